@@ -1,0 +1,331 @@
+// Every error the gateway can answer with: one table, one class. It does not write responses (http/answer.ts)
+// and it holds no text of an upstream's.
+
+/** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
+export type RetryAdvice = 'wait' | 'no' | 'default';
+
+export interface ErrorRule {
+  /** HTTP status; 499 is for the access log only, nobody is left to read it. */
+  readonly status: number;
+  /** `error.type` on the wire, in OpenAI's vocabulary. */
+  readonly type: string;
+  readonly retry: RetryAdvice;
+  /** The text a client reads when the place that throws has nothing more exact to say. */
+  readonly message: string;
+  /** For docs/errors.md: when it happens and what to do. */
+  readonly meaning: string;
+}
+
+const BAD = 'invalid_request_error';
+const SERVER = 'server_error';
+const BUSY = 'service_unavailable_error';
+
+/**
+ * Code → rule. The key is `error.code` on the wire. Names are OpenAI's where OpenAI has one (`invalid_api_key`,
+ * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
+ */
+export const ERRORS = {
+  invalid_http: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The HTTP request is malformed.',
+    meaning: 'The request breaks a rule of HTTP/1.1 or of the edge: target, header, framing or Host.',
+  },
+  invalid_json: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body is not valid JSON.',
+    meaning:
+      'The body is empty, is not UTF-8, is nested too deeply or breaks RFC 8259; the message says at which byte.',
+  },
+  invalid_body: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body must be a JSON object.',
+    meaning: 'The body is valid JSON but not an object, or not in the form that this path takes.',
+  },
+  missing_required_parameter: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'A required parameter is missing.',
+    meaning: 'A field that the gateway needs is absent; `param` names it.',
+  },
+  invalid_type: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'A parameter has the wrong type.',
+    meaning:
+      'A field that the gateway reads (`model`, `stream`, `stream_options`) has a type it cannot act on; `param` names it.',
+  },
+  invalid_value: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'A parameter has a value that is not allowed.',
+    meaning: 'A field that the gateway reads has a value outside its set; `param` names it.',
+  },
+  duplicate_parameter: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'A parameter is given more than once.',
+    meaning:
+      '`model`, `stream` or `stream_options` stands twice in the body; gateway and upstream could read different ones.',
+  },
+  unsupported_content_type: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The content-type of this request must be application/json.',
+    meaning: 'The body is labelled as something else than JSON, or not labelled.',
+  },
+  corrupt_content_encoding: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body does not decode as its content-encoding says.',
+    meaning: 'A gzip, deflate, br or zstd body is damaged or cut short.',
+  },
+  missing_api_key: {
+    status: 401,
+    type: BAD,
+    retry: 'no',
+    message: 'No API key was given. Send it as: Authorization: Bearer YOUR_KEY.',
+    meaning: 'There is no Authorization header, or there are several.',
+  },
+  invalid_api_key: {
+    status: 401,
+    type: BAD,
+    retry: 'no',
+    message: 'The API key is not valid.',
+    meaning:
+      'The key is malformed, unknown, rotated away or revoked. Never sent for trouble of the gateway itself.',
+  },
+  cross_origin_form: {
+    status: 403,
+    type: 'request_forbidden',
+    retry: 'no',
+    message: 'This form may only be sent from its own site.',
+    meaning: 'A browser posted a form of the pricing pages from another origin.',
+  },
+  model_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'The model does not exist or this key has no access to it.',
+    meaning:
+      'No route serves the model name, or the tier of the key may not use it; the two are not told apart.',
+  },
+  unknown_url: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'Unknown request URL.',
+    meaning: 'The path is not one of the gateway.',
+  },
+  method_not_allowed: {
+    status: 405,
+    type: BAD,
+    retry: 'no',
+    message: 'This method is not allowed here.',
+    meaning: 'The path exists with another method; `allow` lists which.',
+  },
+  request_timeout: {
+    status: 408,
+    type: BAD,
+    retry: 'default',
+    message: 'The request did not arrive in time.',
+    meaning: 'Headers or body came slower than the deadline allows.',
+  },
+  request_too_large: {
+    status: 413,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body is larger than this gateway accepts.',
+    meaning: 'The body, or what it decodes to, is over `max_body`.',
+  },
+  unsupported_content_encoding: {
+    status: 415,
+    type: BAD,
+    retry: 'no',
+    message: 'The content-encoding of the request is not supported. Use gzip, deflate, br, zstd or none.',
+    meaning: 'The body has an unknown coding, or more than one.',
+  },
+  expectation_failed: {
+    status: 417,
+    type: BAD,
+    retry: 'no',
+    message: 'The only supported expectation is 100-continue.',
+    meaning: 'The Expect header asks for something the gateway does not do (RFC 9110, 10.1.1).',
+  },
+  too_many_failed_keys: {
+    status: 429,
+    type: 'requests',
+    retry: 'wait',
+    message: 'Too many requests with keys that are not valid came from this address.',
+    meaning:
+      'More bad keys in a minute than `auth.failures_per_minute`; a valid key is never refused by this.',
+  },
+  free_key_limit: {
+    status: 429,
+    type: 'requests',
+    retry: 'no',
+    message: 'This address has received as many free keys today as it may.',
+    meaning: '`free_keys.per_ip_per_day` is used up until midnight UTC.',
+  },
+  headers_too_large: {
+    status: 431,
+    type: BAD,
+    retry: 'no',
+    message: 'The request headers are too large.',
+    meaning: 'More than 16 KiB or more than 100 header fields.',
+  },
+  client_closed: {
+    status: 499,
+    type: BAD,
+    retry: 'default',
+    message: 'The client closed the connection.',
+    meaning: 'Only in the access log: the client left before the answer was complete.',
+  },
+  internal_error: {
+    status: 500,
+    type: SERVER,
+    retry: 'default',
+    message: 'The gateway failed while handling this request.',
+    meaning: 'A fault of the gateway; the log has it under the request id.',
+  },
+  checkout_not_configured: {
+    status: 501,
+    type: SERVER,
+    retry: 'no',
+    message: 'Checkout is not configured for this tier. Ask the operator of this gateway for a key.',
+    meaning: 'A paid tier was chosen and the gateway has no payment provider, or the tier is not offered.',
+  },
+  upstream_unreachable: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream could not be reached.',
+    meaning: 'Name resolution, connection or TLS failed, or the connection broke before an answer.',
+  },
+  upstream_auth_error: {
+    status: 502,
+    type: SERVER,
+    retry: 'no',
+    message: 'The upstream refused the credentials of the gateway. The operator has to act.',
+    meaning:
+      "The upstream answered 401 or 403: the operator's key for it is wrong. The caller's key is not the cause.",
+  },
+  upstream_invalid_response: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream sent an answer that cannot be used.',
+    meaning:
+      'Malformed HTTP, a wrong content type, a redirect, an empty answer or a body cut short before anything was relayed.',
+  },
+  upstream_error: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream reported an error.',
+    meaning:
+      'An upstream error whose own body is not in the OpenAI shape; the status is the upstream’s where it is 400 to 599.',
+  },
+  stream_incomplete: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The stream of the upstream broke before it was complete.',
+    meaning: 'In a frame of a stream that had begun: what came before is valid but not the whole answer.',
+  },
+  auth_unavailable: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'The key cannot be checked at the moment.',
+    meaning: 'The store did not answer in time or the hashing queue is full. Says nothing about the key.',
+  },
+  store_unavailable: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'The gateway cannot reach its store at the moment.',
+    meaning: 'Issuing, rotating or listing needs the store and it did not answer in time.',
+  },
+  upstream_busy: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'No upstream for this model can take the request at the moment.',
+    meaning: 'All targets are at `max_concurrency` or cooling down.',
+  },
+  draining: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'This gateway is shutting down.',
+    meaning: 'The process received SIGTERM; another replica, or the same one restarted, will answer.',
+  },
+  upstream_timeout: {
+    status: 504,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream did not answer in time.',
+    meaning: 'The deadline for headers, first token, silence or the whole request passed.',
+  },
+} as const satisfies Record<string, ErrorRule>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+export interface GatewayErrorOptions {
+  /** The error that this one wraps. It is logged, never sent. */
+  readonly cause?: unknown;
+  /** `error.param` on the wire: the field at fault. */
+  readonly param?: string;
+  /** How long to wait before another try, in milliseconds; sent where the rule says `wait`. Default 1000. */
+  readonly retryAfterMs?: number;
+  /** Status instead of the table's, for `upstream_error` alone. */
+  readonly status?: number;
+}
+
+/** The one error class that crosses module borders. `message` is written for the client: no secret, host or path in it. */
+export class GatewayError extends Error {
+  readonly code: ErrorCode;
+  readonly status: number;
+  readonly param: string | null;
+  readonly retryAfterMs: number;
+
+  constructor(code: ErrorCode, message?: string, options: GatewayErrorOptions = {}) {
+    super(
+      message ?? ERRORS[code].message,
+      options.cause === undefined ? undefined : { cause: options.cause },
+    );
+    this.name = 'GatewayError';
+    this.code = code;
+    this.status = options.status ?? ERRORS[code].status;
+    this.param = options.param ?? null;
+    this.retryAfterMs = options.retryAfterMs ?? 1000;
+  }
+
+  get rule(): ErrorRule {
+    return ERRORS[this.code];
+  }
+}
+
+/** A GatewayError as it is; anything else wrapped as `code` with the original as `cause`. */
+export function wrapError(error: unknown, code: ErrorCode): GatewayError {
+  return error instanceof GatewayError ? error : new GatewayError(code, undefined, { cause: error });
+}
+
+/** The body every error answer has (OpenAI's error object). */
+export function errorBody(error: GatewayError): string {
+  return JSON.stringify({
+    error: { message: error.message, type: error.rule.type, param: error.param, code: error.code },
+  });
+}

@@ -1,0 +1,94 @@
+// Every Prometheus metric of the process, named in one place. It measures nothing itself.
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+
+/** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
+const DURATION_BUCKETS = [
+  0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+];
+
+export type Metrics = ReturnType<typeof createMetrics>;
+
+/** A fresh registry and its metrics; one per gateway, so that tests and embedders can run several in a process. */
+export function createMetrics() {
+  const registry = new Registry();
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry });
+  return {
+    registry,
+    requests: new Counter({
+      name: 'tollgate_requests_total',
+      help: 'Requests answered, by route and status. Status 499: the client left first.',
+      labelNames: ['route', 'status'],
+      registers,
+    }),
+    requestSeconds: new Histogram({
+      name: 'tollgate_request_duration_seconds',
+      help: 'From the request line to the last byte of the answer.',
+      labelNames: ['route'],
+      buckets: DURATION_BUCKETS,
+      registers,
+    }),
+    requestsInFlight: new Gauge({
+      name: 'tollgate_requests_in_flight',
+      help: 'Requests that have begun and not ended.',
+      registers,
+    }),
+    connections: new Gauge({
+      name: 'tollgate_connections',
+      help: 'Open client connections on the public listener.',
+      registers,
+    }),
+    upstreamAttempts: new Counter({
+      name: 'tollgate_upstream_attempts_total',
+      help: 'Requests sent to upstreams, by how each ended: ok, client_closed or an error code.',
+      labelNames: ['upstream', 'outcome'],
+      registers,
+    }),
+    upstreamInFlight: new Gauge({
+      name: 'tollgate_upstream_in_flight',
+      help: 'Requests that an upstream is working on.',
+      labelNames: ['upstream'],
+      registers,
+    }),
+    streamsBroken: new Counter({
+      name: 'tollgate_streams_broken_total',
+      help: 'Streams that ended before they were complete, after something was sent to the client.',
+      labelNames: ['upstream', 'cause'],
+      registers,
+    }),
+    authOutcomes: new Counter({
+      name: 'tollgate_auth_total',
+      help: 'Key checks by outcome: cached, verified, refused, refused_cached, limited, unavailable.',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    authCacheEntries: new Gauge({
+      name: 'tollgate_auth_cache_entries',
+      help: 'Entries in the bounded caches of key checking: positive, negative, failures.',
+      labelNames: ['cache'],
+      registers,
+    }),
+    argon2Runs: new Counter({
+      name: 'tollgate_argon2_runs_total',
+      help: 'Argon2id computations, by purpose: hash or verify.',
+      labelNames: ['purpose'],
+      registers,
+    }),
+    argon2Queue: new Gauge({
+      name: 'tollgate_argon2_queue',
+      help: 'Argon2id computations waiting for a place.',
+      registers,
+    }),
+    keyChanges: new Counter({
+      name: 'tollgate_key_changes_total',
+      help: 'Changes of keys that this process took over from the store.',
+      labelNames: ['kind'],
+      registers,
+    }),
+    keyPollFailures: new Counter({
+      name: 'tollgate_key_poll_failures_total',
+      help: 'Polls for changed keys that the store did not answer.',
+      registers,
+    }),
+  };
+}

@@ -1,0 +1,13 @@
+// How the tests run: real processes and sockets, so files in parallel forks but no shared state between them.
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    pool: 'forks',
+    maxWorkers: 2,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
+    reporters: ['default', './test/summary.ts'],
+  },
+});
