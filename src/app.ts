@@ -1,0 +1,196 @@
+// The composition root: from a configuration file to running parts, in the order in which they need each other, and back.
+import { readFileSync } from 'node:fs';
+import { Authenticator } from './auth/authenticator.ts';
+import { KeyChanges } from './auth/changes.ts';
+import { Hasher } from './auth/hasher.ts';
+import { Issuer } from './auth/issuer.ts';
+import { Rotation } from './auth/rotation.ts';
+import { openSecret } from './auth/secret.ts';
+import { Checkout } from './billing/checkout.ts';
+import { answerPricing } from './billing/pricing.ts';
+import { loadConfig } from './config/load.ts';
+import type { Config } from './config/schema.ts';
+import { clientAddress } from './http/address.ts';
+import { AdminServer } from './http/admin.ts';
+import type { Exchange } from './http/exchange.ts';
+import { Health } from './http/health.ts';
+import { MODEL_PATH, Server } from './http/server.ts';
+import { Models } from './proxy/models.ts';
+import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
+import { RouteTable } from './proxy/route-table.ts';
+import { openStore } from './store/open.ts';
+import type { Store } from './store/store.ts';
+import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
+import { createLogger, type Logger } from './telemetry/logger.ts';
+import { createMetrics, type Metrics } from './telemetry/metrics.ts';
+import { Upstream } from './upstream/upstream.ts';
+
+export const VERSION = readVersion();
+
+export interface AppOptions {
+  readonly configFile: string;
+  readonly env: NodeJS.ProcessEnv;
+  readonly logger?: Logger;
+}
+
+/** A running gateway. */
+export interface App {
+  readonly config: Config;
+  /** `http://host:port` of the public listener. */
+  readonly url: string;
+  readonly adminUrl: string;
+  readonly issuer: Issuer;
+  readonly metrics: Metrics;
+  /** Answers under way. */
+  readonly inFlight: number;
+  /**
+   * Stops accepting and lets running answers end, at most for `drain.timeout`. Calling it again ends them at once; both
+   * calls resolve when everything is closed.
+   */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts everything, and stops what was started if one part cannot.
+ * @throws ConfigError, StoreOpenError, SecretError or the system's error when a port is taken
+ */
+export async function startApp(options: AppOptions): Promise<App> {
+  const config = loadConfig(options.configFile, options.env);
+  const logger = options.logger ?? createLogger();
+  const opened: (() => Promise<unknown>)[] = [];
+  const closeAll = async () => {
+    for (const close of opened.splice(0).reverse()) await close();
+  };
+  try {
+    return await compose(config, logger, (close) => opened.push(close), closeAll);
+  } catch (error) {
+    await closeAll();
+    throw error;
+  }
+}
+
+async function compose(
+  config: Config,
+  logger: Logger,
+  opened: (close: () => Promise<unknown>) => void,
+  closeAll: () => Promise<void>,
+): Promise<App> {
+  const metrics = createMetrics();
+  const store = await openStore(config.static.store);
+  opened(() => store.close());
+  const secret = await openSecret(config.static.secret, config.static.store, store);
+
+  const { dynamic } = config;
+  const hasher = new Hasher(metrics);
+  const authenticator = new Authenticator({
+    store,
+    secret,
+    hasher,
+    metrics,
+    failuresPerMinute: () => dynamic.auth.failures_per_minute,
+  });
+  const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
+  const changes = new KeyChanges({ store, listener: authenticator, metrics });
+  await changes.start();
+  opened(() => changes.stop());
+
+  const upstreams = new Map(
+    Object.entries(dynamic.upstreams).map(([name, upstream]) => [
+      name,
+      new Upstream(name, upstream, `tollgate/${VERSION}`, metrics),
+    ]),
+  );
+  opened(() => Promise.all([...upstreams.values()].map((upstream) => upstream.close())));
+  let current: Snapshot = { config: dynamic, routes: new RouteTable(dynamic.models, upstreams) };
+  const snapshot = () => current;
+
+  const server = new Server({
+    addressOf: clientAddress(config.static.listen.trusted_proxies),
+    onEnd: (exchange) => record(exchange, logger, metrics),
+    logger,
+    metrics,
+  });
+  const health = new Health({
+    version: VERSION,
+    configHash: () => config.hash,
+    draining: () => server.draining,
+    checks: { store: () => checkStore(store) },
+  });
+  const pipeline = new Pipeline({ authenticator, snapshot, metrics });
+  const models = new Models(authenticator, snapshot);
+  const rotation = new Rotation(authenticator, issuer);
+  const checkout = new Checkout(issuer, () => snapshot().config);
+  server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
+  server.route('GET', '/v1/models', (exchange) => models.list(exchange));
+  server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
+  server.route('GET', '/health', (exchange) => health.answer(exchange));
+  server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
+  server.route('GET', '/pricing', (exchange) => answerPricing(exchange, snapshot().config));
+  server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
+
+  const admin = new AdminServer(metrics, health);
+  const adminAt = await admin.listen(config.static.admin.host, config.static.admin.port);
+  opened(() => admin.close());
+  const at = await server.listen(config.static.listen.host, config.static.listen.port);
+  if (config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0') {
+    // Nobody could name the port before it was taken.
+    current = { ...current, config: { ...dynamic, public_url: urlOf(at) } };
+  }
+
+  for (const { line, message } of config.warnings) logger.warn({ file: config.file, line }, message);
+  let closing: Promise<void> | undefined;
+  return {
+    config,
+    url: urlOf(at),
+    adminUrl: urlOf(adminAt),
+    issuer,
+    metrics,
+    get inFlight() {
+      return server.inFlight;
+    },
+    close() {
+      if (closing !== undefined) server.endAll();
+      closing ??= server.drain(dynamic.drain.delay, dynamic.drain.timeout).then(closeAll);
+      return closing;
+    },
+  };
+}
+
+/** The gateway serves verified keys for a while without its store, so a store that is away degrades and does not fail it. */
+async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
+  try {
+    await store.ping();
+    return 'ok';
+  } catch {
+    return 'degraded';
+  }
+}
+
+/** What is left of a request when it has ended: a line of the access log and the counters. */
+function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
+  const { access, request, response, stopReason, error } = exchange;
+  const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
+  const route = access.route ?? 'none';
+  const line: AccessRecord = {
+    request_id: exchange.id,
+    method: request.method ?? '',
+    status,
+    duration_ms: Math.round(exchange.elapsed),
+    ...access,
+    outcome: stopReason?.code ?? access.outcome ?? 'ok',
+  };
+  logAccess(logger, line, error?.cause);
+  metrics.requests.inc({ route, status });
+  metrics.requestSeconds.observe({ route }, exchange.elapsed / 1000);
+}
+
+function urlOf({ host, port }: { host: string; port: number }): string {
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+function readVersion(): string {
+  const file: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  const version: unknown =
+    typeof file === 'object' && file !== null ? Reflect.get(file, 'version') : undefined;
+  return typeof version === 'string' ? version : 'unknown';
+}

@@ -1,0 +1,28 @@
+// `tollgate check`: is this configuration good, and what does it mean.
+import type { Writable } from 'node:stream';
+import { describeConfig } from '../config/check.ts';
+import { ConfigError, formatFault, loadConfig } from '../config/load.ts';
+
+/**
+ * @returns the exit code: 0 when the gateway would start with this file, 1 when not
+ */
+export function runCheck(
+  file: string,
+  env: NodeJS.ProcessEnv,
+  io: { readonly stdout: Writable; readonly stderr: Writable },
+): number {
+  try {
+    io.stdout.write(`${describeConfig(loadConfig(file, env))}\n`);
+    return 0;
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    io.stderr.write(`${faultReport(error)}\n`);
+    return 1;
+  }
+}
+
+/** All faults and their number, for a terminal. */
+export function faultReport(error: ConfigError): string {
+  const count = error.faults.length;
+  return [...error.faults.map(formatFault), `${count} ${count === 1 ? 'fault' : 'faults'}`].join('\n');
+}

@@ -1,0 +1,54 @@
+// The admin listener: metrics and probes, on an address of its own that is not for the public.
+import http, { type ServerResponse } from 'node:http';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { boundAddress } from './address.ts';
+import type { Health } from './health.ts';
+
+export class AdminServer {
+  readonly #server: http.Server;
+
+  constructor(metrics: Metrics, health: Health) {
+    const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {
+      '/metrics': async (response) => {
+        send(response, 200, metrics.registry.contentType, await metrics.registry.metrics());
+      },
+      // Alive is whoever can answer this; a process that cannot reach its store is not helped by a restart.
+      '/livez': async (response) => send(response, 200, 'text/plain', 'ok\n'),
+      '/readyz': async (response) => {
+        const report = await health.report();
+        const ready = report.status === 'ok' || report.status === 'degraded';
+        send(response, ready ? 200 : 503, 'application/json', `${JSON.stringify(report)}\n`);
+      },
+    };
+    this.#server = http.createServer({ requestTimeout: 10_000 }, (request, response) => {
+      const path = request.url?.split('?', 1)[0] ?? '/';
+      const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
+      if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
+      else if (request.method !== 'GET') send(response, 405, 'text/plain', 'only GET\n');
+      else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+    });
+  }
+
+  /** @throws the system's error (EADDRINUSE, EACCES) */
+  listen(host: string, port: number): Promise<{ host: string; port: number }> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen({ host, port }, () => {
+        this.#server.off('error', reject);
+        resolve(boundAddress(this.#server));
+      });
+    });
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+}
+
+function send(response: ServerResponse, status: number, type: string, body: string): void {
+  response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(body) });
+  response.end(body);
+}

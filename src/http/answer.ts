@@ -1,0 +1,100 @@
+// The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
+import { errorBody, type GatewayError } from '../errors.ts';
+import type { Exchange } from './exchange.ts';
+
+export type AnswerHeaders = Readonly<Record<string, string | number>>;
+
+/** How long, and for how many bytes, the rest of an unread request is swallowed so that the client can read our answer. */
+const LINGER_MS = 1_000;
+const LINGER_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Writes status, headers and body at once. Does nothing if an answer has begun or the client is gone.
+ * @param body the exact bytes; its length is sent as content-length
+ */
+export function answer(
+  exchange: Exchange,
+  status: number,
+  headers: AnswerHeaders,
+  body: Buffer | string,
+): void {
+  const { response } = exchange;
+  if (response.headersSent || response.destroyed) return;
+  const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+  // Not read to its end: what follows on this connection could be taken for a new request (RFC 9112, 9.6).
+  const unread = hasBody(exchange) && !exchange.request.complete;
+  const head: Record<string, string | number> = {
+    'x-request-id': exchange.id,
+    ...headers,
+    'content-length': bytes.length,
+  };
+  if (unread) head['connection'] = 'close';
+  exchange.access.bytes_out = bytes.length;
+  response.writeHead(status, head);
+  if (unread) lingeringEnd(exchange, bytes);
+  else response.end(bytes);
+}
+
+export function answerJson(
+  exchange: Exchange,
+  status: number,
+  value: unknown,
+  headers: AnswerHeaders = {},
+): void {
+  answer(exchange, status, { 'content-type': 'application/json', ...headers }, JSON.stringify(value));
+}
+
+/** Answers with the error object, and the retry headers that the error table asks for. */
+export function answerError(exchange: Exchange, error: GatewayError, headers: AnswerHeaders = {}): void {
+  exchange.error = error;
+  exchange.access.outcome = error.code;
+  answer(
+    exchange,
+    error.status,
+    { 'content-type': 'application/json', ...retryHeaders(error), ...headers },
+    errorBody(error),
+  );
+}
+
+/**
+ * `retry-after` (whole seconds, 1 to 60: zero or text makes SDKs loop at once, and some wait without a cap) where
+ * waiting helps, `x-should-retry: false` where it does not.
+ */
+export function retryHeaders(error: GatewayError): Record<string, string> {
+  switch (error.rule.retry) {
+    case 'wait': {
+      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs), 1), 60_000);
+      return { 'retry-after': String(Math.max(1, Math.ceil(ms / 1000))), 'retry-after-ms': String(ms) };
+    }
+    case 'no':
+      return error.status === 429 || error.status >= 500 ? { 'x-should-retry': 'false' } : {};
+    case 'default':
+      return {};
+  }
+}
+
+function hasBody({ request }: Exchange): boolean {
+  const length = request.headers['content-length'];
+  return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
+}
+
+/**
+ * Sends the body, then reads on for a moment before the connection closes: closing over unread bytes makes the kernel
+ * send RST, and the client would lose the answer that tells it what was wrong.
+ */
+function lingeringEnd({ request, response }: Exchange, bytes: Buffer): void {
+  let left = LINGER_BYTES;
+  const end = () => {
+    clearTimeout(timer);
+    response.end();
+  };
+  const timer = setTimeout(end, LINGER_MS);
+  response.write(bytes);
+  request.on('data', (chunk: Buffer) => {
+    left -= chunk.length;
+    if (left < 0) end();
+  });
+  request.once('end', end);
+  request.once('error', end);
+  request.resume();
+}

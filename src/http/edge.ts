@@ -1,0 +1,79 @@
+// The rules of the edge: what a request must look like before anything else reads it. Everything not allowed here is
+// refused, so that nothing behind has to think about it. Pure: it looks at the parsed head and decides.
+import type { IncomingMessage } from 'node:http';
+import { GatewayError } from '../errors.ts';
+
+const METHODS = new Set(['GET', 'POST', 'DELETE', 'OPTIONS']);
+/** For the `allow` header of a 405 that no single route can answer. */
+export const ALLOWED_METHODS = [...METHODS].join(', ');
+
+const MAX_FIELDS = 100;
+/** RFC 9112, 3.2.1: origin form, printable ASCII; no backslash (some servers read it as a slash), no fragment. */
+const TARGET = /^\/[\x21\x22\x24-\x5b\x5d-\x7e]*$/;
+/** Encoded NUL and line ends have no honest use in a target. */
+const ENCODED_CONTROL = /%0[0ad]/i;
+/** RFC 9110, 7.2 with the characters that hosts have; IPv6 in brackets. */
+const HOST = /^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/;
+/** Narrower than RFC 9110's token: an underscore becomes a dash in CGI-like upstreams, and two names become one. */
+const FIELD_NAME = /^[A-Za-z0-9-]{1,64}$/;
+const FIELD_VALUE = /^[\x20-\x7e\t]*$/;
+const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,9})$/;
+/** Fields of which a second one would make two readers see two requests. */
+const SINGLE = new Set([
+  'host',
+  'content-length',
+  'transfer-encoding',
+  'authorization',
+  'content-type',
+  'content-encoding',
+  'expect',
+]);
+
+/**
+ * Checks a request's line and headers (RFC 9110, RFC 9112 and the narrower rules above).
+ * @returns the refusal, or undefined if the request may pass
+ */
+export function checkEdge(request: IncomingMessage): GatewayError | undefined {
+  const { method = '', url = '', rawHeaders } = request;
+  if (!METHODS.has(method)) return new GatewayError('method_not_allowed');
+  if (!TARGET.test(url) || ENCODED_CONTROL.test(url)) return refuse('The request target is malformed.');
+
+  if (rawHeaders.length > MAX_FIELDS * 2) return new GatewayError('headers_too_large');
+  let seen: Set<string> | undefined;
+  let host = false;
+  let length: string | undefined;
+  let coding: string | undefined;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const field = rawHeaders[i] ?? '';
+    const value = rawHeaders[i + 1] ?? '';
+    if (!FIELD_NAME.test(field)) return refuse('A header field has a name that is not allowed.');
+    if (!FIELD_VALUE.test(value)) return refuse(`The header ${field} has a character that is not allowed.`);
+    const name = field.toLowerCase();
+    if (!SINGLE.has(name)) continue;
+    seen ??= new Set();
+    if (seen.has(name)) return refuse(`The header ${name} is given more than once.`);
+    seen.add(name);
+    if (name === 'host') {
+      if (!HOST.test(value)) return refuse('The Host header is malformed.');
+      host = true;
+    } else if (name === 'content-length') length = value;
+    else if (name === 'transfer-encoding') coding = value;
+  }
+  if (!host && request.httpVersionMinor !== 0) return refuse('The Host header is missing.');
+
+  if (length !== undefined && !CONTENT_LENGTH.test(length)) return refuse('The Content-Length is malformed.');
+  if (coding !== undefined) {
+    // RFC 9112, 6.1: the last word in request smuggling, so one spelling and nothing beside it.
+    if (coding.toLowerCase() !== 'chunked') return refuse('The only supported Transfer-Encoding is chunked.');
+    if (length !== undefined) return refuse('Content-Length and Transfer-Encoding exclude each other.');
+    if (request.httpVersionMinor === 0) return refuse('Transfer-Encoding needs HTTP/1.1.');
+  }
+  if (method === 'GET' && (coding !== undefined || (length !== undefined && length !== '0'))) {
+    return refuse('A GET request has no body here.');
+  }
+  return undefined;
+}
+
+function refuse(message: string): GatewayError {
+  return new GatewayError('invalid_http', message);
+}

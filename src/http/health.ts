@@ -1,0 +1,70 @@
+// Whether this process can serve: `/health` for everyone, `/livez` and `/readyz` for orchestrators. It asks nothing that
+// costs, and names nothing that an outsider should not know.
+import { answerJson } from './answer.ts';
+import type { Exchange } from './exchange.ts';
+
+/** `failed` is for what the gateway cannot serve without, `degraded` for what it can. */
+export type CheckState = 'ok' | 'degraded' | 'failed';
+
+export interface HealthOptions {
+  readonly version: string;
+  readonly configHash: () => string;
+  readonly draining: () => boolean;
+  /** Parts by name; each answers from what it knows, or within a moment. */
+  readonly checks: Readonly<Record<string, () => CheckState | Promise<CheckState>>>;
+}
+
+export interface HealthReport {
+  readonly status: 'ok' | 'degraded' | 'draining' | 'failed';
+  readonly version: string;
+  readonly uptime_s: number;
+  readonly config_hash: string;
+  readonly checks: Readonly<Record<string, CheckState>>;
+}
+
+/** A flood of health requests costs one check a second. */
+const REMEMBER_MS = 1_000;
+
+export class Health {
+  readonly #options: HealthOptions;
+  readonly #started = performance.now();
+  #checks: Promise<Record<string, CheckState>> | undefined;
+  #checkedAt = 0;
+
+  constructor(options: HealthOptions) {
+    this.#options = options;
+  }
+
+  /** `GET /health`: 200 while requests can be served, 503 if not. */
+  async answer(exchange: Exchange): Promise<void> {
+    const report = await this.report();
+    answerJson(exchange, report.status === 'ok' || report.status === 'degraded' ? 200 : 503, report, {
+      'cache-control': 'no-store',
+    });
+  }
+
+  async report(): Promise<HealthReport> {
+    const { version, configHash, draining } = this.#options;
+    const checks = await this.#check();
+    const states = Object.values(checks);
+    const status = draining()
+      ? 'draining'
+      : states.includes('failed')
+        ? 'failed'
+        : states.includes('degraded')
+          ? 'degraded'
+          : 'ok';
+    const uptime = Math.floor((performance.now() - this.#started) / 1000);
+    return { status, version, uptime_s: uptime, config_hash: configHash(), checks };
+  }
+
+  #check(): Promise<Record<string, CheckState>> {
+    const now = performance.now();
+    if (this.#checks !== undefined && now - this.#checkedAt < REMEMBER_MS) return this.#checks;
+    this.#checkedAt = now;
+    this.#checks = Promise.all(
+      Object.entries(this.#options.checks).map(async ([name, check]) => [name, await check()] as const),
+    ).then((entries) => Object.fromEntries(entries));
+    return this.#checks;
+  }
+}

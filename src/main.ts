@@ -1,0 +1,127 @@
+// The command line: which command, its arguments, signals and exit codes. What a command does is elsewhere.
+import { realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { type App, startApp, VERSION } from './app.ts';
+import { faultReport, runCheck } from './cli/check.ts';
+import { runKeys } from './cli/keys.ts';
+import { ConfigError } from './config/fault.ts';
+
+const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
+
+  tollgate serve             run the gateway
+  tollgate check             check a configuration and say what it means
+  tollgate keys issue        make a key: --tier Free|Lite|Pro [--label TEXT]
+  tollgate keys list         all keys, without their secrets
+  tollgate keys show         one key and what happened to it: PREFIX
+  tollgate keys revoke       end a key for ever: PREFIX [--reason TEXT]
+
+All of them take --config FILE (default ./config.yaml). --version and --help say what they say.
+`;
+
+const OK = 0;
+const FAILED = 1;
+const WRONG_USAGE = 2;
+
+/**
+ * Runs one command.
+ * @param argv arguments without the interpreter and the script
+ * @returns the exit code; `serve` returns when it has been told to stop and everything is closed
+ */
+export async function main(argv: string[]): Promise<number> {
+  const [command, ...rest] = argv;
+  switch (command) {
+    case 'serve':
+    case 'check': {
+      const file = configFile(rest);
+      if (file === undefined) return WRONG_USAGE;
+      return command === 'serve' ? serve(file) : runCheck(file, process.env, process);
+    }
+    case 'keys':
+      return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+    case '--version':
+    case '-v':
+      process.stdout.write(`${VERSION}\n`);
+      return OK;
+    case '--help':
+    case '-h':
+      process.stdout.write(USAGE);
+      return OK;
+    default:
+      process.stderr.write(
+        command === undefined ? USAGE : `tollgate: there is no command ${command}\n\n${USAGE}`,
+      );
+      return WRONG_USAGE;
+  }
+}
+
+/** The value of `--config`; undefined, after saying why, when the arguments are wrong. */
+function configFile(argv: string[]): string | undefined {
+  try {
+    const { values } = parseArgs({
+      args: argv,
+      options: { config: { type: 'string', default: './config.yaml' } },
+    });
+    return values.config;
+  } catch (error) {
+    process.stderr.write(`tollgate: ${error instanceof Error ? error.message : String(error)}\n\n${USAGE}`);
+    return undefined;
+  }
+}
+
+async function serve(file: string): Promise<number> {
+  let app: App;
+  try {
+    app = await startApp({ configFile: file, env: process.env });
+  } catch (error) {
+    process.stderr.write(`${startFault(error)}\n`);
+    return FAILED;
+  }
+  // For people, and apart from the log on stdout, which is for programs.
+  process.stderr.write(welcome(app));
+
+  const signal = await new Promise<NodeJS.Signals>((resolve) => {
+    process.once('SIGTERM', resolve).once('SIGINT', resolve);
+  });
+  process.stderr.write(
+    `${signal}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
+  );
+  const again = () => void app.close();
+  process.on('SIGTERM', again).on('SIGINT', again);
+  await app.close();
+  return OK;
+}
+
+function welcome({ url, adminUrl, config }: App): string {
+  return `tollgate ${VERSION} listening on ${url}
+  metrics and probes   ${adminUrl}/metrics, /livez, /readyz
+  configuration        ${config.file} (${config.hash})
+  a first key          in a browser: ${url}/pricing
+                       in a shell:   curl -s ${url}/checkout -H 'content-type: application/json' -d '{"tier":"Free"}'
+                       as support:   npx tollgate keys issue --tier Pro
+`;
+}
+
+/** Why it did not start, in words for whoever has to change something; a stack only for what nobody foresaw. */
+function startFault(error: unknown): string {
+  if (error instanceof ConfigError) return faultReport(error);
+  if (!(error instanceof Error)) return `tollgate: ${String(error)}`;
+  const code: unknown = Reflect.get(error, 'code');
+  const address = `${String(Reflect.get(error, 'address'))}:${String(Reflect.get(error, 'port'))}`;
+  if (code === 'EADDRINUSE') {
+    return `tollgate: ${address} is in use. Set listen.port (or the variable PORT) or admin.port to another port, 0 for a free one.`;
+  }
+  if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
+    return `tollgate: this process may not listen on ${address}.`;
+  }
+  if (error.name === 'StoreOpenError' || error.name === 'SecretError') return `tollgate: ${error.message}`;
+  return `tollgate: ${error.stack ?? error.message}`;
+}
+
+/** Whether this file is what Node was asked to run, also by way of a link. */
+function isEntryPoint(): boolean {
+  const script = process.argv[1];
+  return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
+}
+
+if (isEntryPoint()) process.exitCode = await main(process.argv.slice(2));

@@ -1,0 +1,108 @@
+// The road of a chat completion, from the key to the last byte. Each step is somewhere else; the order of them is here.
+import type { Authenticator } from '../auth/authenticator.ts';
+import type { DynamicConfig } from '../config/schema.ts';
+import { GatewayError } from '../errors.ts';
+import { answer, answerError } from '../http/answer.ts';
+import { readBody } from '../http/body.ts';
+import type { Exchange } from '../http/exchange.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import type { Failure } from '../upstream/outcome.ts';
+import { order } from '../upstream/selection.ts';
+import { Attempt } from './attempt.ts';
+import type { AttemptResult, ChatRequest } from './receiver.ts';
+import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
+import { asksForUsage, bodyFor } from './rewrite.ts';
+import type { Route, RouteTable } from './route-table.ts';
+
+/** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
+export interface Snapshot {
+  readonly config: DynamicConfig;
+  readonly routes: RouteTable;
+}
+
+export interface PipelineOptions {
+  readonly authenticator: Authenticator;
+  readonly snapshot: () => Snapshot;
+  readonly metrics: Metrics;
+  /** From 0 to 1, for the choice between targets. */
+  readonly random?: () => number;
+}
+
+export class Pipeline {
+  readonly #options: PipelineOptions;
+  readonly #random: () => number;
+
+  constructor(options: PipelineOptions) {
+    this.#options = options;
+    this.#random = options.random ?? Math.random;
+  }
+
+  /** `POST /v1/chat/completions` */
+  async chat(exchange: Exchange): Promise<void> {
+    const { authenticator, snapshot, metrics } = this.#options;
+    const { config, routes } = snapshot();
+    const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
+    // Most keys are known: no promise, no turn of the event loop.
+    const caller = checked instanceof Promise ? await checked : checked;
+    exchange.access.key_prefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    exchange.throwIfStopped();
+
+    requireJson(exchange);
+    const body = await readBody(exchange, config.max_body);
+    const scan = scanRequest(body);
+    exchange.access.model = scan.model;
+    exchange.access.stream = scan.stream;
+    const route = routes.resolve(scan.model, caller.tier);
+
+    const request: Omit<ChatRequest, 'hideUsage'> = {
+      exchange,
+      stream: scan.stream,
+      alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
+      commitAfter: config.stream.commit_after,
+      metrics,
+    };
+    const result = await this.#attempts(request, route, body, scan, config.retry.attempts);
+    if (result.kind === 'failed') answerFailure(exchange, result.failure);
+  }
+
+  /** Asks one target after the other until one has answered, none is left, or it would not help. */
+  async #attempts(
+    request: Omit<ChatRequest, 'hideUsage'>,
+    route: Route,
+    body: Buffer,
+    scan: RequestScan,
+    most: number,
+  ): Promise<AttemptResult> {
+    let result: AttemptResult | undefined;
+    let sent = 0;
+    for (const target of order(route.targets, this.#random)) {
+      request.exchange.throwIfStopped();
+      sent += 1;
+      request.exchange.access.attempts = sent;
+      const attempt = new Attempt({ ...request, hideUsage: asksForUsage(target, scan) }, target);
+      result = await attempt.run(bodyFor(target, body, scan));
+      if (result.kind === 'answered' || !result.failure.next || sent === most) break;
+    }
+    if (result === undefined)
+      throw new GatewayError('internal_error', undefined, { cause: 'a route without targets' });
+    return result;
+  }
+}
+
+function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
+  if (verbatim === undefined) {
+    answerError(exchange, error, headers);
+    return;
+  }
+  exchange.error = error;
+  exchange.access.outcome = error.code;
+  answer(exchange, verbatim.status, { 'content-type': 'application/json', ...headers }, verbatim.body);
+}
+
+/** @throws GatewayError unsupported_content_type: another type would be read by chance, or not at all. */
+function requireJson(exchange: Exchange): void {
+  const type = exchange.request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase();
+  if (type !== 'application/json' && type?.endsWith('+json') !== true)
+    throw new GatewayError('unsupported_content_type');
+}

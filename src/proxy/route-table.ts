@@ -1,0 +1,105 @@
+// Which route a model name takes: exact names first, then the longest pattern. Built once from the configuration; it
+// knows names and targets, not the state of upstreams.
+import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
+import { GatewayError } from '../errors.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+
+/** Where a request may go: an upstream, and the name that the model has there. */
+export interface Target {
+  readonly upstream: Upstream;
+  readonly model: string;
+  readonly weight: number;
+  readonly priority: number;
+}
+
+/** A model name resolved: what a request with this name may do. */
+export interface Route {
+  /** The name that was asked for, which the client reads back. */
+  readonly model: string;
+  readonly tiers: readonly Tier[];
+  readonly responseModel: ModelConfig['response_model'];
+  /** Ascending priority, in the configuration's order within one. Never empty. */
+  readonly targets: readonly Target[];
+}
+
+interface Pattern {
+  readonly name: string;
+  readonly prefix: string;
+  readonly suffix: string;
+  readonly route: Route;
+}
+
+export class RouteTable {
+  readonly #exact = new Map<string, Route>();
+  readonly #patterns: Pattern[] = [];
+
+  /** @param upstreams by name; the configuration was checked to name no other */
+  constructor(models: DynamicConfig['models'], upstreams: ReadonlyMap<string, Upstream>) {
+    for (const [name, model] of Object.entries(models)) {
+      const route: Route = {
+        model: name,
+        tiers: model.tiers,
+        responseModel: model.response_model,
+        targets: model.targets
+          .map(({ upstream: key, ...target }) => {
+            const upstream = upstreams.get(key);
+            if (upstream === undefined)
+              throw new GatewayError('internal_error', `no upstream is named ${key}`);
+            return { ...target, upstream };
+          })
+          .sort((a, b) => a.priority - b.priority),
+      };
+      const star = name.indexOf('*');
+      if (star === -1) this.#exact.set(name, route);
+      else this.#patterns.push({ name, prefix: name.slice(0, star), suffix: name.slice(star + 1), route });
+    }
+    // The most specific pattern decides; of two equally long ones the order of their names, so that it is the same everywhere.
+    this.#patterns.sort((a, b) => b.name.length - a.name.length || (a.name < b.name ? -1 : 1));
+  }
+
+  /**
+   * @param name as in the request: compared as a whole, case counts, no character has a special meaning
+   * @returns the route that this tier may use
+   * @throws GatewayError model_not_found, also for a model of another tier: its existence is not given away
+   */
+  resolve(name: string, tier: Tier): Route {
+    const route = this.#exact.get(name) ?? this.#match(name);
+    if (route === undefined || !route.tiers.includes(tier)) {
+      throw new GatewayError(
+        'model_not_found',
+        `The model ${quote(name)} does not exist or this key has no access to it.`,
+      );
+    }
+    return route;
+  }
+
+  /** The exact names that a tier may use, in the configuration's order. Patterns are no names and are not among them. */
+  names(tier: Tier): string[] {
+    return [...this.#exact.values()]
+      .filter((route) => route.tiers.includes(tier))
+      .map((route) => route.model);
+  }
+
+  #match(name: string): Route | undefined {
+    for (const { prefix, suffix, route } of this.#patterns) {
+      if (name.length < prefix.length + suffix.length || !name.startsWith(prefix) || !name.endsWith(suffix))
+        continue;
+      const matched = name.slice(prefix.length, name.length - suffix.length);
+      if (matched === '') continue;
+      const targets = route.targets.map((target) => {
+        const star = target.model.indexOf('*');
+        // Put together by hand: `replace` would read `$&` in a name as a command.
+        return star === -1
+          ? target
+          : { ...target, model: target.model.slice(0, star) + matched + target.model.slice(star + 1) };
+      });
+      return { ...route, model: name, targets };
+    }
+    return undefined;
+  }
+}
+
+/** A name as the client sent it, short enough and without control characters for an error message. */
+function quote(name: string): string {
+  return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
+}

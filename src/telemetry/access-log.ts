@@ -1,0 +1,58 @@
+// The access log: one line for every request, when it has ended. It gets plain facts; who collects them is not its business.
+import type { Logger } from './logger.ts';
+
+/** What the parts of the gateway learn about a request while they work on it. Never a key, a credential or a prompt. */
+export interface AccessFields {
+  route?: string;
+  key_prefix?: string;
+  tier?: string;
+  /** The public name that was asked for. */
+  model?: string;
+  upstream?: string;
+  upstream_model?: string;
+  upstream_status?: number;
+  upstream_request_id?: string;
+  /** Requests sent to upstreams for this one. */
+  attempts?: number;
+  stream?: boolean;
+  /** How it ended: `ok`, or a code of the error table. */
+  outcome?: string;
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  /** Milliseconds from the request line to the first output sent to the client. */
+  ttft_ms?: number;
+  bytes_in?: number;
+  bytes_out?: number;
+}
+
+export interface AccessRecord extends AccessFields {
+  request_id: string;
+  method: string;
+  /** What the client read, or 499 if it left before the answer was complete. */
+  status: number;
+  duration_ms: number;
+}
+
+/**
+ * @param cause what lies behind an error answer: it may name hosts, so it is for this log and no one else
+ */
+export function logAccess(logger: Logger, record: AccessRecord, cause: unknown): void {
+  if (cause === undefined) logger.info(record, 'request');
+  else if (record.status >= 500) logger.warn({ ...record, cause: describe(cause) }, 'request');
+  else logger.info({ ...record, cause: describe(cause) }, 'request');
+}
+
+/** The chain of messages and codes, without stacks: these are the troubles of networks, not of code. */
+function describe(cause: unknown): string {
+  const parts: string[] = [];
+  for (let error = cause; error !== undefined && parts.length < 5; ) {
+    if (!(error instanceof Error)) {
+      parts.push(String(error));
+      break;
+    }
+    const code: unknown = Reflect.get(error, 'code');
+    parts.push(typeof code === 'string' ? `${code}: ${error.message}` : error.message);
+    error = error.cause;
+  }
+  return parts.join(' < ');
+}
