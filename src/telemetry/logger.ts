@@ -8,9 +8,15 @@ const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 
   (name) => [name, `*.${name}`],
 );
 
+/** Lines are written in pieces of this size or five times a second: a system call for every line costs more than the line. */
+const WRITE_BYTES = 4096;
+const WRITE_MS = 200;
+/** What waits for a reader of stdout that does not read; beyond it lines are dropped, because requests must not wait. */
+const MAX_WAITING_BYTES = 16 * 1024 * 1024;
+
 /**
  * @param destination a stream (tests) or undefined for stdout
- * @param level pino's level names; default `info`
+ * @param level pino's level names; default `LOG_LEVEL` of the environment, else `info`
  */
 export function createLogger(
   destination?: NodeJS.WritableStream,
@@ -23,7 +29,12 @@ export function createLogger(
     formatters: { level: (label) => ({ level: label }) },
     redact: { paths: REDACT, censor: '[redacted]' },
   };
-  return destination === undefined
-    ? pino(options, pino.destination({ sync: true }))
-    : pino(options, destination);
+  return pino(options, destination ?? stdout());
+}
+
+/** stdout, buffered; what is left is written when the process exits. */
+function stdout(): pino.DestinationStream {
+  const sink = pino.destination({ sync: false, minLength: WRITE_BYTES, maxLength: MAX_WAITING_BYTES });
+  setInterval(() => sink.flush(), WRITE_MS).unref();
+  return sink;
 }

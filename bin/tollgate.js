@@ -1,0 +1,87 @@
+#!/usr/bin/env node
+// Starts Tollgate: from src/ in a checkout, from dist/ in the published package. It finds a Node that is new enough and
+// hands over; arguments and exit codes are src/main.ts's. Plain JavaScript, because an old Node must be able to read it.
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+const OLDEST_NODE = 24;
+/** Set for the second Node, so that a wrong binary can never start itself again and again. */
+const MARK = 'TOLLGATE_SECOND_NODE';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const isSecond = process.env[MARK] !== undefined;
+delete process.env[MARK];
+
+if (Number.parseInt(process.versions.node, 10) >= OLDEST_NODE) {
+  if (isSecond) endWithParent();
+  await run();
+} else {
+  const node = isSecond ? undefined : findNode();
+  if (node === undefined) {
+    console.error(
+      `tollgate needs Node ${OLDEST_NODE} or newer; this is ${process.version}. ` +
+        'Install a newer Node, or add one to the project: npm install node@26',
+    );
+    process.exitCode = 1;
+  } else {
+    runWith(node);
+  }
+}
+
+async function run() {
+  // src is not in the published package, and in a checkout it is newer than any dist.
+  const entry = ['src/main.ts', 'dist/main.js']
+    .map((file) => join(root, file))
+    .find((file) => existsSync(file));
+  if (entry === undefined) {
+    console.error(`tollgate: neither src/main.ts nor dist/main.js is in ${root}`);
+    process.exitCode = 1;
+    return;
+  }
+  const { main } = await import(pathToFileURL(entry).href);
+  const code = await main(process.argv.slice(2));
+  if (typeof code === 'number') process.exitCode = code;
+}
+
+/** The binary of the `node` package, in the node_modules of this folder or of one above it. */
+function findNode() {
+  const name = process.platform === 'win32' ? 'node.exe' : 'node';
+  for (let folder = root; ; folder = dirname(folder)) {
+    const binary = join(folder, 'node_modules', 'node', 'bin', name);
+    if (existsSync(binary)) return binary;
+    if (folder === dirname(folder)) return undefined;
+  }
+}
+
+/** Runs this file again with another Node, and is to the outside what that process is: streams, signals, exit code. */
+function runWith(node) {
+  const child = spawn(node, [...process.execArgv, fileURLToPath(import.meta.url), ...process.argv.slice(2)], {
+    stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+    env: { ...process.env, [MARK]: '1' },
+  });
+  // A terminal sends its signals to both processes; passed on, they would arrive twice and end a drain at once.
+  const atTerminal = process.stdin.isTTY || process.stdout.isTTY || process.stderr.isTTY;
+  const handlers = ['SIGINT', 'SIGQUIT', 'SIGHUP', 'SIGTERM', 'SIGUSR2'].map((signal) => {
+    const passOn = signal === 'SIGTERM' || signal === 'SIGUSR2' || !atTerminal;
+    const handler = () => void (passOn && child.kill(signal));
+    process.on(signal, handler);
+    return [signal, handler];
+  });
+  child.on('error', (error) => {
+    console.error(`tollgate: ${node} could not be started: ${error.message}`);
+    process.exitCode = 1;
+  });
+  child.on('exit', (code, signal) => {
+    for (const [name, handler] of handlers) process.off(name, handler);
+    if (signal === null) process.exitCode = code ?? 1;
+    else process.kill(process.pid, signal);
+  });
+}
+
+/** The first process can be killed without a word; then nobody could stop this one any more, so it ends too. */
+function endWithParent() {
+  process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));
+  process.channel?.unref();
+}

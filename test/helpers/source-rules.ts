@@ -1,0 +1,154 @@
+// The rules of the source tree as functions of its text: layers, cycles, names, sizes, shortcuts past the compiler.
+// It reads no files; architecture.test.ts feeds it the real tree, and small invented ones to see each rule fail.
+import { dirname, join, normalize } from 'node:path/posix';
+import { parseSync, Visitor } from 'vite';
+
+/** Path under `src/` → text. */
+export type Sources = ReadonlyMap<string, string>;
+
+export interface Finding {
+  readonly rule:
+    | 'layer'
+    | 'cycle'
+    | 'missing'
+    | 'name'
+    | 'size'
+    | 'opening'
+    | 'any'
+    | 'double-cast'
+    | 'non-null'
+    | 'ts-comment'
+    | 'console'
+    | 'syntax';
+  readonly file: string;
+  readonly detail: string;
+}
+
+/** From the top down. An import may go to any lower layer, to none above, and not across within a layer. */
+export const LAYERS: readonly (readonly string[])[] = [
+  ['main.ts'],
+  ['app.ts', 'cli'],
+  ['proxy', 'billing'],
+  ['auth', 'limits', 'upstream', 'usage'],
+  ['http', 'store', 'redis'],
+  ['telemetry'],
+  ['config', 'errors.ts'],
+];
+
+export const LONGEST_FILE = 400;
+
+/** Names that say nothing about what is inside. */
+const EMPTY_NAMES = /^(utils?|helpers?|managers?|services?|common|misc)$/;
+
+export function inspect(sources: Sources): Finding[] {
+  const findings: Finding[] = [];
+  const edges = new Map<string, string[]>();
+  for (const [file, text] of sources) {
+    const read = readSource(file, text);
+    findings.push(...read.findings, ...textFindings(file, text));
+    const targets = read.imports
+      .filter((specifier) => specifier.startsWith('.'))
+      .map((specifier) => normalize(join(dirname(file), specifier)));
+    edges.set(file, targets);
+    findings.push(...targets.flatMap((target) => edgeFinding(sources, file, target)));
+  }
+  return [...findings, ...cycles(edges)];
+}
+
+function edgeFinding(sources: Sources, from: string, to: string): Finding[] {
+  const finding = (rule: Finding['rule'], detail: string): Finding[] => [{ rule, file: from, detail }];
+  // Files beside src (package.json, say) are no modules of a layer.
+  if (to.startsWith('..')) return [];
+  if (!sources.has(to)) return finding('missing', `${to} does not exist`);
+  const [fromPart, toPart] = [part(from), part(to)];
+  if (fromPart === toPart) return [];
+  const [above, below] = [layerOf(fromPart), layerOf(toPart)];
+  // A part without a layer is reported by its files.
+  if (above === -1 || below === -1) return [];
+  if (below > above) return [];
+  return finding('layer', `imports ${to}, which is ${below === above ? 'beside' : 'above'} it`);
+}
+
+/** The folder directly under src, or the file when it lies there itself. */
+function part(file: string): string {
+  return file.split('/')[0] ?? file;
+}
+
+function layerOf(name: string): number {
+  return LAYERS.findIndex((layer) => layer.includes(name));
+}
+
+function textFindings(file: string, text: string): Finding[] {
+  const findings: Finding[] = [];
+  const add = (rule: Finding['rule'], detail: string): void => void findings.push({ rule, file, detail });
+  if (layerOf(part(file)) === -1) add('layer', `${part(file)} is in no layer`);
+  const name = file.split(/[/.-]/).find((word) => EMPTY_NAMES.test(word));
+  if (name !== undefined) add('name', `"${name}" says nothing about what is inside`);
+  const lines = text.replace(/\n$/, '').split('\n').length;
+  if (lines > LONGEST_FILE) add('size', `${lines} lines, more than ${LONGEST_FILE}`);
+  if (!/^(#!.*\n)?(\/\/ ?\S|\/\*)/.test(text)) add('opening', 'does not open with a comment on what it owns');
+  return findings;
+}
+
+function readSource(file: string, text: string): { imports: string[]; findings: Finding[] } {
+  const imports: string[] = [];
+  const findings: Finding[] = [];
+  const add = (rule: Finding['rule'], node: { start: number }, detail: string): void => {
+    const line = text.slice(0, node.start).split('\n').length;
+    findings.push({ rule, file: `${file}:${line}`, detail });
+  };
+  const result = parseSync(file, text, { lang: 'ts', sourceType: 'module' });
+  for (const error of result.errors) findings.push({ rule: 'syntax', file, detail: error.message });
+  for (const comment of result.comments) {
+    if (/@ts-(ignore|expect-error|nocheck)/.test(comment.value))
+      add('ts-comment', comment, comment.value.trim());
+  }
+  const mayPrint = file === 'main.ts' || file.startsWith('cli/');
+  const visitor = new Visitor({
+    ImportDeclaration: (node) => void imports.push(node.source.value),
+    ExportAllDeclaration: (node) => void imports.push(node.source.value),
+    ExportNamedDeclaration: (node) => {
+      if (node.source !== null) imports.push(node.source.value);
+    },
+    ImportExpression: (node) => {
+      if (node.source.type === 'Literal' && typeof node.source.value === 'string')
+        imports.push(node.source.value);
+    },
+    TSImportType: (node) => void imports.push(node.source.value),
+    TSAnyKeyword: (node) => add('any', node, 'any'),
+    TSNonNullExpression: (node) => add('non-null', node, text.slice(node.start, node.end)),
+    TSAsExpression: (node) => {
+      if (node.expression.type === 'TSAsExpression')
+        add('double-cast', node, text.slice(node.start, node.end));
+    },
+    MemberExpression: (node) => {
+      const { object } = node;
+      if (!mayPrint && object.type === 'Identifier' && object.name === 'console') {
+        add('console', node, text.slice(node.start, node.end));
+      }
+    },
+  });
+  visitor.visit(result.program);
+  return { imports, findings };
+}
+
+/** One finding per group of files that import each other in a ring (depth-first; a file on the path again is a ring). */
+function cycles(edges: ReadonlyMap<string, readonly string[]>): Finding[] {
+  const findings: Finding[] = [];
+  const done = new Set<string>();
+  const path: string[] = [];
+  const visit = (file: string): void => {
+    const at = path.indexOf(file);
+    if (at !== -1) {
+      findings.push({ rule: 'cycle', file, detail: [...path.slice(at), file].join(' > ') });
+      return;
+    }
+    if (done.has(file)) return;
+    path.push(file);
+    for (const target of edges.get(file) ?? []) visit(target);
+    path.pop();
+    done.add(file);
+  };
+  for (const file of edges.keys()) visit(file);
+  return findings;
+}

@@ -1,0 +1,193 @@
+// bin/tollgate.js: which source it starts, what it does on a Node that is too old, and that the process it hands over
+// to is all that the outside sees: arguments, streams, signals, exit code.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmod, copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { tempDir, until, within } from './helpers/wait.ts';
+
+const LAUNCHER = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url));
+
+interface Install extends AsyncDisposable {
+  readonly root: string;
+  add(file: string, text: string, mode?: number): Promise<string>;
+  start(words: readonly string[], options?: { old?: boolean }): Started;
+}
+
+interface Started {
+  readonly child: ChildProcess;
+  output(): string;
+  end(): Promise<{ code: number | null; signal: string | null; output: string }>;
+}
+
+/** A copy of the launcher in a project of its own. */
+async function install(): Promise<Install> {
+  const directory = await tempDir();
+  const root = directory.file('project');
+  const started: ChildProcess[] = [];
+  const add = async (file: string, text: string, mode = 0o644): Promise<string> => {
+    const path = join(root, file);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(path, text);
+    await chmod(path, mode);
+    return path;
+  };
+  await add('package.json', '{ "type": "module" }');
+  await mkdir(join(root, 'bin'));
+  const launcher = join(root, 'bin', 'tollgate.js');
+  await copyFile(LAUNCHER, launcher);
+  // Makes any Node believe that it is an old one.
+  const versions = JSON.stringify({ ...process.versions, node: '20.0.0' });
+  const old = await add(
+    'old.mjs',
+    `Object.defineProperty(process, 'versions', { value: ${versions} });\n` +
+      "Object.defineProperty(process, 'version', { value: 'v20.0.0' });\n",
+  );
+  return {
+    root,
+    add,
+    start(words, options = {}) {
+      const before = options.old === true ? ['--import', old] : [];
+      const child = spawn(process.execPath, [...before, launcher, ...words], {
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      started.push(child);
+      let output = '';
+      for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes) => (output += bytes));
+      const closed = once(child, 'close');
+      const end = async (): Promise<{ code: number | null; signal: string | null; output: string }> => {
+        await within(closed, 'the end of the launcher', undefined, () => output);
+        return { code: child.exitCode, signal: child.signalCode, output };
+      };
+      return { child, output: () => output, end };
+    },
+    async [Symbol.asyncDispose]() {
+      // A test that failed may have left it running; a second Node ends with the first.
+      for (const child of started) child.kill('SIGKILL');
+      await directory.remove();
+    },
+  };
+}
+
+const SAYS = (what: string, code = 0): string =>
+  `export async function main(words) { console.log(${JSON.stringify(what)}, JSON.stringify(words)); return ${code}; }\n`;
+
+/** A `node` package whose binary takes away what made the first Node look old. */
+const NODE = `#!/bin/sh
+while [ "$1" = --import ]; do shift 2; done
+exec "${process.execPath}" "$@"
+`;
+
+describe('which source it starts', () => {
+  test('src where there is one', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('src'));
+    await project.add('dist/main.js', SAYS('dist'));
+    expect(await project.start(['a', '--b=c d']).end()).toEqual({
+      code: 0,
+      signal: null,
+      output: 'src ["a","--b=c d"]\n',
+    });
+  });
+
+  test('dist where there is only that', async () => {
+    await using project = await install();
+    await project.add('dist/main.js', SAYS('dist', 3));
+    expect(await project.start([]).end()).toMatchObject({ code: 3, output: 'dist []\n' });
+  });
+
+  test('neither: it says so', async () => {
+    await using project = await install();
+    const { code, output } = await project.start([]).end();
+    expect(code).toBe(1);
+    expect(output).toMatch(/neither src\/main\.ts nor dist\/main\.js/);
+  });
+});
+
+describe('on a Node that is too old', () => {
+  test('it hands over to the node package, with arguments and exit code', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('second', 7));
+    await project.add('node_modules/node/bin/node', NODE, 0o755);
+    expect(await project.start(['serve', 'x y'], { old: true }).end()).toEqual({
+      code: 7,
+      signal: null,
+      output: 'second ["serve","x y"]\n',
+    });
+  });
+
+  test('it finds the node package in a folder above', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('second'));
+    await project.add('../node_modules/node/bin/node', NODE, 0o755);
+    expect((await project.start([], { old: true }).end()).output).toBe('second []\n');
+  });
+
+  test('without that package it says what is needed', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('never'));
+    const { code, output } = await project.start([], { old: true }).end();
+    expect(code).toBe(1);
+    expect(output).toMatch(/needs Node 24 or newer; this is v20\.0\.0/);
+    expect(output).not.toContain('never');
+  });
+
+  test('a node package that is itself too old does not start itself for ever', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('never'));
+    // Counts how often it was started, so that the fault this test is about cannot run away with the machine.
+    const counting = `#!/bin/sh
+STARTS="x$STARTS"; export STARTS
+[ "$STARTS" = xxx ] && exit 99
+exec "${process.execPath}" "$@"
+`;
+    await project.add('node_modules/node/bin/node', counting, 0o755);
+    const { code, output } = await project.start([], { old: true }).end();
+    expect(code).toBe(1);
+    expect(output.match(/needs Node 24/g)?.length).toBe(1);
+  });
+
+  const WAITS = `export async function main() {
+    process.on('SIGTERM', () => { console.log('SIGTERM'); process.exit(5); });
+    process.on('SIGINT', () => { console.log('SIGINT'); process.exit(6); });
+    console.log('pid', process.pid, 'mark', process.env.TOLLGATE_SECOND_NODE);
+    setInterval(() => {}, 1000);
+    await new Promise(() => {});
+  }\n`;
+
+  test.each([
+    ['SIGTERM', 5],
+    ['SIGINT', 6],
+  ] as const)('it passes on %s and waits for the end', async (signal, code) => {
+    await using project = await install();
+    await project.add('src/main.ts', WAITS);
+    await project.add('node_modules/node/bin/node', NODE, 0o755);
+    const started = project.start([], { old: true });
+    await until(() => started.output().includes('mark undefined'), 'the start');
+    started.child.kill(signal);
+    const end = await started.end();
+    expect(end.code).toBe(code);
+    expect(end.output.match(new RegExp(signal, 'g'))?.length).toBe(1);
+  });
+
+  test.each(['SIGKILL', 'SIGTERM'])('it dies of %s when the second process died of it', async (signal) => {
+    await using project = await install();
+    const dies = `process.kill(process.pid, '${signal}'); await new Promise(() => setInterval(() => {}, 1000));`;
+    await project.add('src/main.ts', `export async function main() { ${dies} }\n`);
+    await project.add('node_modules/node/bin/node', NODE, 0o755);
+    expect(await project.start([], { old: true }).end()).toMatchObject({ code: null, signal });
+  });
+
+  test('when it is killed the second process ends too', async () => {
+    await using project = await install();
+    await project.add('src/main.ts', WAITS);
+    await project.add('node_modules/node/bin/node', NODE, 0o755);
+    const started = project.start([], { old: true });
+    await until(() => started.output().includes('pid'), 'the start');
+    started.child.kill('SIGKILL');
+    // `close` needs both ends of the pipes: it comes when the second process is gone as well.
+    expect((await started.end()).output).toMatch(/SIGTERM\n$/);
+  });
+});
