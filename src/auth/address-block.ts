@@ -1,0 +1,41 @@
+// What counts as one address where failures and free keys are counted.
+import { isIP } from 'node:net';
+
+/**
+ * @param address as a socket or a trusted proxy reports it
+ * @returns an IPv4 address as it is, also when it came mapped into IPv6 (RFC 4291, 2.5.5.2); of an IPv6 address the /64, the
+ *   smallest block that is given to one customer (RFC 6177); `unknown` for what is no address
+ */
+export function addressBlock(address: string): string {
+  const [plain = ''] = address.split('%');
+  if (isIP(plain) === 4) return plain;
+  if (isIP(plain) !== 6) return 'unknown';
+  const groups = expand(plain);
+  if (groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff) {
+    return groups
+      .slice(6)
+      .flatMap((group) => [group >> 8, group & 0xff])
+      .join('.');
+  }
+  return `${groups
+    .slice(0, 4)
+    .map((group) => group.toString(16))
+    .join(':')}::/64`;
+}
+
+/** The eight groups of a valid IPv6 address, also of one that ends in dotted decimal. */
+function expand(address: string): readonly number[] {
+  const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address);
+  let text = address;
+  if (dotted !== null) {
+    const [a = 0, b = 0, c = 0, d = 0] = dotted.slice(1).map(Number);
+    text = `${address.slice(0, dotted.index)}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+  }
+  const [head = '', tail] = text.split('::');
+  const numbers = (part: string) =>
+    part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16));
+  const first = numbers(head);
+  if (tail === undefined) return first;
+  const last = numbers(tail);
+  return [...first, ...Array<number>(8 - first.length - last.length).fill(0), ...last];
+}

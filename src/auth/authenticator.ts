@@ -1,0 +1,205 @@
+// From an Authorization header to a caller, cheapest check first. It writes nothing: keys are made and ended in issuer.ts.
+//
+//   form → known good (fresh) → known bad → failures of the address → record by prefix → HMAC → Argon2id
+//
+// Everything before the record is in memory. A wrong key never gets as far as Argon2, because it fails the comparison of the
+// HMAC; a good key gets there once. What cannot be checked is answered 503, never 401, and never let in.
+import { timingSafeEqual } from 'node:crypto';
+import { GatewayError } from '../errors.ts';
+import type { ChangeKind, KeyRecord, Prefix } from '../store/record.ts';
+import type { Store } from '../store/store.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import {
+  ChangeClock,
+  type Fingerprint,
+  Fingerprints,
+  type KeyListener,
+  type Known,
+  KnownKeys,
+  RefusedKeys,
+} from './cache.ts';
+import { type Caller, callerOf } from './caller.ts';
+import { FailureLimit } from './failures.ts';
+import type { Hasher } from './hasher.ts';
+import { Key } from './key.ts';
+import { RecordLookup } from './record-lookup.ts';
+import type { KeySecret } from './secret.ts';
+
+/** A key may change while it is being checked; then it is checked again, but not for ever. */
+const ROUNDS = 3;
+
+export interface AuthenticatorParts {
+  readonly store: Pick<Store, 'findKey'>;
+  readonly secret: KeySecret;
+  readonly hasher: Hasher;
+  readonly metrics: Pick<Metrics, 'authOutcomes' | 'authCacheEntries'>;
+  /** `auth.failures_per_minute` of the configuration in force. */
+  readonly failuresPerMinute: () => number;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+}
+
+interface Verdict {
+  readonly caller: Caller;
+  readonly outcome: 'verified' | 'cached';
+}
+
+export class Authenticator implements KeyListener {
+  readonly #secret: KeySecret;
+  readonly #hasher: Hasher;
+  readonly #now: () => number;
+  readonly #fingerprints = new Fingerprints();
+  readonly #clock = new ChangeClock();
+  readonly #known = new KnownKeys();
+  readonly #refused = new RefusedKeys(this.#clock);
+  readonly #failures: FailureLimit;
+  readonly #lookup: RecordLookup;
+  /** Checks under way: many requests with one key are one check. */
+  readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
+  readonly #outcomes: AuthenticatorParts['metrics']['authOutcomes'];
+  readonly #entries: AuthenticatorParts['metrics']['authCacheEntries'];
+  readonly #cachedOutcome: { inc(): void };
+
+  constructor(parts: AuthenticatorParts) {
+    const now = parts.now ?? (() => performance.now());
+    this.#now = now;
+    this.#secret = parts.secret;
+    this.#hasher = parts.hasher;
+    this.#failures = new FailureLimit(parts.failuresPerMinute, now);
+    this.#lookup = new RecordLookup(parts.store, this.#clock, now);
+    this.#outcomes = parts.metrics.authOutcomes;
+    this.#entries = parts.metrics.authCacheEntries;
+    this.#cachedOutcome = this.#outcomes.labels('cached');
+  }
+
+  /**
+   * @param authorization value of the request's one Authorization header
+   * @param address of the client; failures are counted by it
+   * @returns the caller at once when the key was checked within the last 5 s, a promise otherwise
+   * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys` or
+   *   `auth_unavailable`
+   */
+  authenticate(authorization: string | undefined, address: string): Caller | Promise<Caller> {
+    if (authorization === undefined || authorization === '') {
+      this.#outcomes.inc({ outcome: 'refused' });
+      throw new GatewayError('missing_api_key');
+    }
+    const key = Key.fromHeader(authorization);
+    if (key === undefined) {
+      this.#outcomes.inc({ outcome: 'refused' });
+      this.#recordFailure(address);
+      throw new GatewayError('invalid_api_key');
+    }
+    const fingerprint = this.#fingerprints.of(key);
+    const known = this.#known.get(fingerprint);
+    if (known === undefined) {
+      this.#admit(fingerprint, key.prefix, address);
+    } else if (this.#now() <= known.freshUntil) {
+      this.#cachedOutcome.inc();
+      return known.caller;
+    }
+    return this.#check(key, fingerprint, known, address);
+  }
+
+  /** A change of a key, by this process or another. */
+  changed(prefix: Prefix, kind: ChangeKind): void {
+    this.#clock.mark(prefix);
+    // An `issued` key may be one that this process made and knows already.
+    if (kind !== 'issued') this.#known.drop(prefix);
+    this.#showEntries();
+  }
+
+  learned(key: Key, caller: Caller): void {
+    this.#known.confirm(this.#fingerprints.of(key), caller, this.#now());
+    this.#showEntries();
+  }
+
+  /** Lets a key that is not known to be good go on to the store, unless it is known to be bad or the address tried too many. */
+  #admit(fingerprint: Fingerprint, prefix: Prefix, address: string): void {
+    // Repeating one bad key costs nothing and is not counted: a forgotten program with an old key must not use up the
+    // attempts of everybody behind the same address.
+    if (this.#refused.has(fingerprint, prefix, this.#now())) {
+      this.#outcomes.inc({ outcome: 'refused_cached' });
+      throw new GatewayError('invalid_api_key');
+    }
+    const retryAfterMs = this.#failures.waitFor(address);
+    if (retryAfterMs > 0) {
+      this.#outcomes.inc({ outcome: 'limited' });
+      throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
+    }
+  }
+
+  async #check(
+    key: Key,
+    fingerprint: Fingerprint,
+    known: Known | undefined,
+    address: string,
+  ): Promise<Caller> {
+    let check = this.#checks.get(fingerprint);
+    const leads = check === undefined;
+    if (check === undefined) {
+      check = this.#decide(key, fingerprint, known).finally(() => this.#checks.delete(fingerprint));
+      this.#checks.set(fingerprint, check);
+    }
+    try {
+      const { caller, outcome } = await check;
+      this.#outcomes.inc({ outcome });
+      return caller;
+    } catch (error) {
+      const isBad = error instanceof GatewayError && error.code === 'invalid_api_key';
+      this.#outcomes.inc({ outcome: isBad ? 'refused' : 'unavailable' });
+      if (isBad && leads) this.#recordFailure(address);
+      throw error;
+    }
+  }
+
+  async #decide(key: Key, fingerprint: Fingerprint, known: Known | undefined): Promise<Verdict> {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      let found: Awaited<ReturnType<RecordLookup['find']>>;
+      try {
+        found = await this.#lookup.find(key.prefix);
+      } catch (error) {
+        if (known !== undefined && this.#known.stretch(fingerprint, known, this.#now())) {
+          return { caller: known.caller, outcome: 'cached' };
+        }
+        throw error;
+      }
+      const { record, position, at } = found;
+      if (record === undefined || record.state !== 'active' || !this.#matches(record, key)) {
+        if (!this.#clock.holds(key.prefix, position)) continue;
+        this.#refused.add(fingerprint, this.#now(), position);
+        this.#showEntries();
+        throw new GatewayError('invalid_api_key');
+      }
+      if (known?.caller.version !== record.version && !(await this.#hasher.verify(record.argon2, key))) {
+        // The HMAC proves that this is the key; a hash that denies it is damage in the store, and not the caller's fault.
+        throw new GatewayError('auth_unavailable', undefined, {
+          cause: new Error(`HMAC and Argon2 hash of key ${key.prefix} contradict each other`),
+        });
+      }
+      if (!this.#clock.holds(key.prefix, position)) continue;
+      const caller = callerOf(record);
+      this.#known.confirm(fingerprint, caller, at);
+      this.#showEntries();
+      return { caller, outcome: 'verified' };
+    }
+    throw new GatewayError('auth_unavailable', undefined, {
+      cause: new Error(`key ${key.prefix} changed ${ROUNDS} times while it was checked`),
+    });
+  }
+
+  #matches(record: KeyRecord, key: Key): boolean {
+    const digest = this.#secret.digest(key);
+    return record.hmac.byteLength === digest.byteLength && timingSafeEqual(record.hmac, digest);
+  }
+
+  #recordFailure(address: string): void {
+    this.#failures.record(address);
+    this.#entries.set({ cache: 'failures' }, this.#failures.size);
+  }
+
+  #showEntries(): void {
+    this.#entries.set({ cache: 'positive' }, this.#known.size);
+    this.#entries.set({ cache: 'negative' }, this.#refused.size);
+  }
+}

@@ -1,0 +1,17 @@
+// Who makes a request, once the key is known to be good.
+import type { Tier } from '../config/schema.ts';
+import type { KeyRecord, Prefix } from '../store/record.ts';
+
+export interface Caller {
+  readonly prefix: Prefix;
+  /** Limits, quota and usage belong to the holder, so that they outlive a rotation. */
+  readonly holderId: string;
+  readonly tier: Tier;
+  /** Version of the key when it was checked. */
+  readonly version: number;
+}
+
+export function callerOf(record: KeyRecord): Caller {
+  const { prefix, holderId, tier, version } = record;
+  return { prefix, holderId, tier, version };
+}

@@ -1,0 +1,177 @@
+// Argon2id: how many run at once, how many may wait and how long, and what parameters are accepted from the store.
+import { randomBytes } from 'node:crypto';
+import { availableParallelism } from 'node:os';
+import { argon2id, hash, verify } from 'argon2';
+import { GatewayError } from '../errors.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { withDeadline } from './deadline.ts';
+import type { Key } from './key.ts';
+
+/** OWASP's second choice of parameters: 19 MiB, 2 passes, 1 lane. */
+const PARAMETERS = {
+  type: argon2id,
+  memoryCost: 19456,
+  timeCost: 2,
+  parallelism: 1,
+  hashLength: 32,
+} as const;
+
+/**
+ * Argon2 runs on libuv's 4 threads, which name resolution and file access need too: never more than 2 of them, and one
+ * processor stays free where there is more than one. So at most 38 MiB at once.
+ */
+export const SLOTS = Math.max(1, Math.min(2, availableParallelism() - 1));
+
+/** A request waits for its answer, so verification gives up early; making a key may take longer. */
+const VERIFY = { maxWaiting: 16, waitMs: 250 } as const;
+const HASH = { maxWaiting: 64, waitMs: 5000 } as const;
+/** For a computation that runs but does not come back, because libuv's threads hang in something else. */
+const RUN_MS = 2000;
+
+/** What a record may ask for: more memory or passes than this is damage, or an attempt to have the process killed. */
+const MOST = { memoryCost: 65536, timeCost: 10, parallelism: 4 } as const;
+
+export interface Argon2 {
+  hash(text: string): Promise<string>;
+  verify(phc: string, text: string): Promise<boolean>;
+}
+
+const ARGON2: Argon2 = {
+  // The salt is drawn here because the package would draw it on a thread of libuv, before its turn.
+  hash: (text) => hash(text, { ...PARAMETERS, salt: randomBytes(16) }),
+  verify: (phc, text) => verify(phc, text),
+};
+
+interface Waiter {
+  readonly start: () => void;
+}
+
+export class Hasher {
+  readonly #metrics: Pick<Metrics, 'argon2Runs' | 'argon2Queue'>;
+  readonly #argon2: Argon2;
+  readonly #verifying = new Set<Waiter>();
+  readonly #hashing = new Set<Waiter>();
+  #running = 0;
+
+  /** @param argon2 the computation, for tests */
+  constructor(metrics: Pick<Metrics, 'argon2Runs' | 'argon2Queue'>, argon2: Argon2 = ARGON2) {
+    this.#metrics = metrics;
+    this.#argon2 = argon2;
+  }
+
+  /**
+   * @returns the Argon2id hash of the key in PHC string format
+   * @throws GatewayError `store_unavailable` when there is no place within 5 s
+   */
+  hash(key: Key): Promise<string> {
+    return this.#inTurn(this.#hashing, HASH, noPlaceToHash, async () => {
+      this.#metrics.argon2Runs.inc({ purpose: 'hash' });
+      return this.#argon2.hash(key.reveal());
+    });
+  }
+
+  /**
+   * @param phc Argon2id hash in PHC string format, as the store has it
+   * @throws GatewayError `auth_unavailable` when there is no place within 250 ms or the hash cannot be used
+   */
+  async verify(phc: string, key: Key): Promise<boolean> {
+    if (!isUsable(phc)) {
+      throw new GatewayError('auth_unavailable', undefined, {
+        cause: new Error(`the Argon2 hash of key ${key.prefix} is damaged or asks for too much`),
+      });
+    }
+    return this.#inTurn(this.#verifying, VERIFY, noPlaceToVerify, async () => {
+      this.#metrics.argon2Runs.inc({ purpose: 'verify' });
+      return this.#argon2.verify(phc, key.reveal());
+    });
+  }
+
+  async #inTurn<T>(
+    queue: Set<Waiter>,
+    bounds: { readonly maxWaiting: number; readonly waitMs: number },
+    refuse: (why: string) => GatewayError,
+    compute: () => Promise<T>,
+  ): Promise<T> {
+    if (this.#running < SLOTS) this.#running += 1;
+    else await this.#place(queue, bounds, refuse);
+    const result = compute();
+    // The place is free when the computation has ended, which may be later than anybody waits for it.
+    result.then(this.#leave, this.#leave);
+    try {
+      return await withDeadline(result, RUN_MS, () => refuse(`Argon2 did not end within ${RUN_MS} ms`));
+    } catch (error) {
+      if (error instanceof GatewayError) throw error;
+      throw refuse(error instanceof Error ? error.message : 'Argon2 failed');
+    }
+  }
+
+  #place(
+    queue: Set<Waiter>,
+    bounds: { readonly maxWaiting: number; readonly waitMs: number },
+    refuse: (why: string) => GatewayError,
+  ): Promise<void> {
+    if (queue.size >= bounds.maxWaiting) {
+      return Promise.reject(refuse(`${queue.size} computations wait already`));
+    }
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        queue.delete(waiter);
+        this.#showQueue();
+        reject(refuse(`no place within ${bounds.waitMs} ms`));
+      }, bounds.waitMs);
+      const waiter: Waiter = {
+        start: () => {
+          clearTimeout(timer);
+          resolve();
+        },
+      };
+      queue.add(waiter);
+      this.#showQueue();
+    });
+  }
+
+  /** Hands the place on, to a request before a key that is being made. */
+  readonly #leave = (): void => {
+    for (const queue of [this.#verifying, this.#hashing]) {
+      const [next] = queue;
+      if (next !== undefined) {
+        queue.delete(next);
+        this.#showQueue();
+        next.start();
+        return;
+      }
+    }
+    this.#running -= 1;
+  };
+
+  #showQueue(): void {
+    this.#metrics.argon2Queue.set(this.#verifying.size + this.#hashing.size);
+  }
+}
+
+function noPlaceToVerify(why: string): GatewayError {
+  return new GatewayError('auth_unavailable', undefined, { cause: new Error(`Argon2 verification: ${why}`) });
+}
+
+function noPlaceToHash(why: string): GatewayError {
+  return new GatewayError('store_unavailable', 'The gateway cannot make a key at the moment.', {
+    cause: new Error(`Argon2 hashing: ${why}`),
+  });
+}
+
+const PHC =
+  /^\$argon2id\$v=19\$(?=[^$]*m=)([a-z]=\d{1,6}(?:,[a-z]=\d{1,6}){2})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{22,86}$/;
+
+/** Whether a PHC string is one that this process is willing to compute. */
+function isUsable(phc: string): boolean {
+  const parameters = PHC.exec(phc)?.[1];
+  if (parameters === undefined) return false;
+  const given = new Map(
+    parameters.split(',').map((pair): [string, number] => [pair.slice(0, 1), Number(pair.slice(2))]),
+  );
+  const within = (name: string, most: number) => {
+    const value = given.get(name);
+    return value !== undefined && value >= 1 && value <= most;
+  };
+  return within('m', MOST.memoryCost) && within('t', MOST.timeCost) && within('p', MOST.parallelism);
+}

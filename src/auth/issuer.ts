@@ -1,0 +1,235 @@
+// The only writer of keys: makes, rotates and revokes them, and tells the authenticator of this process at once.
+import { randomUUID } from 'node:crypto';
+import type { Tier } from '../config/schema.ts';
+import { GatewayError } from '../errors.ts';
+import type {
+  AddOutcome,
+  HolderOf,
+  KeyChange,
+  KeyFilter,
+  KeyRecord,
+  KeySummary,
+  NewKey,
+  Prefix,
+  RevokeOutcome,
+} from '../store/record.ts';
+import type { Store } from '../store/store.ts';
+import { addressBlock } from './address-block.ts';
+import type { KeyListener } from './cache.ts';
+import { type Caller, callerOf } from './caller.ts';
+import type { Hasher } from './hasher.ts';
+import { Key } from './key.ts';
+import type { KeySecret } from './secret.ts';
+
+/** Of 2^32 prefixes: with a million keys the chance that all of these draws are taken is below 1 in 10^18. */
+const DRAWS = 5;
+const MAX_TEXT = 200;
+
+/** A key in the one answer that has it whole. */
+export interface IssuedKey {
+  readonly key: Key;
+  readonly prefix: Prefix;
+  readonly holderId: string;
+  readonly tier: Tier;
+  /** RFC 3339, UTC. */
+  readonly createdAt: string;
+}
+
+export interface RotatedKey extends IssuedKey {
+  readonly replaces: Prefix;
+}
+
+export interface KeyHistory {
+  readonly key: KeySummary;
+  /** Oldest first. */
+  readonly events: readonly KeyChange[];
+}
+
+export interface IssuerParts {
+  readonly store: Store;
+  readonly secret: KeySecret;
+  readonly hasher: Hasher;
+  /** The authenticator of this process, where there is one. */
+  readonly listener?: KeyListener;
+  /** The wall clock. */
+  readonly today?: () => Date;
+  /** Source of bytes for new keys. */
+  readonly random?: (size: number) => Uint8Array;
+}
+
+export class Issuer {
+  readonly #store: Store;
+  readonly #secret: KeySecret;
+  readonly #hasher: Hasher;
+  readonly #listener: KeyListener | undefined;
+  readonly #today: () => Date;
+  readonly #random: ((size: number) => Uint8Array) | undefined;
+  readonly #rotations = new Map<Prefix, Promise<RotatedKey>>();
+
+  constructor(parts: IssuerParts) {
+    this.#store = parts.store;
+    this.#secret = parts.secret;
+    this.#hasher = parts.hasher;
+    this.#listener = parts.listener;
+    this.#today = parts.today ?? (() => new Date());
+    this.#random = parts.random;
+  }
+
+  /**
+   * A key for a new holder.
+   *
+   * @throws GatewayError `invalid_value` for a label that cannot be kept, `store_unavailable`
+   */
+  async issue(order: { readonly tier: Tier; readonly label?: string }): Promise<IssuedKey> {
+    const label = order.label === undefined ? null : keepable(order.label, 'label');
+    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, label };
+    const { key, outcome } = await this.#mint((added) => this.#store.addKey(added, holder, null));
+    return this.#issued(key, addedRecord(outcome));
+  }
+
+  /**
+   * One more key for the holder of `prefix`, whatever became of that key: limits, quota and usage go on.
+   *
+   * @returns undefined when there is no such key
+   * @throws GatewayError `store_unavailable`
+   */
+  async issueFor(prefix: Prefix): Promise<IssuedKey | undefined> {
+    if ((await this.#store.findKey(prefix)) === undefined) return undefined;
+    const { key, outcome } = await this.#mint((added) =>
+      this.#store.addKey(added, { kind: 'of', prefix }, `for the holder of ${prefix}`),
+    );
+    return this.#issued(key, addedRecord(outcome));
+  }
+
+  /**
+   * A Free key, counted against the address (IPv6: its /64) for this day in UTC.
+   *
+   * @throws GatewayError `free_key_limit`, `store_unavailable`
+   */
+  async issueFree(order: { readonly address: string; readonly perDay: number }): Promise<IssuedKey> {
+    const address = this.#secret.addressDigest(addressBlock(order.address));
+    const day = this.#today().toISOString().slice(0, 10);
+    // The count in the transaction decides; this one only spares the hash when the answer is clear.
+    if ((await this.#store.freeGrants(day, address)) >= order.perDay)
+      throw new GatewayError('free_key_limit');
+    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free', label: null };
+    const { key, outcome } = await this.#mint((added) =>
+      this.#store.addKey(added, holder, null, { day, address, perDay: order.perDay }),
+    );
+    return this.#issued(key, addedRecord(outcome));
+  }
+
+  /**
+   * Replaces the caller's key. The old one is bad from the moment this resolves, in this process at once.
+   *
+   * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
+   */
+  async rotate(caller: Caller): Promise<RotatedKey> {
+    const running = this.#rotations.get(caller.prefix);
+    if (running !== undefined) {
+      // Whatever it comes to, this one does not get the key: it goes out once. Without a result the old key still stands.
+      await running;
+      throw new GatewayError('invalid_api_key');
+    }
+    const rotation = this.#rotate(caller).finally(() => this.#rotations.delete(caller.prefix));
+    this.#rotations.set(caller.prefix, rotation);
+    return rotation;
+  }
+
+  /** Ends a key for good: see `revokeKey`. */
+  revoke(prefix: Prefix, reason?: string): Promise<RevokeOutcome> {
+    return revokeKey({ store: this.#store, today: this.#today, listener: this.#listener }, prefix, reason);
+  }
+
+  /** Keys in the order of issue. @throws GatewayError `store_unavailable` */
+  list(filter: KeyFilter): Promise<readonly KeySummary[]> {
+    return this.#store.listKeys(filter);
+  }
+
+  /** A key and what happened to it, or undefined. @throws GatewayError `store_unavailable` */
+  async show(prefix: Prefix): Promise<KeyHistory | undefined> {
+    const record = await this.#store.findKey(prefix);
+    if (record === undefined) return undefined;
+    const { argon2: _argon2, hmac: _hmac, ...key } = record;
+    return { key, events: await this.#store.historyOf(prefix) };
+  }
+
+  async #rotate(caller: Caller): Promise<RotatedKey> {
+    const current = await this.#store.findKey(caller.prefix);
+    if (current?.state !== 'active' || current.version !== caller.version) {
+      throw new GatewayError('invalid_api_key');
+    }
+    const { key, outcome } = await this.#mint((successor) => this.#store.rotateKey(caller, successor));
+    if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
+    this.#listener?.changed(caller.prefix, 'rotated');
+    return { ...this.#issued(key, outcome.record), replaces: caller.prefix };
+  }
+
+  /** Draws a key, hashes it and hands it to `write`, again with another one when the prefix is taken. */
+  async #mint<T extends { readonly kind: string }>(
+    write: (key: NewKey) => Promise<T>,
+  ): Promise<{ readonly key: Key; readonly outcome: T }> {
+    for (let draw = 0; draw < DRAWS; draw += 1) {
+      const key = Key.generate(this.#random);
+      // Before the hash, which is what a draw costs. The transaction looks again.
+      if ((await this.#store.findKey(key.prefix)) !== undefined) continue;
+      const argon2 = await this.#hasher.hash(key);
+      const outcome = await write({
+        prefix: key.prefix,
+        argon2,
+        hmac: this.#secret.digest(key),
+        createdAt: this.#today().toISOString(),
+      });
+      if (outcome.kind !== 'prefix_taken') return { key, outcome };
+    }
+    throw new GatewayError('store_unavailable', 'The gateway cannot make a key at the moment.', {
+      cause: new Error(`${DRAWS} drawn prefixes were all taken`),
+    });
+  }
+
+  #issued(key: Key, record: KeyRecord): IssuedKey {
+    this.#listener?.changed(record.prefix, 'issued');
+    this.#listener?.learned(key, callerOf(record));
+    const { prefix, holderId, tier, createdAt } = record;
+    return { key, prefix, holderId, tier, createdAt };
+  }
+}
+
+/**
+ * Ends a key for good. It needs neither the secret nor a hash, so that it works when they cannot be had.
+ *
+ * @throws GatewayError `invalid_value` for a reason that cannot be kept, `store_unavailable`
+ */
+export async function revokeKey(
+  parts: {
+    readonly store: Pick<Store, 'revokeKey'>;
+    readonly listener?: KeyListener | undefined;
+    readonly today?: () => Date;
+  },
+  prefix: Prefix,
+  reason?: string,
+): Promise<RevokeOutcome> {
+  const kept = reason === undefined ? null : keepable(reason, 'reason');
+  const now = parts.today?.() ?? new Date();
+  const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
+  if (outcome.kind === 'revoked') parts.listener?.changed(prefix, 'revoked');
+  return outcome;
+}
+
+function addedRecord(outcome: AddOutcome): KeyRecord {
+  if (outcome.kind === 'added') return outcome.record;
+  if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
+  // A holder that was found does not vanish, and a taken prefix was drawn again.
+  throw new Error(`the store answered ${outcome.kind} to a new key`);
+}
+
+/** Text that support writes and reads in a terminal: short, without control characters, and without a key. */
+function keepable(text: string, param: string): string {
+  const kept = text.trim();
+  const refuse = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
+  if (kept.length > MAX_TEXT) throw refuse(`is longer than ${MAX_TEXT} characters`);
+  if (kept === '') throw refuse('is empty');
+  if (/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u.test(kept)) throw refuse('has a control character in it');
+  if (/[0-9a-f]{32}/i.test(kept)) throw refuse('has something in it that looks like a key');
+  return kept;
+}

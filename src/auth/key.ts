@@ -1,0 +1,64 @@
+// A whole key, in the one form that does not print itself. Everything else in the gateway knows a key by its prefix.
+import { randomBytes } from 'node:crypto';
+import { inspect } from 'node:util';
+import { isPrefix, PREFIX_LENGTH, type Prefix } from '../store/record.ts';
+
+const KEY = /^[0-9a-f]{32}$/;
+/** One space and nothing around: a value that must be exact needs no tolerance that two parsers could differ in. */
+const HEADER = /^Bearer [0-9a-f]{32}$/;
+const HEADER_SCHEME = 'Bearer '.length;
+const KEY_BYTES = 16;
+
+/**
+ * 32 lowercase hexadecimal characters, 128 random bits. The text is in a private field and comes out through `reveal()`
+ * alone: a key in a template, in JSON, in a log or in an error shows its prefix.
+ */
+export class Key {
+  readonly #text: string;
+  readonly prefix: Prefix;
+
+  private constructor(text: string) {
+    const prefix = text.slice(0, PREFIX_LENGTH);
+    // Both callers have checked the whole; this is for the type.
+    if (!isPrefix(prefix)) throw new TypeError('not a key');
+    this.#text = text;
+    this.prefix = prefix;
+  }
+
+  /** The key that `text` is, exactly, or undefined. */
+  static parse(text: string): Key | undefined {
+    return KEY.test(text) ? new Key(text) : undefined;
+  }
+
+  /** The key in the value of an Authorization header, or undefined when it is anything else than `Bearer KEY`. */
+  static fromHeader(value: string): Key | undefined {
+    return HEADER.test(value) ? new Key(value.slice(HEADER_SCHEME)) : undefined;
+  }
+
+  /** @param random source of bytes, for tests; the default is the operating system's */
+  static generate(random: (size: number) => Uint8Array = randomBytes): Key {
+    return new Key(Buffer.from(random(KEY_BYTES)).toString('hex'));
+  }
+
+  /** The whole key. For its one answer to its holder, and for hashing. */
+  reveal(): string {
+    return this.#text;
+  }
+
+  toString(): string {
+    return `${this.prefix}…`;
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+
+  [inspect.custom](): string {
+    return `Key(${this.toString()})`;
+  }
+}
+
+/** Text with everything in it that has the form of a key, in either case, cut to its prefix. For messages that quote input. */
+export function maskKeys(text: string): string {
+  return text.replaceAll(/[0-9a-f]{32,}/gi, (found) => `${found.slice(0, PREFIX_LENGTH)}…`);
+}

@@ -1,0 +1,300 @@
+// `tollgate keys`: the support desk. It works on the store directly, beside a running gateway or without one; what is allowed
+// is decided in auth/issuer.ts.
+import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import type { Writable } from 'node:stream';
+import { Hasher } from '../auth/hasher.ts';
+import { Issuer, revokeKey } from '../auth/issuer.ts';
+import { Key, maskKeys } from '../auth/key.ts';
+import { openSecret, SecretError } from '../auth/secret.ts';
+import { ConfigError } from '../config/fault.ts';
+import { loadConfig } from '../config/load.ts';
+import { type Config, TIERS } from '../config/schema.ts';
+import { GatewayError } from '../errors.ts';
+import { openStore, StoreOpenError } from '../store/open.ts';
+import { isPrefix, KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/record.ts';
+import type { Store } from '../store/store.ts';
+import { createMetrics } from '../telemetry/metrics.ts';
+import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+
+export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
+
+  issue --tier TIER [--label TEXT]    a key for a new holder; the key alone goes to stdout, and is shown only here
+  issue --for PREFIX                  one more key for the holder of PREFIX: limits and usage go on
+  list [--tier TIER] [--state STATE] [--json]
+  show PREFIX [--json]                one key and what happened to it
+  revoke PREFIX [--reason TEXT] [--json]
+
+TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+export interface CommandIo {
+  readonly stdout: Writable;
+  readonly stderr: Writable;
+  readonly env: NodeJS.ProcessEnv;
+}
+
+const COMMANDS = { issue, list, show, revoke };
+const PAGE = 500;
+
+/**
+ * @param argv what follows `tollgate keys`
+ * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage
+ */
+export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
+  const [name, ...rest] = argv;
+  try {
+    if (name === undefined) throw new UsageError('a command is missing');
+    if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
+      await write(io.stdout, KEYS_USAGE);
+      return 0;
+    }
+    const command = Object.entries(COMMANDS).find(([known]) => known === name)?.[1];
+    if (command === undefined)
+      throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
+    return await command(rest, io);
+  } catch (error) {
+    if (error instanceof UsageError) {
+      await write(io.stderr, `tollgate keys: ${maskKeys(error.message)}\n\n${KEYS_USAGE}`);
+      return 2;
+    }
+    await write(io.stderr, `tollgate keys: ${maskKeys(explain(error))}\n`);
+    return 1;
+  }
+}
+
+async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', tier: 'text', label: 'text', for: 'text' });
+  const tier = given.text('tier');
+  const label = given.text('label');
+  const holderOf = given.text('for');
+  if ((tier === undefined) === (holderOf === undefined)) {
+    throw new UsageError('give either --tier, for a new holder, or --for, for one who has or had a key');
+  }
+  if (holderOf !== undefined && label !== undefined) {
+    throw new UsageError('--label belongs to a new holder; with --for the holder keeps the one it has');
+  }
+  const order =
+    tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { label }) };
+  const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
+  return withStore(given, io, 'create', async (store, config) => {
+    const secret = await openSecret(config.static.secret, config.static.store, store);
+    const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics()) });
+    const issued =
+      order !== undefined
+        ? await issuer.issue(order)
+        : prefix !== undefined
+          ? await issuer.issueFor(prefix)
+          : undefined;
+    if (issued === undefined) return notFound(io);
+    try {
+      await write(io.stdout, `${issued.key.reveal()}\n`);
+    } catch (error) {
+      await issuer.revoke(issued.prefix, 'could not be shown when it was issued');
+      throw new Error(`the key could not be written out, and ${issued.prefix} was revoked`, { cause: error });
+    }
+    await write(
+      io.stderr,
+      `Issued ${issued.prefix} (${issued.tier}) for holder ${issued.holderId}. The key is shown only this once.\n`,
+    );
+    return 0;
+  });
+}
+
+async function list(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', tier: 'text', state: 'text', json: 'flag' });
+  const tier = given.text('tier');
+  const state = given.text('state');
+  const filter: KeyFilter = {
+    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
+    ...(state !== undefined && { state: oneOf(state, KEY_STATES, 'state') }),
+    limit: PAGE,
+  };
+  const format = given.flag('json') ? JSON_LIST : TEXT_LIST;
+  return withStore(given, io, 'must exist', async (store) => {
+    await write(io.stdout, format.head);
+    let after: Prefix | undefined;
+    let count = 0;
+    for (;;) {
+      const page = await store.listKeys(after === undefined ? filter : { ...filter, after });
+      for (const key of page) {
+        await write(io.stdout, format.row(key, count));
+        count += 1;
+      }
+      after = page.at(-1)?.prefix;
+      if (page.length < PAGE || after === undefined) break;
+    }
+    await write(io.stdout, format.foot);
+    return 0;
+  });
+}
+
+async function show(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', json: 'flag' }, ['PREFIX']);
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store) => {
+    const key = await store.findKey(prefix);
+    if (key === undefined) return notFound(io);
+    const events = await store.historyOf(prefix);
+    if (given.flag('json')) {
+      const told = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
+      await write(io.stdout, `${JSON.stringify({ ...publicFields(key), events: told }, null, 2)}\n`);
+      return 0;
+    }
+    const lines = Object.entries(publicFields(key))
+      .filter(([, value]) => value !== null)
+      .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(12)}${value}`);
+    const told = events.map(
+      ({ kind, version, at, reason }) =>
+        `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
+    );
+    await write(io.stdout, `${[...lines, 'events', ...told].join('\n')}\n`);
+    return 0;
+  });
+}
+
+async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', reason: 'text', json: 'flag' }, ['PREFIX']);
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store) => {
+    // Without the secret: access must be endable even when that is lost.
+    const outcome = await revokeKey({ store }, prefix, given.text('reason'));
+    if (outcome.kind === 'unknown') return notFound(io);
+    const { record } = outcome;
+    if (given.flag('json')) {
+      await write(io.stdout, `${JSON.stringify({ outcome: outcome.kind, ...publicFields(record) })}\n`);
+    } else if (outcome.kind === 'revoked') {
+      await write(io.stdout, `${prefix} is revoked. Running gateways refuse it within 1 s, 5 s at most.\n`);
+    } else {
+      await write(io.stdout, `${prefix} was ${record.state} before, at ${record.endedAt}.\n`);
+    }
+    const latest = await latestOf(store, record);
+    if (latest.prefix !== prefix && latest.state === 'active') {
+      await write(
+        io.stderr,
+        `It was rotated, and its successor ${latest.prefix} is active. To end the access, revoke that one.\n`,
+      );
+    }
+    // A rotated key cannot become a revoked one. It is dead either way, but not what was asked for.
+    return record.state === 'revoked' ? 0 : 1;
+  });
+}
+
+/** The last of the keys that followed `key` by rotation. */
+async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
+  let latest = key;
+  while (latest.replacedBy !== null) {
+    const next = await store.findKey(latest.replacedBy);
+    if (next === undefined) break;
+    latest = next;
+  }
+  return latest;
+}
+
+async function withStore<Name extends string>(
+  given: Arguments<Name | 'config'>,
+  io: CommandIo,
+  missing: 'create' | 'must exist',
+  work: (store: Store, config: Config) => Promise<number>,
+): Promise<number> {
+  const config = await loadConfig(given.text('config') ?? './config.yaml', io.env);
+  if (config.static.store.kind === 'sqlite') {
+    const file = resolve(config.static.store.path);
+    if (!existsSync(file)) {
+      // A relative path counts from the working directory; from another one it is another store.
+      if (missing === 'must exist') throw new StoreOpenError(`there is no store at ${file}`);
+      await write(io.stderr, `Creating a new store at ${file}\n`);
+    }
+  }
+  const store = await openStore(config.static.store);
+  try {
+    return await work(store, config);
+  } finally {
+    await store.close();
+  }
+}
+
+/** @throws UsageError. The text is not quoted in any message: it may be most of a key. */
+async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
+  const lower = text.toLowerCase();
+  if (isPrefix(lower)) return lower;
+  const key = Key.parse(lower);
+  if (key === undefined) throw new UsageError('a key is named by its first 8 characters, 0-9 and a-f');
+  await write(
+    io.stderr,
+    `Warning: a whole key was given. It now stands in the history of the shell and was in the list of processes; ` +
+      `regard it as leaked. ${key.prefix} is enough.\n`,
+  );
+  return key.prefix;
+}
+
+async function notFound(io: CommandIo): Promise<number> {
+  await write(io.stderr, 'tollgate keys: there is no key with this prefix\n');
+  return 1;
+}
+
+function publicFields(key: KeySummary) {
+  return {
+    prefix: key.prefix,
+    state: key.state,
+    tier: key.tier,
+    holder: key.holderId,
+    label: key.label,
+    version: key.version,
+    created_at: key.createdAt,
+    ended_at: key.endedAt,
+    replaces: key.replaces,
+    replaced_by: key.replacedBy,
+  };
+}
+
+interface ListFormat {
+  readonly head: string;
+  readonly foot: string;
+  row(key: KeySummary, index: number): string;
+}
+
+const JSON_LIST: ListFormat = {
+  head: '[',
+  row: (key, index) => `${index === 0 ? '' : ','}\n${JSON.stringify(publicFields(key))}`,
+  foot: '\n]\n',
+};
+
+const TEXT_LIST: ListFormat = {
+  head: line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL'),
+  row: (key) =>
+    line(key.prefix, key.state, key.tier, key.createdAt, key.endedAt ?? '-', key.holderId, key.label ?? '-'),
+  foot: '',
+};
+
+function line(...cells: [string, string, string, string, string, string, string]): string {
+  const widths = [8, 11, 4, 24, 24, 36, 0];
+  return `${cells
+    .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+    .join('  ')
+    .trimEnd()}\n`;
+}
+
+/** What an operator can act on: the message, and what lies under it. */
+function explain(error: unknown): string {
+  if (error instanceof ConfigError || error instanceof StoreOpenError || error instanceof SecretError) {
+    return error.message;
+  }
+  if (error instanceof GatewayError && error.code === 'invalid_value') return error.message;
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? `${error.message} (${error.cause.message})` : error.message;
+}
+
+/** Resolves when the text is out, so that a process that exits next has lost nothing. */
+function write(stream: Writable, text: string): Promise<void> {
+  return new Promise((done, failed) => {
+    // A stream that breaks says so twice, here and by an event that would end the process.
+    stream.once('error', failed);
+    stream.write(text, (error) => {
+      if (error) return failed(error);
+      stream.off('error', failed);
+      done();
+    });
+  });
+}

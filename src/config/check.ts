@@ -1,0 +1,118 @@
+// What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
+// is in it.
+import { formatFault } from './fault.ts';
+import { type Config, type ModelConfig, TIERS, type TierConfig, type UpstreamConfig } from './schema.ts';
+import { formatDuration, formatSize } from './units.ts';
+
+const LIMITS = [
+  ['requests_per_minute', 'requests a minute'],
+  ['tokens_per_minute', 'tokens a minute'],
+  ['requests_per_day', 'requests a day'],
+  ['tokens_per_month', 'tokens a month'],
+  ['concurrency', 'at once'],
+] as const;
+
+/** Names in one column, what they are in the next. */
+function table(rows: readonly (readonly [string, string])[]): string[] {
+  const width = Math.max(0, ...rows.map(([name]) => name.length));
+  return rows.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`.trimEnd());
+}
+
+function hostOf(address: string): string {
+  const { protocol, host } = new URL(address);
+  return `${protocol}//${host}`;
+}
+
+function describeUpstream(upstream: UpstreamConfig): string {
+  const { connect, headers, first_token, idle, total } = upstream.timeouts;
+  const where =
+    upstream.kind === 'builtin'
+      ? [`built in (${upstream.builtin})`]
+      : [
+          hostOf(upstream.base_url),
+          upstream.api_key === undefined ? 'no api_key' : 'api_key set',
+          ...(Object.keys(upstream.headers).length === 0
+            ? []
+            : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
+        ];
+  const deadlines = `connect ${formatDuration(connect)}, headers ${formatDuration(headers)}, first token ${formatDuration(first_token)}, idle ${formatDuration(idle)}, total ${formatDuration(total)}`;
+  return [...where, `at most ${upstream.max_concurrency} at once`, deadlines].join('; ');
+}
+
+/** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
+function describeTargets({ targets }: ModelConfig): string {
+  const priorities = [...new Set(targets.map(({ priority }) => priority))].sort((a, b) => a - b);
+  return priorities
+    .map((priority) => {
+      const group = targets.filter((target) => target.priority === priority);
+      const sum = group.reduce((total, { weight }) => total + weight, 0);
+      return group
+        .map(({ upstream, model, weight }) => {
+          const share = group.length === 1 ? '' : ` (${Number(((100 * weight) / sum).toFixed(1))}%)`;
+          return `${upstream}: ${model}${share}`;
+        })
+        .join(', ');
+    })
+    .join('; then ');
+}
+
+function describeModel(model: ModelConfig): string {
+  const tiers = model.tiers.length === TIERS.length ? '' : ` [${model.tiers.join(', ')} only]`;
+  const name = model.response_model === 'upstream' ? ' (answers with the name of the upstream)' : '';
+  return `-> ${describeTargets(model)}${tiers}${name}`;
+}
+
+function describeTier(tier: TierConfig): string {
+  const limits = LIMITS.flatMap(([field, words]) => {
+    const limit = tier[field];
+    return limit === undefined ? [] : [`${limit} ${words}`];
+  });
+  const { price } = tier;
+  const cost =
+    price === undefined
+      ? []
+      : [
+          `price ${price.amount} ${price.currency} ${price.interval === 'once' ? 'once' : `a ${price.interval}`}`,
+        ];
+  return [...(limits.length === 0 ? ['no limits'] : limits), ...cost].join(', ');
+}
+
+/**
+ * @param config as loaded
+ * @returns several lines without a newline at the end: listeners, store, upstreams, models with their targets in order,
+ *   tiers with their limits, and the warnings
+ */
+export function describeConfig(config: Config): string {
+  const { listen, admin, store, redis, secret } = config.static;
+  const { upstreams, models, tiers, ...dynamic } = config.dynamic;
+  const address = ({ host, port }: { host: string; port: number }): string =>
+    `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
+  const proxies = listen.trusted_proxies.length === 0 ? '' : ` behind ${listen.trusted_proxies.join(', ')}`;
+  const general: [string, string][] = [
+    ['listen', address(listen) + proxies],
+    ['admin', address(admin)],
+    ['public_url', dynamic.public_url],
+    ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
+    ['redis', redis === undefined ? 'none: a single process' : hostOf(redis)],
+    ['secret', secret === undefined ? 'generated beside the store' : 'set'],
+    ['max_body', formatSize(dynamic.max_body)],
+    ['retry', `at most ${dynamic.retry.attempts} upstream requests for one request`],
+    ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
+    ...(dynamic.billing === undefined ? [] : [['billing', dynamic.billing.provider] as [string, string]]),
+  ];
+  const offered = TIERS.flatMap((tier) => {
+    const limits = tiers[tier];
+    return limits === undefined ? [] : [[tier, describeTier(limits)] as const];
+  });
+  return [
+    `${config.file} is valid (${config.hash})`,
+    ...table(general),
+    'upstreams',
+    ...table(Object.entries(upstreams).map(([name, upstream]) => [name, describeUpstream(upstream)])),
+    'models',
+    ...table(Object.entries(models).map(([name, model]) => [name, describeModel(model)])),
+    'tiers',
+    ...table(offered),
+    ...(config.warnings.length === 0 ? [] : ['warnings', ...config.warnings.map(formatFault)]),
+  ].join('\n');
+}

@@ -1,0 +1,262 @@
+// Every field of config.yaml: name, kind, bounds, default, description. The types, the JSON Schema for editors and the
+// reference in docs/configuration.md are all this file. What no single field can know is in references.ts.
+import { z } from 'zod';
+import { readHost, readNetwork, readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
+import type { Fault } from './fault.ts';
+import {
+  address,
+  credential,
+  decimal,
+  duration,
+  flag,
+  integer,
+  LONGEST,
+  mapping,
+  name,
+  section,
+  size,
+  text,
+} from './fields.ts';
+import { read, refuse } from './units.ts';
+import { upstream, upstreamName } from './upstream-schema.ts';
+
+export const TIERS = ['Free', 'Lite', 'Pro'] as const;
+export type Tier = (typeof TIERS)[number];
+
+const COUNT = Number.MAX_SAFE_INTEGER;
+
+// --- read at start -----------------------------------------------------------------------------------------------
+
+const listen = section({
+  host: text(readHost)
+    .prefault('127.0.0.1')
+    .describe('Address or host name that the public listener binds to.'),
+  port: integer(0, 65_535)
+    .prefault('8080')
+    .describe('Port of the public listener; 0 takes a free one. The environment variable PORT overrides it.'),
+  trusted_proxies: z
+    .array(text(readNetwork))
+    .prefault([])
+    .describe('Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed.'),
+});
+
+const admin = section({
+  host: text(readHost)
+    .prefault('127.0.0.1')
+    .describe('Address or host name that the admin listener binds to.'),
+  port: integer(0, 65_535)
+    .prefault('9090')
+    .describe('Port of the admin listener (metrics and probes); 0 takes a free one.'),
+});
+
+export const staticShape = {
+  listen: listen.prefault({}).describe('The public listener.'),
+  admin: admin.prefault({}).describe('The listener for metrics and probes. Keep it off the public network.'),
+  store: address(readStore, '^(sqlite:|postgres(ql)?://)')
+    .prefault('sqlite:./data/tollgate.db')
+    .describe(
+      'Where keys and usage are kept: sqlite:PATH, relative to the working directory, or a postgres:// URL.',
+    ),
+  redis: address(readRedis, '^rediss?://')
+    .exactOptional()
+    .describe('Redis shared by several replicas, redis:// or rediss://. Leave it out for a single process.'),
+  secret: credential()
+    .exactOptional()
+    .describe(
+      'Secret of the keyed hash that keys are stored under. Generated beside a SQLite store when left out.',
+    ),
+};
+
+// --- models --------------------------------------------------------------------------------------------------------
+
+const target = section({
+  upstream: text().describe('Name of an upstream.'),
+  model: text().describe('The model there. In a pattern, `*` takes what the pattern matched.'),
+  weight: decimal(0, 1_000_000)
+    .prefault('1')
+    .describe(
+      'Share of the requests among the targets of one priority. 0 takes none while another has weight.',
+    ),
+  priority: integer(1, 1000)
+    .prefault('1')
+    .describe('1 is tried first; the next number when nothing is left of the one before.'),
+});
+
+const modelPrice = section({
+  input: decimal(0, 1e9).describe('Per million tokens of input.'),
+  cached_input: decimal(0, 1e9).exactOptional().describe('Per million tokens of input read from a cache.'),
+  output: decimal(0, 1e9).describe('Per million tokens of output.'),
+});
+
+/** A public name is in URLs and logs: no controls, nothing invisible at its ends. */
+const modelName = name(
+  (key) => {
+    if (key === '' || key.length > 256 || key.trim() !== key || /\p{C}/u.test(key)) {
+      return 'is not a model name: use 1 to 256 visible characters';
+    }
+    return key.indexOf('*') === key.lastIndexOf('*') ? undefined : 'has more than one `*`';
+  },
+  (key, empty) => !empty || !key.includes(':'),
+);
+
+const model = section({
+  targets: z.array(target).min(1).describe('Where requests for this model may go.'),
+  tiers: z
+    .array(z.enum(TIERS))
+    .prefault([...TIERS])
+    .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
+    .describe('Tiers whose keys may use this model.'),
+  response_model: z
+    .enum(['alias', 'upstream'])
+    .prefault('alias')
+    .describe('The model name in the response: the one that was asked for, or the one the upstream wrote.'),
+  price: modelPrice.exactOptional().describe('What the tokens of this model cost, for reports.'),
+});
+
+// --- tiers ---------------------------------------------------------------------------------------------------------
+
+const tier = section({
+  requests_per_minute: integer(1, COUNT).exactOptional().describe('Requests in a minute.'),
+  tokens_per_minute: integer(1, COUNT).exactOptional().describe('Tokens, of input and output, in a minute.'),
+  requests_per_day: integer(1, COUNT).exactOptional().describe('Requests in a day (UTC).'),
+  tokens_per_month: integer(1, COUNT).exactOptional().describe('Tokens in a calendar month (UTC).'),
+  concurrency: integer(1, COUNT).exactOptional().describe('Requests under way at once.'),
+  price: section({
+    amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
+    currency: text((value) =>
+      /^[a-z]{3}$/.test(value) ? read(value) : refuse('must be a currency code in lower case, such as usd'),
+    ).describe('ISO 4217 code in lower case.'),
+    interval: z.enum(['month', 'year', 'once']).describe('How often it is paid.'),
+  })
+    .exactOptional()
+    .describe('What the tier costs, as the pricing page shows it.'),
+  stripe_price: text()
+    .exactOptional()
+    .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
+});
+
+const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left out is no limit.';
+
+// --- read again on every reload --------------------------------------------------------------------------------------
+
+export const dynamicShape = {
+  public_url: address(readPublicUrl, '^https?://')
+    .exactOptional()
+    .describe('Where clients and browsers reach this gateway. Default: the address of `listen`.'),
+  max_body: size('1KiB', '512MiB')
+    .prefault('32MiB')
+    .describe('Largest request body, also once decompressed.'),
+  upstreams: mapping(upstreamName, upstream).describe('Who answers, by a name of your choice.'),
+  models: mapping(modelName, model).describe(
+    'What clients may ask for, by public name. One `*` in a name makes it a pattern; exact names go first.',
+  ),
+  tiers: section({
+    Free: tier.exactOptional().describe(TIER_DESCRIPTION),
+    Lite: tier.exactOptional().describe(TIER_DESCRIPTION),
+    Pro: tier.exactOptional().describe(TIER_DESCRIPTION),
+  })
+    .exactOptional()
+    .describe('The tiers on offer. Without this section all three are, without limits.'),
+  retry: section({
+    attempts: integer(1, 10)
+      .prefault('3')
+      .describe(
+        'Upstream requests for one client request, over all targets. 1 means no retry and no fallback.',
+      ),
+    budget: decimal(0, 1)
+      .prefault('0.2')
+      .describe('Largest share of all upstream requests that may be retries.'),
+    after_send: flag()
+      .prefault('false')
+      .describe('Retry also where the upstream may have begun, and billed, the first request.'),
+  })
+    .prefault({})
+    .describe('When a request is tried again.'),
+  stream: section({
+    commit_after: duration('0s', LONGEST)
+      .prefault('5s')
+      .describe('How long a stream may hold back its first bytes while another target could still be tried.'),
+    keepalive: duration('1s', LONGEST)
+      .prefault('15s')
+      .describe('Silence after which a stream gets a comment line.'),
+  })
+    .prefault({})
+    .describe('How streams are relayed.'),
+  billing: section({
+    provider: z.enum(['stripe']).describe('Who takes the payments.'),
+    secret_key: credential().describe('Secret key of the API of the provider.'),
+    webhook_secret: credential().describe('Secret that the events of the provider are signed with.'),
+    on_lapse: z
+      .enum(['downgrade', 'suspend'])
+      .prefault('downgrade')
+      .describe('What an unpaid subscription becomes: a Free key, or one that is refused.'),
+  })
+    .exactOptional()
+    .describe('Payment for Lite and Pro. Without it, keys of these tiers are issued on the command line.'),
+  free_keys: section({
+    per_ip_per_day: integer(0, COUNT).prefault('3').describe('Free keys that one address may take in a day.'),
+  })
+    .prefault({})
+    .describe('Limits on taking Free keys.'),
+  auth: section({
+    failures_per_minute: integer(1, COUNT)
+      .prefault('60')
+      .describe('Bad keys from one address (IPv6: one /64) in a minute before it is refused with 429.'),
+  })
+    .prefault({})
+    .describe('Limits on bad keys.'),
+  drain: section({
+    delay: duration('0s', LONGEST)
+      .prefault('0s')
+      .describe('After SIGTERM, how long new requests are still taken, so that a balancer can notice.'),
+    timeout: duration('0s', LONGEST)
+      .prefault('30s')
+      .describe('How long running requests may then take to end.'),
+  })
+    .prefault({})
+    .describe('How the gateway stops.'),
+  cors: section({
+    origins: z.array(text(readOrigin)).min(1).describe('Origins that browsers may call from, or `*`.'),
+  })
+    .exactOptional()
+    .describe('Access from web pages. Without it, browsers are given none.'),
+  branding: section({
+    name: text().describe('Name on the pages.'),
+    color: text((value) =>
+      /^#[0-9a-fA-F]{6}$/.test(value) ? read(value) : refuse('must be a colour such as "#1a7f5a", in quotes'),
+    )
+      .exactOptional()
+      .describe('Main colour of the pages, `"#rrggbb"` in quotes.'),
+  })
+    .exactOptional()
+    .describe('How the pages for browsers look.'),
+};
+
+export const staticConfig = z.strictObject(staticShape);
+export const dynamicConfig = z.strictObject(dynamicShape);
+/** The whole file. */
+export const fileSchema = section({ ...staticShape, ...dynamicShape });
+
+/** What needs a restart. */
+export type StaticConfig = z.output<typeof staticConfig>;
+type Dynamic = z.output<typeof dynamicConfig>;
+/** What reloads. Durations in milliseconds, sizes in bytes. */
+export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers'> & {
+  /** Without a slash at the end. */
+  readonly public_url: string;
+  readonly tiers: Partial<Record<Tier, TierConfig>>;
+};
+export type UpstreamConfig = Dynamic['upstreams'][string];
+export type ModelConfig = Dynamic['models'][string];
+export type TierConfig = z.output<typeof tier>;
+
+/** A configuration that was found to be good. */
+export interface Config {
+  /** As it was named to the gateway. */
+  readonly file: string;
+  /** 12 hexadecimal digits over the meaning: comments, order of fields and defaults that are written out do not change it. */
+  readonly hash: string;
+  readonly static: StaticConfig;
+  readonly dynamic: DynamicConfig;
+  readonly warnings: readonly Fault[];
+}

@@ -1,0 +1,350 @@
+// The file as a tree of texts with their places: YAML in, structure out, with references to the environment expanded.
+// It knows YAML and nothing of the fields; what a text means is up to the schema.
+import {
+  type Alias,
+  type Document,
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  type Node,
+  type ParsedNode,
+  parseDocument,
+  type YAMLError,
+  type YAMLMap,
+} from 'yaml';
+import { expand } from './env.ts';
+
+/** A place in the text: offsets in UTF-16 code units. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** A scalar: always text, exactly as written. */
+export interface Leaf {
+  readonly kind: 'leaf';
+  readonly span: Span;
+  /** After expansion; meaningless where `broken`. */
+  readonly value: string;
+  /** Names of the environment variables in it. */
+  readonly variables: readonly string[];
+  /** Empty because of references that allow it (`${NAME:-}`). */
+  readonly emptied: boolean;
+  /** Its fault is reported already: nothing else should be said about it. */
+  readonly broken: boolean;
+}
+
+/** Nothing written, `null` or `~`. */
+export interface Blank {
+  readonly kind: 'blank';
+  readonly span: Span;
+}
+
+export interface Entry {
+  readonly key: Span;
+  readonly value: Tree;
+}
+
+export interface Branch {
+  readonly kind: 'branch';
+  readonly span: Span;
+  readonly entries: ReadonlyMap<string, Entry>;
+  /** Keys that stand a second time; their values are read but not kept. */
+  readonly repeated: readonly { readonly name: string; readonly key: Span }[];
+}
+
+export interface List {
+  readonly kind: 'list';
+  readonly span: Span;
+  readonly items: readonly Tree[];
+}
+
+export type Tree = Leaf | Blank | Branch | List;
+export type Path = readonly PropertyKey[];
+
+/** Something to say about a place; load.ts makes a fault of it. */
+export interface Mark {
+  /** Offset in the text. */
+  readonly at: number;
+  /** The field it is about, where there is one. */
+  readonly path?: Path;
+  readonly message: string;
+}
+
+export interface Reading {
+  /** Undefined when the file has no usable structure; then there are marks, and nobody knows which text is what. */
+  readonly tree: Branch | undefined;
+  readonly marks: readonly Mark[];
+}
+
+/** More nodes than any configuration has, counted with every use of an alias: the bound on what aliases expand to. */
+const MAX_NODES = 100_000;
+const MAX_ALIASES = 1000;
+
+const TOO_DEEP = 'the file is nested too deeply';
+
+/** The parser's own words where they hold nothing of the file; else ours. */
+function syntaxMessage({ code, message }: YAMLError): string {
+  switch (code) {
+    case 'MISSING_CHAR':
+      return message.startsWith('Missing closing')
+        ? 'not valid YAML: a quoted value does not end'
+        : `not valid YAML: ${message}`;
+    case 'BAD_INDENT':
+    case 'TAB_AS_INDENT':
+    case 'BLOCK_AS_IMPLICIT_KEY':
+    case 'MULTILINE_IMPLICIT_KEY':
+      return `not valid YAML: ${message}`;
+    case 'MULTIPLE_DOCS':
+      return 'the file has more than one document; a configuration is one';
+    case 'RESOURCE_EXHAUSTION':
+      return TOO_DEEP;
+    case 'BAD_SCALAR_START':
+      return 'not valid YAML: this value has to be in quotes';
+    case 'BAD_DQ_ESCAPE':
+      return 'not valid YAML: unknown escape in double quotes; single quotes take a backslash as it is';
+    case 'TAG_RESOLVE_FAILED':
+    case 'BAD_COLLECTION_TYPE':
+      return 'has a tag; tags are not supported';
+    case 'BAD_DIRECTIVE':
+      return 'has a directive that is not supported; a configuration is YAML 1.2';
+    default:
+      return 'not valid YAML: unexpected text or punctuation';
+  }
+}
+
+const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yaml.org,2002:seq']);
+
+type Nodes = Document.Parsed<ParsedNode>;
+
+/**
+ * References with their braces veiled. In a flow collection (`{ api_key: ${KEY} }`) YAML takes braces for its own; as two
+ * characters that the file does not have, of the same length, they reach the value untouched and no offset moves.
+ */
+class VeiledText {
+  readonly text: string;
+  readonly #open: string | undefined;
+  readonly #close: string | undefined;
+
+  constructor(source: string) {
+    const unused: string[] = [];
+    // The private use area has 6400 characters; a file with all of them has to do without.
+    for (let code = 0xe000; code < 0xf8ff && unused.length < 2; code += 1) {
+      const character = String.fromCharCode(code);
+      if (!source.includes(character)) unused.push(character);
+    }
+    const [open, close] = unused;
+    this.#open = open;
+    this.#close = close;
+    this.text =
+      open === undefined || close === undefined
+        ? source
+        : source.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g, `$$${open}$1${close}`);
+  }
+
+  unveil(value: string): string {
+    return this.#open === undefined || this.#close === undefined
+      ? value
+      : value.replaceAll(this.#open, '{').replaceAll(this.#close, '}');
+  }
+}
+
+class TreeReader {
+  readonly marks: Mark[] = [];
+  readonly #veiled: VeiledText;
+  readonly #env: NodeJS.ProcessEnv;
+  readonly #anchors = new Map<string, Node>();
+  /** The collections that are being read, to notice an alias of one inside itself. */
+  readonly #open = new Set<Node>();
+  #nodes = 0;
+  #aliases = 0;
+
+  constructor(veiled: VeiledText, env: NodeJS.ProcessEnv) {
+    this.#veiled = veiled;
+    this.#env = env;
+  }
+
+  get exhausted(): boolean {
+    return this.#nodes > MAX_NODES || this.#aliases > MAX_ALIASES;
+  }
+
+  root(document: Nodes, end: number): Branch | undefined {
+    const top: Node | null = document.contents;
+    if (top === null || (isScalar(top) && top.value === '')) {
+      this.#mark(0, [], 'the file is empty');
+      return undefined;
+    }
+    const tree = this.#read(top, [], { start: 0, end });
+    if (this.exhausted) {
+      this.marks.length = 0;
+      this.#mark(tree.span.start, [], 'the file has far too many values, with its aliases followed');
+      return undefined;
+    }
+    if (tree.kind === 'branch') return tree;
+    this.#mark(tree.span.start, [], 'the top level must be a mapping of fields');
+    return undefined;
+  }
+
+  #mark(at: number, path: Path, message: string): void {
+    this.marks.push({ at, path, message });
+  }
+
+  #read(node: unknown, path: Path, around: Span): Tree {
+    this.#nodes += 1;
+    if (this.exhausted) return { kind: 'blank', span: around };
+    if (isAlias(node)) return this.#alias(node, path, spanOf(node, around));
+    if (isScalar(node)) {
+      this.#props(node, path, around);
+      return this.#scalar(node.value, node.type === 'PLAIN', path, spanOf(node, around));
+    }
+    if (!isMap(node) && !isSeq(node)) return { kind: 'blank', span: around };
+    const span = spanOf(node, around);
+    this.#props(node, path, around);
+    this.#open.add(node);
+    const tree: Tree = isMap(node)
+      ? { kind: 'branch', span, ...this.#entries(node, path, span) }
+      : {
+          kind: 'list',
+          span,
+          items: node.items.map((item, index) => this.#read(item, [...path, index], span)),
+        };
+    this.#open.delete(node);
+    return tree;
+  }
+
+  /** Remembers the anchor, refuses the tag. */
+  #props(node: Node & { anchor?: string; tag?: string }, path: Path, around: Span): void {
+    if (node.anchor !== undefined) this.#anchors.set(node.anchor, node);
+    if (node.tag !== undefined && !TAGS.has(node.tag)) {
+      this.#mark(spanOf(node, around).start, path, 'has a tag; tags are not supported');
+    }
+  }
+
+  #alias(alias: Alias, path: Path, span: Span): Tree {
+    this.#aliases += 1;
+    const node = this.#anchors.get(alias.source);
+    if (node === undefined || this.#open.has(node)) {
+      const why =
+        node === undefined
+          ? 'is an alias of an anchor that does not stand before it (a value that begins with `*` has to be in quotes)'
+          : 'is an alias of something that it stands in';
+      this.#mark(span.start, path, why);
+      return { kind: 'leaf', span, value: '', variables: [], emptied: false, broken: true };
+    }
+    const tree = this.#read(node, path, span);
+    // A scalar is at fault where it is used; inside a collection the line with the text helps more.
+    return tree.kind === 'leaf' || tree.kind === 'blank' ? { ...tree, span } : tree;
+  }
+
+  #scalar(raw: unknown, plain: boolean, path: Path, span: Span): Tree {
+    const text = typeof raw === 'string' ? this.#veiled.unveil(raw) : '';
+    if (plain && (text === '' || text === '~' || /^(null|Null|NULL)$/.test(text))) {
+      return { kind: 'blank', span };
+    }
+    const expansion = expand(text, this.#env);
+    const leaf = { kind: 'leaf', span, value: '', variables: [], emptied: false, broken: true } as const;
+    if (!expansion.ok) {
+      for (const fault of expansion.faults) this.#mark(span.start, path, fault);
+      return leaf;
+    }
+    const { value, variables, optional } = expansion;
+    if (value === '' && variables.length > 0 && !optional) {
+      const names = `${variables.length === 1 ? 'variable' : 'variables'} ${variables.join(', ')}`;
+      this.#mark(span.start, path, `is empty, as given by the environment ${names}`);
+      return leaf;
+    }
+    return { ...leaf, value, variables, emptied: value === '' && optional, broken: false };
+  }
+
+  #entries(map: YAMLMap, path: Path, around: Span): Pick<Branch, 'entries' | 'repeated'> {
+    const entries = new Map<string, Entry>();
+    const repeated: { name: string; key: Span }[] = [];
+    for (const { key: node, value } of map.items) {
+      const at = spanOf(node, around);
+      const name =
+        isScalar(node) && typeof node.value === 'string' ? this.#veiled.unveil(node.value) : undefined;
+      if (isScalar(node)) this.#props(node, path, around);
+      const inner = [...path, name ?? ''];
+      // Read even when the key is refused: what is wrong below is wrong all the same, and anchors count.
+      const tree = this.#read(value, inner, { start: at.end, end: at.end });
+      const fault = keyFault(name);
+      if (fault !== undefined || name === undefined) {
+        this.#mark(at.start, path, fault ?? '');
+      } else if (entries.has(name)) {
+        repeated.push({ name, key: at });
+        this.#mark(at.start, inner, 'is given twice');
+      } else {
+        entries.set(name, { key: at, value: tree });
+      }
+    }
+    return { entries, repeated };
+  }
+}
+
+function keyFault(name: string | undefined): string | undefined {
+  if (name === undefined) return 'has a key that is not a plain name';
+  if (name === '') return 'has an empty key';
+  // Objects take it as their prototype; nobody means it as a name.
+  if (name === '__proto__') return 'has the key __proto__, which is not allowed';
+  if (name === '<<') return 'has a merge key, which YAML 1.2 does not know; use an alias for the whole value';
+  return name.includes('${')
+    ? 'has a key with a reference; references are expanded in values only'
+    : undefined;
+}
+
+function spanOf(node: unknown, fallback: Span): Span {
+  const range = isScalar(node) || isMap(node) || isSeq(node) || isAlias(node) ? node.range : undefined;
+  return range === undefined || range === null ? fallback : { start: range[0], end: range[1] };
+}
+
+/** Reads a whole file. Every problem is in the marks; nothing is thrown. */
+export function readTree(text: string, env: NodeJS.ProcessEnv): Reading {
+  // Failsafe: every scalar stays text, so that no value is reformatted before its field is known. Duplicates are found here,
+  // where the rest of the file can still be read.
+  const veiled = new VeiledText(text);
+  const document: Nodes = parseDocument(veiled.text, {
+    version: '1.2',
+    schema: 'failsafe',
+    uniqueKeys: false,
+    prettyErrors: false,
+    logLevel: 'error',
+  });
+  if (document.errors.length > 0) {
+    const marks = document.errors.map((error) => ({
+      at: error.pos[0],
+      path: [],
+      message: syntaxMessage(error),
+    }));
+    const deep = marks.findIndex(({ message }) => message === TOO_DEEP);
+    return { tree: undefined, marks: deep === -1 ? marks : marks.slice(deep, deep + 1) };
+  }
+  const reader = new TreeReader(veiled, env);
+  for (const warning of document.warnings) {
+    if (warning.code !== 'TAG_RESOLVE_FAILED') {
+      reader.marks.push({ at: warning.pos[0], path: [], message: syntaxMessage(warning) });
+    }
+  }
+  const tree = reader.root(document, text.length);
+  return { tree, marks: reader.marks };
+}
+
+/** The node at a path with its key, where it has one; undefined where nothing is written. */
+export function find(tree: Tree, path: Path): { readonly node: Tree; readonly key?: Span } | undefined {
+  let found: { readonly node: Tree; readonly key?: Span } = { node: tree };
+  for (const step of path) {
+    const { node } = found;
+    if (node.kind === 'branch' && typeof step === 'string') {
+      const entry = node.entries.get(step);
+      if (entry === undefined) return undefined;
+      found = { node: entry.value, key: entry.key };
+    } else if (node.kind === 'list' && typeof step === 'number') {
+      const item = node.items[step];
+      if (item === undefined) return undefined;
+      found = { node: item };
+    } else {
+      return undefined;
+    }
+  }
+  return found;
+}

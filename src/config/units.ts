@@ -1,0 +1,94 @@
+// Scalars as the operator writes them: durations, sizes, whole and decimal numbers, booleans. Each reads one form and
+// refuses the look-alikes of YAML (`0x10`, `1e3`, `1_000`, `yes`); it does not know which field it reads for.
+
+/** A value read from text, or why it could not be. A fault never quotes the text: it may come from the environment. */
+export type Reading<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly fault: string };
+
+export const read = <T>(value: T): Reading<T> => ({ ok: true, value });
+export const refuse = (fault: string): { readonly ok: false; readonly fault: string } => ({
+  ok: false,
+  fault,
+});
+
+const DURATION_UNITS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
+
+const SIZE_UNITS: Readonly<Record<string, number>> = {
+  B: 1,
+  KB: 1e3,
+  MB: 1e6,
+  GB: 1e9,
+  KiB: 2 ** 10,
+  MiB: 2 ** 20,
+  GiB: 2 ** 30,
+};
+
+function readQuantity(
+  text: string,
+  units: Readonly<Record<string, number>>,
+  example: string,
+): Reading<number> {
+  const match = /^(0|[1-9]\d{0,15})([A-Za-z]+)$/.exec(text);
+  const unit = Object.hasOwn(units, match?.[2] ?? '') ? units[match?.[2] ?? ''] : undefined;
+  if (match === null || unit === undefined) {
+    return refuse(
+      `must be a whole number with a unit (${Object.keys(units).join(', ')}), such as ${example}`,
+    );
+  }
+  return read(Number(match[1]) * unit);
+}
+
+/** @returns milliseconds of `500ms`, `3s`, `10m`, `1h`, `30d` */
+export function readDuration(text: string): Reading<number> {
+  return readQuantity(text, DURATION_UNITS, '30s');
+}
+
+/** @returns bytes of `100B`, `64KiB`, `32MiB`, `1GB`; units without `i` are decimal */
+export function readSize(text: string): Reading<number> {
+  return readQuantity(text, SIZE_UNITS, '32MiB');
+}
+
+/** Decimal digits only: no sign but `-`, no leading zero, no other base, no exponent, no separator. */
+export function readInteger(text: string): Reading<number> {
+  const value = Number(text);
+  return /^-?(0|[1-9]\d*)$/.test(text) && Number.isSafeInteger(value)
+    ? read(value)
+    : refuse('must be a whole number in decimal digits, such as 20');
+}
+
+/** As `readInteger`, with an optional fraction behind a point. */
+export function readDecimal(text: string): Reading<number> {
+  const value = Number(text);
+  return /^-?(0|[1-9]\d*)(\.\d+)?$/.test(text) && Number.isFinite(value)
+    ? read(value)
+    : refuse('must be a number in decimal digits, such as 0.2');
+}
+
+export function readBoolean(text: string): Reading<boolean> {
+  return text === 'true' || text === 'false' ? read(text === 'true') : refuse('must be true or false');
+}
+
+/** The largest unit that gives a whole number, so that 600000 is `10m` again. */
+function formatQuantity(value: number, units: readonly (readonly [string, number])[]): string {
+  const fitting = units.filter(([, unit]) => value % unit === 0).sort((a, b) => b[1] - a[1])[0];
+  const [name, unit] = value === 0 || fitting === undefined ? (units[0] ?? ['', 1]) : fitting;
+  return `${value / unit}${name}`;
+}
+
+/** @param ms a whole number of milliseconds */
+export function formatDuration(ms: number): string {
+  const units = Object.entries(DURATION_UNITS).filter(([name]) => ms !== 0 || name === 's');
+  return formatQuantity(ms, units);
+}
+
+/** @param bytes a whole number of bytes */
+export function formatSize(bytes: number): string {
+  return formatQuantity(bytes, Object.entries(SIZE_UNITS));
+}

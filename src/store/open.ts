@@ -1,0 +1,21 @@
+// Which store a configuration means.
+import type { StaticConfig } from '../config/schema.ts';
+import { StoreOpenError } from './open-error.ts';
+import { openSqlite } from './sqlite.ts';
+import type { Store } from './store.ts';
+
+export { StoreOpenError };
+
+/**
+ * Opens the store and brings its schema up to date.
+ *
+ * @throws StoreOpenError when it cannot be reached, is locked for more than 5 s, or has a schema this version does not know
+ */
+export async function openStore(config: StaticConfig['store']): Promise<Store> {
+  switch (config.kind) {
+    case 'sqlite':
+      return openSqlite(config.path);
+    case 'postgres':
+      throw new StoreOpenError('a PostgreSQL store is not supported by this version; use sqlite:PATH');
+  }
+}

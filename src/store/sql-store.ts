@@ -1,0 +1,295 @@
+// The store's operations as queries. Dialects differ below this file; rules about keys are above it, in auth/issuer.ts.
+import { type Kysely, sql, type Transaction } from 'kysely';
+import { wrapError } from '../errors.ts';
+import type {
+  AddOutcome,
+  ChangeKind,
+  FreeGrant,
+  HolderOf,
+  KeyChange,
+  KeyFilter,
+  KeyRecord,
+  KeySummary,
+  NewKey,
+  Prefix,
+  RevokeOutcome,
+  RotateOutcome,
+} from './record.ts';
+import type { Store } from './store.ts';
+import type { Tables } from './tables.ts';
+
+const SECRET_CHECK = 'secret_check';
+
+const SUMMARY = [
+  'keys.prefix as prefix',
+  'keys.holder_id as holderId',
+  'holders.tier as tier',
+  'holders.label as label',
+  'keys.state as state',
+  'keys.version as version',
+  'keys.created_at as createdAt',
+  'keys.ended_at as endedAt',
+  'keys.replaces as replaces',
+  'successors.prefix as replacedBy',
+] as const;
+
+const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
+
+export class SqlStore implements Store {
+  readonly #reader: Kysely<Tables>;
+  readonly #writer: Kysely<Tables>;
+  readonly #close: () => Promise<void>;
+
+  /**
+   * @param reader and `writer` may be one and the same where the database gives every transaction a connection of its own
+   * @param close ends the connections, also those that Kysely never used and so would not close
+   */
+  constructor(reader: Kysely<Tables>, writer: Kysely<Tables>, close: () => Promise<void>) {
+    this.#reader = reader;
+    this.#writer = writer;
+    this.#close = close;
+  }
+
+  findKey(prefix: Prefix): Promise<KeyRecord | undefined> {
+    return guarded(() => recordOf(this.#reader, prefix));
+  }
+
+  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome> {
+    return this.#transaction(async (trx): Promise<AddOutcome> => {
+      if (await isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
+      const holderId = holder.kind === 'new' ? holder.id : await holderOf(trx, holder.prefix);
+      if (holderId === undefined) return { kind: 'unknown_holder' };
+      if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
+      if (holder.kind === 'new') {
+        const { id, tier, label } = holder;
+        await trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }).execute();
+      }
+      await insertKey(trx, key, holderId, null);
+      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
+      return { kind: 'added', record: await mustFind(trx, key.prefix) };
+    });
+  }
+
+  rotateKey(old: { prefix: Prefix; version: number }, successor: NewKey): Promise<RotateOutcome> {
+    return this.#transaction(async (trx): Promise<RotateOutcome> => {
+      if (await isTaken(trx, successor.prefix)) return { kind: 'prefix_taken' };
+      const ended = await trx
+        .updateTable('keys')
+        .set({ state: 'invalidated', version: old.version + 1, ended_at: successor.createdAt })
+        .where('prefix', '=', old.prefix)
+        .where('state', '=', 'active')
+        .where('version', '=', old.version)
+        .returning('holder_id')
+        .executeTakeFirst();
+      if (ended === undefined) return { kind: 'not_active' };
+      await insertKey(trx, successor, ended.holder_id, old.prefix);
+      await insertEvent(trx, old.prefix, 'rotated', old.version + 1, successor.createdAt, null);
+      await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
+      return { kind: 'rotated', record: await mustFind(trx, successor.prefix) };
+    });
+  }
+
+  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome> {
+    return this.#transaction(async (trx): Promise<RevokeOutcome> => {
+      const ended = await trx
+        .updateTable('keys')
+        .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
+        .where('prefix', '=', prefix)
+        .where('state', '=', 'active')
+        .returning('version')
+        .executeTakeFirst();
+      if (ended === undefined) {
+        const record = await recordOf(trx, prefix);
+        return record === undefined ? { kind: 'unknown' } : { kind: 'already', record };
+      }
+      await insertEvent(trx, prefix, 'revoked', ended.version, at, reason);
+      return { kind: 'revoked', record: await mustFind(trx, prefix) };
+    });
+  }
+
+  listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
+    return guarded(() => {
+      const { tier, state, after } = filter;
+      let query = withHolder(this.#reader).select(SUMMARY);
+      if (tier !== undefined) query = query.where('holders.tier', '=', tier);
+      if (state !== undefined) query = query.where('keys.state', '=', state);
+      if (after !== undefined) {
+        const position = this.#reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
+        query = query.where('keys.id', '>', position);
+      }
+      return query.orderBy('keys.id').limit(filter.limit).execute();
+    });
+  }
+
+  historyOf(prefix: Prefix): Promise<readonly KeyChange[]> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('key_events')
+        .select(CHANGE)
+        .where('prefix', '=', prefix)
+        .orderBy('id')
+        .execute(),
+    );
+  }
+
+  freeGrants(day: string, address: Uint8Array): Promise<number> {
+    return guarded(async () => {
+      const row = await this.#reader
+        .selectFrom('free_key_grants')
+        .select('count')
+        .where('day', '=', day)
+        .where('address', '=', address)
+        .executeTakeFirst();
+      return row?.count ?? 0;
+    });
+  }
+
+  lastChange(): Promise<number> {
+    return guarded(async () => {
+      const row = await this.#reader
+        .selectFrom('key_events')
+        .select('id')
+        .orderBy('id', 'desc')
+        .limit(1)
+        .executeTakeFirst();
+      return row?.id ?? 0;
+    });
+  }
+
+  changesAfter(after: number, limit: number): Promise<readonly KeyChange[]> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('key_events')
+        .select(CHANGE)
+        .where('id', '>', after)
+        .orderBy('id')
+        .limit(limit)
+        .execute(),
+    );
+  }
+
+  secretCheck(): Promise<Uint8Array | undefined> {
+    return guarded(() => readSetting(this.#reader, SECRET_CHECK));
+  }
+
+  pinSecret(check: Uint8Array): Promise<Uint8Array> {
+    return this.#transaction(async (trx) => {
+      const pinned = await readSetting(trx, SECRET_CHECK);
+      if (pinned !== undefined) return pinned;
+      await trx.insertInto('settings').values({ name: SECRET_CHECK, value: check }).execute();
+      return check;
+    });
+  }
+
+  async ping(): Promise<void> {
+    await guarded(() => sql`select 1`.execute(this.#reader));
+  }
+
+  close(): Promise<void> {
+    return this.#close();
+  }
+
+  async #transaction<T>(work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
+    return guarded(() => this.#writer.transaction().execute(work));
+  }
+}
+
+async function guarded<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw wrapError(error, 'store_unavailable');
+  }
+}
+
+/** A key is read with its holder always: tier and label are the holder's. */
+function withHolder(db: Kysely<Tables>) {
+  return db
+    .selectFrom('keys')
+    .innerJoin('holders', 'holders.id', 'keys.holder_id')
+    .leftJoin('keys as successors', 'successors.replaces', 'keys.prefix');
+}
+
+async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
+  return withHolder(db)
+    .select([...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'])
+    .where('keys.prefix', '=', prefix)
+    .executeTakeFirst();
+}
+
+async function mustFind(trx: Transaction<Tables>, prefix: Prefix): Promise<KeyRecord> {
+  const record = await recordOf(trx, prefix);
+  if (record === undefined) throw new Error('a key that was just written is not there');
+  return record;
+}
+
+async function isTaken(trx: Transaction<Tables>, prefix: Prefix): Promise<boolean> {
+  return (
+    (await trx.selectFrom('keys').select('id').where('prefix', '=', prefix).executeTakeFirst()) !== undefined
+  );
+}
+
+async function holderOf(trx: Transaction<Tables>, prefix: Prefix): Promise<string | undefined> {
+  const key = await trx
+    .selectFrom('keys')
+    .select('holder_id')
+    .where('prefix', '=', prefix)
+    .executeTakeFirst();
+  return key?.holder_id;
+}
+
+/** Counts one more free key, unless the limit is reached. Days that are over are forgotten. */
+async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Promise<boolean> {
+  await trx.deleteFrom('free_key_grants').where('day', '<', grant.day).execute();
+  if (grant.perDay < 1) return false;
+  const counted = await trx
+    .insertInto('free_key_grants')
+    .values({ day: grant.day, address: grant.address, count: 1 })
+    .onConflict((conflict) =>
+      conflict
+        .columns(['day', 'address'])
+        .doUpdateSet((eb) => ({ count: eb('free_key_grants.count', '+', 1) }))
+        .where('free_key_grants.count', '<', grant.perDay),
+    )
+    .returning('count')
+    .executeTakeFirst();
+  return counted !== undefined;
+}
+
+async function insertKey(
+  trx: Transaction<Tables>,
+  key: NewKey,
+  holderId: string,
+  replaces: Prefix | null,
+): Promise<void> {
+  await trx
+    .insertInto('keys')
+    .values({
+      prefix: key.prefix,
+      holder_id: holderId,
+      argon2: key.argon2,
+      hmac: key.hmac,
+      state: 'active',
+      version: 1,
+      created_at: key.createdAt,
+      ended_at: null,
+      replaces,
+    })
+    .execute();
+}
+
+async function insertEvent(
+  trx: Transaction<Tables>,
+  prefix: Prefix,
+  kind: ChangeKind,
+  version: number,
+  at: string,
+  reason: string | null,
+): Promise<void> {
+  await trx.insertInto('key_events').values({ prefix, kind, version, at, reason }).execute();
+}
+
+async function readSetting(db: Kysely<Tables>, name: string): Promise<Uint8Array | undefined> {
+  const row = await db.selectFrom('settings').select('value').where('name', '=', name).executeTakeFirst();
+  return row?.value;
+}

@@ -1,0 +1,193 @@
+// One SQLite connection and the queue before it. It knows no table.
+//
+// SQLite answers synchronously, so what needs care is what lies between two statements. Kysely hands the same connection
+// to everybody; a query that slipped between two statements of somebody's transaction would see rows that may never be
+// committed. Here whoever acquired the connection has it alone until release, and readers have a connection of their own.
+// Nothing blocks the event loop while another process holds the lock of the file: SQLite's own busy timeout is off, and
+// the wait is a timer between tries, with a deadline that runs from the moment the caller joined the queue.
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
+
+export interface LaneLimits {
+  /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
+  readonly waitMs: number;
+  /** Most callers in the queue. */
+  readonly maxWaiting: number;
+}
+
+const MAX_STATEMENTS = 64;
+const LONGEST_PAUSE_MS = 25;
+
+interface Waiter {
+  readonly deadline: number;
+  readonly resolve: () => void;
+  readonly reject: (error: Error) => void;
+  readonly timer: NodeJS.Timeout;
+}
+
+interface Prepared {
+  readonly statement: StatementSync;
+  /** Whether running it yields rows. */
+  readonly yields: boolean;
+}
+
+export class SqliteLane implements DatabaseConnection {
+  readonly #database: DatabaseSync;
+  readonly #limits: LaneLimits;
+  readonly #waiting = new Set<Waiter>();
+  /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
+  readonly #statements = new Map<string, Prepared>();
+  #taken = false;
+  #closing = false;
+  #whenIdle: (() => void) | undefined;
+  /** `performance.now()` until when the present owner may wait for the lock of the file. */
+  #deadline = 0;
+
+  constructor(database: DatabaseSync, limits: LaneLimits) {
+    this.#database = database;
+    this.#limits = limits;
+  }
+
+  /** Resolves when the caller has the connection alone. Whoever acquired must release. */
+  acquire(): Promise<void> {
+    if (this.#closing) return Promise.reject(new Error('the store is closed'));
+    const deadline = performance.now() + this.#limits.waitMs;
+    if (!this.#taken) {
+      this.#taken = true;
+      this.#deadline = deadline;
+      return Promise.resolve();
+    }
+    if (this.#waiting.size >= this.#limits.maxWaiting) {
+      return Promise.reject(new Error(`${this.#waiting.size} callers wait for the store already`));
+    }
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        this.#waiting.delete(waiter);
+        reject(new Error(`the store was not free within ${this.#limits.waitMs} ms`));
+      }, this.#limits.waitMs);
+      const waiter: Waiter = { deadline, resolve, reject, timer };
+      this.#waiting.add(waiter);
+    });
+  }
+
+  release(): void {
+    try {
+      // A transaction whose end failed must not become the next owner's.
+      if (this.#database.isOpen) this.rollback();
+    } finally {
+      const [next] = this.#waiting;
+      if (next === undefined) {
+        this.#taken = false;
+        this.#whenIdle?.();
+      } else {
+        this.#waiting.delete(next);
+        clearTimeout(next.timer);
+        this.#deadline = next.deadline;
+        next.resolve();
+      }
+    }
+  }
+
+  /** Takes the write lock at once: a transaction that began reading could find it taken when it comes to write. */
+  begin(): Promise<void> {
+    return whenFree(() => this.#database.exec('begin immediate'), this.#deadline);
+  }
+
+  commit(): void {
+    this.#database.exec('commit');
+  }
+
+  rollback(): void {
+    // SQLite has rolled back by itself after some errors (disk full, I/O).
+    if (this.#database.isTransaction) this.#database.exec('rollback');
+  }
+
+  async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const run = () => this.#run<R>(query);
+    // Inside a transaction the write lock is held, and a single statement must not be tried again on its own.
+    return this.#database.isTransaction ? run() : whenFree(run, this.#deadline);
+  }
+
+  streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
+    throw new Error('queries are not streamed: an open cursor would hold the connection');
+  }
+
+  /** Refuses everybody who waits or comes, lets the present owner finish, and closes the connection. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    for (const waiter of this.#waiting) {
+      clearTimeout(waiter.timer);
+      waiter.reject(new Error('the store is closed'));
+    }
+    this.#waiting.clear();
+    if (this.#taken) {
+      await new Promise<void>((resolve) => {
+        this.#whenIdle = resolve;
+      });
+    }
+    this.#statements.clear();
+    if (this.#database.isOpen) this.#database.close();
+  }
+
+  #run<R>(query: CompiledQuery): QueryResult<R> {
+    const { statement, yields } = this.#prepare(query.sql);
+    const parameters = query.parameters.map(bindable);
+    if (yields) {
+      // The type of a row is what the query builder derived from the query; a driver can only promise it.
+      return { rows: statement.all(...parameters).map((row) => ({ ...row })) as R[] };
+    }
+    const { changes } = statement.run(...parameters);
+    return { rows: [], numAffectedRows: BigInt(changes) };
+  }
+
+  #prepare(text: string): Prepared {
+    const cached = this.#statements.get(text);
+    if (cached !== undefined) {
+      this.#statements.delete(text);
+      this.#statements.set(text, cached);
+      return cached;
+    }
+    const statement = this.#database.prepare(text);
+    const prepared = { statement, yields: statement.columns().length > 0 };
+    this.#statements.set(text, prepared);
+    if (this.#statements.size > MAX_STATEMENTS) {
+      for (const oldest of this.#statements.keys()) {
+        this.#statements.delete(oldest);
+        break;
+      }
+    }
+    return prepared;
+  }
+}
+
+/**
+ * Runs `work` until no other process holds the lock that it needs.
+ *
+ * @param deadline in `performance.now()` milliseconds; SQLite's error is thrown when it passes
+ */
+export async function whenFree<T>(work: () => T, deadline: number): Promise<T> {
+  for (let pause = 1; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+    try {
+      return work();
+    } catch (error) {
+      const left = deadline - performance.now();
+      if (!isBusy(error) || left <= 0) throw error;
+      // Between half of the pause and all of it, so that two processes do not meet again and again.
+      const wait = Math.min(left, pause * (0.5 + Math.random() / 2));
+      await new Promise<void>((resolve) => setTimeout(resolve, wait));
+    }
+  }
+}
+
+/** SQLITE_BUSY (5) and SQLITE_LOCKED (6) in all their extended forms, whose low byte is the primary code. */
+function isBusy(error: unknown): boolean {
+  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false;
+  const primary = error.errcode & 0xff;
+  return primary === 5 || primary === 6;
+}
+
+function bindable(value: unknown): SQLInputValue {
+  if (value === null || value instanceof Uint8Array) return value;
+  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'bigint') return value;
+  throw new TypeError(`a ${typeof value} cannot be stored`);
+}

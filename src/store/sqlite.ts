@@ -1,0 +1,84 @@
+// A SQLite file as the store: creates it, sets it up, and gives it two connections.
+//
+// Writes go through one connection, one transaction at a time; reads have a second one, which in WAL mode always sees the
+// last commit and never waits for a writer. A commit is durable when it returns (synchronous=FULL): SQLite's WAL mode with
+// NORMAL may lose acknowledged commits when the power fails, and a lost key cannot be shown again.
+import { closeSync, mkdirSync, openSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { Kysely } from 'kysely';
+import { migrate } from './migrations.ts';
+import { StoreOpenError } from './open-error.ts';
+import { SqlStore } from './sql-store.ts';
+import { LaneDialect } from './sqlite-dialect.ts';
+import { type LaneLimits, SqliteLane, whenFree } from './sqlite-lane.ts';
+import type { Store } from './store.ts';
+import type { Tables } from './tables.ts';
+
+/** At start other processes may be starting too, and one of them migrates. */
+const OPEN_MS = 5000;
+const WRITES: LaneLimits = { waitMs: 1500, maxWaiting: 256 };
+const READS: LaneLimits = { waitMs: 1500, maxWaiting: 1024 };
+
+/**
+ * @param path of the file; it and its folder are created when missing, readable by this user alone
+ * @throws StoreOpenError
+ */
+export async function openSqlite(path: string): Promise<Store> {
+  if (path === '' || path.startsWith(':') || path.startsWith('file:')) {
+    throw new StoreOpenError(`a SQLite store needs the path of a file, not ${JSON.stringify(path)}`);
+  }
+  const file = resolve(path);
+  const opened: DatabaseSync[] = [];
+  try {
+    createPrivately(file);
+    const deadline = performance.now() + OPEN_MS;
+    const writing = await connect(file, deadline, opened);
+    const migrating = new SqliteLane(writing, { ...WRITES, waitMs: OPEN_MS });
+    await migrate(over(migrating));
+    const reading = await connect(file, deadline, opened);
+    reading.exec('pragma query_only = on');
+    const writes = new SqliteLane(writing, WRITES);
+    const reads = new SqliteLane(reading, READS);
+    return new SqlStore(over(reads), over(writes), async () => {
+      await reads.close();
+      // The last connection to close moves the log into the file, so this is the one that may write.
+      await writes.close();
+    });
+  } catch (error) {
+    for (const database of opened) if (database.isOpen) database.close();
+    const why = error instanceof Error ? error.message : String(error);
+    throw new StoreOpenError(`cannot open the store ${file}: ${why}`, { cause: error });
+  }
+}
+
+function over(lane: SqliteLane): Kysely<Tables> {
+  return new Kysely({ dialect: new LaneDialect(lane) });
+}
+
+/**
+ * Creates the file with mode 0600 (SQLite gives its -wal and -shm files the same). An existing one is not opened here: by
+ * POSIX, closing any descriptor of a file drops the locks that this process holds on it through SQLite.
+ */
+function createPrivately(file: string): void {
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  try {
+    closeSync(openSync(file, 'wx', 0o600));
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+  }
+}
+
+async function connect(file: string, deadline: number, opened: DatabaseSync[]): Promise<DatabaseSync> {
+  const database = new DatabaseSync(file, { timeout: 0, enableForeignKeyConstraints: true });
+  opened.push(database);
+  // Changing the journal mode of a fresh file needs it alone for a moment.
+  const mode = await whenFree(() => database.prepare('pragma journal_mode = wal').get(), deadline);
+  if (mode?.['journal_mode'] !== 'wal') {
+    throw new StoreOpenError('its file system does not support write-ahead logging (a network share?)');
+  }
+  database.exec('pragma synchronous = full');
+  database.exec('pragma trusted_schema = off');
+  database.exec('pragma journal_size_limit = 67108864');
+  return database;
+}

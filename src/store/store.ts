@@ -1,0 +1,63 @@
+// What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
+import type {
+  AddOutcome,
+  FreeGrant,
+  HolderOf,
+  KeyChange,
+  KeyFilter,
+  KeyRecord,
+  KeySummary,
+  NewKey,
+  Prefix,
+  RevokeOutcome,
+  RotateOutcome,
+} from './record.ts';
+
+/**
+ * Every method settles within 1.5 s. One that cannot do its work rejects with GatewayError `store_unavailable` (the
+ * original as `cause`) and has then changed nothing, with one exception that no store can avoid: the connection to a
+ * database server may break during a commit.
+ */
+export interface Store {
+  /** The key with this prefix, in whatever state, or undefined when there is none. */
+  findKey(prefix: Prefix): Promise<KeyRecord | undefined>;
+
+  /** Stores a new active key, with its holder and its count against a free limit, in one transaction. */
+  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome>;
+
+  /** Ends `old` as invalidated and stores its successor for the same holder, in one transaction. */
+  rotateKey(
+    old: { readonly prefix: Prefix; readonly version: number },
+    successor: NewKey,
+  ): Promise<RotateOutcome>;
+
+  /** Ends an active key as revoked. @param at RFC 3339, UTC */
+  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome>;
+
+  /** Keys in the order of issue. */
+  listKeys(filter: KeyFilter): Promise<readonly KeySummary[]>;
+
+  /** What happened to one key, oldest first. */
+  historyOf(prefix: Prefix): Promise<readonly KeyChange[]>;
+
+  /** How many free keys this address received on this day. */
+  freeGrants(day: string, address: Uint8Array): Promise<number>;
+
+  /** Id of the newest change, 0 when there is none. */
+  lastChange(): Promise<number>;
+
+  /** Changes with an id above `after`, in order, at most `limit` of them. */
+  changesAfter(after: number, limit: number): Promise<readonly KeyChange[]>;
+
+  /** The check value of the keyed-hash secret that the keys here were made with, or undefined in a fresh store. */
+  secretCheck(): Promise<Uint8Array | undefined>;
+
+  /** Sets the check value if there is none yet, and returns the one that counts. */
+  pinSecret(check: Uint8Array): Promise<Uint8Array>;
+
+  /** Resolves when the store answers. */
+  ping(): Promise<void>;
+
+  /** Lets what runs finish, then closes. Calls after it reject with `store_unavailable`. */
+  close(): Promise<void>;
+}

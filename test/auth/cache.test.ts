@@ -1,0 +1,163 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import {
+  ChangeClock,
+  Fingerprints,
+  FRESH_MS,
+  KnownKeys,
+  RefusedKeys,
+  STALE_MS,
+} from '../../src/auth/cache.ts';
+import type { Caller } from '../../src/auth/caller.ts';
+import { Key } from '../../src/auth/key.ts';
+import { isPrefix } from '../../src/store/record.ts';
+
+const fingerprints = new Fingerprints();
+
+function numbered(index: number): Key {
+  const key = Key.parse(index.toString(16).padStart(8, '0') + '0'.repeat(24));
+  if (key === undefined) throw new Error('not a key');
+  return key;
+}
+
+function callerFor(key: Key): Caller {
+  return { prefix: key.prefix, holderId: 'holder', tier: 'Lite', version: 1 };
+}
+
+describe('a fingerprint', () => {
+  test('names one key in one process, and does not contain it', () => {
+    const [one, two] = [Key.generate(), Key.generate()];
+    expect(fingerprints.of(one)).toBe(fingerprints.of(one));
+    expect(fingerprints.of(one)).not.toBe(fingerprints.of(two));
+    expect(new Fingerprints().of(one)).not.toBe(fingerprints.of(one));
+    const bytes = Buffer.from(fingerprints.of(one), 'base64');
+    expect(bytes).toHaveLength(32);
+    expect(bytes.toString('hex')).not.toContain(one.reveal());
+  });
+});
+
+describe('the change clock', () => {
+  test('never holds what was asked before a change, however many changes there were', () => {
+    const clock = new ChangeClock();
+    const early = clock.now();
+    for (let index = 0; index < 25_000; index += 1) clock.mark(numbered(index).prefix);
+    for (const index of [0, 1, 9_999, 10_000, 20_000, 24_999]) {
+      expect(clock.holds(numbered(index).prefix, early)).toBe(false);
+      expect(clock.holds(numbered(index).prefix, clock.now())).toBe(true);
+    }
+  });
+
+  test('holds what was asked after the last change of that key', () => {
+    const few = fc.integer({ min: 0, max: 5 });
+    fc.assert(
+      fc.property(fc.array(fc.oneof(fc.constant('ask' as const), few)), few, (events, subject) => {
+        const clock = new ChangeClock();
+        let asked = clock.now();
+        let changed = false;
+        for (const event of events) {
+          if (event === 'ask') {
+            asked = clock.now();
+            changed = false;
+          } else {
+            clock.mark(numbered(event).prefix);
+            changed ||= event === subject;
+          }
+        }
+        expect(clock.holds(numbered(subject).prefix, asked)).toBe(!changed);
+      }),
+    );
+  });
+});
+
+describe('known keys', () => {
+  test('are fresh for 5 s after the store was asked, and proof for longer', () => {
+    const known = new KnownKeys();
+    const key = Key.generate();
+    known.confirm(fingerprints.of(key), callerFor(key), 1000);
+    expect(known.get(fingerprints.of(key))).toEqual({
+      caller: callerFor(key),
+      confirmedAt: 1000,
+      freshUntil: 1000 + FRESH_MS,
+    });
+    expect(FRESH_MS).toBe(5000);
+    expect(STALE_MS).toBe(60_000);
+  });
+
+  test('are stretched to 60 s after their confirmation and no further', () => {
+    const known = new KnownKeys();
+    const key = Key.generate();
+    const print = fingerprints.of(key);
+    known.confirm(print, callerFor(key), 0);
+    const entry = () => {
+      const found = known.get(print);
+      if (found === undefined) throw new Error('gone');
+      return found;
+    };
+    expect(known.stretch(print, entry(), 6000)).toBe(true);
+    expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 7000 });
+    expect(known.stretch(print, entry(), 59_900)).toBe(true);
+    expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 60_000 });
+    expect(known.stretch(print, entry(), 60_001)).toBe(false);
+  });
+
+  test('that were dropped meanwhile are not stretched', () => {
+    const known = new KnownKeys();
+    const key = Key.generate();
+    const print = fingerprints.of(key);
+    known.confirm(print, callerFor(key), 0);
+    const before = known.get(print);
+    if (before === undefined) throw new Error('gone');
+    known.drop(key.prefix);
+    expect(known.get(print)).toBeUndefined();
+    expect(known.stretch(print, before, 1)).toBe(false);
+    expect(known.size).toBe(0);
+    const other = numbered(7).prefix;
+    expect(isPrefix(other)).toBe(true);
+    known.drop(other);
+  });
+
+  test('are bounded, and the one confirmed longest ago goes first', () => {
+    const known = new KnownKeys();
+    const print = (index: number) => fingerprints.of(numbered(index));
+    for (let index = 0; index < 50_000; index += 1) {
+      known.confirm(print(index), callerFor(numbered(index)), index);
+    }
+    known.confirm(print(0), callerFor(numbered(0)), 50_000);
+    known.confirm(print(50_000), callerFor(numbered(50_000)), 50_001);
+    expect(known.size).toBe(50_000);
+    expect(known.get(print(0))).toBeDefined();
+    expect(known.get(print(1))).toBeUndefined();
+    expect(known.get(print(2))).toBeDefined();
+  });
+});
+
+describe('refused keys', () => {
+  test('are refused for 10 s', () => {
+    const refused = new RefusedKeys(new ChangeClock());
+    const key = Key.generate();
+    refused.add(fingerprints.of(key), 1000, 0);
+    expect(refused.has(fingerprints.of(key), key.prefix, 10_999)).toBe(true);
+    expect(refused.has(fingerprints.of(key), key.prefix, 11_000)).toBe(false);
+    expect(refused.size).toBe(0);
+  });
+
+  test('are forgotten when a key with that prefix changes, also when the answer came after', () => {
+    const clock = new ChangeClock();
+    const refused = new RefusedKeys(clock);
+    const key = Key.generate();
+    const position = clock.now();
+    refused.add(fingerprints.of(key), 0, position);
+    clock.mark(key.prefix);
+    expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);
+    refused.add(fingerprints.of(key), 0, position);
+    expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);
+  });
+
+  test('are bounded, and the oldest goes first', () => {
+    const refused = new RefusedKeys(new ChangeClock());
+    const has = (index: number) => refused.has(fingerprints.of(numbered(index)), numbered(index).prefix, 1);
+    for (let index = 0; index <= 100_000; index += 1) refused.add(fingerprints.of(numbered(index)), 0, 0);
+    expect(refused.size).toBe(100_000);
+    expect([has(0), has(1), has(100_000)]).toEqual([false, true, true]);
+  });
+});

@@ -1,0 +1,187 @@
+import { hash } from 'argon2';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { type Argon2, Hasher, SLOTS } from '../../src/auth/hasher.ts';
+import { Key } from '../../src/auth/key.ts';
+import { createMetrics, type Metrics } from '../../src/telemetry/metrics.ts';
+import { counted } from './setting.ts';
+
+const key = Key.generate();
+const PHC =
+  '$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHRzYWx0c2FsdA$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g';
+let metrics: Metrics;
+
+beforeEach(() => {
+  metrics = createMetrics();
+});
+
+describe('Argon2id', () => {
+  test('hashes with 19 MiB, 2 passes and 1 lane, with a new salt each time, and verifies', async () => {
+    const hasher = new Hasher(metrics);
+    const [one, two] = [await hasher.hash(key), await hasher.hash(key)];
+    expect(one).toMatch(
+      /^\$argon2id\$v=19\$m=19456,(t=2,p=1|p=1,t=2)\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/,
+    );
+    expect(one).not.toBe(two);
+    expect(one).not.toContain(key.reveal());
+    expect(await hasher.verify(one, key)).toBe(true);
+    expect(await hasher.verify(two, key)).toBe(true);
+    expect(await hasher.verify(one, Key.generate())).toBe(false);
+    expect(await counted(metrics.argon2Runs)).toEqual({ hash: 2, verify: 3 });
+  });
+
+  test('accepts hashes of other, moderate parameters', async () => {
+    const phc = await hash(key.reveal(), { memoryCost: 8192, timeCost: 3, parallelism: 2 });
+    expect(await new Hasher(metrics).verify(phc, key)).toBe(true);
+  });
+
+  test('never takes all threads of libuv, and at most 38 MiB', () => {
+    expect(SLOTS).toBeGreaterThanOrEqual(1);
+    expect(SLOTS).toBeLessThanOrEqual(2);
+  });
+
+  test.each([
+    ['too much memory', PHC.replace('m=19456', 'm=999999')],
+    ['more memory than a number can say', PHC.replace('m=19456', 'm=4294967295')],
+    ['no memory', PHC.replace('m=19456', 'm=0')],
+    ['too many passes', PHC.replace('t=2', 't=11')],
+    ['too many lanes', PHC.replace('p=1', 'p=5')],
+    ['a missing parameter', PHC.replace(',p=1', '')],
+    ['one parameter twice', PHC.replace('p=1', 'm=8')],
+    ['a negative parameter', PHC.replace('t=2', 't=-2')],
+    ['another kind', PHC.replace('argon2id', 'argon2d')],
+    ['another version', PHC.replace('v=19', 'v=16')],
+    ['no hash', PHC.slice(0, PHC.lastIndexOf('$') + 1)],
+    ['more text after it', `${PHC}$x`],
+    ['nothing', ''],
+  ])('is not run on a record with %s, and that is not the caller’s fault', async (_, phc) => {
+    const hasher = new Hasher(metrics);
+    await expect(hasher.verify(phc, key)).rejects.toMatchObject({ code: 'auth_unavailable', status: 503 });
+    expect(await counted(metrics.argon2Runs)).toEqual({});
+  });
+});
+
+/** Computations that end when the test says so. */
+function held() {
+  const running: { readonly end: (value?: boolean) => void; readonly fail: () => void }[] = [];
+  const argon2: Argon2 = {
+    hash: () =>
+      new Promise((resolve, reject) =>
+        running.push({ end: () => resolve(PHC), fail: () => reject(new Error('no memory')) }),
+      ),
+    verify: () =>
+      new Promise((resolve, reject) =>
+        running.push({ end: (value = true) => resolve(value), fail: () => reject(new Error('no memory')) }),
+      ),
+  };
+  return { running, argon2 };
+}
+
+const settle = () => new Promise((resolve) => setImmediate(resolve));
+
+describe('the queue', () => {
+  test('runs as many at once as there are places, and the next when one ends', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const all = Array.from({ length: SLOTS + 3 }, () => hasher.verify(PHC, key));
+    await settle();
+    expect(running).toHaveLength(SLOTS);
+    expect(await counted(metrics.argon2Queue)).toEqual({ '': 3 });
+    running[0]?.end();
+    await settle();
+    expect(running).toHaveLength(SLOTS + 1);
+    for (let index = 1; index < SLOTS + 3; index += 1) {
+      running[index]?.end();
+      await settle();
+    }
+    expect(await Promise.all(all)).toEqual(Array(SLOTS + 3).fill(true));
+    expect(await counted(metrics.argon2Queue)).toEqual({ '': 0 });
+  });
+
+  test('holds 16 verifications, and turns away the next at once', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const waiting = Array.from({ length: SLOTS + 16 }, () => hasher.verify(PHC, key));
+    const settled = Promise.allSettled(waiting);
+    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({
+      code: 'auth_unavailable',
+      retryAfterMs: 1000,
+    });
+    // Those in the queue give up in their time, those that run are waited for.
+    for (const outcome of await Promise.allSettled(waiting.slice(SLOTS))) {
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'auth_unavailable' } });
+    }
+    expect(running).toHaveLength(SLOTS);
+    for (const one of running) one.end();
+    const outcomes = await settled;
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(SLOTS);
+    expect(await hasherIsFree(hasher, running)).toBe(true);
+  });
+
+  test('a computation that does not come back is given up, and keeps its place until it does', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const stuck = Array.from({ length: SLOTS }, () => hasher.verify(PHC, key));
+    for (const outcome of await Promise.allSettled(stuck)) {
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'auth_unavailable' } });
+    }
+    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({ code: 'auth_unavailable' });
+    expect(running).toHaveLength(SLOTS);
+    for (const one of running.splice(0)) one.end();
+    await settle();
+    expect(await hasherIsFree(hasher, running)).toBe(true);
+  });
+
+  test('a computation that fails frees its place and blames nobody', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    for (let round = 0; round < SLOTS + 1; round += 1) {
+      const failing = hasher.verify(PHC, key);
+      await settle();
+      running.pop()?.fail();
+      await expect(failing).rejects.toMatchObject({ code: 'auth_unavailable' });
+    }
+    const hashing = hasher.hash(key);
+    await settle();
+    running.pop()?.fail();
+    await expect(hashing).rejects.toMatchObject({ code: 'store_unavailable' });
+    expect(await hasherIsFree(hasher, running)).toBe(true);
+  });
+
+  test('lets a request go before a key that is being made', async () => {
+    const { running, argon2 } = held();
+    const order: string[] = [];
+    const hasher = new Hasher(metrics, {
+      hash: (text) => {
+        order.push('hash');
+        return argon2.hash(text);
+      },
+      verify: (phc, text) => {
+        order.push('verify');
+        return argon2.verify(phc, text);
+      },
+    });
+    const all = [
+      ...Array.from({ length: SLOTS }, () => hasher.hash(key)),
+      hasher.hash(key),
+      hasher.verify(PHC, key),
+    ];
+    await settle();
+    for (let index = 0; index < all.length; index += 1) {
+      running[index]?.end();
+      await settle();
+    }
+    await Promise.all(all);
+    expect(order.slice(SLOTS)).toEqual(['verify', 'hash']);
+  });
+});
+
+/** Whether as many computations as ever run at once. */
+async function hasherIsFree(hasher: Hasher, running: { readonly end: () => void }[]): Promise<boolean> {
+  running.splice(0);
+  const all = Array.from({ length: SLOTS }, () => hasher.verify(PHC, key));
+  await settle();
+  const started = running.length;
+  for (const one of running) one.end();
+  await Promise.all(all);
+  return started === SLOTS;
+}

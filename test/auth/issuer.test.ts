@@ -1,0 +1,271 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, test, vi } from 'vitest';
+import { Issuer } from '../../src/auth/issuer.ts';
+import { GatewayError } from '../../src/errors.ts';
+import { openStore } from '../../src/store/open.ts';
+import { isPrefix } from '../../src/store/record.ts';
+import { atOnce, bearer, openSetting, outcome, wrongKey } from './setting.ts';
+
+const code = (error: unknown) => (error instanceof GatewayError ? error.code : error);
+
+describe('issuing', () => {
+  test('gives the key whole once, and stores what checks it', async () => {
+    await using setting = await openSetting({});
+    const issued = await setting.issuer.issue({ tier: 'Pro', label: '  build server ' });
+    expect(issued.key.reveal()).toMatch(/^[0-9a-f]{32}$/);
+    expect(issued.prefix).toBe(issued.key.reveal().slice(0, 8));
+    expect(issued).toMatchObject({ tier: 'Pro', createdAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/) });
+    const shown = await setting.issuer.show(issued.prefix);
+    expect(shown).toMatchObject({
+      key: {
+        prefix: issued.prefix,
+        tier: 'Pro',
+        label: 'build server',
+        state: 'active',
+        holderId: issued.holderId,
+      },
+      events: [{ kind: 'issued', version: 1 }],
+    });
+    expect(Object.keys(shown?.key ?? {})).not.toContain('hmac');
+    expect(await outcome((await setting.replica()).authenticator, issued.key)).toBe(issued.prefix);
+  });
+
+  test.each([
+    ['is empty', '   '],
+    ['is longer than 200 characters', 'x'.repeat(201)],
+    ['has a control character in it', 'a\u001b[31mb'],
+    ['has a control character in it', 'a\nb'],
+    ['has a control character in it', 'a\u202eb'],
+    ['has something in it that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
+  ])('refuses a label that %s', async (why, label) => {
+    await using setting = await openSetting();
+    await expect(setting.issuer.issue({ tier: 'Free', label })).rejects.toMatchObject({
+      code: 'invalid_value',
+      param: 'label',
+      message: `The label ${why}.`,
+    });
+    expect(await setting.store.lastChange()).toBe(0);
+  });
+
+  test('draws again when the prefix is taken, before it hashes', async () => {
+    const draws = [1, 1, 1, 2];
+    await using setting = await openSetting({
+      argon2: 'quick',
+      random: (size) => new Uint8Array(size).fill(draws.shift() ?? 0),
+    });
+    expect((await setting.issue()).prefix).toBe('01010101');
+    expect((await setting.issue()).prefix).toBe('02020202');
+    expect(setting.argon2.hashes).toBe(2);
+    expect(draws).toEqual([]);
+  });
+
+  test('draws again when the prefix is taken in between', async () => {
+    const draws = [1, 1, 2];
+    await using setting = await openSetting({
+      argon2: 'quick',
+      random: (size) => new Uint8Array(size).fill(draws.shift() ?? 0),
+    });
+    const [one, two] = await Promise.all([setting.issue(), setting.issue()]);
+    expect([one.prefix, two.prefix].sort()).toEqual(['01010101', '02020202']);
+  });
+
+  test('gives up after some draws, as trouble of the gateway', async () => {
+    await using setting = await openSetting({
+      argon2: 'quick',
+      random: (size) => new Uint8Array(size).fill(7),
+    });
+    await setting.issue();
+    await expect(setting.issue()).rejects.toMatchObject({ code: 'store_unavailable', status: 503 });
+  });
+
+  test('one more for the same holder, also when its key has ended', async () => {
+    await using setting = await openSetting();
+    const { prefix, holderId } = await setting.issue('Pro');
+    await setting.issuer.revoke(prefix);
+    const more = await setting.issuer.issueFor(prefix);
+    expect(more).toMatchObject({ holderId, tier: 'Pro' });
+    expect(await outcome(setting.authenticator, more?.key)).toBe(more?.prefix);
+    expect(await setting.issuer.issueFor(wrongKey().prefix)).toBeUndefined();
+  });
+});
+
+describe('free keys', () => {
+  const order = (address: string, perDay = 3) => ({ address, perDay });
+
+  test('requests at once get exactly as many as a day allows', async () => {
+    await using setting = await openSetting();
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 12 }, () => setting.issuer.issueFree(order('192.0.2.1'))),
+    );
+    const given = outcomes.filter((one) => one.status === 'fulfilled');
+    expect(given).toHaveLength(3);
+    for (const one of given) expect(one.value.tier).toBe('Free');
+    for (const one of outcomes)
+      if (one.status === 'rejected') expect(code(one.reason)).toBe('free_key_limit');
+  });
+
+  test('an address that had its share is refused without a hash', async () => {
+    await using setting = await openSetting();
+    await setting.issuer.issueFree(order('192.0.2.1', 1));
+    for (let index = 0; index < 20; index += 1) {
+      await expect(setting.issuer.issueFree(order('192.0.2.1', 1))).rejects.toMatchObject({
+        code: 'free_key_limit',
+      });
+    }
+    expect(setting.argon2.hashes).toBe(1);
+    await expect(setting.issuer.issueFree(order('192.0.2.2', 0))).rejects.toMatchObject({
+      code: 'free_key_limit',
+    });
+  });
+
+  test('count by /64, and anew each day in UTC', async () => {
+    let today = new Date('2030-06-30T23:59:59.999Z');
+    await using setting = await openSetting({ argon2: 'quick', today: () => today });
+    const take = (address: string) => setting.issuer.issueFree(order(address, 1)).then(() => 'given', code);
+    expect(await take('2001:db8:0:1::1')).toBe('given');
+    expect(await take('2001:db8:0:1:ffff::2')).toBe('free_key_limit');
+    expect(await take('2001:db8:0:2::1')).toBe('given');
+    expect(await take('::ffff:192.0.2.1')).toBe('given');
+    expect(await take('192.0.2.1')).toBe('free_key_limit');
+    today = new Date('2030-07-01T00:00:00.000Z');
+    expect(await take('192.0.2.1')).toBe('given');
+  });
+
+  test('leave no address in the store', async () => {
+    await using setting = await openSetting();
+    await setting.issuer.issueFree(order('203.0.113.77'));
+    await setting.issuer.issueFree(order('2001:db8:dead:beef::1'));
+    await setting.store.close();
+    const files = readdirSync(setting.dir.path).map((name) => readFileSync(setting.dir.file(name), 'latin1'));
+    for (const text of files) {
+      for (const part of ['203.0.113.77', '203.0.113', 'db8:dead:beef', 'cb00714d'])
+        expect(text).not.toContain(part);
+    }
+  });
+});
+
+describe('rotation', () => {
+  test('gives a new key to the same holder and ends the old one at once', async () => {
+    await using setting = await openSetting();
+    const { key, prefix, holderId } = await setting.issue('Pro');
+    const caller = atOnce(setting.authenticator.authenticate(bearer(key), ''));
+    const rotated = await setting.issuer.rotate(caller);
+    expect(rotated).toMatchObject({ replaces: prefix, holderId, tier: 'Pro' });
+    expect(rotated.key.reveal()).not.toBe(key.reveal());
+    expect(await outcome(setting.authenticator, key)).toBe('invalid_api_key');
+    expect(atOnce(setting.authenticator.authenticate(bearer(rotated.key), ''))).toMatchObject({ holderId });
+    expect(await setting.issuer.show(prefix)).toMatchObject({
+      key: { state: 'invalidated', replacedBy: rotated.prefix },
+      events: [{ kind: 'issued' }, { kind: 'rotated', version: 2 }],
+    });
+  });
+
+  test('fifty at once: one gets a key, the others learn that theirs is bad, and one hash is computed', async () => {
+    await using setting = await openSetting();
+    const { key, prefix } = await setting.issue();
+    const caller = await setting.authenticator.authenticate(bearer(key), '');
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 50 }, () => setting.issuer.rotate(caller)),
+    );
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const one of outcomes) {
+      if (one.status === 'rejected') expect(code(one.reason)).toBe('invalid_api_key');
+    }
+    expect(setting.argon2.hashes).toBe(2);
+    expect(await setting.issuer.list({ limit: 10, state: 'active' })).toHaveLength(1);
+    expect(await setting.issuer.show(prefix)).toMatchObject({ key: { state: 'invalidated' } });
+    await expect(setting.issuer.rotate(caller)).rejects.toMatchObject({ code: 'invalid_api_key' });
+    expect(setting.argon2.hashes).toBe(2);
+  });
+
+  test('by several processes at once: one gets a key', async () => {
+    await using setting = await openSetting();
+    const { key } = await setting.issue();
+    const caller = await setting.authenticator.authenticate(bearer(key), '');
+    // Stores of their own on the same file, as processes have.
+    const stores = await Promise.all([1, 2, 3].map(() => openStore({ kind: 'sqlite', path: setting.path })));
+    const { secret, hasher } = setting;
+    const issuers = stores.map((store) => new Issuer({ store, secret, hasher }));
+    const outcomes = await Promise.allSettled(
+      Array.from({ length: 30 }, (_, index) => issuers[index % 3]?.rotate(caller)),
+    );
+    expect(outcomes.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const one of outcomes) {
+      if (one.status === 'rejected') expect(code(one.reason)).toBe('invalid_api_key');
+    }
+    expect(await setting.issuer.list({ limit: 10, state: 'active' })).toHaveLength(1);
+    for (const store of stores) await store.close();
+  });
+
+  test('that the store cannot do changes nothing, and all who wait for it may try again', async () => {
+    await using setting = await openSetting();
+    const { key, prefix } = await setting.issue();
+    const caller = await setting.authenticator.authenticate(bearer(key), '');
+    const rotateKey = vi
+      .spyOn(setting.store, 'rotateKey')
+      .mockRejectedValue(new GatewayError('store_unavailable'));
+    const outcomes = await Promise.allSettled(Array.from({ length: 5 }, () => setting.issuer.rotate(caller)));
+    for (const one of outcomes) {
+      expect(one.status === 'rejected' && code(one.reason)).toBe('store_unavailable');
+    }
+    rotateKey.mockRestore();
+    expect(await outcome(setting.authenticator, key)).toBe(prefix);
+    expect(await setting.issuer.rotate(caller)).toMatchObject({ replaces: prefix });
+  });
+
+  test.each(['revoked', 'unknown'])(
+    'of a key that is %s is refused as a bad key, without a hash',
+    async (how) => {
+      await using setting = await openSetting();
+      const { key } = await setting.issue();
+      const caller = await setting.authenticator.authenticate(bearer(key), '');
+      if (how === 'revoked') await setting.issuer.revoke(caller.prefix);
+      const subject = how === 'unknown' ? { ...caller, prefix: wrongKey().prefix } : caller;
+      await expect(setting.issuer.rotate(subject)).rejects.toMatchObject({ code: 'invalid_api_key' });
+      expect(setting.argon2.hashes).toBe(1);
+    },
+  );
+
+  test('races with a revocation and only one of them wins', async () => {
+    await using setting = await openSetting();
+    for (let round = 0; round < 20; round += 1) {
+      const { key, prefix } = await setting.issue();
+      const caller = await setting.authenticator.authenticate(bearer(key), '');
+      const [rotated, revoked] = await Promise.allSettled([
+        setting.issuer.rotate(caller),
+        new Promise((resolve) => setTimeout(resolve, round % 3)).then(() => setting.issuer.revoke(prefix)),
+      ]);
+      const won = revoked.status === 'fulfilled' && revoked.value.kind === 'revoked';
+      expect(rotated.status).toBe(won ? 'rejected' : 'fulfilled');
+      expect((await setting.store.findKey(prefix))?.state).toBe(won ? 'revoked' : 'invalidated');
+      expect(await outcome(setting.authenticator, key)).toBe('invalid_api_key');
+    }
+  });
+});
+
+describe('revocation', () => {
+  test('says what it came to', async () => {
+    await using setting = await openSetting();
+    const { prefix } = await setting.issue();
+    expect(await setting.issuer.revoke(prefix, 'asked for')).toMatchObject({ kind: 'revoked' });
+    expect(await setting.issuer.revoke(prefix, 'asked for')).toMatchObject({ kind: 'already' });
+    const none = wrongKey().prefix;
+    expect(isPrefix(none)).toBe(true);
+    expect(await setting.issuer.revoke(none)).toEqual({ kind: 'unknown' });
+    expect((await setting.issuer.show(prefix))?.events.at(-1)).toMatchObject({
+      kind: 'revoked',
+      reason: 'asked for',
+    });
+    expect(await setting.issuer.show(none)).toBeUndefined();
+  });
+
+  test('refuses a reason with a key in it, and ends nothing then', async () => {
+    await using setting = await openSetting();
+    const { key, prefix } = await setting.issue();
+    await expect(setting.issuer.revoke(prefix, `leaked: ${key.reveal()}`)).rejects.toMatchObject({
+      code: 'invalid_value',
+      message: expect.not.stringContaining(key.reveal()),
+    });
+    expect(await outcome(setting.authenticator, key)).toBe(prefix);
+  });
+});

@@ -1,0 +1,100 @@
+import { inspect } from 'node:util';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { Key, maskKeys } from '../../src/auth/key.ts';
+
+const TEXT = '0123456789abcdef0123456789abcdef';
+const hex = (length: number) =>
+  fc.string({ unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length });
+
+describe('a key', () => {
+  test('has 32 lowercase hexadecimal characters, of which the first 8 are its prefix', () => {
+    fc.assert(
+      fc.property(hex(32), (text) => {
+        const key = Key.parse(text);
+        expect(key?.reveal()).toBe(text);
+        expect(key?.prefix).toBe(text.slice(0, 8));
+        expect(Key.fromHeader(`Bearer ${text}`)?.reveal()).toBe(text);
+      }),
+    );
+  });
+
+  test('is nothing else', () => {
+    const others = [
+      '',
+      TEXT.slice(1),
+      `${TEXT}0`,
+      TEXT.toUpperCase(),
+      TEXT.replace('a', 'g'),
+      ` ${TEXT}`,
+      `${TEXT}\n`,
+      `${TEXT} `,
+      TEXT.replace('0', '０'),
+      `sk-${TEXT}`,
+      TEXT.replace('a', '\u0430'),
+    ];
+    for (const other of others) expect(Key.parse(other)).toBeUndefined();
+    fc.assert(
+      fc.property(fc.string(), (text) => {
+        expect(Key.parse(text) === undefined).toBe(!/^[0-9a-f]{32}$/.test(text) || text.length !== 32);
+      }),
+    );
+  });
+
+  test('in a header stands after `Bearer` and one space, exactly', () => {
+    const others = [
+      '',
+      'Bearer',
+      'Bearer ',
+      TEXT,
+      `bearer ${TEXT}`,
+      `BEARER ${TEXT}`,
+      `Bearer  ${TEXT}`,
+      `Bearer\t${TEXT}`,
+      ` Bearer ${TEXT}`,
+      `Bearer ${TEXT} `,
+      `Bearer ${TEXT}\n`,
+      `Bearer ${TEXT}, Bearer ${TEXT}`,
+      `Basic ${TEXT}`,
+      `Bearer ${TEXT.toUpperCase()}`,
+      `Bearer sk-${TEXT}`,
+    ];
+    for (const other of others) expect(Key.fromHeader(other)).toBeUndefined();
+  });
+
+  test('is generated from 16 random bytes, whole', () => {
+    const sizes: number[] = [];
+    const key = Key.generate((size) => {
+      sizes.push(size);
+      return Uint8Array.from({ length: size }, (_, index) => index * 17);
+    });
+    expect(sizes).toEqual([16]);
+    expect(key.reveal()).toBe('00112233445566778899aabbccddeeff');
+    expect(new Set(Array.from({ length: 1000 }, () => Key.generate().reveal())).size).toBe(1000);
+  });
+
+  test('shows only its prefix in a template, in JSON, in a log, in an error and to inspection', () => {
+    const key = Key.parse(TEXT);
+    const error = new Error(`about ${key}`, { cause: { key } });
+    const shown = [
+      String(key),
+      `${key}`,
+      JSON.stringify({ key, keys: [key] }),
+      inspect({ key }, { depth: null, showHidden: true, getters: true }),
+      inspect(error, { depth: null, showHidden: true }),
+      JSON.stringify(Object.entries(key ?? {})),
+      JSON.stringify({ ...key }),
+    ];
+    for (const text of shown) expect(text).not.toContain(TEXT.slice(8, 20));
+    expect(String(key)).toBe('01234567…');
+    expect(JSON.stringify({ key })).toBe('{"key":"01234567…"}');
+    expect(inspect(key)).toBe('Key(01234567…)');
+  });
+});
+
+test('masking cuts everything that could be a key to its prefix, in either case', () => {
+  expect(maskKeys(`a ${TEXT} b`)).toBe('a 01234567… b');
+  expect(maskKeys(`--x=${TEXT.toUpperCase()}!`)).toBe('--x=01234567…!');
+  expect(maskKeys(`${TEXT}${TEXT}`)).toBe('01234567…');
+  expect(maskKeys('0123456789abcdef is short')).toBe('0123456789abcdef is short');
+});

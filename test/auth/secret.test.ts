@@ -1,0 +1,125 @@
+import { createHmac } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { inspect } from 'node:util';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Key } from '../../src/auth/key.ts';
+import { KeySecret, openSecret, SecretError } from '../../src/auth/secret.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import { type TempDir, tempDir } from '../helpers/wait.ts';
+
+let dir: TempDir;
+let store: Store;
+let file: string;
+
+beforeEach(async () => {
+  dir = await tempDir();
+  store = await openStore(config());
+  file = `${dir.file('keys.db')}.secret`;
+});
+
+afterEach(async () => {
+  await store.close();
+  await dir.remove();
+});
+
+const config = () => ({ kind: 'sqlite', path: dir.file('keys.db') }) as const;
+const key = Key.generate();
+
+describe('the secret', () => {
+  test('gives HMAC-SHA-256 of the whole key under its UTF-8 bytes', () => {
+    const secret = new KeySecret('geheimnis-ü');
+    const expected = createHmac('sha256', Buffer.from('geheimnis-ü', 'utf8')).update(key.reveal()).digest();
+    expect(secret.digest(key)).toEqual(expected);
+    expect(secret.digest(key)).toHaveLength(32);
+  });
+
+  test('gives another value for every use', () => {
+    const secret = new KeySecret('x');
+    const values = [secret.digest(key), secret.addressDigest(key.reveal()), secret.check()];
+    expect(new Set(values.map((value) => value.toString('hex'))).size).toBe(3);
+  });
+
+  test('does not show itself', () => {
+    const secret = new KeySecret('very-secret-value');
+    for (const shown of [
+      inspect({ secret }, { showHidden: true }),
+      JSON.stringify({ secret }),
+      String(secret),
+    ]) {
+      expect(shown).not.toContain('very-secret');
+    }
+  });
+
+  test('is not empty', () => {
+    expect(() => new KeySecret('')).toThrow(SecretError);
+  });
+});
+
+describe('without a configured secret', () => {
+  test('one is made beside the store, for this user alone, and kept', async () => {
+    const first = await openSecret(undefined, config(), store);
+    expect(readFileSync(file, 'utf8')).toMatch(/^[0-9a-f]{64}\n$/);
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    expect(readdirSync(dir.path).filter((name) => name.includes('secret'))).toEqual(['keys.db.secret']);
+    const second = await openSecret(undefined, config(), store);
+    expect(second.digest(key)).toEqual(first.digest(key));
+  });
+
+  test('what the file holds may be moved into the configuration', async () => {
+    const first = await openSecret(undefined, config(), store);
+    const moved = await openSecret(readFileSync(file, 'utf8').trim(), config(), store);
+    expect(moved.digest(key)).toEqual(first.digest(key));
+  });
+
+  test('a lost file is not made anew: every key would look wrong', async () => {
+    await openSecret(undefined, config(), store);
+    renameSync(file, `${file}.moved`);
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(
+      /keys\.db\.secret is missing.*restore it/,
+    );
+    expect(readdirSync(dir.path)).not.toContain('keys.db.secret');
+    renameSync(`${file}.moved`, file);
+    await openSecret(undefined, config(), store);
+  });
+
+  test('another file is refused', async () => {
+    await openSecret(undefined, config(), store);
+    writeFileSync(file, `${'0'.repeat(64)}\n`);
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(/not the secret that the keys/);
+  });
+
+  test('an empty or unreadable file is an error, not an empty secret', async () => {
+    writeFileSync(file, '\n');
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(/is empty/);
+    rmSync(file);
+    mkdirSync(file);
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(SecretError);
+  });
+
+  test('a file that cannot be made is an error with a way out', async () => {
+    const elsewhere = { kind: 'sqlite', path: dir.file('no/such/folder/keys.db') } as const;
+    await expect(openSecret(undefined, elsewhere, store)).rejects.toThrow(/set `secret` instead/);
+  });
+
+  test('a store without a file of its own needs one', async () => {
+    const postgres = { kind: 'postgres', url: 'postgres://db/x' } as const;
+    await expect(openSecret(undefined, postgres, store)).rejects.toThrow(/`secret` must be set/);
+  });
+});
+
+describe('a configured secret', () => {
+  test('makes no file', async () => {
+    await openSecret('configured', config(), store);
+    expect(readdirSync(dir.path)).not.toContain('keys.db.secret');
+  });
+
+  test('must stay the one that the first start had', async () => {
+    await openSecret('the first one', config(), store);
+    const refused = openSecret('the second one', config(), store);
+    await expect(refused).rejects.toThrow(SecretError);
+    await expect(refused).rejects.toThrow(/`secret` is not the one/);
+    await expect(refused).rejects.not.toThrow(/second one/);
+    await openSecret('the first one', config(), store);
+  });
+});

@@ -1,0 +1,4 @@
+// `tollgate keys` as a process of its own.
+import { runKeys } from '../../../src/cli/keys.ts';
+
+process.exitCode = await runKeys(process.argv.slice(2), process);

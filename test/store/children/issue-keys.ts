@@ -1,0 +1,27 @@
+// Opens a store as a gateway does and issues keys for ever, or as many as asked; tells of each after it was acknowledged.
+import { createHash } from 'node:crypto';
+import { type Argon2, Hasher } from '../../../src/auth/hasher.ts';
+import { Issuer } from '../../../src/auth/issuer.ts';
+import { openSecret } from '../../../src/auth/secret.ts';
+import { openStore } from '../../../src/store/open.ts';
+import { createMetrics } from '../../../src/telemetry/metrics.ts';
+
+const [path = '', count = 'Infinity'] = process.argv.slice(2);
+// The hash is not what is tested, and the real one would leave the process computing nearly all the time.
+const quick: Argon2 = {
+  hash: async (text) => {
+    const digest = createHash('sha256').update(text).digest('base64').replaceAll('=', '');
+    return `$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$${digest}`;
+  },
+  verify: async () => true,
+};
+
+const config = { kind: 'sqlite', path } as const;
+const store = await openStore(config);
+const secret = await openSecret(undefined, config, store);
+const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics(), quick) });
+for (let issued = 0; issued < Number(count); issued += 1) {
+  const { key } = await issuer.issue({ tier: 'Lite' });
+  process.stdout.write(`${key.reveal()}\n`);
+}
+await store.close();

@@ -1,0 +1,44 @@
+import { readFileSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+import { expect, test } from 'vitest';
+import { Key } from '../../src/auth/key.ts';
+import { KeySecret } from '../../src/auth/secret.ts';
+import { openStore } from '../../src/store/open.ts';
+import { tempDir, until } from '../helpers/wait.ts';
+import { startChild } from './processes.ts';
+
+const ROUNDS = 8;
+
+test('kill -9 while keys are issued loses none that was acknowledged, and the store opens again', async () => {
+  await using dir = await tempDir();
+  const path = dir.file('keys.db');
+  const acknowledged: string[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    await using child = startChild('issue-keys.ts', [path]);
+    // At another point of the work each time: the number of lines differs, and what follows the last one.
+    await until(() => child.lines.length > round * 7, 'keys from the child', 60_000);
+    child.process.kill('SIGKILL');
+    expect(await child.ended).toBeNull();
+    acknowledged.push(...child.lines.filter((line) => line.length === 32));
+
+    const store = await openStore({ kind: 'sqlite', path });
+    const secret = new KeySecret(readFileSync(`${path}.secret`, 'utf8').trim());
+    for (const text of acknowledged) {
+      const key = Key.parse(text);
+      if (key === undefined) throw new Error('the child printed something else than keys');
+      const record = await store.findKey(key.prefix);
+      expect(record).toMatchObject({ state: 'active', version: 1 });
+      expect(secret.digest(key).equals(record?.hmac ?? Buffer.alloc(0))).toBe(true);
+    }
+    // At most the one key that was under way is there without having been acknowledged, in each round.
+    const all = await store.listKeys({ limit: 1000 });
+    expect(all.length - acknowledged.length).toBeGreaterThanOrEqual(0);
+    expect(all.length - acknowledged.length).toBeLessThanOrEqual(round + 1);
+    expect(await store.lastChange()).toBe(all.length);
+    await store.close();
+  }
+  const database = new DatabaseSync(path);
+  expect(database.prepare('pragma integrity_check').all()).toEqual([{ integrity_check: 'ok' }]);
+  expect(database.prepare('pragma foreign_key_check').all()).toEqual([]);
+  database.close();
+});
