@@ -128,18 +128,16 @@ export function drawExcerpt(
     out += drawn;
   };
   let from = start;
-  let commented = false;
   const loose = (to: number): void => {
     const stop = from + commentAt(source.text.slice(from, to));
     // Piece by piece up to the place at fault, so that the caret stays under it.
     const cut = target > from && target < stop ? target : stop;
     put(from, cut, drawLoose(source.text.slice(from, cut), words));
     put(cut, stop, drawLoose(source.text.slice(cut, stop), words));
-    commented = stop < to;
   };
   for (let index = firstBehind(spans, start); index < spans.length; index += 1) {
     const span = spans[index];
-    if (span === undefined || commented) break;
+    if (span === undefined) break;
     if (span.end <= from) continue;
     if (span.start >= end) break;
     if (span.start > from) loose(span.start);
@@ -149,7 +147,7 @@ export function drawExcerpt(
     put(low, high, whole ? SHOW[span.shown](text) : maskCredential(text));
     from = high;
   }
-  if (from < end && !commented) loose(end);
+  if (from < end) loose(end);
   if (caret === -1) caret = out.length;
   return window(out.trimEnd().replace(/[^\P{C}\t]/gu, '?'), caret);
 }

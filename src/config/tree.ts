@@ -1,19 +1,8 @@
 // The file as a tree of texts with their places: YAML in, structure out, with references to the environment expanded.
 // It knows YAML and nothing of the fields; what a text means is up to the schema.
-import {
-  type Alias,
-  type Document,
-  isAlias,
-  isMap,
-  isScalar,
-  isSeq,
-  type Node,
-  type ParsedNode,
-  parseDocument,
-  type YAMLError,
-  type YAMLMap,
-} from 'yaml';
+import { type Alias, isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml';
 import { expand } from './env.ts';
+import { parseYaml, type YamlSource } from './yaml-source.ts';
 
 /** A place in the text: offsets in UTF-16 code units. */
 export interface Span {
@@ -82,77 +71,11 @@ export interface Reading {
 const MAX_NODES = 100_000;
 const MAX_ALIASES = 1000;
 
-const TOO_DEEP = 'the file is nested too deeply';
-
-/** The parser's own words where they hold nothing of the file; else ours. */
-function syntaxMessage({ code, message }: YAMLError): string {
-  switch (code) {
-    case 'MISSING_CHAR':
-      return message.startsWith('Missing closing')
-        ? 'not valid YAML: a quoted value does not end'
-        : `not valid YAML: ${message}`;
-    case 'BAD_INDENT':
-    case 'TAB_AS_INDENT':
-    case 'BLOCK_AS_IMPLICIT_KEY':
-    case 'MULTILINE_IMPLICIT_KEY':
-      return `not valid YAML: ${message}`;
-    case 'MULTIPLE_DOCS':
-      return 'the file has more than one document; a configuration is one';
-    case 'RESOURCE_EXHAUSTION':
-      return TOO_DEEP;
-    case 'BAD_SCALAR_START':
-      return 'not valid YAML: this value has to be in quotes';
-    case 'BAD_DQ_ESCAPE':
-      return 'not valid YAML: unknown escape in double quotes; single quotes take a backslash as it is';
-    case 'TAG_RESOLVE_FAILED':
-    case 'BAD_COLLECTION_TYPE':
-      return 'has a tag; tags are not supported';
-    case 'BAD_DIRECTIVE':
-      return 'has a directive that is not supported; a configuration is YAML 1.2';
-    default:
-      return 'not valid YAML: unexpected text or punctuation';
-  }
-}
-
 const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yaml.org,2002:seq']);
-
-type Nodes = Document.Parsed<ParsedNode>;
-
-/**
- * References with their braces veiled. In a flow collection (`{ api_key: ${KEY} }`) YAML takes braces for its own; as two
- * characters that the file does not have, of the same length, they reach the value untouched and no offset moves.
- */
-class VeiledText {
-  readonly text: string;
-  readonly #open: string | undefined;
-  readonly #close: string | undefined;
-
-  constructor(source: string) {
-    const unused: string[] = [];
-    // The private use area has 6400 characters; a file with all of them has to do without.
-    for (let code = 0xe000; code < 0xf8ff && unused.length < 2; code += 1) {
-      const character = String.fromCharCode(code);
-      if (!source.includes(character)) unused.push(character);
-    }
-    const [open, close] = unused;
-    this.#open = open;
-    this.#close = close;
-    this.text =
-      open === undefined || close === undefined
-        ? source
-        : source.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g, `$$${open}$1${close}`);
-  }
-
-  unveil(value: string): string {
-    return this.#open === undefined || this.#close === undefined
-      ? value
-      : value.replaceAll(this.#open, '{').replaceAll(this.#close, '}');
-  }
-}
 
 class TreeReader {
   readonly marks: Mark[] = [];
-  readonly #veiled: VeiledText;
+  readonly #source: YamlSource;
   readonly #env: NodeJS.ProcessEnv;
   readonly #anchors = new Map<string, Node>();
   /** The collections that are being read, to notice an alias of one inside itself. */
@@ -160,8 +83,8 @@ class TreeReader {
   #nodes = 0;
   #aliases = 0;
 
-  constructor(veiled: VeiledText, env: NodeJS.ProcessEnv) {
-    this.#veiled = veiled;
+  constructor(source: YamlSource, env: NodeJS.ProcessEnv) {
+    this.#source = source;
     this.#env = env;
   }
 
@@ -169,8 +92,8 @@ class TreeReader {
     return this.#nodes > MAX_NODES || this.#aliases > MAX_ALIASES;
   }
 
-  root(document: Nodes, end: number): Branch | undefined {
-    const top: Node | null = document.contents;
+  root(end: number): Branch | undefined {
+    const top = this.#source.contents;
     if (top === null || (isScalar(top) && top.value === '')) {
       this.#mark(0, [], 'the file is empty');
       return undefined;
@@ -238,7 +161,7 @@ class TreeReader {
   }
 
   #scalar(raw: unknown, plain: boolean, path: Path, span: Span): Tree {
-    const text = typeof raw === 'string' ? this.#veiled.unveil(raw) : '';
+    const text = typeof raw === 'string' ? this.#source.unveil(raw) : '';
     if (plain && (text === '' || text === '~' || /^(null|Null|NULL)$/.test(text))) {
       return { kind: 'blank', span };
     }
@@ -263,7 +186,7 @@ class TreeReader {
     for (const { key: node, value } of map.items) {
       const at = spanOf(node, around);
       const name =
-        isScalar(node) && typeof node.value === 'string' ? this.#veiled.unveil(node.value) : undefined;
+        isScalar(node) && typeof node.value === 'string' ? this.#source.unveil(node.value) : undefined;
       if (isScalar(node)) this.#props(node, path, around);
       const inner = [...path, name ?? ''];
       // Read even when the key is refused: what is wrong below is wrong all the same, and anchors count.
@@ -300,33 +223,11 @@ function spanOf(node: unknown, fallback: Span): Span {
 
 /** Reads a whole file. Every problem is in the marks; nothing is thrown. */
 export function readTree(text: string, env: NodeJS.ProcessEnv): Reading {
-  // Failsafe: every scalar stays text, so that no value is reformatted before its field is known. Duplicates are found here,
-  // where the rest of the file can still be read.
-  const veiled = new VeiledText(text);
-  const document: Nodes = parseDocument(veiled.text, {
-    version: '1.2',
-    schema: 'failsafe',
-    uniqueKeys: false,
-    prettyErrors: false,
-    logLevel: 'error',
-  });
-  if (document.errors.length > 0) {
-    const marks = document.errors.map((error) => ({
-      at: error.pos[0],
-      path: [],
-      message: syntaxMessage(error),
-    }));
-    const deep = marks.findIndex(({ message }) => message === TOO_DEEP);
-    return { tree: undefined, marks: deep === -1 ? marks : marks.slice(deep, deep + 1) };
-  }
-  const reader = new TreeReader(veiled, env);
-  for (const warning of document.warnings) {
-    if (warning.code !== 'TAG_RESOLVE_FAILED') {
-      reader.marks.push({ at: warning.pos[0], path: [], message: syntaxMessage(warning) });
-    }
-  }
-  const tree = reader.root(document, text.length);
-  return { tree, marks: reader.marks };
+  const source = parseYaml(text);
+  if (source.errors.length > 0) return { tree: undefined, marks: source.errors };
+  const reader = new TreeReader(source, env);
+  reader.marks.push(...source.warnings);
+  return { tree: reader.root(text.length), marks: reader.marks };
 }
 
 /** The node at a path with its key, where it has one; undefined where nothing is written. */

@@ -195,6 +195,10 @@ describe('credentials', () => {
       `models: { m: { targets: [{ upstream: u, model: x\n api_key:${secret('a')}, weight: bad }] } }`,
     ],
     [
+      'a line that became part of the value before it',
+      `models: { m: { targets: [{ upstream: u, model: x\n ${secret('a')}, weight: bad }] } }`,
+    ],
+    [
       'a value that another field ran into',
       `models: { m: { targets: [{ upstream: u, model: x api_key:${secret('a')}, weight: bad }] } }`,
     ],
