@@ -169,7 +169,7 @@ export const ERRORS = {
     retry: 'wait',
     message: 'Too many requests with keys that are not valid came from this address.',
     meaning:
-      'More bad keys in a minute than `auth.failures_per_minute`; a valid key is never refused by this.',
+      'More bad keys in a minute than `auth.failures_per_minute`; a key that was verified before is never refused by this.',
   },
   free_key_limit: {
     status: 429,

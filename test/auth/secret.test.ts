@@ -66,6 +66,24 @@ describe('without a configured secret', () => {
     expect(second.digest(key)).toEqual(first.digest(key));
   });
 
+  test('of two processes that make one at once, the second takes the first one’s', async () => {
+    const first = 'f'.repeat(64);
+    // Between the look at the file and its making, another process makes it.
+    const overtaken: Store = Object.create(store, {
+      secretCheck: {
+        value: async () => {
+          writeFileSync(file, `${first}\n`);
+          return undefined;
+        },
+      },
+      pinSecret: { value: (check: Uint8Array) => store.pinSecret(check) },
+    });
+    const secret = await openSecret(undefined, config(), overtaken);
+    expect(secret.digest(key)).toEqual(new KeySecret(first).digest(key));
+    expect(readFileSync(file, 'utf8')).toBe(`${first}\n`);
+    expect(readdirSync(dir.path).filter((name) => name.includes('secret'))).toEqual(['keys.db.secret']);
+  });
+
   test('what the file holds may be moved into the configuration', async () => {
     const first = await openSecret(undefined, config(), store);
     const moved = await openSecret(readFileSync(file, 'utf8').trim(), config(), store);

@@ -1,11 +1,14 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { Key } from '../../src/auth/key.ts';
 import { KeySecret } from '../../src/auth/secret.ts';
 import { openStore } from '../../src/store/open.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
+import { newHolder, newKey } from './samples.ts';
 
 const ROUNDS = 8;
 
@@ -41,4 +44,21 @@ test('kill -9 while keys are issued loses none that was acknowledged, and the st
   expect(database.prepare('pragma integrity_check').all()).toEqual([{ integrity_check: 'ok' }]);
   expect(database.prepare('pragma foreign_key_check').all()).toEqual([]);
   database.close();
+});
+
+test('when the disk takes no more, writes end as store_unavailable and what was stored can be read', async () => {
+  await using dir = await tempDir();
+  const path = dir.file('keys.db');
+  const script = fileURLToPath(new URL('./children/fill-up.ts', import.meta.url));
+  // A limit on the size of files stands in for a small disk: what SQLite writes beyond it fails.
+  const limited = 'ulimit -f 1200; trap "" XFSZ; exec "$0" "$1" "$2"';
+  const output = execFileSync('sh', ['-c', limited, process.execPath, script, path], { encoding: 'utf8' });
+  const { stored, failures, readable } = JSON.parse(output);
+  expect(failures).toEqual(['store_unavailable']);
+  expect(stored.length).toBeGreaterThan(5);
+  expect(readable).toEqual(stored);
+  const store = await openStore({ kind: 'sqlite', path });
+  expect((await store.listKeys({ limit: 1000 })).map(({ prefix }) => prefix)).toEqual(stored);
+  expect(await store.addKey(newKey(), newHolder(), null)).toMatchObject({ kind: 'added' });
+  await store.close();
 });

@@ -5,7 +5,7 @@ import { openStore } from '../../src/store/open.ts';
 import { LaneDialect } from '../../src/store/sqlite-dialect.ts';
 import { SqliteLane } from '../../src/store/sqlite-lane.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { pause, type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey } from './samples.ts';
 
@@ -118,6 +118,19 @@ describe('a lane', () => {
     letGo();
     await expect(transaction).rejects.toThrow('taken back');
     expect(await seen).toEqual([]);
+  });
+
+  test('tries a single statement again while another connection holds the lock of the file', async () => {
+    const other = new DatabaseSync(dir.file('lane.db'));
+    other.exec('begin immediate');
+    const inserted = insert(1);
+    await pause(20);
+    other.exec('rollback');
+    await inserted;
+    other.exec('begin immediate');
+    await expect(insert(2)).rejects.toThrow('database is locked');
+    other.close();
+    expect(await count()).toEqual([{ id: 1 }]);
   });
 
   test('gives the connection to those who wait in the order in which they came', async () => {

@@ -4,7 +4,8 @@ import { openStore } from '../../src/store/open.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 
-// Raw SQL on the file, with the defaults of a shell: no recursive triggers, as `insert or replace` would need.
+// Raw SQL on the file, with the defaults of a shell: no recursive triggers, as `insert or replace` would need. A shell has
+// no foreign keys either, and what must hold without them says so.
 let dir: TempDir;
 let database: DatabaseSync;
 
@@ -38,9 +39,9 @@ const REFUSED: Record<string, string> = {
   'revoked to invalidated': `update keys set state = 'invalidated', version = version + 1 where prefix = 'cccccccc'`,
   'a new version of an ended key': `update keys set version = version + 1 where prefix = 'cccccccc'`,
   'another end of an ended key': `update keys set ended_at = '2031', version = version + 1 where prefix = 'cccccccc'`,
-  'deletion of an active key': `delete from keys where prefix = 'aaaaaaaa'`,
-  'deletion of an ended key': `delete from keys where prefix = 'cccccccc'`,
-  'deletion of all keys': `delete from keys`,
+  'deletion of an active key': `pragma foreign_keys = off; delete from keys where prefix = 'aaaaaaaa'`,
+  'deletion of an ended key': `pragma foreign_keys = off; delete from keys where prefix = 'cccccccc'`,
+  'deletion of all keys': `pragma foreign_keys = off; delete from keys`,
   'another prefix': `update keys set prefix = 'eeeeeeee', version = version + 1 where prefix = 'aaaaaaaa'`,
   'another hmac': `update keys set hmac = zeroblob(32), version = version + 1 where prefix = 'aaaaaaaa'`,
   'another argon2': `update keys set argon2 = '$argon2id$x', version = version + 1 where prefix = 'aaaaaaaa'`,
