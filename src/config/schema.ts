@@ -176,9 +176,12 @@ export const dynamicShape = {
     commit_after: duration('0s', LONGEST)
       .prefault('5s')
       .describe('How long a stream may hold back its first bytes while another target could still be tried.'),
-    keepalive: duration('1s', LONGEST)
+    keepalive: duration('100ms', LONGEST)
       .prefault('15s')
       .describe('Silence after which a stream gets a comment line.'),
+    write_stall: duration('100ms', LONGEST)
+      .prefault('60s')
+      .describe('How long an answer may wait for a client that does not read.'),
   })
     .prefault({})
     .describe('How streams are relayed.'),

@@ -54,7 +54,6 @@ describe('faults', () => {
       '21:20 retry.attempts: must be a whole number in decimal digits, such as 20',
       '21:37 retry.after_send: must be true or false',
       '21:49 retry.budget: must be at most 1',
-      '22:1 cors: is not supported by this version',
       '22:19 cors.origins[0]: must be an origin such as https://app.example.com, without a path, or *',
       '23:11 max_body: must be a whole number with a unit (B, KB, MB, GB, KiB, MiB, GiB), such as 32MiB',
     ]);
@@ -499,7 +498,6 @@ describe('what this version does not do', () => {
       'billing: { provider: stripe, secret_key: a, webhook_secret: b }',
       '1:1 billing: is not supported by this version',
     ],
-    ['cors: { origins: ["*"] }', '1:1 cors: is not supported by this version'],
   ])('%s is refused', (line, place) => expect(placesBefore(line)).toEqual([place]));
 
   it.each([
