@@ -1,45 +1,52 @@
-// `npm run demo`: starts the gateway with the shipped configuration on free ports and a store of its own, gets a Free key
-// from the pricing page's form as a program would, and talks to the model through the official SDK.
-import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+// `npm run demo`: starts the gateway with the shipped configuration on free ports and a store of its own, takes a Free key
+// from the checkout as a program would, and talks to the model through the official SDK.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import OpenAI from 'openai';
+import { parse, stringify } from 'yaml';
 
 const root = join(import.meta.dirname, '..');
+/** For the configuration and the store; nothing of the demo is left behind. */
 const folder = mkdtempSync(join(tmpdir(), 'tollgate-demo-'));
+process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
 
-/** Resolves with the base URL that `tollgate serve` prints. */
-async function startGateway(): Promise<{ url: string; stop: () => Promise<void> }> {
-  const child = spawn(
-    process.execPath,
-    [join(root, 'src/main.ts'), 'serve', '--config', join(root, 'config.yaml')],
-    {
-      env: {
-        ...process.env,
-        PORT: '0',
-        ADMIN_PORT: '0',
-        TOLLGATE_STORE: `sqlite:${join(folder, 'demo.db')}`,
-      },
-      stdio: ['ignore', 'ignore', 'pipe'],
-    },
-  );
-  const gone = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  const lines: string[] = [];
-  for await (const line of createInterface({ input: child.stderr })) {
-    lines.push(line);
-    const url = /listening on (http:\S+)/.exec(line)?.[1];
-    if (url === undefined) continue;
-    child.stderr.resume();
-    const stop = async () => {
-      child.kill('SIGTERM');
-      await gone;
-      rmSync(folder, { recursive: true, force: true });
-    };
-    return { url, stop };
-  }
-  throw new Error(`the gateway did not start:\n${lines.join('\n')}`);
+/** The shipped configuration, moved to where it disturbs nobody. */
+function writeConfig(): string {
+  const shipped: Record<string, unknown> = parse(readFileSync(join(root, 'config.yaml'), 'utf8'));
+  const file = join(folder, 'config.yaml');
+  const moved = {
+    ...shipped,
+    listen: { host: '127.0.0.1', port: 0 },
+    admin: { host: '127.0.0.1', port: 0 },
+    store: `sqlite:${join(folder, 'demo.db')}`,
+  };
+  writeFileSync(file, stringify(moved));
+  return file;
+}
+
+function startGateway(): ChildProcess {
+  const { PORT: _port, ...env } = process.env;
+  const words = [join(root, 'src/main.ts'), 'serve', '--config', writeConfig()];
+  return spawn(process.execPath, words, { env, stdio: ['ignore', 'ignore', 'pipe'] });
+}
+
+/** The address that `tollgate serve` prints. */
+function addressOf(gateway: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const lines: string[] = [];
+    if (gateway.stderr === null) throw new Error('the gateway has no stderr');
+    createInterface({ input: gateway.stderr }).on('line', (line) => {
+      lines.push(line);
+      const url = /listening on (http:\S+)/.exec(line)?.[1];
+      if (url !== undefined) resolve(url);
+    });
+    gateway.once('error', reject);
+    gateway.once('close', () => reject(new Error(`the gateway did not start:\n${lines.join('\n')}`)));
+  });
 }
 
 async function freeKey(url: string): Promise<string> {
@@ -55,13 +62,12 @@ async function freeKey(url: string): Promise<string> {
   throw new Error(`no key: ${response.status} ${JSON.stringify(answer)}`);
 }
 
-const gateway = await startGateway();
-try {
-  console.log(`The gateway listens on ${gateway.url}`);
-  const key = await freeKey(gateway.url);
+async function talk(url: string): Promise<void> {
+  console.log(`The gateway listens on ${url}`);
+  const key = await freeKey(url);
   console.log(`A Free key was issued: ${key}\n`);
 
-  const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: key });
+  const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key });
   const { data: models } = await client.models.list();
   const model = models[0]?.id ?? 'echo';
   const messages = [{ role: 'user' as const, content: 'Hello from an unchanged OpenAI SDK!' }];
@@ -73,16 +79,34 @@ try {
   const completion = await client.chat.completions.create({ model, messages });
   console.log(`\nwhole    (${model}): ${completion.choices[0]?.message.content}`);
 
-  console.log(`\nThe same with curl:\n
-curl -N ${gateway.url}/v1/chat/completions \\
+  const body = { model, messages: [{ role: 'user', content: 'Hello from curl!' }], stream: true };
+  console.log(`\nThe same with curl:
+
+curl -N ${url}/v1/chat/completions \\
   -H 'Authorization: Bearer ${key}' \\
   -H 'Content-Type: application/json' \\
-  -d '${JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello from curl!' }], stream: true })}'\n`);
+  -d '${JSON.stringify(body)}'
 
+Keys for a browser: ${url}/pricing
+`);
+}
+
+const gateway = startGateway();
+const gone = once(gateway, 'exit');
+// A terminal sends Ctrl-C to the gateway too; either way it ends first, and then this does.
+const interrupted = new Promise<void>((resolve) => {
+  process.once('SIGINT', resolve).once('SIGTERM', resolve);
+});
+try {
+  await talk(await addressOf(gateway));
   if (process.stdout.isTTY) {
     console.log('The gateway keeps running so that you can paste it. Ctrl-C ends it.');
-    await new Promise<void>((resolve) => process.once('SIGINT', () => resolve()));
+    await Promise.race([interrupted, gone]);
   }
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
 } finally {
-  await gateway.stop();
+  gateway.kill('SIGTERM');
+  await gone;
 }

@@ -3,11 +3,13 @@
 import type { IssuedKey, Issuer } from '../auth/issuer.ts';
 import { wireKey } from '../auth/rotation.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../config/schema.ts';
-import { GatewayError, wrapError } from '../errors.ts';
-import { answerError, answerJson, retryHeaders } from '../http/answer.ts';
+import { GatewayError } from '../errors.ts';
+import { answerJson, retryHeaders } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { type Form, readForm, requireSameOrigin } from '../http/form.ts';
-import { answerPage, html } from './page.ts';
+import { readForm, requireSameOrigin } from '../http/form.ts';
+import { baseUrl } from './base-url.ts';
+import { answerPage, copyBox, html } from './page.ts';
+import { modelsOf } from './pricing.ts';
 
 export class Checkout {
   readonly #issuer: Issuer;
@@ -18,29 +20,33 @@ export class Checkout {
     this.#config = config;
   }
 
-  /** `POST /checkout` with the field `tier` */
+  /**
+   * `POST /checkout` with the field `tier`: 201 with the key. A form is answered with pages, also where it is refused.
+   * @throws GatewayError what readForm throws, and for JSON `cross_origin_form`, `missing_required_parameter`,
+   *   `invalid_value`, `checkout_not_configured`, `free_key_limit`, `store_unavailable`
+   */
   async answer(exchange: Exchange): Promise<void> {
     const config = this.#config();
-    requireSameOrigin(exchange, new URL(config.public_url).origin);
-    const form = await readForm(exchange);
-    if (form.kind === 'json') {
-      answerJson(exchange, 201, wireKey(await this.#order(exchange, form, config)), {
-        'cache-control': 'no-store',
-      });
-      return;
-    }
+    const isPage = sendsForm(exchange);
     try {
-      answerKeyPage(exchange, await this.#order(exchange, form, config), config);
+      const issued = await this.#order(exchange, config);
+      if (isPage) answerKeyPage(exchange, issued, config);
+      else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
     } catch (error) {
-      answerErrorPage(exchange, wrapError(error, 'internal_error'));
+      // A fault of the gateway's own is the server's to log and to answer.
+      if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
+      answerErrorPage(exchange, error);
     }
   }
 
-  async #order(exchange: Exchange, form: Form, config: DynamicConfig): Promise<IssuedKey> {
+  async #order(exchange: Exchange, config: DynamicConfig): Promise<IssuedKey> {
+    requireSameOrigin(exchange, new URL(config.public_url).origin);
+    const form = await readForm(exchange);
     const tier = tierOf(form.get('tier'));
     exchange.access.tier = tier;
     if (config.tiers[tier] === undefined || tier !== 'Free')
       throw new GatewayError('checkout_not_configured');
+    exchange.throwIfStopped();
     const issued = await this.#issuer.issueFree({
       address: exchange.address,
       perDay: config.free_keys.per_ip_per_day,
@@ -48,6 +54,11 @@ export class Checkout {
     exchange.access.key_prefix = issued.prefix;
     return issued;
   }
+}
+
+/** Whether a browser's form came, and not a program's JSON. */
+function sendsForm({ request }: Exchange): boolean {
+  return /^application\/x-www-form-urlencoded *(;|$)/i.test(request.headers['content-type'] ?? '');
 }
 
 function tierOf(text: string | undefined): Tier {
@@ -61,34 +72,38 @@ function tierOf(text: string | undefined): Tier {
   return tier;
 }
 
-function answerKeyPage(exchange: Exchange, issued: IssuedKey, { public_url, models }: DynamicConfig): void {
+function answerKeyPage(exchange: Exchange, issued: IssuedKey, config: DynamicConfig): void {
   const key = issued.key.reveal();
-  const base = `${public_url.replace(/\/+$/, '')}/v1`;
-  const model = Object.keys(models).find((name) => !name.includes('*')) ?? 'MODEL';
+  const base = baseUrl(exchange, config);
+  const model = modelsOf(issued.tier, config).find((name) => !name.includes('*')) ?? 'MODEL';
   answerPage(
     exchange,
     201,
-    'Your key',
-    html`<h1>Your key</h1>
-<p>This is the only time it is shown. Copy it now and keep it where you keep secrets.</p>
-<pre class="key" tabindex="0" aria-label="API key">${key}</pre>
-<h2>Base URL</h2>
-<pre tabindex="0" aria-label="Base URL">${base}</pre>
-<h2>Try it</h2>
-<pre tabindex="0" aria-label="Example request">curl ${base}/chat/completions \\
-  -H "Authorization: Bearer ${key}" \\
-  -H "Content-Type: application/json" \\
-  -d '{"model":"${model}","messages":[{"role":"user","content":"Hello"}]}'</pre>
-<p class="soft">Tier ${issued.tier}. The first eight characters, ${issued.prefix}, name this key when you talk to support.</p>`,
+    `Your ${issued.tier} key`,
+    html`<h1>Your ${issued.tier} key</h1>
+<p class="notice"><strong>Copy it now: it is shown only this once.</strong> The gateway keeps no copy of it that could be shown again. Reloading this page would not bring it back but make another key.</p>
+${copyBox('key', 'API key', key, 'key')}
+${copyBox('base-url', 'Base URL', base, 'line')}
+${copyBox('example', 'Try it in a shell', curlLine(base, key, model), 'line')}
+<p class="soft">The official OpenAI SDKs take both from the variables <code>OPENAI_API_KEY</code> and <code>OPENAI_BASE_URL</code>. Keep the key out of version control. To support it is known by its first eight characters, <code translate="no">${issued.prefix}</code>.</p>
+<p><a href="/pricing">Back to the tiers</a></p>`,
   );
 }
 
-/** A browser gets a page; a program that posted a form can read the same from the status and the headers. */
+/** A first request, ready to be pasted into a POSIX shell whatever is in the names. */
+function curlLine(base: string, key: string, model: string): string {
+  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] });
+  return `curl ${quoted(`${base}/chat/completions`)} \\
+  -H 'Authorization: Bearer ${key}' \\
+  -H 'Content-Type: application/json' \\
+  -d ${quoted(body)}`;
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
 function answerErrorPage(exchange: Exchange, error: GatewayError): void {
-  if (error.code === 'internal_error') {
-    answerError(exchange, error);
-    return;
-  }
   exchange.error = error;
   exchange.access.outcome = error.code;
   answerPage(
@@ -96,7 +111,8 @@ function answerErrorPage(exchange: Exchange, error: GatewayError): void {
     error.status,
     'That did not work',
     html`<h1>That did not work</h1>
-<p>${error.message}</p>
+<p class="notice">${error.message}</p>
+<p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
 <p><a href="/pricing">Back to the tiers</a></p>`,
     retryHeaders(error),
   );

@@ -5,19 +5,25 @@ import { GatewayError } from '../errors.ts';
 
 /**
  * @param networks addresses and CIDR ranges of proxies whose `x-forwarded-for` counts
- * @returns a function from the peer's address and the header to the client's address
+ * @returns a function from the peer's address and the header to the client's address; an address it cannot read ends the
+ *   search, and the last one that was read counts
  */
 export function clientAddress(
   networks: readonly string[],
 ): (peer: string, forwardedFor: string | undefined) => string {
   const trusted = new BlockList();
   for (const network of networks) {
-    const [address = '', bits] = network.split('/');
+    const [written = '', bits] = network.split('/');
+    const address = plain(written);
     const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
     if (bits === undefined) trusted.addAddress(address, family);
-    else trusted.addSubnet(address, Number(bits), family);
+    // A mapped range (`::ffff:10.0.0.0/104`) counts its bits from the start of the IPv6 address.
+    else trusted.addSubnet(address, Number(bits) - (address === written ? 0 : 96), family);
   }
-  const isTrusted = (address: string) => trusted.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
+  const isTrusted = (address: string) => {
+    const version = isIP(address);
+    return version !== 0 && trusted.check(address, version === 6 ? 'ipv6' : 'ipv4');
+  };
 
   return (peer, forwardedFor) => {
     const address = plain(peer);
@@ -25,7 +31,7 @@ export function clientAddress(
     // Each proxy appends the address it saw, so the list is believed from the right, as far as trust reaches.
     let client = address;
     for (const hop of forwardedFor.split(',').reverse()) {
-      const candidate = plain(hop.trim());
+      const candidate = plain(withoutPort(hop.trim()));
       if (isIP(candidate) === 0) break;
       client = candidate;
       if (!isTrusted(candidate)) break;
@@ -43,7 +49,17 @@ export function boundAddress(server: Server): { host: string; port: number } {
   return { host: address.address, port: address.port };
 }
 
-/** IPv4 addresses that a dual-stack socket reports as `::ffff:1.2.3.4` are one and the same as `1.2.3.4`. */
+/**
+ * One spelling per address: IPv4 that a dual-stack socket reports as `::ffff:1.2.3.4` is `1.2.3.4`, and the zone of a
+ * link-local one (`fe80::1%eth0`, RFC 4007) names an interface of this machine and not a client.
+ */
 function plain(address: string): string {
-  return address.startsWith('::ffff:') && address.includes('.') ? address.slice(7) : address;
+  const zone = address.indexOf('%');
+  const bare = zone === -1 ? address : address.slice(0, zone);
+  return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(bare) ? bare.slice(7) : bare;
+}
+
+/** Some proxies append the port: `192.0.2.7:4711`, `[2001:db8::7]:4711`. */
+function withoutPort(hop: string): string {
+  return /^\[([^\]]*)\](?::\d+)?$/.exec(hop)?.[1] ?? /^(\d+\.\d+\.\d+\.\d+):\d+$/.exec(hop)?.[1] ?? hop;
 }

@@ -4,6 +4,8 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import { boundAddress } from './address.ts';
 import type { Health } from './health.ts';
 
+const MAX_CONNECTIONS = 256;
+
 export class AdminServer {
   readonly #server: http.Server;
 
@@ -20,13 +22,20 @@ export class AdminServer {
         send(response, ready ? 200 : 503, 'application/json', `${JSON.stringify(report)}\n`);
       },
     };
-    this.#server = http.createServer({ requestTimeout: 10_000 }, (request, response) => {
-      const path = request.url?.split('?', 1)[0] ?? '/';
-      const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
-      if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
-      else if (request.method !== 'GET') send(response, 405, 'text/plain', 'only GET\n');
-      else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
-    });
+    this.#server = http.createServer(
+      { requestTimeout: 10_000, headersTimeout: 10_000, connectionsCheckingInterval: 1_000 },
+      (request, response) => {
+        const path = request.url?.split('?', 1)[0] ?? '/';
+        const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
+        if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
+        else if (request.method !== 'GET' && request.method !== 'HEAD') {
+          response.setHeader('allow', 'GET, HEAD');
+          send(response, 405, 'text/plain', 'only GET\n');
+        } else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
+      },
+    );
+    // Metrics are read by few; who opens more than this is not one of them.
+    this.#server.maxConnections = MAX_CONNECTIONS;
   }
 
   /** @throws the system's error (EADDRINUSE, EACCES) */
@@ -35,6 +44,8 @@ export class AdminServer {
       this.#server.once('error', reject);
       this.#server.listen({ host, port }, () => {
         this.#server.off('error', reject);
+        // What accept() reports later (no descriptors left, say) ends no process.
+        this.#server.on('error', () => undefined);
         resolve(boundAddress(this.#server));
       });
     });
@@ -49,6 +60,7 @@ export class AdminServer {
 }
 
 function send(response: ServerResponse, status: number, type: string, body: string): void {
+  if (response.headersSent) return;
   response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(body) });
   response.end(body);
 }

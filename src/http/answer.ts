@@ -4,8 +4,12 @@ import type { Exchange } from './exchange.ts';
 
 export type AnswerHeaders = Readonly<Record<string, string | number>>;
 
-/** How long, and for how many bytes, the rest of an unread request is swallowed so that the client can read our answer. */
-const LINGER_MS = 1_000;
+/**
+ * For how long, and for how many bytes, the rest of an unread request is swallowed so that the client can read our answer:
+ * many clients send all they have before they read. Silence ends it sooner.
+ */
+const LINGER_MS = 30_000;
+const LINGER_SILENCE_MS = 1_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
 /**
@@ -18,18 +22,16 @@ export function answer(
   headers: AnswerHeaders,
   body: Buffer | string,
 ): void {
-  const { response } = exchange;
+  const { request, response } = exchange;
   if (response.headersSent || response.destroyed) return;
   const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+  const head: Record<string, string | number> = { ...exchange.headers, ...headers };
+  // RFC 9110, 8.6: a 204 has no length.
+  if (status !== 204) head['content-length'] = bytes.length;
+  exchange.access.bytes_out = request.method === 'HEAD' ? 0 : bytes.length;
   // Not read to its end: what follows on this connection could be taken for a new request (RFC 9112, 9.6).
-  const unread = hasBody(exchange) && !exchange.request.complete;
-  const head: Record<string, string | number> = {
-    'x-request-id': exchange.id,
-    ...headers,
-    'content-length': bytes.length,
-  };
+  const unread = !request.complete && hasBody(exchange);
   if (unread) head['connection'] = 'close';
-  exchange.access.bytes_out = bytes.length;
   response.writeHead(status, head);
   if (unread) lingeringEnd(exchange, bytes);
   else response.end(bytes);
@@ -63,8 +65,9 @@ export function answerError(exchange: Exchange, error: GatewayError, headers: An
 export function retryHeaders(error: GatewayError): Record<string, string> {
   switch (error.rule.retry) {
     case 'wait': {
-      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs), 1), 60_000);
-      return { 'retry-after': String(Math.max(1, Math.ceil(ms / 1000))), 'retry-after-ms': String(ms) };
+      // Zero and NaN count as one.
+      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), 60_000);
+      return { 'retry-after': String(Math.ceil(ms / 1000)), 'retry-after-ms': String(ms) };
     }
     case 'no':
       return error.status === 429 || error.status >= 500 ? { 'x-should-retry': 'false' } : {};
@@ -73,7 +76,8 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
   }
 }
 
-function hasBody({ request }: Exchange): boolean {
+/** Whether the request announced a body: one of its own length or a chunked one (RFC 9112, 6.3). */
+export function hasBody({ request }: Exchange): boolean {
   const length = request.headers['content-length'];
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
@@ -82,19 +86,28 @@ function hasBody({ request }: Exchange): boolean {
  * Sends the body, then reads on for a moment before the connection closes: closing over unread bytes makes the kernel
  * send RST, and the client would lose the answer that tells it what was wrong.
  */
-function lingeringEnd({ request, response }: Exchange, bytes: Buffer): void {
+function lingeringEnd(exchange: Exchange, bytes: Buffer): void {
+  const { request, response } = exchange;
+  const { socket } = request;
   let left = LINGER_BYTES;
   const end = () => {
-    clearTimeout(timer);
+    clearTimeout(silence);
+    clearTimeout(deadline);
+    request.off('data', onData);
+    socket.off('end', end);
     response.end();
   };
-  const timer = setTimeout(end, LINGER_MS);
-  response.write(bytes);
-  request.on('data', (chunk: Buffer) => {
+  const onData = (chunk: Buffer) => {
     left -= chunk.length;
+    silence.refresh();
     if (left < 0) end();
-  });
-  request.once('end', end);
-  request.once('error', end);
+  };
+  const silence = setTimeout(end, LINGER_SILENCE_MS);
+  const deadline = setTimeout(end, LINGER_MS);
+  response.write(bytes);
+  exchange.markAnswered();
+  request.on('data', onData).once('end', end).once('close', end);
+  // After its FIN nothing can come that would be lost, whether the body was whole or not.
+  socket.once('end', end);
   request.resume();
 }

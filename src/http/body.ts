@@ -1,20 +1,37 @@
-// Reads a request's body into one Buffer: bounded, decoded, cancellable. It does not look inside.
+// Reads a request's body into one Buffer: bounded in size and time, decoded, cancellable. It does not look inside.
+import type { IncomingMessage } from 'node:http';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { GatewayError } from '../errors.ts';
+import { hasBody } from './answer.ts';
+import { BodyBuffer } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
 
-/** One decoder per coding of RFC 9110, 8.4.1 (with the `x-gzip` alias), Brotli (RFC 7932) and Zstandard (RFC 8878). */
-const DECODERS: Readonly<Record<string, () => Transform>> = {
-  gzip: () => zlib.createGunzip(),
-  'x-gzip': () => zlib.createGunzip(),
-  deflate: () => zlib.createInflate(),
-  br: () => zlib.createBrotliDecompress(),
-  zstd: () => zlib.createZstdDecompress(),
-};
+const CHUNK = { chunkSize: 64 * 1024 };
+/** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
+const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
 
-/** Between two pieces of a body a client may be silent this long. */
-const BODY_IDLE_MS = 30_000;
+/** One decoder per coding of RFC 9110, 8.4.1 (with the `x-gzip` alias), Brotli (RFC 7932) and Zstandard (RFC 8878). */
+const DECODERS: ReadonlyMap<string, () => Transform> = new Map([
+  ['gzip', () => zlib.createGunzip(CHUNK)],
+  ['x-gzip', () => zlib.createGunzip(CHUNK)],
+  ['deflate', () => zlib.createInflate(CHUNK)],
+  ['br', () => zlib.createBrotliDecompress(CHUNK)],
+  ['zstd', () => zlib.createZstdDecompress(ZSTD)],
+]);
+
+/** How slowly a body may come. */
+export interface BodyPace {
+  /** Longest silence between two pieces, in milliseconds. */
+  readonly silence: number;
+  /** The body may take this long, in milliseconds, … */
+  readonly grace: number;
+  /** … and longer by the time in which its bytes come at this rate, in bytes a second. */
+  readonly rate: number;
+}
+
+/** A phone on a bad line stays well above this; who sends a byte now and then to hold a place does not. */
+const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
 
 /**
  * @param limit most bytes, both as sent and as decoded
@@ -22,24 +39,27 @@ const BODY_IDLE_MS = 30_000;
  * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, or the
  *   reason for which the exchange was stopped
  */
-export function readBody(exchange: Exchange, limit: number): Promise<Buffer> {
+export function readBody(exchange: Exchange, limit: number, pace: BodyPace = PACE): Promise<Buffer> {
   const { request, response } = exchange;
+  if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
   const declared = request.headers['content-length'];
-  if (declared !== undefined && Number(declared) > limit) return Promise.reject(tooLarge(limit));
+  const expected = declared === undefined ? undefined : Number(declared);
+  if (expected !== undefined && expected > limit) return Promise.reject(tooLarge(limit));
   const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   let decoder: Transform | undefined;
   if (coding !== 'identity' && coding !== '') {
-    const create = Object.hasOwn(DECODERS, coding) ? DECODERS[coding] : undefined;
+    const create = DECODERS.get(coding);
     if (create === undefined) return Promise.reject(new GatewayError('unsupported_content_encoding'));
     decoder = create();
   }
   // Only now: a refusal above reaches a client that waits for 100 Continue before it has sent its body (RFC 9110, 10.1.1).
-  if (request.headers.expect !== undefined) response.writeContinue();
+  if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
+    const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined);
+    const started = performance.now();
+    let last = started;
     let received = 0;
-    let size = 0;
 
     const settle = (error: GatewayError | undefined) => {
       clearTimeout(timer);
@@ -47,29 +67,40 @@ export function readBody(exchange: Exchange, limit: number): Promise<Buffer> {
       exchange.offStop(onStop);
       decoder?.destroy();
       exchange.access.bytes_in = received;
-      if (error === undefined)
-        resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, size));
-      else reject(error);
+      if (error === undefined) resolve(body.take());
+      else {
+        // Paused for the decoder perhaps; what is left has to leave the connection.
+        request.resume();
+        reject(error);
+      }
     };
-    const keep = (chunk: Buffer) => {
-      size += chunk.length;
-      if (size > limit) settle(tooLarge(limit));
-      else chunks.push(chunk);
+    const keep = (piece: Buffer) => {
+      if (!body.push(piece)) settle(tooLarge(limit));
     };
-    const onData = (chunk: Buffer) => {
-      timer.refresh();
-      received += chunk.length;
-      if (decoder === undefined) keep(chunk);
+    const onData = (piece: Buffer) => {
+      last = performance.now();
+      received += piece.length;
+      if (decoder === undefined) keep(piece);
       else if (received > limit) settle(tooLarge(limit));
-      else if (!decoder.write(chunk)) {
+      else if (!decoder.write(piece)) {
         request.pause();
         decoder.once('drain', () => request.resume());
       }
     };
-    const onEnd = () => (decoder === undefined ? settle(undefined) : decoder.end());
+    const onEnd = () => {
+      if (decoder === undefined) settle(undefined);
+      else decoder.end();
+    };
     const onError = () => settle(new GatewayError('client_closed'));
     const onStop = () => settle(exchange.stopReason ?? new GatewayError('client_closed'));
-    const timer = setTimeout(() => settle(new GatewayError('request_timeout')), BODY_IDLE_MS);
+    /** One timer for both deadlines; bytes that came only move the time at which it will find them passed. */
+    const onDue = () => {
+      const deadline = Math.min(last + pace.silence, started + pace.grace + (received / pace.rate) * 1000);
+      const left = deadline - performance.now();
+      if (left <= 0) settle(new GatewayError('request_timeout'));
+      else timer = setTimeout(onDue, Math.ceil(left));
+    };
+    let timer = setTimeout(onDue, Math.min(pace.silence, pace.grace));
 
     decoder?.on('data', keep);
     decoder?.once('end', () => settle(undefined));
@@ -77,9 +108,13 @@ export function readBody(exchange: Exchange, limit: number): Promise<Buffer> {
       settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
     );
     exchange.onStop(onStop);
-    if (exchange.stopReason !== undefined) onStop();
-    else request.on('data', onData).once('end', onEnd).once('error', onError);
+    request.on('data', onData).once('end', onEnd).once('error', onError);
   });
+}
+
+/** RFC 9110, 10.1.1: the expectation of an HTTP/1.0 client is ignored. */
+function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return headers.expect !== undefined && httpVersionMinor === 1;
 }
 
 function tooLarge(limit: number): GatewayError {

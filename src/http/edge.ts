@@ -4,7 +4,7 @@ import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '../errors.ts';
 
 const METHODS = new Set(['GET', 'POST', 'DELETE', 'OPTIONS']);
-/** For the `allow` header of a 405 that no single route can answer. */
+/** For the `allow` header of a 405 where no route says which methods it has. */
 export const ALLOWED_METHODS = [...METHODS].join(', ');
 
 const MAX_FIELDS = 100;
@@ -17,60 +17,70 @@ const HOST = /^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/;
 /** Narrower than RFC 9110's token: an underscore becomes a dash in CGI-like upstreams, and two names become one. */
 const FIELD_NAME = /^[A-Za-z0-9-]{1,64}$/;
 const FIELD_VALUE = /^[\x20-\x7e\t]*$/;
-const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,9})$/;
+/** RFC 9112, 6.2; up to what a number holds exactly. One spelling: no sign, no list, no leading zero. */
+const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,14})$/;
 /** Fields of which a second one would make two readers see two requests. */
-const SINGLE = new Set([
-  'host',
-  'content-length',
-  'transfer-encoding',
-  'authorization',
-  'content-type',
-  'content-encoding',
-  'expect',
-]);
+const SINGLE = new Map(
+  [
+    'host',
+    'content-length',
+    'transfer-encoding',
+    'authorization',
+    'content-type',
+    'content-encoding',
+    'expect',
+  ].map((name, index) => [name, 1 << index]),
+);
 
 /**
  * Checks a request's line and headers (RFC 9110, RFC 9112 and the narrower rules above).
  * @returns the refusal, or undefined if the request may pass
  */
 export function checkEdge(request: IncomingMessage): GatewayError | undefined {
-  const { method = '', url = '', rawHeaders } = request;
+  const { method = '', url = '', rawHeaders, httpVersionMajor, httpVersionMinor } = request;
+  // Node's parser also lets 0.9 and 2.0 pass as words of the request line.
+  if (httpVersionMajor !== 1 || httpVersionMinor > 1) return refuse('The HTTP version is not supported.');
   if (!METHODS.has(method)) return new GatewayError('method_not_allowed');
   if (!TARGET.test(url) || ENCODED_CONTROL.test(url)) return refuse('The request target is malformed.');
 
   if (rawHeaders.length > MAX_FIELDS * 2) return new GatewayError('headers_too_large');
-  let seen: Set<string> | undefined;
+  /** One bit per field of SINGLE. */
+  let seen = 0;
   let host = false;
   let length: string | undefined;
   let coding: string | undefined;
+  let expected: string | undefined;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const field = rawHeaders[i] ?? '';
     const value = rawHeaders[i + 1] ?? '';
     if (!FIELD_NAME.test(field)) return refuse('A header field has a name that is not allowed.');
     if (!FIELD_VALUE.test(value)) return refuse(`The header ${field} has a character that is not allowed.`);
     const name = field.toLowerCase();
-    if (!SINGLE.has(name)) continue;
-    seen ??= new Set();
-    if (seen.has(name)) return refuse(`The header ${name} is given more than once.`);
-    seen.add(name);
+    const bit = SINGLE.get(name);
+    if (bit === undefined) continue;
+    if ((seen & bit) !== 0) return refuse(`The header ${name} is given more than once.`);
+    seen |= bit;
     if (name === 'host') {
       if (!HOST.test(value)) return refuse('The Host header is malformed.');
       host = true;
     } else if (name === 'content-length') length = value;
     else if (name === 'transfer-encoding') coding = value;
+    else if (name === 'expect') expected = value;
   }
-  if (!host && request.httpVersionMinor !== 0) return refuse('The Host header is missing.');
+  if (!host && httpVersionMinor !== 0) return refuse('The Host header is missing.');
 
   if (length !== undefined && !CONTENT_LENGTH.test(length)) return refuse('The Content-Length is malformed.');
   if (coding !== undefined) {
     // RFC 9112, 6.1: the last word in request smuggling, so one spelling and nothing beside it.
     if (coding.toLowerCase() !== 'chunked') return refuse('The only supported Transfer-Encoding is chunked.');
     if (length !== undefined) return refuse('Content-Length and Transfer-Encoding exclude each other.');
-    if (request.httpVersionMinor === 0) return refuse('Transfer-Encoding needs HTTP/1.1.');
+    if (httpVersionMinor === 0) return refuse('Transfer-Encoding needs HTTP/1.1.');
   }
   if (method === 'GET' && (coding !== undefined || (length !== undefined && length !== '0'))) {
     return refuse('A GET request has no body here.');
   }
+  if (expected !== undefined && !/^100-continue$/i.test(expected))
+    return new GatewayError('expectation_failed');
   return undefined;
 }
 

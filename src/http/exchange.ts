@@ -1,6 +1,6 @@
 // One request and its answer, from the first byte to the last: identity, times, what the access log will say, and the
 // one signal by which everything that works for it learns that it is over.
-import { randomBytes } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
@@ -20,10 +20,18 @@ export class Exchange {
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
   readonly access: AccessFields = {};
+  /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
+  readonly headers: Record<string, string>;
   /** The error behind the answer, for the log. */
   error: GatewayError | undefined;
+  /**
+   * Set by whoever writes a stream: sends something that means nothing, at a place where it may stand. Called when the
+   * client has ended its side, because only a write tells a client that still reads from one that left.
+   */
+  probe: (() => void) | undefined;
   #stopReason: GatewayError | undefined;
   #onStop: (() => void)[] = [];
+  #answered: number | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse, address: string) {
     this.request = request;
@@ -31,8 +39,10 @@ export class Exchange {
     this.target = request.url ?? '/';
     this.address = address;
     const given = request.headers['x-request-id'];
+    // Unlike single random bytes, UUIDs are taken from a reserve.
     this.id =
-      typeof given === 'string' && SANE_ID.test(given) ? given : `req_${randomBytes(16).toString('hex')}`;
+      typeof given === 'string' && SANE_ID.test(given) ? given : `req_${randomUUID().replaceAll('-', '')}`;
+    this.headers = { 'x-request-id': this.id };
     exchanges.set(request, this);
   }
 
@@ -59,18 +69,39 @@ export class Exchange {
   }
 
   offStop(listener: () => void): void {
-    this.#onStop = this.#onStop.filter((other) => other !== listener);
+    const at = this.#onStop.indexOf(listener);
+    if (at !== -1) this.#onStop.splice(at, 1);
   }
 
-  /** Tells everyone who works for this request to end it. Without effect once the answer is complete. */
+  /**
+   * Tells everyone who works for this request to end it. Without effect once the answer is complete.
+   * @throws what a listener throws, after all of them were called
+   */
   stop(reason: GatewayError): void {
-    if (this.#stopReason !== undefined || this.response.writableFinished) return;
+    if (this.#stopReason !== undefined || this.answered) return;
     this.#stopReason = reason;
-    for (const listener of this.#onStop.splice(0)) listener();
+    const failures: unknown[] = [];
+    for (const listener of this.#onStop.splice(0)) {
+      try {
+        listener();
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
   }
 
-  /** Milliseconds since the request line. */
+  /** The client has its answer; what still happens on the connection is not the request's time. */
+  markAnswered(): void {
+    this.#answered ??= performance.now();
+  }
+
+  get answered(): boolean {
+    return this.#answered !== undefined || this.response.writableFinished;
+  }
+
+  /** Milliseconds since the request line, or from it to the end of the answer. */
   get elapsed(): number {
-    return performance.now() - this.started;
+    return (this.#answered ?? performance.now()) - this.started;
   }
 }

@@ -1,5 +1,6 @@
 // Small bodies of pages: a form from a browser or the same as JSON from a program, as names and texts. Also the rule that
 // a form comes from the gateway's own pages.
+import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
@@ -25,7 +26,7 @@ export async function readForm(exchange: Exchange): Promise<Form> {
   if (type !== 'application/json') {
     throw new GatewayError('unsupported_content_type', 'Send a form, or JSON labelled application/json.');
   }
-  const fields = parseObject((await readBody(exchange, MAX_FORM_BYTES)).toString());
+  const fields = parseObject(await readBody(exchange, MAX_FORM_BYTES));
   return {
     kind: 'json',
     get: (name) => {
@@ -50,10 +51,11 @@ export function requireSameOrigin(exchange: Exchange, own: string): void {
     throw new GatewayError('cross_origin_form');
 }
 
-function parseObject(text: string): Map<string, unknown> {
+function parseObject(bytes: Buffer): Map<string, unknown> {
+  if (!isUtf8(bytes)) throw new GatewayError('invalid_json');
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = JSON.parse(bytes.toString());
   } catch (cause) {
     throw new GatewayError('invalid_json', undefined, { cause });
   }

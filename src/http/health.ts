@@ -24,12 +24,16 @@ export interface HealthReport {
 
 /** A flood of health requests costs one check a second. */
 const REMEMBER_MS = 1_000;
+/** A part that has not answered by then is called degraded; a report never waits longer. */
+const PATIENCE_MS = 1_000;
 
 export class Health {
   readonly #options: HealthOptions;
   readonly #started = performance.now();
   #checks: Promise<Record<string, CheckState>> | undefined;
   #checkedAt = 0;
+  /** Checks that still run, so that one that hangs is not begun again and again. */
+  readonly #running = new Set<string>();
 
   constructor(options: HealthOptions) {
     this.#options = options;
@@ -63,8 +67,23 @@ export class Health {
     if (this.#checks !== undefined && now - this.#checkedAt < REMEMBER_MS) return this.#checks;
     this.#checkedAt = now;
     this.#checks = Promise.all(
-      Object.entries(this.#options.checks).map(async ([name, check]) => [name, await check()] as const),
+      Object.entries(this.#options.checks).map(
+        async ([name, check]) => [name, await this.#run(name, check)] as const,
+      ),
     ).then((entries) => Object.fromEntries(entries));
     return this.#checks;
+  }
+
+  async #run(name: string, check: () => CheckState | Promise<CheckState>): Promise<CheckState> {
+    if (this.#running.has(name)) return 'degraded';
+    this.#running.add(name);
+    const checked = (async () => await check())()
+      .catch((): CheckState => 'degraded')
+      .finally(() => this.#running.delete(name));
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<CheckState>((resolve) => {
+      timer = setTimeout(() => resolve('degraded'), PATIENCE_MS);
+    });
+    return await Promise.race([checked, late]).finally(() => clearTimeout(timer));
   }
 }

@@ -1,28 +1,25 @@
 // One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
 import { GatewayError } from '../errors.ts';
-import { type Failure, failure, judgeRefusal, mediaType } from '../upstream/outcome.ts';
+import { type Failure, failure, mediaType } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import { Completion } from './completion.ts';
+import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { AttemptResult, ChatRequest, Receiver, Source } from './receiver.ts';
+import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
 
-/** An error's text is read to this size; beyond it, it is no error object. */
-const MAX_ERROR_BYTES = 1024 * 1024;
-
-/** How long the end of a body may take after its last frame: enough for the final chunk, so that the connection is kept. */
-const LAST_FRAME_MS = 500;
-
-export class Attempt implements Sink {
+export class Attempt implements Sink, Source {
   readonly #request: ChatRequest;
   readonly #target: Target;
   #call: Call | undefined;
+  #deadlines: Deadlines | undefined;
   #receiver: Receiver | undefined;
-  #timer: NodeJS.Timeout | undefined;
-  #total: NodeJS.Timeout | undefined;
+  #isStream = false;
+  /** Runs while the attempt is over and the body has not ended. */
+  #lingering: NodeJS.Timeout | undefined;
   #settle: ((result: AttemptResult) => void) | undefined;
-  #phase: Phase = 'headers';
 
   constructor(request: ChatRequest, target: Target) {
     this.#request = request;
@@ -31,27 +28,36 @@ export class Attempt implements Sink {
 
   /**
    * @param body the complete body in the target's words
+   * @param fresh on a new connection, because a kept one turned out to be closed
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer): Promise<AttemptResult> {
+  run(body: Buffer, fresh: boolean): Promise<AttemptResult> {
     const { exchange, stream } = this.#request;
     const { upstream, model } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
-      return Promise.resolve(
-        failed(failure(error instanceof GatewayError ? error : new GatewayError('upstream_busy'), true)),
-      );
+      const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
+      return Promise.resolve(failed(failure(busy, true)));
     }
-    exchange.access.upstream = upstream.name;
-    exchange.access.upstream_model = model;
+    const { access } = exchange;
+    access.attempts = (access.attempts ?? 0) + 1;
+    access.upstream = upstream.name;
+    access.upstream_model = model;
+    // What the line says is about the last of them.
+    delete access.upstream_status;
+    delete access.upstream_request_id;
     return new Promise((resolve) => {
       this.#settle = resolve;
       exchange.onStop(this.#onStop);
-      this.#arm('headers');
-      this.#total = setTimeout(this.#onTotal, upstream.config.timeouts.total);
-      this.#call = upstream.send(body, exchange.id, exchange.request.headers, stream, this);
+      this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline);
+      const call = { body, requestId: exchange.id, client: exchange.request.headers, stream, fresh };
+      this.#call = upstream.send(call, this);
     });
+  }
+
+  onSent(): void {
+    this.#deadlines?.enter('headers');
   }
 
   onHead(status: number, headers: ResponseHeaders): void {
@@ -61,86 +67,87 @@ export class Attempt implements Sink {
     if (typeof id === 'string') exchange.access.upstream_request_id = id.slice(0, 128);
 
     const type = mediaType(headers);
-    const coding = headers['content-encoding'];
-    if (status === 200 && coding !== undefined && coding !== 'identity') {
-      this.#fail(unusable(`content-encoding ${String(coding)} unasked`), true);
-    } else if (status !== 200) {
-      this.#receiver = new Refusal(status, headers, (refusal) => this.#finish(failed(refusal)));
+    if (status !== 200) {
+      this.#receiver = new Refusal(status, headers, this);
+      this.#deadlines?.enter('refusal');
     } else if (stream && type === 'text/event-stream') {
-      this.#receiver = new StreamRelay(this.#request, headers, this.#source());
+      this.#isStream = true;
+      this.#receiver = new StreamRelay(this.#request, headers, this);
+      this.#deadlines?.enter('first_token');
     } else if (isJson(type)) {
-      this.#receiver = new Completion(this.#request, headers, this.#source());
-    } else {
-      this.#fail(unusable(`content-type ${type || 'missing'}`), true);
-      return;
-    }
-    this.#arm(this.#receiver instanceof StreamRelay ? 'first_token' : 'idle');
+      this.#receiver = new Completion(this.#request, headers, this);
+      this.#deadlines?.enter('idle');
+    } else this.unusable(`content-type ${type || 'missing'}`);
   }
 
   onData(chunk: Buffer): void {
-    // A stream tells itself what counts as progress: comments do not.
-    if (!(this.#receiver instanceof StreamRelay)) this.#timer?.refresh();
-    this.#receiver?.data(chunk);
+    // A stream tells itself what counts as progress: comments do not. And a refusal has one time for all of its text.
+    if (!this.#isStream && this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
+    if (this.#settle !== undefined) this.#receiver?.data(chunk);
   }
 
   onEnd(): void {
-    this.#receiver?.end();
+    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    else this.#receiver?.end();
   }
 
   onError(error: GatewayError, delivery: Delivery): void {
-    // After the head of a stream nothing has reached the client yet; before it, the upstream may already be working.
-    this.#fail(error, delivery === 'not_sent' || this.#receiver !== undefined);
+    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    else if (delivery === 'unheard') this.#finish(failed({ ...failure(error, true), again: true }));
+    else if (this.#receiver === undefined) {
+      // What cannot be used says that the upstream is not well, and nothing of it was an answer.
+      const next = delivery === 'not_sent' || error.code === 'upstream_invalid_response';
+      this.#fail(error, next || this.#request.afterSend);
+    } else {
+      // After the head it is the answer that broke, and not the way to the upstream.
+      const { code, cause } = error;
+      const cut = new GatewayError('stream_incomplete', undefined, { cause });
+      this.#fail(code === 'upstream_unreachable' ? cut : error, true);
+    }
   }
 
-  #source(): Source {
-    return {
-      // While the client does not read, the upstream's silence is not its own.
-      pause: () => {
-        clearTimeout(this.#timer);
-        this.#call?.pause();
-      },
-      resume: () => {
-        this.#arm('idle');
-        this.#call?.resume();
-      },
-      progress: () => this.#progress(),
-      lastFrame: () => this.#arm('end'),
-      fail: (error) => this.#fail(error, true),
-      finish: (result) => this.#finish(result),
-    };
+  pause(): void {
+    // While the client does not read, the upstream's silence is not its own.
+    this.#deadlines?.hold();
+    this.#call?.pause();
   }
 
-  /** Output arrived: from now on it is the silence between outputs that is limited. */
-  #progress(): void {
-    if (this.#phase === 'idle') this.#timer?.refresh();
-    else this.#arm('idle');
+  resume(): void {
+    this.#deadlines?.resume();
+    this.#call?.resume();
   }
 
-  #arm(phase: Phase): void {
-    if (this.#settle === undefined) return;
-    const { timeouts } = this.#target.upstream.config;
-    clearTimeout(this.#timer);
-    this.#phase = phase;
-    const ms = {
-      headers: timeouts.headers,
-      first_token: timeouts.first_token,
-      idle: timeouts.idle,
-      end: LAST_FRAME_MS,
-    };
-    this.#timer = setTimeout(this.#onDeadline, ms[phase]);
+  progress(): void {
+    const phase = this.#deadlines?.phase;
+    if (phase === 'idle') this.#deadlines?.refresh();
+    else if (phase !== 'end') this.#deadlines?.enter('idle');
   }
 
-  readonly #onDeadline = () => {
-    if (this.#phase === 'end') this.#receiver?.end();
-    else
-      this.#fail(
-        new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${this.#phase}` }),
-        true,
-      );
-  };
+  lastFrame(): void {
+    this.#deadlines?.enter('end');
+  }
 
-  readonly #onTotal = () => {
-    this.#fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: total' }), false);
+  unusable(cause: unknown): void {
+    this.#fail(unusable(cause), true);
+  }
+
+  incomplete(cause: unknown): void {
+    this.#fail(new GatewayError('stream_incomplete', undefined, { cause }), true);
+  }
+
+  finish(result: AttemptResult): void {
+    this.#finish(result);
+  }
+
+  readonly #onDeadline = (which: Phase | 'total') => {
+    if (which === 'end') this.#receiver?.end();
+    else {
+      const error = new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
+      // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
+      // upstream may be at work. When all of the time is used up, nobody else gets more.
+      const next = which === 'connect' || (which !== 'total' && this.#receiver !== undefined);
+      this.#fail(error, next || (which === 'headers' && this.#request.afterSend));
+    }
   };
 
   readonly #onStop = () => {
@@ -150,71 +157,49 @@ export class Attempt implements Sink {
   /** Ends the attempt from this side, or because the upstream broke. */
   #fail(error: GatewayError, next: boolean): void {
     if (this.#settle === undefined) return;
-    if (this.#receiver?.committed === true) {
-      this.#receiver.break(error);
-      this.#finish({ kind: 'answered', outcome: error.code });
-    } else this.#finish(failed(failure(error, next)));
+    // The receiver may end the exchange, and this attempt need not hear of it.
+    this.#request.exchange.offStop(this.#onStop);
+    const result = this.#receiver?.broken(error);
+    if (result !== undefined) this.#finish(result);
+    // No stream has begun for the client, so for it there is none that is incomplete.
+    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
+    else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 
   #finish(result: AttemptResult): void {
     const settle = this.#settle;
     if (settle === undefined) return;
     this.#settle = undefined;
-    clearTimeout(this.#timer);
-    clearTimeout(this.#total);
-    this.#request.exchange.offStop(this.#onStop);
+    this.#deadlines?.stop();
+    const { exchange, metrics } = this.#request;
+    exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
-    this.#call?.abort();
+    const isWhole = result.kind === 'answered' && result.outcome === 'ok';
+    if (isWhole && this.#isStream) this.#linger();
+    else this.#call?.abort();
     const { upstream } = this.#target;
-    upstream.release();
     const outcome = result.kind === 'answered' ? result.outcome : result.failure.error.code;
-    this.#request.exchange.access.outcome = outcome;
-    this.#request.metrics.upstreamAttempts.inc({ upstream: upstream.name, outcome });
+    upstream.release(outcome);
+    exchange.access.outcome = outcome;
     if (result.kind === 'answered' && outcome !== 'ok') {
-      this.#request.metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
+      metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
     }
     settle(result);
   }
-}
 
-/** What the attempt waits for, each with its deadline. */
-type Phase = 'headers' | 'first_token' | 'idle' | 'end';
-
-/** Collects an answer that is not a 200, to be judged as a whole. */
-class Refusal implements Receiver {
-  readonly committed = false;
-  readonly #status: number;
-  readonly #headers: ResponseHeaders;
-  readonly #done: (failure: Failure) => void;
-  readonly #chunks: Buffer[] = [];
-  #size = 0;
-
-  constructor(status: number, headers: ResponseHeaders, done: (failure: Failure) => void) {
-    this.#status = status;
-    this.#headers = headers;
-    this.#done = done;
+  /** The client has all of its answer; what is left is to see the end of the upstream's, or to give up the connection. */
+  #linger(): void {
+    this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
+    this.#call?.resume();
   }
-
-  data(chunk: Buffer): void {
-    this.#size += chunk.length;
-    if (this.#size > MAX_ERROR_BYTES) this.#done(judgeRefusal(this.#status, this.#headers, Buffer.alloc(0)));
-    else this.#chunks.push(chunk);
-  }
-
-  end(): void {
-    this.#done(judgeRefusal(this.#status, this.#headers, Buffer.concat(this.#chunks)));
-  }
-
-  break(): void {}
-  dispose(): void {}
 }
 
 function failed(cause: Failure): AttemptResult {
   return { kind: 'failed', failure: cause };
 }
 
-function unusable(reason: string): GatewayError {
-  return new GatewayError('upstream_invalid_response', undefined, { cause: reason });
+function unusable(cause: unknown): GatewayError {
+  return new GatewayError('upstream_invalid_response', undefined, { cause });
 }
 
 function isJson(type: string): boolean {

@@ -36,6 +36,8 @@ const CLOSE_ARRAY = 0x5d;
 const LETTER_U = 0x75;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
+/** U+017F, which Unicode folds to "s". */
+const LONG_S = 0x17f;
 
 /** 1 for what may stand behind a backslash alone. */
 const SHORT_ESCAPES = new Uint8Array(256);
@@ -96,9 +98,8 @@ export class JsonScanner {
 
   /** Skips white space and answers the byte at `pos`, or -1 at the end. */
   peek(): number {
-    const pos = this.skipSpace(this.pos);
-    this.pos = pos;
-    return pos < this.end ? (this.bytes[pos] ?? -1) : -1;
+    this.pos = this.skipSpace(this.pos);
+    return this.pos < this.end ? (this.bytes[this.pos] ?? -1) : -1;
   }
 
   /** Enters the object at `pos`; false when the value is something else (which is no fault, and `pos` stays). */
@@ -274,12 +275,15 @@ export class JsonScanner {
         if (found !== 0) break;
         pos += 4;
       }
-      if (found === 0) while (pos < end && isPlain(bytes[pos] ?? 0)) pos++;
-      else pos += (31 - Math.clz32(found & -found)) >> 3;
+      if (found !== 0) pos += (31 - Math.clz32(found & -found)) >> 3;
       if (pos >= end) return this.refuse(end);
-      const byte = bytes[pos];
+      const byte = bytes[pos] ?? 0;
       if (byte === QUOTE) return pos + 1;
-      if (byte !== BACKSLASH) return this.refuse(pos, 'raw control character in a string');
+      if (byte < SPACE) return this.refuse(pos, 'raw control character in a string');
+      if (byte !== BACKSLASH) {
+        pos++; // One of the last three bytes.
+        continue;
+      }
       this.escaped = true;
       do {
         const isShort = pos + 1 < end && SHORT_ESCAPES[bytes[pos + 1] ?? 0] === 1;
@@ -376,19 +380,11 @@ export class JsonScanner {
   }
 }
 
-/** U+017F, which Unicode folds to "s". */
-const LONG_S = 0x17f;
-
 /** What the string token at `span`, quotes included, stands for. It must have been scanned before. */
 export function decodeString(bytes: Buffer, span: Span): string {
   const text = bytes.toString('utf8', span.start, span.end);
   if (!text.includes('\\')) return text.slice(1, -1);
   return String(JSON.parse(text));
-}
-
-/** Whether the byte stands for itself in a string. */
-function isPlain(byte: number): boolean {
-  return byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH;
 }
 
 function isDigit(byte: number): boolean {

@@ -12,7 +12,7 @@ import { Attempt } from './attempt.ts';
 import type { AttemptResult, ChatRequest } from './receiver.ts';
 import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
 import { asksForUsage, bodyFor } from './rewrite.ts';
-import type { Route, RouteTable } from './route-table.ts';
+import type { Route, RouteTable, Target } from './route-table.ts';
 
 /** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
 export interface Snapshot {
@@ -59,7 +59,10 @@ export class Pipeline {
       exchange,
       stream: scan.stream,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
+      includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,
+      keepalive: config.stream.keepalive,
+      afterSend: config.retry.after_send,
       metrics,
     };
     const result = await this.#attempts(request, route, body, scan, config.retry.attempts);
@@ -74,20 +77,32 @@ export class Pipeline {
     scan: RequestScan,
     most: number,
   ): Promise<AttemptResult> {
-    let result: AttemptResult | undefined;
-    let sent = 0;
-    for (const target of order(route.targets, this.#random)) {
-      request.exchange.throwIfStopped();
-      sent += 1;
-      request.exchange.access.attempts = sent;
+    const { exchange } = request;
+    const ask = (target: Target, fresh: boolean) => {
+      exchange.throwIfStopped();
       const attempt = new Attempt({ ...request, hideUsage: asksForUsage(target, scan) }, target);
-      result = await attempt.run(bodyFor(target, body, scan));
-      if (result.kind === 'answered' || !result.failure.next || sent === most) break;
+      return attempt.run(bodyFor(target, body, scan), fresh);
+    };
+    const isUsedUp = () => (exchange.access.attempts ?? 0) >= most;
+    let result: AttemptResult | undefined;
+    for (const target of order(route.targets, this.#random)) {
+      let last = await ask(target, false);
+      // A kept connection that the upstream had closed says nothing about the upstream.
+      if (last.kind === 'failed' && last.failure.again === true && !isUsedUp()) {
+        last = await ask(target, true);
+      }
+      // That one is busy is no news about another that has answered.
+      if (result === undefined || !isBusy(last)) result = last;
+      if (result.kind === 'answered' || !result.failure.next || isUsedUp()) break;
     }
     if (result === undefined)
       throw new GatewayError('internal_error', undefined, { cause: 'a route without targets' });
     return result;
   }
+}
+
+function isBusy(result: AttemptResult): boolean {
+  return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
 }
 
 function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {

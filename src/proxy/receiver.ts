@@ -10,41 +10,58 @@ export interface ChatRequest {
   readonly stream: boolean;
   /** JSON string token to put in place of the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;
+  /** Whether the client itself asked for usage in its stream. */
+  readonly includeUsage: boolean;
   /** The usage chunk was asked for by the gateway and is not shown to the client. */
   readonly hideUsage: boolean;
   /** Milliseconds after the upstream's 200 at which a stream is opened to the client even without output. */
   readonly commitAfter: number;
+  /** Milliseconds of silence after which a stream gets a comment. */
+  readonly keepalive: number;
+  /** Whether another target may be asked although the first may have begun to work. */
+  readonly afterSend: boolean;
   readonly metrics: Metrics;
 }
 
 export type AttemptResult =
   /** The client has an answer, whole or visibly broken; `outcome` says which. */
-  | { readonly kind: 'answered'; readonly outcome: 'ok' | ErrorCode }
+  | { readonly kind: 'answered'; readonly outcome: Outcome }
   /** Nothing was sent to the client. */
   | { readonly kind: 'failed'; readonly failure: Failure };
 
-/** Reads what follows the head of an answer. */
+export type Outcome = 'ok' | ErrorCode;
+
+/** Reads what follows the head of an answer. After it has called `finish` it hears nothing but `dispose`. */
 export interface Receiver {
-  /** True once something was sent to the client: no other target can be asked any more. */
-  readonly committed: boolean;
   data(chunk: Buffer): void;
-  /** The upstream's body is complete by its framing. */
+  /** The upstream's body is complete by its framing, or enough of it came. */
   end(): void;
-  /** What was begun will not be completed: end it so that the client can tell. Called at most once, only when committed. */
-  break(error: GatewayError): void;
-  /** The attempt is over: drop timers and listeners. */
+  /**
+   * The answer will not be completed: the upstream broke, a deadline passed, or nobody waits any more. Ends what was begun
+   * so that the client can tell.
+   * @returns what that makes of the attempt; undefined when nothing was sent and nothing is known but the error
+   */
+  broken(error: GatewayError): AttemptResult | undefined;
+  /** The attempt is over: drop timers and listeners, write down what was seen. */
   dispose(): void;
 }
 
 /** The attempt, as a receiver sees it. */
 export interface Source {
+  /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;
   /** Output came: the deadline for the first token becomes the one for silence, or begins anew. */
   progress(): void;
-  /** Nothing more is expected but the end of the body; the attempt waits only a moment for it. */
+  /** Nothing more is expected but the rest of a line end, or the end of the body: `end` is called after a moment. */
   lastFrame(): void;
-  /** The answer cannot be used, or nobody takes it. */
-  fail(error: GatewayError): void;
+  /** The answer cannot be used. */
+  unusable(reason: unknown): void;
+  /** The body ended as if it were whole, and is not. */
+  incomplete(reason: unknown): void;
+  /**
+   * The attempt is over. An upstream whose body has not ended gets a moment for that when it was answered with `ok`, so that
+   * the connection can be used again.
+   */
   finish(result: AttemptResult): void;
 }

@@ -1,128 +1,188 @@
 // A stream on its way to the client: whole frames, the model's name spliced, nothing sent before the first output, and an
-// end that says what really happened. It never decodes a frame to relay it, and never invents one but the error.
-import { errorBody, GatewayError, wrapError } from '../errors.ts';
-import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
+// end that says what really happened. It never decodes a frame to relay it. How bytes reach the client is client-stream.ts.
+import { GatewayError, wrapError } from '../errors.ts';
+import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import { readChunk, type Usage } from './chunk.ts';
+import { type ChunkFacts, readChunk, type Usage } from './chunk.ts';
+import { ClientStream } from './client-stream.ts';
+import { surplusFields } from './fields.ts';
 import { type FrameBatch, FrameScanner } from './frames.ts';
-import type { ChatRequest, Receiver, Source } from './receiver.ts';
+import type { Span } from './json.ts';
+import type { AttemptResult, ChatRequest, Outcome, Receiver, Source } from './receiver.ts';
+import { spliceSpans } from './request-scan.ts';
 
 const MAX_FRAME_BYTES = 1024 * 1024;
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
 
+const LF = 0x0a;
+const CR = 0x0d;
+const COLON = 0x3a;
+const NO_BYTES: Buffer = Buffer.alloc(0);
+
 export class StreamRelay implements Receiver {
-  committed = false;
   readonly #request: ChatRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
+  readonly #client: ClientStream;
   readonly #scanner = new FrameScanner(MAX_FRAME_BYTES);
-  #held: Buffer[] = [];
-  #heldBytes = 0;
-  /** `[DONE]` or a finish reason was seen: the stream may end. */
-  #whole = false;
-  #over = false;
+  readonly #commitTimer: NodeJS.Timeout;
+  /** A finish reason was seen: an upstream that sends no `[DONE]` may end. */
+  #finished = false;
+  /** `[DONE]` was seen. What an upstream says after it is not relayed: clients are told to stop there. */
+  #done = false;
+  /** The upstream's own error frame was relayed. */
   #failure: GatewayError | undefined;
+  /** The last frame ended with a CR and was hidden: an LF that comes now is the second half of its line end. */
+  #hidesLf = false;
   #usage: Usage | null = null;
-  #commitTimer: NodeJS.Timeout | undefined;
-  #paused = false;
-  #bytesOut = 0;
 
   constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
-    this.#commitTimer = setTimeout(() => this.#commit(), request.commitAfter);
+    this.#client = new ClientStream(request, headers, source);
+    this.#commitTimer = setTimeout(this.#commit, request.commitAfter);
   }
 
   data(chunk: Buffer): void {
+    if (this.#client.isOver) return;
     try {
       const batch = this.#scanner.push(chunk);
       if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
-      this.#source.fail(wrapError(error, 'internal_error'));
+      this.#source.unusable(wrapError(error, 'internal_error').cause);
     }
   }
 
   end(): void {
-    const rest = this.#scanner.rest();
-    // Without its blank line some clients do not read the last frame, but it is what the upstream sent. A torn one is kept
-    // back, so that what may have to follow does not run into it.
-    if (rest.length > 0 && readChunk(rest).kind !== 'other')
-      this.#relay({ bytes: rest, ends: [rest.length] });
-    if (this.#over) return;
-    if (!this.#whole) {
-      this.#source.fail(new GatewayError('stream_incomplete'));
-      return;
-    }
-    if (!this.committed) this.#commit();
-    this.#over = true;
-    this.#request.exchange.response.end();
-    this.#source.finish({ kind: 'answered', outcome: this.#failure?.code ?? 'ok' });
+    const client = this.#client;
+    if (!client.isOver && !this.#done) this.#lastWords();
+    if (client.isOver) return;
+    if (this.#done || (this.#finished && this.#failure === undefined)) {
+      this.#commit();
+      this.#endAnswer();
+    } else if (this.#failure !== undefined) {
+      // The error was told; to end as a whole answer does would contradict it.
+      client.cut(this.#failure, false);
+      this.#source.finish(this.#answered());
+    } else this.#source.incomplete('the stream ended without a finish reason and without [DONE]');
   }
 
-  break(error: GatewayError): void {
-    if (this.#over) return;
-    this.#over = true;
-    const { response } = this.#request.exchange;
-    if (error.code === 'client_closed') {
-      response.destroy();
-      return;
+  broken(error: GatewayError): AttemptResult | undefined {
+    const client = this.#client;
+    if (!client.isOpen) {
+      client.drop();
+      return undefined;
     }
-    this.#request.exchange.error = error;
-    // At a frame boundary (partial frames are held back), so the error is a frame of its own; then no final chunk follows,
-    // and by RFC 9112, 8 the message is incomplete for everyone who reads framing and not frames.
-    this.#write([Buffer.from(`data: ${errorBody(error)}\n\n`)]);
-    response.socket?.destroySoon();
+    if (client.isOver) return this.#answered();
+    if (this.#done) {
+      // Whole, and only the second half of its line end was still waited for.
+      client.end();
+      return this.#answered();
+    }
+    if (error.code === 'client_closed') {
+      client.drop();
+      return { kind: 'answered', outcome: 'client_closed' };
+    }
+    client.cut(this.#failure ?? error, this.#failure === undefined);
+    return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
   }
 
   dispose(): void {
     clearTimeout(this.#commitTimer);
-    const { exchange } = this.#request;
-    exchange.response.off('drain', this.#onDrain);
+    this.#client.dispose();
+    // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
+    if (!this.#client.isOpen) return;
+    const { access } = this.#request.exchange;
     if (this.#usage !== null) {
-      exchange.access.prompt_tokens = this.#usage.prompt;
-      exchange.access.completion_tokens = this.#usage.completion;
+      access.prompt_tokens = this.#usage.prompt;
+      access.completion_tokens = this.#usage.completion;
     }
-    exchange.access.bytes_out = this.#bytesOut;
+    access.bytes_out = this.#client.bytesOut;
   }
 
   /** Reads every frame of the batch; what need not change is written as it came, in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
-    const { exchange, alias, hideUsage } = this.#request;
-    const out: Buffer[] = [];
-    /** Up to here the batch was taken over into `out`. */
-    let taken = 0;
+    const { alias, hideUsage } = this.#request;
+    const isLfAlone = ends[0] === 1 && bytes[0] === LF;
+    if (this.#done) {
+      // Only the second half of its line end still belongs to it.
+      if (isLfAlone) this.#client.pass(bytes.subarray(0, 1));
+      this.#endAnswer();
+      return;
+    }
+    let out: Buffer[] | undefined;
+    /** Up to here the batch was taken over into `out`, or left out. */
+    let taken = this.#hidesLf && isLfAlone ? 1 : 0;
+    this.#hidesLf = false;
     let start = 0;
-    let mayCommit = false;
+    let hasOutput = false;
+    const hasCr = bytes.includes(CR);
     for (const end of ends) {
       const facts = readChunk(bytes, start, end);
-      if (facts.hasError && !this.#noteError(bytes.subarray(start, end), mayCommit)) return;
-      if (facts.usage !== null && (facts.usage.total > 0 || this.#usage === null)) this.#usage = facts.usage;
-      if (facts.usageOnly && hideUsage) {
-        // Asked for by the gateway, so it ends here.
-        if (taken < start) out.push(bytes.subarray(taken, start));
+      if (facts.hasError) {
+        if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
+      } else if (facts.finish !== null) this.#finished = true;
+      if (facts.usage !== null) this.#meter(facts.usage);
+      const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
+      if ((facts.usageOnly && hideUsage) || surplus === 'all') {
+        // Asked for by the gateway, or nothing for this client: so it ends here.
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;
-      } else if (alias !== undefined && facts.modelSpan !== null) {
-        out.push(bytes.subarray(taken, facts.modelSpan.start), alias);
+        this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
+      } else if (surplus !== undefined) {
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        out = append(out, this.#rewritten(bytes, start, end, facts.modelSpan, surplus));
+        taken = end;
+      } else if (alias !== undefined && differs(bytes, facts.modelSpan, alias)) {
+        out = append(out, bytes.subarray(taken, facts.modelSpan.start));
+        out.push(alias);
         taken = facts.modelSpan.end;
       }
-      if (facts.hasOutput) {
-        exchange.access.ttft_ms ??= Math.round(exchange.elapsed);
-        this.#source.progress();
-      }
-      if (facts.finish !== null || facts.kind === 'done') this.#whole = true;
-      mayCommit ||= facts.hasOutput || this.#whole;
-      if (facts.kind === 'done') this.#source.lastFrame();
+      hasOutput ||= facts.hasOutput;
       start = end;
+      if (facts.kind === 'done') {
+        this.#done = true;
+        break;
+      }
     }
-    if (taken < bytes.length) out.push(taken === 0 ? bytes : bytes.subarray(taken));
-    if (this.committed) this.#write(out);
-    else {
-      this.#held.push(...out);
-      this.#heldBytes += bytes.length;
-      if (mayCommit || this.#heldBytes > MAX_HELD_BYTES) this.#commit();
+    if (taken < start) {
+      const last = taken === 0 && start === bytes.length ? bytes : bytes.subarray(taken, start);
+      if (out === undefined) this.#client.pass(last);
+      else out.push(last);
     }
+    if (out !== undefined) this.#client.pass(Buffer.concat(out));
+    this.#afterBatch(hasOutput, bytes[start - 1] === LF);
+  }
+
+  /** A frame without its surplus lines, and with the model in place: rare, so it is copied. */
+  #rewritten(bytes: Buffer, start: number, end: number, model: ModelSpan, surplus: readonly Span[]): Buffer {
+    const { alias } = this.#request;
+    const edits = surplus.map((span) => ({ span, bytes: NO_BYTES }));
+    if (alias !== undefined && model !== null) edits.push({ span: model, bytes: alias });
+    const shifted = edits.map((edit) => ({
+      bytes: edit.bytes,
+      span: { start: edit.span.start - start, end: edit.span.end - start },
+    }));
+    return spliceSpans(bytes.subarray(start, end), shifted);
+  }
+
+  #afterBatch(hasOutput: boolean, endsWithLf: boolean): void {
+    if (hasOutput) {
+      const { exchange } = this.#request;
+      exchange.access.ttft_ms ??= Math.round(exchange.elapsed);
+      this.#source.progress();
+    }
+    if (hasOutput || this.#finished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES) this.#commit();
+    if (!this.#done) return;
+    if (endsWithLf) this.#endAnswer();
+    else this.#source.lastFrame();
+  }
+
+  #meter(usage: Usage): void {
+    // Some write zeros on every chunk until they know better.
+    if (usage.total > 0 || this.#usage === null) this.#usage = usage;
   }
 
   /**
@@ -130,55 +190,71 @@ export class StreamRelay implements Receiver {
    * as it is: the client's SDK raises it.
    * @returns whether the stream goes on
    */
-  #noteError(frame: Buffer, afterOutput: boolean): boolean {
-    if (this.committed || afterOutput) {
-      this.#failure = new GatewayError('upstream_error', undefined, {
-        cause: 'an error frame in the stream',
-      });
-      this.#request.exchange.error = this.#failure;
-      return true;
+  #takeError(frame: Buffer, afterOutput: boolean): boolean {
+    if (!this.#client.isOpen && !afterOutput) {
+      this.#client.drop();
+      this.#source.finish({ kind: 'failed', failure: judgeErrorObject(dataOf(frame), this.#headers) });
+      return false;
     }
-    this.#over = true;
-    this.#source.finish({ kind: 'failed', failure: judgeErrorObject(dataOf(frame), this.#headers) });
-    return false;
+    const cause = 'an error frame in the stream';
+    this.#failure ??= new GatewayError('upstream_error', undefined, { cause });
+    return true;
+  }
+
+  /**
+   * A last frame without its blank line. Some clients do not read it, but it is what the upstream sent, so it is relayed
+   * where it ends the stream. Where an error has to follow, it is left out: the two would run into each other.
+   */
+  #lastWords(): void {
+    const rest = this.#scanner.rest();
+    if (rest.length === 0) return;
+    const facts = readChunk(rest);
+    if (facts.kind === 'other' || (facts.kind === 'comment' && !endsWithComment(rest))) return;
+    if (facts.hasError && this.#client.isOpen) {
+      this.#source.incomplete('an error frame without its end');
+      return;
+    }
+    const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
+    if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
   }
 
   /** The point of no return: the client gets its 200 and everything held back, and no other target will be asked. */
-  #commit(): void {
-    if (this.committed || this.#over) return;
-    this.committed = true;
+  readonly #commit = () => {
     clearTimeout(this.#commitTimer);
-    const { exchange } = this.#request;
-    exchange.response.writeHead(200, {
-      'x-request-id': exchange.id,
-      'content-type': 'text/event-stream; charset=utf-8',
-      // Proxies on the way must neither store nor compress nor collect it.
-      'cache-control': 'no-cache, no-transform',
-      'x-accel-buffering': 'no',
-      ...relayedHeaders(this.#headers),
-    });
-    if (this.#held.length === 0) exchange.response.flushHeaders();
-    else this.#write(this.#held);
-    this.#held = [];
-  }
-
-  /** One write for all pieces; when the client does not keep up, the upstream is not read until it does. */
-  #write(pieces: readonly Buffer[]): void {
-    if (pieces.length === 0) return;
-    const [first] = pieces;
-    const bytes = pieces.length === 1 && first !== undefined ? first : Buffer.concat(pieces);
-    this.#bytesOut += bytes.length;
-    const { response } = this.#request.exchange;
-    if (response.write(bytes) || this.#paused || this.#over) return;
-    this.#paused = true;
-    this.#source.pause();
-    response.once('drain', this.#onDrain);
-  }
-
-  readonly #onDrain = () => {
-    this.#paused = false;
-    this.#source.resume();
+    this.#client.open();
   };
+
+  /** A clean end, as soon as it is certain: clients that read on after `[DONE]` wait for nothing. */
+  #endAnswer(): void {
+    this.#client.end();
+    this.#source.finish(this.#answered());
+  }
+
+  #answered(): AttemptResult {
+    const outcome: Outcome = this.#failure?.code ?? 'ok';
+    if (this.#failure !== undefined) this.#request.exchange.error = this.#failure;
+    return { kind: 'answered', outcome };
+  }
+}
+
+function append(pieces: Buffer[] | undefined, piece: Buffer): Buffer[] {
+  if (pieces === undefined) return [piece];
+  pieces.push(piece);
+  return pieces;
+}
+
+type ModelSpan = ChunkFacts['modelSpan'];
+
+/** Whether there is a span whose bytes are not the token already. */
+function differs(bytes: Buffer, span: ModelSpan, token: Buffer): span is NonNullable<ModelSpan> {
+  if (span === null) return false;
+  return bytes.compare(token, 0, token.length, span.start, span.end) !== 0;
+}
+
+/** Whether the last line is a comment or complete: `da` could have become data. */
+function endsWithComment(frame: Buffer): boolean {
+  const line = Math.max(frame.lastIndexOf(LF), frame.lastIndexOf(CR)) + 1;
+  return line === frame.length || frame[line] === COLON;
 }
 
 /** The data of one frame as text, for the rare frame that is read as a whole. */

@@ -4,12 +4,26 @@ import type { UpstreamConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { EchoTransport } from './echo.ts';
-import { type Call, HttpTransport, type Sink, type Transport } from './transport.ts';
+import { connectionNames } from './header-names.ts';
+import { HttpTransport } from './http-transport.ts';
+import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
 const FORWARDED = ['openai-beta', 'x-client-request-id', 'traceparent', 'tracestate'] as const;
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
+/** One chat completion for an upstream. */
+export interface ChatCall {
+  /** The complete JSON body, already in this upstream's words. */
+  readonly body: Buffer;
+  readonly requestId: string;
+  /** The client's headers, of which an allow-list is passed on. */
+  readonly client: ClientHeaders;
+  readonly stream: boolean;
+  /** On a connection of its own, because a kept one has just failed. */
+  readonly fresh: boolean;
+}
 
 export class Upstream {
   readonly name: string;
@@ -18,13 +32,24 @@ export class Upstream {
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #metrics: Metrics;
+  readonly #inFlightGauge: { set(value: number): void };
+  readonly #attempts: Metrics['upstreamAttempts'];
+  /** Outcome → its counter, so that labels are looked up once. */
+  readonly #outcomes = new Map<string, { inc(): void }>();
   #inFlight = 0;
 
-  constructor(name: string, config: UpstreamConfig, userAgent: string, metrics: Metrics) {
+  /** @param transport instead of the one that the configuration asks for */
+  constructor(
+    name: string,
+    config: UpstreamConfig,
+    userAgent: string,
+    metrics: Metrics,
+    transport?: Transport,
+  ) {
     this.name = name;
     this.config = config;
-    this.#metrics = metrics;
+    this.#inFlightGauge = metrics.upstreamInFlight.labels({ upstream: name });
+    this.#attempts = metrics.upstreamAttempts;
     const headers: Record<string, string> = {
       'content-type': 'application/json',
       // A coded stream could not be spliced frame by frame.
@@ -32,16 +57,18 @@ export class Upstream {
       'user-agent': userAgent,
     };
     if (config.kind === 'builtin') {
-      this.#transport = new EchoTransport();
+      this.#transport = transport ?? new EchoTransport();
       this.#path = '/chat/completions';
     } else {
       const { origin, path } = endpoint(config.base_url, 'chat/completions', config.query);
       this.#path = path;
-      this.#transport = new HttpTransport({
-        origin,
-        connectTimeout: config.timeouts.connect,
-        connections: config.max_concurrency,
-      });
+      this.#transport =
+        transport ??
+        new HttpTransport({
+          origin,
+          connectTimeout: config.timeouts.connect,
+          connections: config.max_concurrency,
+        });
       if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     }
@@ -59,30 +86,37 @@ export class Upstream {
   acquire(): void {
     if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
     this.#inFlight += 1;
-    this.#metrics.upstreamInFlight.set({ upstream: this.name }, this.#inFlight);
-  }
-
-  release(): void {
-    this.#inFlight -= 1;
-    this.#metrics.upstreamInFlight.set({ upstream: this.name }, this.#inFlight);
+    this.#inFlightGauge.set(this.#inFlight);
   }
 
   /**
-   * Sends a chat completion.
-   * @param body the complete JSON body, already in this upstream's words
-   * @param client the client's headers, of which an allow-list is passed on
+   * Gives the place back.
+   * @param outcome how the request ended: `ok` or a code of the error table
    */
-  send(body: Buffer, requestId: string, client: ClientHeaders, stream: boolean, sink: Sink): Call {
+  release(outcome: string): void {
+    this.#inFlight -= 1;
+    this.#inFlightGauge.set(this.#inFlight);
+    let counter = this.#outcomes.get(outcome);
+    if (counter === undefined) {
+      counter = this.#attempts.labels({ upstream: this.name, outcome });
+      this.#outcomes.set(outcome, counter);
+    }
+    counter.inc();
+  }
+
+  /** Sends a chat completion. */
+  send({ body, requestId, client, stream, fresh }: ChatCall, sink: Sink): Call {
     const headers: Record<string, string> = {
       ...this.#headers,
       accept: stream ? 'text/event-stream' : 'application/json',
       'x-request-id': requestId,
     };
+    const named = connectionNames(client);
     for (const field of FORWARDED) {
       const value = client[field];
-      if (typeof value === 'string') headers[field] = value;
+      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
     }
-    return this.#transport.send({ path: this.#path, headers, body }, sink);
+    return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
   }
 
   close(): Promise<void> {

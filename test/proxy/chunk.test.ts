@@ -79,6 +79,21 @@ describe('the kind of a frame', () => {
   });
 });
 
+test('nothing outside the range is read', () => {
+  const bytes = Buffer.from('event: error\ndata: {"model":"m","error":1}\r\ndata:  {}\n\ndata: [DONE]\n\n');
+  for (let start = 0; start <= bytes.length; start++) {
+    for (let end = start; end <= bytes.length; end++) {
+      const { modelSpan, ...facts } = readChunk(bytes, start, end);
+      const alone = readChunk(Buffer.from(bytes.subarray(start, end)));
+      const shifted = alone.modelSpan && {
+        start: alone.modelSpan.start + start,
+        end: alone.modelSpan.end + start,
+      };
+      expect({ ...facts, modelSpan }).toEqual({ ...alone, modelSpan: shifted });
+    }
+  }
+});
+
 describe('errors', () => {
   test.each([
     ['{"error":{"message":"m"}}', true],
@@ -172,6 +187,8 @@ describe('output', () => {
     ['reasoning', delta('"content":"","reasoning_content":"hm"')],
     ['reasoning by its other name', delta('"reasoning":"hm"')],
     ['audio', delta('"audio":{"id":"a"}')],
+    ['a short array', delta('"content":[0]')],
+    ['a short array in white space', delta('"content":[ 0]')],
     ['content parts', delta('"content":[{"type":"text"}]')],
     ['what nobody knows yet', delta('"thought":7')],
     ['text of a completion', choice('"text":"x"')],

@@ -190,9 +190,10 @@ describe('the limit', () => {
 
   test('a frame may be as large as allowed, in one piece or many', () => {
     const frame = 'data: abcd\n\n';
-    for (const pieces of [[frame], [...frame], [frame + frame], ['data:', ' abcd\n\n']]) {
+    for (const pieces of [[frame], [...frame], [frame + frame, frame], ['data:', ' abcd\n\n']]) {
       const scanner = new FrameScanner(frame.length);
-      expect(() => pieces.map((piece) => scanner.push(Buffer.from(piece)))).not.toThrow();
+      const frames = pieces.flatMap((piece) => scanner.push(Buffer.from(piece)).ends).length;
+      expect(frames).toBe(pieces.join('').length / frame.length);
     }
   });
 
@@ -207,6 +208,7 @@ describe('the limit', () => {
     ]) {
       const scanner = new FrameScanner(12);
       expect(() => pieces.map((piece) => scanner.push(Buffer.from(piece)))).toThrow(tooLarge);
+      expect(() => scanner.push(Buffer.from('\n\n'))).toThrow(tooLarge);
     }
   });
 

@@ -86,6 +86,8 @@ describe('what is JSON', () => {
     ['01', 'more bytes after the value @1'],
     ['[01]', 'unexpected byte @2'],
     ['-01', 'more bytes after the value @2'],
+    ['1d5', 'more bytes after the value @1'],
+    ['1D5', 'more bytes after the value @1'],
     ['1a', 'more bytes after the value @1'],
     ['0x1', 'more bytes after the value @1'],
     ['{}{}', 'more bytes after the value @2'],
@@ -134,6 +136,16 @@ describe('what is JSON', () => {
     }
   });
 
+  test('behind a backslash and u stand four hexadecimal digits and nothing else', () => {
+    for (let byte = 0; byte < 256; byte++) {
+      for (let place = 0; place < 4; place++) {
+        const text = Buffer.from('"\\u0000"');
+        text[3 + place] = byte;
+        expect(faultOf(text) === null, `byte ${byte}`).toBe(/^[0-9a-fA-F]$/.test(String.fromCharCode(byte)));
+      }
+    }
+  });
+
   test('nothing behind the end of the range is read', () => {
     for (const [text, tail] of [
       ['[1', ']'],
@@ -175,6 +187,10 @@ describe('what is JSON', () => {
     expect(scanner.enterObject() && scanner.nextMember() && scanner.enterArray()).toBe(true);
     expect(scanner.skipValue()).toBe(false);
     expect(scanner.fault).toBe('nested deeper than 1000 levels');
+    scanner.reset(Buffer.from('['.repeat(MAX_DEPTH + 1)));
+    for (let depth = 0; depth < MAX_DEPTH; depth++)
+      expect(scanner.enterArray() && scanner.nextElement()).toBe(true);
+    expect([scanner.enterArray(), scanner.fault]).toEqual([false, 'nested deeper than 1000 levels']);
   });
 
   test('long texts full of escapes, quotes or short strings take time in proportion to their length', () => {
@@ -244,6 +260,16 @@ describe('walking', () => {
     expect([scanner.fault, scanner.faultAt]).toEqual([fault, faultAt]);
   });
 
+  test('a member whose key is no key is not gone to', () => {
+    for (const text of ['{1:2}', '{"a" 1}', '{"a', '{"a\\x":1}', '{"a":1,}']) {
+      const scanner = new JsonScanner();
+      scanner.reset(Buffer.from(text));
+      expect(scanner.enterObject()).toBe(true);
+      if (text.endsWith(',}')) expect(scanner.nextMember() && scanner.skipValue()).toBe(true);
+      expect(scanner.nextMember()).toBe(false);
+    }
+  });
+
   test('a key is known in any spelling of its characters', () => {
     const keys = ['model', 'mod\\u0065l', '\\u006D\\u006f\\u0064\\u0065\\u006c', 'mode\\u006C'];
     const others = [
@@ -275,7 +301,8 @@ describe('walking', () => {
       expect(likes(key, 'stream'), key).toBe(true);
     for (const key of ['mode', 'models', 'm0del', 'mod\u0435l', 'modelſ', '@odel', 'mo\\u0024el'])
       expect(likes(key, 'model'), key).toBe(false);
-    expect(likes('\u00c5tream', 'stream')).toBe(false);
+    for (const key of ['\u00c5tream', '\u0150tream', '\u00bftream'])
+      expect(likes(key, 'stream'), key).toBe(false);
   });
 
   test('line breaks between tokens are noticed, line breaks in escapes are none', () => {

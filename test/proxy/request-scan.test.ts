@@ -120,6 +120,8 @@ describe('what is refused', () => {
     expect(refusal('\ufeff{"model":"m"}').message).toContain('byte order mark');
     expect(refusal('\ufeff{"model":"m"}').message).toContain('byte 0');
     expect(refused(Buffer.from('{"model":"m"}', 'utf16le'))).toEqual(['invalid_json', null, 400]);
+    // Other characters begin with the same byte.
+    expect(refusal('\uff5b}').message).toContain('unexpected byte, at byte 0');
   });
 
   test.each([

@@ -1,0 +1,60 @@
+// Collects the pieces of a body into one Buffer. A large body of known length is copied piece by piece into its place, so
+// that its end does not stop the event loop for one large copy.
+
+/** Up to this size pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
+const SMALL = 256 * 1024;
+
+export class BodyBuffer {
+  readonly #expected: number | undefined;
+  readonly #limit: number;
+  #pieces: Buffer[] = [];
+  #space: Buffer | undefined;
+  #size = 0;
+
+  /**
+   * @param limit most bytes
+   * @param expected how many will come, if that was announced
+   */
+  constructor(limit: number, expected?: number) {
+    this.#limit = limit;
+    this.#expected = expected;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  /** @returns false if this piece goes over the limit; it is not kept then */
+  push(piece: Buffer): boolean {
+    const size = this.#size + piece.length;
+    if (size > this.#limit) return false;
+    if (this.#space === undefined && size > SMALL) this.#gather(size);
+    if (this.#space === undefined) this.#pieces.push(piece);
+    else {
+      if (size > this.#space.length) this.#grow(size);
+      piece.copy(this.#space, this.#size);
+    }
+    this.#size = size;
+    return true;
+  }
+
+  /** The whole body. Nothing may be pushed after it. */
+  take(): Buffer {
+    if (this.#space !== undefined) return this.#space.subarray(0, this.#size);
+    const [first] = this.#pieces;
+    return this.#pieces.length === 1 && first !== undefined ? first : Buffer.concat(this.#pieces, this.#size);
+  }
+
+  #gather(size: number): void {
+    this.#space = Buffer.allocUnsafeSlow(Math.min(Math.max(this.#expected ?? size * 2, size), this.#limit));
+    let at = 0;
+    for (const piece of this.#pieces) at += piece.copy(this.#space, at);
+    this.#pieces = [];
+  }
+
+  #grow(size: number): void {
+    const larger = Buffer.allocUnsafeSlow(Math.min(size * 2, this.#limit));
+    this.#space?.copy(larger, 0, 0, this.#size);
+    this.#space = larger;
+  }
+}

@@ -1,0 +1,172 @@
+// One client connection: at most one exchange at a time, the requests that wait behind it, and how it ends. It opens no
+// exchange itself and does not listen.
+import http from 'node:http';
+import type { Socket } from 'node:net';
+import { errorBody, type GatewayError } from '../errors.ts';
+import type { Exchange } from './exchange.ts';
+
+/** Requests that a client may have sent on one connection before it has read their answers. */
+const MOST_WAITING = 1_000;
+/** Requests answered on one connection. */
+const MOST_REQUESTS = 1_000;
+
+/** How long a client may take to read the last words of a connection. */
+const FAREWELL_MS = 1_000;
+
+/** From one write that looks for a client to the next, doubling. */
+const PROBE_MS = 250;
+const PROBE_MOST_MS = 5_000;
+
+/** Places for waiting requests, shared by all connections: each costs a few KiB that its sender paid with 30 bytes. */
+export interface WaitingRoom {
+  places: number;
+}
+
+export class Connection {
+  readonly socket: Socket;
+  readonly #room: WaitingRoom;
+  #current: Exchange | undefined;
+  /** What begins the requests that arrived before the one in front of them was answered, in order. */
+  readonly #waiting: (() => void)[] = [];
+  /** The answer to bytes that are no request, when those before them are answered. */
+  #refusal: GatewayError | undefined;
+  #closing = false;
+  #requests = 0;
+
+  constructor(socket: Socket, room: WaitingRoom) {
+    this.socket = socket;
+    this.#room = room;
+    socket.once('end', () => this.#onEnd());
+    socket.once('close', () => this.#dropWaiting());
+    // Node takes its own listener away once it has reported a fault or a CONNECT; 'close' follows and tells enough.
+    socket.on('error', () => undefined);
+  }
+
+  get current(): Exchange | undefined {
+    return this.#current;
+  }
+
+  /** No more requests will be read: the one that is answered last may say so. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
+  /** Set when what came was no request: nothing more is understood, so that no body becomes complete any more. */
+  get refusal(): GatewayError | undefined {
+    return this.#refusal;
+  }
+
+  /**
+   * Begins a request now or when those in front of it are answered; not at all if the connection ends before.
+   * @param begin calls `take`, or does nothing
+   */
+  enter(begin: () => void): void {
+    if (this.#current === undefined) {
+      begin();
+    } else if (this.#room.places === 0 || this.#waiting.length >= MOST_WAITING) {
+      this.socket.destroy();
+    } else {
+      this.#room.places -= 1;
+      this.#waiting.push(begin);
+    }
+  }
+
+  take(exchange: Exchange): void {
+    this.#current = exchange;
+    this.#requests += 1;
+    // Node's own limit would answer what was pipelined behind it, without a body.
+    if (this.#requests >= MOST_REQUESTS) exchange.response.shouldKeepAlive = false;
+  }
+
+  /** The answer is complete or cut: on to what waits behind it. */
+  leave(): void {
+    this.#current = undefined;
+    // Ended by either side: what waits could be worked on but never be answered.
+    if (!this.socket.writable) this.#dropWaiting();
+    const next = this.#waiting.shift();
+    if (next !== undefined) {
+      this.#room.places += 1;
+      next();
+    } else if (this.#refusal !== undefined) {
+      this.#say(this.#refusal);
+    } else if (this.#closing) {
+      this.socket.destroySoon();
+    }
+  }
+
+  /**
+   * The parser cannot go on. What was asked before is still answered, in order; then this, and then the connection ends.
+   * @returns whether this is the answer now, so that it is counted once
+   */
+  refuse(refusal: GatewayError): boolean {
+    if (this.#refusal !== undefined) return false;
+    this.#refusal = refusal;
+    if (this.#current === undefined) this.#say(refusal);
+    return true;
+  }
+
+  /** Ends after the answer under way; without one, a request whose head is just arriving gets a moment to be answered. */
+  finish(): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    if (this.#current === undefined) {
+      setTimeout(() => {
+        if (this.#current === undefined) this.socket.destroy();
+      }, FAREWELL_MS).unref();
+    } else if (!this.#current.response.headersSent && this.#waiting.length === 0) {
+      this.#current.response.shouldKeepAlive = false;
+    }
+  }
+
+  /** No byte moved for `patience` milliseconds: an idle connection is closed, and so is one whose answer is not read. */
+  onInactive(patience: number): void {
+    if (this.#current !== undefined && this.socket.writableLength === 0) this.socket.setTimeout(patience);
+    else this.socket.destroy();
+  }
+
+  /** The client sent FIN. In the middle of a body that means that it left; Node does not say so of one with `upgrade`. */
+  #onEnd(): void {
+    const current = this.#current;
+    if (current !== undefined && !current.request.complete && !current.answered) this.socket.destroy();
+    else this.#probe(PROBE_MS);
+  }
+
+  /**
+   * The client either left or half-closed and still reads. Only writes can tell, so send the one thing that
+   * HTTP allows before an answer; within an answer, its writer knows what may stand. A client that left replies with RST,
+   * which the write after it reports, as a socket that has been read to its end is not watched any more.
+   */
+  #probe(wait: number): void {
+    if (this.socket.destroyed) return;
+    const current = this.#current;
+    if (current?.response.headersSent === true) current.probe?.();
+    // RFC 9110, 15.2: no 1xx to HTTP/1.0.
+    else if (current !== undefined && current.request.httpVersionMinor !== 0)
+      current.response.writeProcessing();
+    setTimeout(() => this.#probe(Math.min(wait * 2, PROBE_MOST_MS)), wait).unref();
+  }
+
+  /** Written past Node's responses, of which there is none for what llhttp refused. */
+  #say(refusal: GatewayError): void {
+    const { socket } = this;
+    if (!socket.writable) {
+      socket.destroy();
+      return;
+    }
+    const body = errorBody(refusal);
+    const head = [
+      `HTTP/1.1 ${refusal.status} ${http.STATUS_CODES[refusal.status]}`,
+      'content-type: application/json',
+      `content-length: ${Buffer.byteLength(body)}`,
+      'connection: close',
+    ];
+    socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+    // Not at once: over bytes that were not read the kernel would send RST, and the answer would be lost.
+    setTimeout(() => socket.destroy(), FAREWELL_MS).unref();
+  }
+
+  #dropWaiting(): void {
+    this.#room.places += this.#waiting.length;
+    this.#waiting.length = 0;
+  }
+}

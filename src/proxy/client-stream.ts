@@ -1,0 +1,152 @@
+// The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
+// silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
+import { errorBody, type GatewayError } from '../errors.ts';
+import { relayedHeaders } from '../upstream/outcome.ts';
+import type { ResponseHeaders } from '../upstream/transport.ts';
+import type { ChatRequest, Source } from './receiver.ts';
+
+/** Not `: ping`, which some clients take for the end of a stream. */
+const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
+
+export class ClientStream {
+  readonly #request: ChatRequest;
+  readonly #headers: ResponseHeaders;
+  readonly #source: Source;
+  #isOpen = false;
+  #isOver = false;
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  #keepAlive: NodeJS.Timeout | undefined;
+  #paused = false;
+  #bytesOut = 0;
+
+  /**
+   * @param headers of the upstream, of which an allow-list goes with the client's
+   * @param source made to wait while the client does not keep up
+   */
+  constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
+    this.#request = request;
+    this.#headers = headers;
+    this.#source = source;
+  }
+
+  /** The client has its 200. Until then it has nothing, and never will when `open` is not called. */
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** It has ended, one way or the other; nothing more is written. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /** Written bytes, comments of the gateway's among them. */
+  get bytesOut(): number {
+    return this.#bytesOut;
+  }
+
+  /** Writes whole frames, or holds them back until it is open. */
+  pass(bytes: Buffer): void {
+    if (this.#isOpen) this.#write(bytes);
+    else {
+      this.#held.push(bytes);
+      this.#heldBytes += bytes.length;
+    }
+  }
+
+  /** Sends the head and all that was held back. Once. */
+  open(): void {
+    if (this.#isOpen || this.#isOver) return;
+    this.#isOpen = true;
+    const { exchange, keepalive } = this.#request;
+    exchange.response.writeHead(200, {
+      ...exchange.headers,
+      'content-type': 'text/event-stream; charset=utf-8',
+      // Proxies on the way must neither store nor compress nor collect it.
+      'cache-control': 'no-cache, no-transform',
+      'x-accel-buffering': 'no',
+      ...relayedHeaders(this.#headers),
+    });
+    this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
+    exchange.probe = this.#onKeepAlive;
+    const [first] = this.#held;
+    if (first === undefined) exchange.response.flushHeaders();
+    else this.#write(this.#held.length === 1 ? first : Buffer.concat(this.#held));
+    this.#held = [];
+  }
+
+  /** Ends as a whole answer does. */
+  end(): void {
+    this.#close();
+    this.#request.exchange.response.end();
+  }
+
+  /**
+   * Ends the connection without the final chunk: by RFC 9112, 8 the message is incomplete, for everyone who reads framing
+   * and not frames.
+   * @param withFrame whether the error is told in a frame of its own, for everyone else; false where it was
+   */
+  cut(error: GatewayError, withFrame: boolean): void {
+    const { exchange } = this.#request;
+    const { response } = exchange;
+    const { socket } = response;
+    // The client is at a frame boundary: partial frames are held back.
+    if (withFrame) this.#write(Buffer.from(`data: ${errorBody(error)}\n\n`));
+    this.#close();
+    exchange.error = error;
+    // The connection is about to close with an answer that is not complete, and it is not the client that closed it.
+    exchange.stop(error);
+    if (socket === null) return;
+    // Node holds back what was written in this turn, and would lose it with the socket.
+    if (response.writableCorked > 0) response.uncork();
+    if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
+    // In HTTP/1.0 the end of the connection is the end of the answer, so only a reset says that it broke.
+    else socket.write('', () => socket.resetAndDestroy());
+  }
+
+  /** The client is gone, or nothing of this stream is for it. */
+  drop(): void {
+    this.#close();
+    this.#held = [];
+    if (this.#isOpen) this.#request.exchange.response.destroy();
+  }
+
+  /** Nobody feeds it any more: no timer and no listener is left. */
+  dispose(): void {
+    clearTimeout(this.#keepAlive);
+    this.#request.exchange.response.off('drain', this.#onDrain);
+  }
+
+  /** When the client does not keep up, the upstream is not read until it does. */
+  #write(bytes: Buffer): void {
+    this.#bytesOut += bytes.length;
+    this.#keepAlive?.refresh();
+    const { response } = this.#request.exchange;
+    if (response.write(bytes) || this.#paused || this.#isOver) return;
+    this.#paused = true;
+    this.#source.pause();
+    response.once('drain', this.#onDrain);
+  }
+
+  readonly #onDrain = () => {
+    this.#paused = false;
+    this.#source.resume();
+  };
+
+  /** Between whole frames, which is where the client always is: a comment there is one of its own. */
+  readonly #onKeepAlive = () => {
+    if (this.#isOver) return;
+    if (this.#paused) this.#keepAlive?.refresh();
+    else this.#write(KEEP_ALIVE);
+  };
+
+  #close(): void {
+    this.#isOver = true;
+    clearTimeout(this.#keepAlive);
+    this.#request.exchange.probe = undefined;
+  }
+}

@@ -1,0 +1,182 @@
+// Which target of a route is asked next, for one request: by priority, by health, by breaker, by the balance within a group.
+// It hands out one target at a time with the permit to ask it, and sends nothing.
+import { type Balance, choose } from '../upstream/balance.ts';
+import type { CircuitBreaker, Permit, Refusal } from '../upstream/breaker.ts';
+import type { LatencyAverage } from '../upstream/latency.ts';
+
+/** What a plan needs to know of a target. */
+export interface Ranked {
+  readonly weight: number;
+  /** 1 is asked first. */
+  readonly priority: number;
+}
+
+/** What this process remembers of a target from one request to the next. */
+export interface Standing {
+  readonly breaker: CircuitBreaker;
+  readonly latency: LatencyAverage;
+}
+
+export interface PlanOptions<T extends Ranked> {
+  /** Those without weight are never asked. */
+  readonly targets: readonly T[];
+  readonly balance: Balance;
+  readonly standing: (target: T) => Standing;
+  /**
+   * Whether the active checks think well of it. They ask another path than requests do, so they only rank: an unhealthy
+   * target comes after all healthy ones, of whatever priority, and its breaker decides on facts. Default: all healthy.
+   */
+  readonly isHealthy?: (target: T) => boolean;
+  /** Monotonic milliseconds. */
+  readonly now: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random: () => number;
+}
+
+/** A target to ask now. The permit is to be released once, also when nothing is sent. */
+export interface Next<T> {
+  readonly kind: 'target';
+  readonly target: T;
+  readonly permit: Permit;
+}
+
+/**
+ * No target may be asked now.
+ * - `tried`: this request has asked all of them.
+ * - `limit`: those that it has not asked are all at a limit of theirs (429).
+ * - `open`: of those that it has not asked, one at least is left alone because it fails (503).
+ */
+export interface Exhausted {
+  readonly kind: 'exhausted';
+  readonly cause: 'tried' | 'limit' | 'open';
+  /** Until the first of the targets may be asked, tried or not; at least 1 ms, 0 when one may be asked now. */
+  readonly retryAfterMs: number;
+}
+
+export class Plan<T extends Ranked> {
+  readonly #options: PlanOptions<T>;
+  readonly #targets: readonly T[];
+  /** Asked by this request already, in this round. */
+  readonly #tried = new Set<T>();
+
+  constructor(options: PlanOptions<T>) {
+    this.#options = options;
+    this.#targets = options.targets.filter(({ weight }) => weight > 0);
+  }
+
+  /** Chooses a target that this request has not asked, and takes the permit for it. */
+  next(): Next<T> | Exhausted {
+    const { isHealthy = () => true } = this.#options;
+    const untried = this.#targets.filter((target) => !this.#tried.has(target));
+    const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
+    const healthy = admissible.filter(isHealthy);
+    const target = this.#choose(healthy.length > 0 ? healthy : admissible);
+    if (target !== undefined) {
+      const step = this.#hand(target, this.#breaker(target).admit());
+      if (step !== undefined) return step;
+    }
+    // With a single target there is nobody else to turn to, and its own answer is worth more than a refusal of ours.
+    const [sole] = untried;
+    if (sole !== undefined && this.#targets.length === 1) {
+      const step = this.#hand(sole, this.#breaker(sole).force());
+      if (step !== undefined) return step;
+    }
+    return this.#exhausted(untried);
+  }
+
+  /** Begins another round: each target may be asked once more. To be called after the wait between the two. */
+  again(): void {
+    this.#tried.clear();
+  }
+
+  #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {
+    if (admission.kind === 'refusal') return undefined;
+    this.#tried.add(target);
+    return { kind: 'target', target, permit: admission };
+  }
+
+  /** One of the first priority that is there. */
+  #choose(targets: readonly T[]): T | undefined {
+    if (targets.length <= 1) return targets[0];
+    const { balance, standing, random } = this.#options;
+    const first = targets.reduce(
+      (least, { priority }) => Math.min(least, priority),
+      Number.POSITIVE_INFINITY,
+    );
+    const group = targets.filter(({ priority }) => priority === first);
+    const candidates = group.map((target) => {
+      const { breaker, latency } = standing(target);
+      return { weight: target.weight, inFlight: breaker.inFlight, latencyMs: latency.value };
+    });
+    return group[choose(candidates, balance, random) ?? 0];
+  }
+
+  #exhausted(untried: readonly T[]): Exhausted {
+    const refusals = untried.flatMap((target) => this.#breaker(target).refusal() ?? []);
+    const cause =
+      refusals.length === 0 ? 'tried' : refusals.every((each) => each.cause === 'limit') ? 'limit' : 'open';
+    return { kind: 'exhausted', cause, retryAfterMs: this.#soonest() };
+  }
+
+  #soonest(): number {
+    const now = this.#options.now();
+    const waits = this.#targets.map((target) => {
+      const refusal = this.#breaker(target).refusal();
+      return refusal === undefined ? 0 : Math.max(1, Math.ceil(refusal.until - now));
+    });
+    return waits.length === 0 ? 0 : Math.min(...waits);
+  }
+
+  #breaker(target: T): CircuitBreaker {
+    return this.#options.standing(target).breaker;
+  }
+}
+
+/** With patterns the client names the model, so the number of them has to have an end. */
+const MAX_MODELS = 256;
+
+/**
+ * The standings of all targets. They belong to an upstream as an object and last as long as it does: an upstream that a new
+ * configuration leaves as it was keeps them, one that it changes begins anew.
+ */
+export class Standings {
+  readonly #create: (upstream: object, model: string) => Standing;
+  readonly #byUpstream = new WeakMap<object, Map<string, Standing>>();
+
+  /** @param create what is not yet known of a target */
+  constructor(create: (upstream: object, model: string) => Standing) {
+    this.#create = create;
+  }
+
+  of(upstream: object, model: string): Standing {
+    let models = this.#byUpstream.get(upstream);
+    if (models === undefined) {
+      models = new Map();
+      this.#byUpstream.set(upstream, models);
+    }
+    let standing = models.get(model);
+    if (standing === undefined) {
+      if (models.size >= MAX_MODELS) forgetOne(models);
+      standing = this.#create(upstream, model);
+      models.set(model, standing);
+    }
+    return standing;
+  }
+
+  /** As `of`, but remembers nothing new: for reports. */
+  peek(upstream: object, model: string): Standing | undefined {
+    return this.#byUpstream.get(upstream)?.get(model);
+  }
+}
+
+/** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
+function forgetOne(models: Map<string, Standing>): void {
+  let oldest: string | undefined;
+  for (const [model, { breaker }] of models) {
+    oldest ??= model;
+    if (!breaker.isPristine) continue;
+    models.delete(model);
+    return;
+  }
+  if (oldest !== undefined) models.delete(oldest);
+}

@@ -1,0 +1,182 @@
+// The frame of the pages: nothing gets in unescaped, nothing is loaded, and the policy names the style that is there.
+import { createHash } from 'node:crypto';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { copyBox, html } from '../../src/billing/page.ts';
+import { STYLE } from '../../src/billing/style.ts';
+import { ask } from '../e2e/holder.ts';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import type { RawResponse } from '../helpers/raw-client.ts';
+import { readPage } from './markup.ts';
+
+describe('html', () => {
+  test('escapes what it is given, in text and in attributes', () => {
+    const hostile = `<script>alert("1")</script>&amp;'`;
+    expect(html`<p title="${hostile}">${hostile}</p>`.text).toBe(
+      '<p title="&#60;script&#62;alert(&#34;1&#34;)&#60;/script&#62;&#38;amp;&#39;">' +
+        '&#60;script&#62;alert(&#34;1&#34;)&#60;/script&#62;&#38;amp;&#39;</p>',
+    );
+  });
+
+  test('keeps what it made, also in lists, and numbers', () => {
+    const items = ['<', '>'].map((text) => html`<li>${text}</li>`);
+    expect(html`<ul>${items}</ul>${html`<b>${7}</b>`}${[]}`.text).toBe(
+      '<ul><li>&#60;</li><li>&#62;</li></ul><b>7</b>',
+    );
+  });
+
+  test('never lets a value out of its place', () => {
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (value) => {
+        const { text } = html`<p title="${value}">${value}</p>`;
+        expect(text.match(/[<>"]/g)?.join('')).toBe('<""><>');
+        const resolved = text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
+        expect(resolved).toBe(`<p title="${value}">${value}</p>`);
+      }),
+    );
+  });
+
+  test('a box for copying has a name and can be reached by keyboard', () => {
+    const { text } = copyBox('key', 'API key', 'a<b', 'key');
+    expect(text).toContain('<h2 id="key">API key</h2>');
+    expect(text).toMatch(/<pre [^>]*aria-labelledby="key"[^>]*tabindex="0"[^>]*>a&#60;b<\/pre>/);
+  });
+});
+
+describe('the headers of a page', () => {
+  let gateway: Gateway;
+  let pages: Map<string, RawResponse>;
+
+  beforeAll(async () => {
+    gateway = await startGateway({ config: { free_keys: { per_ip_per_day: 1 } } });
+    const form = { 'content-type': 'application/x-www-form-urlencoded' };
+    const post = (body: string) => ask(gateway.url, { target: '/checkout', headers: form, body });
+    pages = new Map([
+      ['pricing', await ask(gateway.url, { method: 'GET', target: '/pricing' })],
+      ['key', await post('tier=Free')],
+      ['limit', await post('tier=Free')],
+      ['not configured', await post('tier=Pro')],
+      ['missing', await post('')],
+    ]);
+  });
+  afterAll(() => gateway?.close());
+
+  const each = (check: (response: RawResponse, name: string) => void): void => {
+    for (const [name, response] of pages) check(response, name);
+  };
+
+  test('the statuses are those of what happened', () => {
+    expect([...pages.values()].map((response) => response.status)).toEqual([200, 201, 429, 501, 400]);
+  });
+
+  test('the policy allows the one style and nothing else', () => {
+    each((response) => {
+      const style = /<style>(.*?)<\/style>/s.exec(response.text())?.[1] ?? '';
+      const hash = createHash('sha256').update(style).digest('base64');
+      const policy = new Map(
+        (response.header('content-security-policy') ?? '').split('; ').map((directive) => {
+          const [name = '', ...sources] = directive.split(' ');
+          return [name, sources.join(' ')];
+        }),
+      );
+      expect(Object.fromEntries(policy)).toEqual({
+        'default-src': "'none'",
+        'style-src': `'sha256-${hash}'`,
+        'img-src': 'data:',
+        'form-action': "'self'",
+        'base-uri': "'none'",
+        'frame-ancestors': "'none'",
+      });
+    });
+  });
+
+  test('nothing is stored, sniffed or told to other sites', () => {
+    each((response) => {
+      expect(response.header('content-type')).toBe('text/html; charset=utf-8');
+      expect(response.header('cache-control')).toBe('no-store');
+      expect(response.header('x-content-type-options')).toBe('nosniff');
+      // With `no-referrer` browsers send the pages' own forms as `Origin: null`, which is refused.
+      expect(response.header('referrer-policy')).toBe('same-origin');
+      expect(response.header('set-cookie')).toBeUndefined();
+    });
+  });
+
+  test('every page is whole, labelled, and works without scripts', () => {
+    each((response, name) => {
+      const { faults, elements } = readPage(response.text());
+      expect([name, faults]).toEqual([name, []]);
+      expect(elements.find(({ tag }) => tag === 'html')?.attributes.get('lang')).toBe('en');
+      expect(elements.some(({ tag }) => tag === 'script')).toBe(false);
+    });
+  });
+});
+
+describe('the style', () => {
+  /** The custom properties of the block that begins at `from`. */
+  function palette(from: number): Map<string, string> {
+    const block = STYLE.slice(from, STYLE.indexOf('}', from));
+    return new Map(
+      [...block.matchAll(/--([a-z-]+): (#[0-9a-f]{6})/g)].map(([, name = '', value = '']) => [name, value]),
+    );
+  }
+
+  /** WCAG 2.2, relative luminance. */
+  function luminance(colour: string): number {
+    const channel = (at: number): number => {
+      const value = Number.parseInt(colour.slice(at, at + 2), 16) / 255;
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    };
+    return 0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5);
+  }
+
+  function contrast(one: string, other: string): number {
+    const [dark = 0, light = 0] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+  }
+
+  test.each([
+    ['light', STYLE.indexOf(':root')],
+    ['dark', STYLE.lastIndexOf(':root')],
+  ])('has enough contrast, %s', (_name, from) => {
+    const colours = palette(from);
+    const ratio = (one: string, other: string): number =>
+      contrast(colours.get(one) ?? '#000000', colours.get(other) ?? '#000000');
+    for (const ground of ['page', 'card', 'well']) {
+      expect(ratio('ink', ground)).toBeGreaterThan(7);
+      expect(ratio('soft', ground)).toBeGreaterThan(4.5);
+      expect(ratio('accent', ground)).toBeGreaterThan(4.5);
+    }
+    expect(ratio('on-accent', 'accent')).toBeGreaterThan(4.5);
+    expect(ratio('on-accent', 'press')).toBeGreaterThan(4.5);
+  });
+
+  test('loads nothing', () => {
+    expect(STYLE).not.toMatch(/url\(|@import|@font-face|<\//);
+  });
+});
+
+describe('the strict reader', () => {
+  const page = (body: string): string =>
+    `<!doctype html>\n<html lang="en"><head><title>T</title></head><body><main><h1>H</h1>${body}</main></body></html>`;
+
+  test('has nothing against a good page', () => {
+    expect(readPage(page('<p>&#60;</p>')).faults).toEqual([]);
+  });
+
+  test.each([
+    ['a tag left open', '<p>'],
+    ['tags crossed', '<p><code></p></code>'],
+    ['an attribute without quotes', '<p class=x></p>'],
+    ['a bare ampersand', '<p>a & b</p>'],
+    ['a script', '<script>1</script>'],
+    ['a style in place', '<p style="x"></p>'],
+    ['a handler', '<p onclick="x"></p>'],
+    ['an id twice', '<p id="a"></p><p id="a"></p>'],
+    ['a label that leads nowhere', '<p aria-labelledby="a"></p>'],
+    ['a level left out', '<h3>x</h3>'],
+    ['a button without a name', '<button></button>'],
+    ['a form to elsewhere', '<form action="//elsewhere.test/"></form>'],
+  ])('finds %s', (_name, body) => {
+    expect(readPage(page(body)).faults.length).toBeGreaterThan(0);
+  });
+});

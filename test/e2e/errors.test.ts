@@ -1,0 +1,541 @@
+// Every error that the gateway itself makes, set off over HTTP: its status, its body in OpenAI's shape, its retry headers,
+// and no word about the inside. That the table is complete is checked too: a new code needs a way to set it off here.
+import { randomBytes } from 'node:crypto';
+import { DatabaseSync } from 'node:sqlite';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { ERRORS, type ErrorCode } from '../../src/errors.ts';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  chunk,
+  close,
+  contentChunk,
+  frame,
+  HostileUpstream,
+  head,
+  json,
+  reset,
+  type Script,
+  SSE_HEADERS,
+  send,
+  silence,
+  sse,
+  standardAnswer,
+  upstreamError,
+  waitFor,
+} from '../helpers/hostile-upstream.ts';
+import { RawClient, type RawResponse, type RequestInput } from '../helpers/raw-client.ts';
+import { ask, bearer, codeOf, field, order, rotate } from './holder.ts';
+
+const REQUEST_ID = /^req_[0-9a-f]{32}$/;
+const NOBODYS = 'ffeeddccbbaa99887766554433221100';
+
+/** What no client may read: addresses, files, places in code, causes from libraries. */
+const INSIDE =
+  /127\.0\.0\.1|localhost|\/src\/|node_modules|\.ts\b|\.js\b|\bat .*:\d+|ECONN|ENOTFOUND|UND_ERR|HPE_|SQLITE|sqlite|no such table/;
+
+const triggered = new Set<ErrorCode>();
+
+/** What every error answer has to be. */
+function expectError(response: RawResponse, code: ErrorCode, param: string | null = null): void {
+  triggered.add(code);
+  const rule = ERRORS[code];
+  const body: unknown = response.json();
+  expect({ status: response.status, code: field(body, 'error', 'code') }).toEqual({
+    status: rule.status,
+    code,
+  });
+  expect(Object.keys(Object(body))).toEqual(['error']);
+  expect(field(body, 'error')).toEqual({ message: expect.any(String), type: rule.type, param, code });
+  expect(String(field(body, 'error', 'message')).length).toBeGreaterThan(10);
+  expect(response.complete).toBe(true);
+  expect(response.header('content-type')).toBe('application/json');
+  expect(response.header('content-length')).toBe(String(response.body.length));
+  expectRetryHeaders(response, code);
+  expect(response.rawHead.toString() + response.text()).not.toMatch(INSIDE);
+}
+
+function expectRetryHeaders(response: RawResponse, code: ErrorCode): void {
+  const { retry, status } = ERRORS[code];
+  const seconds = response.header('retry-after');
+  if (retry === 'wait') {
+    // Zero or text makes SDKs come back at once, and some wait for as long as they are told.
+    expect(seconds).toMatch(/^([1-9]|[1-5]\d|60)$/);
+    expect(Number(response.header('retry-after-ms'))).toBeGreaterThan(0);
+    expect(response.header('x-should-retry')).toBeUndefined();
+  } else {
+    expect(seconds).toBeUndefined();
+    const isRetriedByDefault = status === 429 || status >= 500;
+    expect(response.header('x-should-retry')).toBe(
+      retry === 'no' && isRetriedByDefault ? 'false' : undefined,
+    );
+  }
+}
+
+describe('errors of the gateway over HTTP', () => {
+  let upstream: HostileUpstream;
+  let gateway: Gateway;
+  let key: string;
+
+  beforeAll(async () => {
+    upstream = await HostileUpstream.start();
+    const scripted = { upstream: 'up', model: 'm' };
+    gateway = await startGateway({
+      config: {
+        max_body: '64KiB',
+        upstreams: {
+          up: {
+            base_url: upstream.baseUrl,
+            api_key: 'credential-of-up',
+            timeouts: { headers: '1s', first_token: '1s', idle: '1s' },
+          },
+          small: { base_url: upstream.baseUrl, api_key: 'credential-of-small', max_concurrency: 1 },
+          refused: { base_url: 'http://127.0.0.1:9/v1', api_key: 'x' },
+          nowhere: { base_url: 'http://nowhere.invalid/v1', api_key: 'x' },
+        },
+        models: {
+          'test-model': { targets: [scripted] },
+          small: { targets: [{ upstream: 'small', model: 'm' }] },
+          'pro-only': { targets: [scripted], tiers: ['Pro'] },
+          refused: { targets: [{ upstream: 'refused', model: 'm' }] },
+          nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
+        },
+        retry: { attempts: 1 },
+        free_keys: { per_ip_per_day: 1 },
+      },
+    });
+    key = await gateway.key();
+  });
+  beforeEach(() => upstream.always(standardAnswer));
+  afterAll(async () => {
+    await gateway?.close();
+    await upstream?.close();
+  });
+
+  const chat = (body: object | string | Buffer, headers: Record<string, string> = {}): Promise<RawResponse> =>
+    ask(gateway.url, { headers: { ...bearer(key), ...headers }, body });
+
+  const raw = async (text: string): Promise<RawResponse> => {
+    using client = await RawClient.connect(gateway.url);
+    await client.write(Buffer.from(text, 'latin1'));
+    return await client.response();
+  };
+
+  const scripted = async (script: Script, extra: object = {}): Promise<RawResponse> => {
+    upstream.always(script);
+    return await chat(chatRequest(extra));
+  };
+
+  describe('the request line and its headers', () => {
+    const HOST = 'host: localhost\r\n';
+    test.each([
+      ['no Host', 'GET /health HTTP/1.1\r\n\r\n'],
+      ['two Hosts', `GET /health HTTP/1.1\r\n${HOST}${HOST}\r\n`],
+      ['a Host with a path', 'GET /health HTTP/1.1\r\nhost: a/b\r\n\r\n'],
+      ['an absolute target', `GET http://localhost/health HTTP/1.1\r\n${HOST}\r\n`],
+      ['a backslash in the target', `GET /v1\\models HTTP/1.1\r\n${HOST}\r\n`],
+      ['an encoded NUL in the target', `GET /v1/models/%00 HTTP/1.1\r\n${HOST}\r\n`],
+      [
+        'both framings',
+        `POST /checkout HTTP/1.1\r\n${HOST}content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n`,
+      ],
+      ['a name with an underscore', `GET /health HTTP/1.1\r\n${HOST}x_y: 1\r\n\r\n`],
+      ['a body on GET', `GET /health HTTP/1.1\r\n${HOST}content-length: 2\r\n\r\n{}`],
+      ['no HTTP at all', 'HELLO\r\n\r\n'],
+      ['a word that is no version', `GET /health HTTP/7.7\r\n${HOST}\r\n`],
+    ])('invalid_http: %s', async (_name, text) => {
+      const response = await raw(text);
+      expectError(response, 'invalid_http');
+      expect(response.header('connection')).toBe('close');
+    });
+
+    test('headers_too_large: bytes, and fields', async () => {
+      expectError(
+        await raw(`GET /health HTTP/1.1\r\n${HOST}x: ${'y'.repeat(20_000)}\r\n\r\n`),
+        'headers_too_large',
+      );
+      const fields = Array.from({ length: 120 }, (_, index) => `x-${index}: 1\r\n`).join('');
+      expectError(await raw(`GET /health HTTP/1.1\r\n${HOST}${fields}\r\n`), 'headers_too_large');
+    });
+
+    test('expectation_failed', async () => {
+      expectError(await chat(chatRequest(), { expect: 'a-miracle' }), 'expectation_failed');
+    });
+
+    test('method_not_allowed: on a path with another one, and where no path has it', async () => {
+      const response = await ask(gateway.url, {
+        method: 'GET',
+        target: '/v1/chat/completions',
+        headers: bearer(key),
+      });
+      expectError(response, 'method_not_allowed');
+      expect(response.header('allow')).toBe('POST');
+      const put = await ask(gateway.url, { method: 'PUT', target: '/v1/models', headers: bearer(key) });
+      expectError(put, 'method_not_allowed');
+      expect(put.header('allow')).toMatch(/GET/);
+    });
+
+    test.each([
+      '/',
+      '/v1',
+      '/v1/',
+      '/v1/chat/completions/',
+      '/V1/models',
+      '/v1/embeddings',
+      '/health/x',
+      '/%76%31/models',
+    ])('unknown_url: %s', async (target) => {
+      expectError(await ask(gateway.url, { method: 'GET', target, headers: bearer(key) }), 'unknown_url');
+    });
+
+    test('request_timeout: headers that never end', async () => {
+      using client = await RawClient.connect(gateway.url);
+      await client.write(`GET /health HTTP/1.1\r\n${HOST}x: `);
+      expectError(await client.response(60_000), 'request_timeout');
+    });
+  });
+
+  describe('the key', () => {
+    test('missing_api_key', async () => {
+      expectError(await ask(gateway.url, { body: chatRequest() }), 'missing_api_key');
+      expectError(await ask(gateway.url, { method: 'GET', target: '/v1/models' }), 'missing_api_key');
+      expectError(await ask(gateway.url, { target: '/admin/keys/rotate' }), 'missing_api_key');
+    });
+
+    test.each([
+      `Bearer ${NOBODYS}`,
+      `bearer ${NOBODYS}`,
+      `Basic ${NOBODYS}`,
+      'Bearer',
+      'Bearer sk-x',
+      NOBODYS,
+    ])('invalid_api_key: %s', async (authorization) => {
+      expectError(
+        await ask(gateway.url, { headers: { authorization }, body: chatRequest() }),
+        'invalid_api_key',
+      );
+    });
+  });
+
+  describe('the body of a chat request', () => {
+    test.each([
+      ['nothing', ''],
+      ['half of it', '{"model":"test-model"'],
+      ['more than one', `${JSON.stringify(chatRequest())} {}`],
+      ['a byte order mark', `\uFEFF${JSON.stringify(chatRequest())}`],
+      ['no UTF-8', Buffer.from('{"model":"test-model\xff"}', 'latin1')],
+      ['too deep', `{"model":"test-model","x":${'['.repeat(20_000)}${']'.repeat(20_000)}}`],
+    ])('invalid_json: %s', async (_name, body) => {
+      expectError(await chat(body), 'invalid_json');
+    });
+
+    test.each(['[]', 'null', '"x"', '1'])('invalid_body: %s', async (body) => {
+      expectError(await chat(body), 'invalid_body');
+    });
+
+    test('missing_required_parameter, invalid_type and invalid_value name the parameter', async () => {
+      expectError(await chat('{"messages":[]}'), 'missing_required_parameter', 'model');
+      expectError(await chat('{"model":5}'), 'invalid_type', 'model');
+      expectError(await chat(chatRequest({ stream: 'yes' })), 'invalid_type', 'stream');
+      expectError(
+        await chat(chatRequest({ stream: true, stream_options: 1 })),
+        'invalid_type',
+        'stream_options',
+      );
+      expectError(await chat('{"model":""}'), 'invalid_value', 'model');
+    });
+
+    test('duplicate_parameter', async () => {
+      expectError(
+        await chat('{"model":"test-model","model":"pro-only","messages":[]}'),
+        'duplicate_parameter',
+        'model',
+      );
+      expectError(
+        await chat('{"model":"test-model","stream":true,"messages":[],"stream":false}'),
+        'duplicate_parameter',
+        'stream',
+      );
+    });
+
+    test('unsupported_content_type', async () => {
+      expectError(await chat(chatRequest(), { 'content-type': 'text/plain' }), 'unsupported_content_type');
+    });
+
+    test('corrupt_content_encoding and unsupported_content_encoding', async () => {
+      const zipped = gzipSync(JSON.stringify(chatRequest()));
+      zipped.fill(0xaa, 12, 20);
+      expectError(await chat(zipped, { 'content-encoding': 'gzip' }), 'corrupt_content_encoding');
+      expectError(await chat(zipped, { 'content-encoding': 'lzw' }), 'unsupported_content_encoding');
+    });
+
+    test('request_too_large: as declared, as it turns out, and as it decodes', async () => {
+      const large = chatRequest({ x: 'y'.repeat(70_000) });
+      expectError(await chat(large), 'request_too_large');
+      const declared = await raw(
+        `POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${key}\r\n` +
+          'content-type: application/json\r\ncontent-length: 999999999\r\n\r\n',
+      );
+      expectError(declared, 'request_too_large');
+      expect(declared.header('connection')).toBe('close');
+      const text = JSON.stringify(large);
+      const chunked = `${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`;
+      expectError(await chat(chunked, { 'transfer-encoding': 'chunked' }), 'request_too_large');
+      const zipped = gzipSync(JSON.stringify(large));
+      expectError(await chat(zipped, { 'content-encoding': 'gzip' }), 'request_too_large');
+    });
+
+    test('model_not_found, the same for what does not exist and what another tier has', async () => {
+      const free = await gateway.issueKey('Free');
+      const unknown = await chat(chatRequest({ model: 'no-such' }));
+      const denied = await ask(gateway.url, {
+        headers: bearer(free),
+        body: chatRequest({ model: 'pro-only' }),
+      });
+      expectError(unknown, 'model_not_found');
+      expectError(denied, 'model_not_found');
+      expect(denied.text().replace('pro-only', 'no-such')).toBe(unknown.text());
+      const retrieved = await ask(gateway.url, {
+        method: 'GET',
+        target: '/v1/models/no-such',
+        headers: bearer(key),
+      });
+      expectError(retrieved, 'model_not_found');
+    });
+  });
+
+  describe('the checkout', () => {
+    const checkout = (body: object | string, headers: Record<string, string> = {}): Promise<RawResponse> =>
+      ask(gateway.url, { target: '/checkout', headers, body });
+
+    test('cross_origin_form', async () => {
+      expectError(
+        await checkout({ tier: 'Free' }, { origin: 'https://elsewhere.test' }),
+        'cross_origin_form',
+      );
+      expectError(await checkout({ tier: 'Free' }, { 'sec-fetch-site': 'cross-site' }), 'cross_origin_form');
+    });
+
+    test('what is wrong with the order', async () => {
+      expectError(await checkout({}), 'missing_required_parameter', 'tier');
+      expectError(await checkout({ tier: 'Gold' }), 'invalid_value', 'tier');
+      expectError(await checkout({ tier: 'Pro' }), 'checkout_not_configured');
+      expectError(await checkout('[]'), 'invalid_body');
+      expectError(await checkout('{'), 'invalid_json');
+      expectError(await checkout('tier=Free', { 'content-type': 'text/plain' }), 'unsupported_content_type');
+      expectError(await checkout({ tier: 'Free', x: 'y'.repeat(70_000) }), 'request_too_large');
+    });
+
+    test('free_key_limit', async () => {
+      expect((await order(gateway.url, 'Free')).status).toBe(201);
+      expectError(await order(gateway.url, 'Free'), 'free_key_limit');
+    });
+  });
+
+  describe('the upstream', () => {
+    test('upstream_unreachable: refused, no such name, no TLS, reset', async () => {
+      expectError(await chat(chatRequest({ model: 'refused' })), 'upstream_unreachable');
+      expectError(await chat(chatRequest({ model: 'nowhere' })), 'upstream_unreachable');
+      expectError(await scripted(reset()), 'upstream_unreachable');
+    });
+
+    test('an upstream that does not speak TLS', async () => {
+      await using plain = await HostileUpstream.start({
+        mute: true,
+        onConnection: (connection) => connection.close(),
+      });
+      await using own = await startGateway({ upstreams: { up: plain.url.replace('http:', 'https:') } });
+      expectError(await own.chat(chatRequest()), 'upstream_unreachable');
+    });
+
+    test.each([401, 403])('upstream_auth_error: %i', async (status) => {
+      const refusal = upstreamError('Incorrect API key provided: cred****f-up', { code: 'invalid_api_key' });
+      const response = await scripted(json(status, refusal));
+      expectError(response, 'upstream_auth_error');
+      expect(response.text()).not.toMatch(/\*|Incorrect/);
+    });
+
+    test.each([
+      ['HTML', [head(200, { 'content-type': 'text/html', 'content-length': 4 }), send('<p/>')]],
+      ['nothing', [head(204)]],
+      ['a redirect', [head(302, { location: 'http://elsewhere.test/', 'content-length': 0 })]],
+      [
+        'half of what it promised',
+        [head(200, { 'content-type': 'application/json', 'content-length': 99 }), send('{'), close()],
+      ],
+      ['no JSON', json(200, 'nonsense')],
+      ['no HTTP', [send('SSH-2.0-OpenSSH_9.9\r\n'), close()]],
+    ] as [string, Script][])('upstream_invalid_response: %s', async (_name, script) => {
+      expectError(await scripted(script), 'upstream_invalid_response');
+    });
+
+    test('upstream_error: a status of its own without a usable body', async () => {
+      const page = '<h1>Service Unavailable: host db-7.internal</h1>';
+      const response = await scripted([
+        head(503, { 'content-type': 'text/html', 'content-length': page.length }),
+        send(page),
+      ]);
+      triggered.add('upstream_error');
+      expect([response.status, codeOf(response)]).toEqual([503, 'upstream_error']);
+      expect(response.text()).not.toContain('db-7');
+      expect(response.header('content-type')).toBe('application/json');
+    });
+
+    test('upstream_timeout: no head, and no first token', async () => {
+      expectError(await scripted(silence()), 'upstream_timeout');
+      expectError(await scripted([head(200, SSE_HEADERS), silence()], { stream: true }), 'upstream_timeout');
+    });
+
+    test('upstream_busy: all places are taken', async () => {
+      let release = false;
+      upstream.always([waitFor(() => release), standardAnswer]);
+      const asked = upstream.requests.length;
+      using first = await gateway.open(chatRequest({ model: 'small' }));
+      await upstream.request(asked);
+      expectError(await chat(chatRequest({ model: 'small' })), 'upstream_busy');
+      release = true;
+      expect((await first.response()).status).toBe(200);
+    });
+
+    test('stream_incomplete: a frame in what has begun, and no clean end', async () => {
+      const response = await scripted(sse([contentChunk('Half')], { done: false }), { stream: true });
+      triggered.add('stream_incomplete');
+      expect(response.status).toBe(200);
+      expect(response.complete).toBe(false);
+      const last = JSON.parse(
+        response
+          .frames()
+          .at(-1)
+          ?.replace(/^data: /, '') ?? '',
+      );
+      expect(last).toEqual({
+        error: {
+          message: expect.any(String),
+          type: ERRORS.stream_incomplete.type,
+          param: null,
+          code: 'stream_incomplete',
+        },
+      });
+      expect(response.text()).not.toContain('[DONE]');
+    });
+  });
+
+  describe('the gateway itself', () => {
+    test('client_closed: 499 in the log', async () => {
+      upstream.always([head(200, SSE_HEADERS), chunk(frame(contentChunk('Hi'))), silence()]);
+      using client = await gateway.open(chatRequest({ stream: true }));
+      const id = (await client.responseHead()).header('x-request-id');
+      client.reset();
+      const line = await gateway.logLine((each) => each['msg'] === 'request' && each['request_id'] === id);
+      expect(line).toMatchObject({ status: 499, outcome: 'client_closed' });
+      triggered.add('client_closed');
+    });
+
+    test('internal_error: the log has the fault under the id that the client read', async () => {
+      const fault = new TypeError('a fault at /src/auth/issuer.ts');
+      const spy = vi.spyOn(gateway.app.issuer, 'rotate').mockRejectedValue(fault);
+      try {
+        const response = await rotate(gateway.url, key);
+        expectError(response, 'internal_error');
+        const id = response.header('x-request-id');
+        const line = await gateway.logLine((each) => each['request_id'] === id && each['level'] === 'error');
+        expect(JSON.stringify(line)).toContain('a fault at');
+      } finally {
+        spy.mockRestore();
+      }
+      expect((await chat(chatRequest())).status).toBe(200);
+    });
+
+    test('auth_unavailable and store_unavailable: the store fails, keys stay good, and it heals', async () => {
+      await using own = await startGateway();
+      const [known, fresh] = [await own.key(), await own.issueKey('Pro')];
+      expect((await rotate(own.url, known)).status).toBe(200);
+      const database = new DatabaseSync(own.directory.file('tollgate.db'));
+      database.exec('alter table keys rename to keys_elsewhere');
+      try {
+        const unknown = await ask(own.url, {
+          headers: bearer(randomBytes(16).toString('hex')),
+          body: chatRequest(),
+        });
+        expectError(unknown, 'auth_unavailable');
+        expectError(await rotate(own.url, fresh), 'store_unavailable');
+        expectError(await order(own.url, 'Free'), 'store_unavailable');
+        expect((await own.chat(chatRequest(), { key: fresh })).status).toBe(200);
+      } finally {
+        database.exec('alter table keys_elsewhere rename to keys');
+        database.close();
+      }
+      expect((await rotate(own.url, fresh)).status).toBe(200);
+    });
+
+    test('too_many_failed_keys: the address waits, a known key does not', async () => {
+      await using own = await startGateway({ config: { auth: { failures_per_minute: 3 } } });
+      const good = await own.key();
+      expect((await own.chat(chatRequest(), { key: good })).status).toBe(200);
+      const guess = (): Promise<RawResponse> =>
+        ask(own.url, { headers: bearer(randomBytes(16).toString('hex')), body: chatRequest() });
+      const answers = [await guess(), await guess(), await guess(), await guess()];
+      expect(answers.slice(0, 3).map((answer) => answer.status)).toEqual([401, 401, 401]);
+      const [last] = answers.slice(-1);
+      if (last !== undefined) expectError(last, 'too_many_failed_keys');
+      expect((await own.chat(chatRequest(), { key: good })).status).toBe(200);
+    });
+
+    test('draining: what has not begun is told so', async () => {
+      await using own = await startGateway({ upstreams: { up: upstream.baseUrl } });
+      upstream.always(silence());
+      const asked = upstream.requests.length;
+      using client = await own.open(chatRequest());
+      await upstream.request(asked);
+      const closed = own.close();
+      expectError(await client.response(), 'draining');
+      await closed;
+    });
+  });
+
+  test('a page for a browser is HTML where it fails, too', async () => {
+    const response = await ask(gateway.url, {
+      target: '/checkout',
+      headers: { 'content-type': 'application/x-www-form-urlencoded' },
+      body: 'tier=Pro',
+    });
+    expect([response.status, response.header('content-type')]).toEqual([501, 'text/html; charset=utf-8']);
+  });
+
+  test('every answer has an id, the same that the log has; a sane one of the client is kept', async () => {
+    const inputs: RequestInput[] = [
+      { method: 'GET', target: '/nothing' },
+      { body: chatRequest() },
+      { headers: bearer(key), body: '{' },
+    ];
+    for (const input of inputs) {
+      const response = await ask(gateway.url, input);
+      const id = response.header('x-request-id');
+      expect(id).toMatch(REQUEST_ID);
+      expect(await gateway.accessLine(response)).toMatchObject({
+        status: response.status,
+        outcome: codeOf(response),
+      });
+    }
+    const own = await ask(gateway.url, {
+      method: 'GET',
+      target: '/nothing',
+      headers: { 'x-request-id': 'mine-1' },
+    });
+    expect(own.header('x-request-id')).toBe('mine-1');
+    const odd = await ask(gateway.url, {
+      method: 'GET',
+      target: '/nothing',
+      headers: { 'x-request-id': 'a b<c' },
+    });
+    expect(odd.header('x-request-id')).toMatch(REQUEST_ID);
+  });
+
+  test('no code of the table is left out', () => {
+    // Runs last; alone it can say nothing.
+    const all = Object.keys(ERRORS);
+    if (triggered.size > 5)
+      expect(all.filter((code) => ![...triggered].some((each) => each === code))).toEqual([]);
+  });
+});

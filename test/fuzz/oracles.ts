@@ -1,0 +1,119 @@
+// Slow, obvious answers to what the byte scanners answer, by other means: JSON.parse, regular expressions, strings.
+import type { ChunkFacts, Usage } from '../../src/proxy/chunk.ts';
+
+export type Parsed = { readonly ok: true; readonly value: unknown } | { readonly ok: false };
+
+export function parse(text: string): Parsed {
+  try {
+    const value: unknown = JSON.parse(text);
+    return { ok: true, value };
+  } catch {
+    return { ok: false };
+  }
+}
+
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Whether no object in the valid JSON `text` has a key twice: then `value` has as many keys as the text. */
+export function hasUniqueKeys(text: string, value: unknown): boolean {
+  const written = text.match(/"(?:[^"\\]|\\.)*"\s*:?/gs)?.filter((token) => token.endsWith(':')).length ?? 0;
+  const count = (item: unknown): number => {
+    if (Array.isArray(item)) return item.reduce<number>((sum, part) => sum + count(part), 0);
+    if (!isObject(item)) return 0;
+    return Object.values(item).reduce<number>((sum, part) => sum + 1 + count(part), 0);
+  };
+  return written === count(value);
+}
+
+/** The frames of a stream and what is left: lines by a regular expression, a frame ends with each empty one. */
+export function framesOf(bytes: Buffer): { frames: Buffer[]; rest: Buffer } {
+  const frames: Buffer[] = [];
+  let start = 0;
+  for (const match of bytes.toString('latin1').matchAll(/([^\r\n]*)(?:\r\n|\r|\n)/g)) {
+    if (match[1] !== '') continue;
+    const end = match.index + match[0].length;
+    frames.push(bytes.subarray(start, end));
+    start = end;
+  }
+  return { frames, rest: bytes.subarray(start) };
+}
+
+export interface SlowFacts extends Omit<ChunkFacts, 'modelSpan'> {
+  readonly model: string | null;
+}
+
+/** The facts of a frame; undefined where two members have the same key and parsers may differ. */
+export function factsOf(frame: Buffer): SlowFacts | undefined {
+  const none = { model: null, hasOutput: false, finish: null, usage: null, usageOnly: false } as const;
+  const lines = frame
+    .toString('latin1')
+    .replace(/^\u00ef\u00bb\u00bf/, '')
+    .split(/\r\n|\r|\n/);
+  const values = (name: string) =>
+    lines.flatMap((line) => {
+      const [, field, value] = /^([^:]*)(?:: ?(.*))?$/s.exec(line) ?? [];
+      return field === name ? [value ?? ''] : [];
+    });
+  const isErrorEvent = values('event').at(-1) === 'error';
+  const data = values('data');
+  if (data.length === 0) return { kind: 'comment', hasError: isErrorEvent, ...none };
+  const text = Buffer.from(data.join('\n'), 'latin1').toString();
+  if (text.startsWith('[DONE]')) return { kind: 'done', hasError: isErrorEvent, ...none };
+  const parsed = parse(text);
+  if (!parsed.ok || !isObject(parsed.value)) return { kind: 'other', hasError: isErrorEvent, ...none };
+  if (!hasUniqueKeys(text, parsed.value)) return undefined;
+  const answer = answerOf(parsed.value);
+  const hasError = isErrorEvent || Boolean(parsed.value['error']);
+  const { choices } = parsed.value;
+  const noChoices =
+    choices === undefined || choices === null || (Array.isArray(choices) && choices.length === 0);
+  return { kind: 'json', hasError, ...answer, usageOnly: answer.usage !== null && noChoices && !hasError };
+}
+
+function answerOf(
+  chunk: Record<string, unknown>,
+): Pick<SlowFacts, 'model' | 'hasOutput' | 'finish' | 'usage'> {
+  const { model, x_groq: groq } = chunk;
+  const choices = (Array.isArray(chunk['choices']) ? chunk['choices'] : []).filter(isObject);
+  const finishes = choices
+    .map((choice) => choice['finish_reason'])
+    .filter((reason) => typeof reason === 'string');
+  const hasOutput = choices.some((choice) => {
+    const parts = [choice['delta'], choice['message']]
+      .filter(isObject)
+      .flatMap((part) => Object.entries(part));
+    const real = parts.filter(([name]) => name !== 'role').map(([, value]) => value);
+    return [...real, choice['text']].some(isReal);
+  });
+  const groqUsage = isObject(groq) ? groq['usage'] : undefined;
+  const usage = [chunk['usage'], groqUsage].find(isObject);
+  return {
+    model: typeof model === 'string' ? model : null,
+    hasOutput,
+    finish: finishes.filter((reason) => reason !== '').at(-1) ?? null,
+    usage: usage === undefined ? null : usageOf(usage),
+  };
+}
+
+function isReal(value: unknown): boolean {
+  if (value === undefined || value === null || value === false || value === '') return false;
+  return typeof value !== 'object' || Object.keys(value).length > 0;
+}
+
+function usageOf(usage: Record<string, unknown>): Usage {
+  const tokens = (value: unknown) =>
+    typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
+  const part = (details: unknown, name: string) => (isObject(details) ? tokens(details[name]) : 0);
+  const prompt = tokens(usage['prompt_tokens']);
+  const completion = tokens(usage['completion_tokens']);
+  return {
+    prompt,
+    completion,
+    total: tokens(usage['total_tokens']) || prompt + completion,
+    cached: part(usage['prompt_tokens_details'], 'cached_tokens') || tokens(usage['prompt_cache_hit_tokens']),
+    reasoning:
+      part(usage['completion_tokens_details'], 'reasoning_tokens') || tokens(usage['reasoning_tokens']),
+  };
+}

@@ -1,0 +1,241 @@
+// The properties of the byte scanners, each to be run as often as the caller likes. The tests of src/proxy run them briefly,
+// scanners.test.ts beside this file at length.
+import { isUtf8 } from 'node:buffer';
+import { isDeepStrictEqual } from 'node:util';
+import fc from 'fast-check';
+import { expect } from 'vitest';
+import { GatewayError } from '../../src/errors.ts';
+import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/chunk.ts';
+import { FrameScanner } from '../../src/proxy/frames.ts';
+import { JsonScanner, type Span } from '../../src/proxy/json.ts';
+import { jsonString, type RequestScan, scanRequest, spliceSpans } from '../../src/proxy/request-scan.ts';
+import {
+  chunkValue,
+  cuts,
+  damage,
+  damaged,
+  frameBytes,
+  jsonValue,
+  pieces,
+  requestValue,
+  spelled,
+  transcript,
+} from './generators.ts';
+import { factsOf, framesOf, hasUniqueKeys, isObject, parse } from './oracles.ts';
+
+export const properties = {
+  'the scanner accepts what JSON.parse accepts': fc.property(
+    spelled(jsonValue),
+    fc.option(damage),
+    (text, harm) => {
+      const bytes = harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm);
+      fc.pre(isUtf8(bytes));
+      // Between other bytes, at an odd place: nothing outside the range may be read.
+      const inside = Buffer.concat([Buffer.from('"[{1'), bytes, Buffer.from('1"]}')]);
+      expect(isJson(inside, 4, 4 + bytes.length)).toBe(parse(bytes.toString()).ok);
+    },
+  ),
+
+  'scanRequest agrees with JSON.parse': fc.property(
+    spelled(requestValue),
+    fc.option(damage),
+    (text, harm) => {
+      checkRequest(harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm));
+    },
+  ),
+
+  'splicing changes the spans and nothing else': fc.property(
+    spelled(requestValue),
+    fc.string(),
+    fc.string(),
+    (text, model, value) => {
+      const body = Buffer.from(text);
+      const scan = scanOrError(body);
+      fc.pre(!(scan instanceof GatewayError));
+      const at = { start: scan.insertAt, end: scan.insertAt };
+      const added = Buffer.concat([Buffer.from(',"added by the test":'), jsonString(value)]);
+      const spliced = spliceSpans(body, [
+        { span: at, bytes: added },
+        { span: scan.modelSpan, bytes: jsonString(model) },
+      ]);
+      const { start, end } = scan.modelSpan;
+      const parts = [
+        body.subarray(0, start),
+        jsonString(model),
+        body.subarray(end, at.start),
+        added,
+        body.subarray(at.start),
+      ];
+      expect(spliced.equals(Buffer.concat(parts))).toBe(true);
+      const before: unknown = JSON.parse(text);
+      const after: unknown = JSON.parse(spliced.toString());
+      expect(
+        isObject(before) && isDeepStrictEqual(after, { ...before, model, 'added by the test': value }),
+      ).toBe(true);
+    },
+  ),
+
+  'the frames do not depend on how the stream is cut': fc.property(
+    transcript,
+    fc.option(damage),
+    cuts,
+    (clean, harm, places) => {
+      const bytes = harm === null ? clean : damaged(clean, harm);
+      const { frames, rest } = framesOf(bytes);
+      for (const cutting of [[bytes], pieces(bytes, places), singleBytes(bytes)]) {
+        const seen = scanFrames(cutting);
+        expect(Buffer.concat([...seen.frames, seen.rest]).equals(bytes)).toBe(true);
+        expect(hex(joinLineFeeds(seen.frames))).toEqual(hex(frames));
+        expect(seen.rest.equals(rest)).toBe(true);
+      }
+    },
+  ),
+
+  'what was metered does not depend on how the stream is cut': fc.property(
+    transcript,
+    cuts,
+    (bytes, places) => {
+      const told = (cutting: Buffer[]) =>
+        joinLineFeeds(scanFrames(cutting).frames).map((frame) => withoutSpan(readChunk(frame)));
+      expect(told(pieces(bytes, places))).toEqual(told([bytes]));
+    },
+  ),
+
+  'readChunk takes any bytes': fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+    checkFacts(Buffer.from(bytes));
+  }),
+
+  'readChunk agrees with JSON.parse': fc.property(frameBytes, fc.option(damage), (clean, harm) => {
+    checkFacts(harm === null ? clean : damaged(clean, harm));
+  }),
+
+  'readCompletion agrees with JSON.parse': fc.property(
+    spelled(chunkValue),
+    fc.option(damage),
+    (text, harm) => {
+      const body = harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm);
+      const facts = readCompletion(body);
+      const parsed = parse(body.toString());
+      const value = parsed.ok && isObject(parsed.value) ? parsed.value : undefined;
+      // A mark before the text is skipped here, and is a fault for JSON.parse.
+      fc.pre(body[0] !== 0xef);
+      expect(facts.valid).toBe(value !== undefined);
+      if (value === undefined || !hasUniqueKeys(body.toString(), value)) return;
+      const { choices } = value;
+      const hasChoices = choices !== undefined && choices !== null && !isDeepStrictEqual(choices, []);
+      expect(facts.isError).toBe(Boolean(value['error']) && !hasChoices);
+      checkModel(body, facts.modelSpan, value['model']);
+    },
+  ),
+};
+
+function isJson(bytes: Buffer, start: number, end: number): boolean {
+  const scanner = new JsonScanner();
+  scanner.reset(bytes, start, end);
+  scanner.skipValue();
+  return scanner.finish();
+}
+
+function scanOrError(body: Buffer): RequestScan | GatewayError {
+  try {
+    return scanRequest(body);
+  } catch (error) {
+    if (error instanceof GatewayError) return error;
+    throw error;
+  }
+}
+
+function checkRequest(body: Buffer): void {
+  const result = scanOrError(body);
+  const code = result instanceof GatewayError ? result.code : 'ok';
+  const parsed = isUtf8(body) ? parse(body.toString()) : ({ ok: false } as const);
+  if (!parsed.ok) {
+    expect(code).toBe('invalid_json');
+    return;
+  }
+  if (!isObject(parsed.value)) {
+    expect(code).toBe('invalid_body');
+    return;
+  }
+  expect(code).not.toBe('invalid_json');
+  expect(code).not.toBe('invalid_body');
+  if (code === 'duplicate_parameter') return;
+  const { model, stream, stream_options: options } = parsed.value;
+  const asked = isObject(options) ? options['include_usage'] : undefined;
+  const isFlag = (value: unknown) => value === undefined || value === null || typeof value === 'boolean';
+  const isSound =
+    typeof model === 'string' &&
+    model !== '' &&
+    isFlag(stream) &&
+    isFlag(asked) &&
+    (options === undefined || options === null || isObject(options));
+  expect(code === 'ok').toBe(isSound);
+  if (result instanceof GatewayError) return;
+  expect(result.model).toBe(model);
+  expect(result.stream).toBe(stream === true);
+  expect(result.includeUsage).toBe(asked === true);
+  checkModel(body, result.modelSpan, model);
+  expect(valueAt(body, result.streamOptions)).toEqual(options);
+  expect(valueAt(body, result.includeUsageSpan)).toEqual(asked);
+  expect(body.subarray(result.insertAt).toString().trim()).toBe('}');
+}
+
+function valueAt(bytes: Buffer, span: Span | null): unknown {
+  return span === null ? undefined : JSON.parse(bytes.toString('utf8', span.start, span.end));
+}
+
+function checkModel(bytes: Buffer, span: Span | null, model: unknown): void {
+  expect(valueAt(bytes, span)).toBe(typeof model === 'string' ? model : undefined);
+}
+
+function checkFacts(frame: Buffer): void {
+  const facts = readChunk(frame);
+  const expected = factsOf(frame);
+  if (expected === undefined) {
+    expect(facts.kind).toBe('json');
+    return;
+  }
+  const { model, ...rest } = expected;
+  expect(withoutSpan(facts)).toEqual(rest);
+  checkModel(frame, facts.modelSpan, model);
+  // The same in the midst of other bytes, where spans are offsets in the whole.
+  const around = Buffer.concat([Buffer.from('data: {"a":'), frame, Buffer.from('data: {}\n\n')]);
+  const inside = readChunk(around, 11, 11 + frame.length);
+  expect(withoutSpan(inside)).toEqual(rest);
+  checkModel(around, inside.modelSpan, model);
+}
+
+function withoutSpan({ modelSpan: _, ...rest }: ChunkFacts): Omit<ChunkFacts, 'modelSpan'> {
+  return rest;
+}
+
+export function scanFrames(cutting: readonly Buffer[]): { frames: Buffer[]; rest: Buffer } {
+  const scanner = new FrameScanner();
+  const frames = cutting.flatMap((piece) => {
+    const { bytes, ends } = scanner.push(piece);
+    if ((ends.at(-1) ?? 0) !== bytes.length) throw new Error('the batch has bytes outside its frames');
+    return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : ends[i - 1], end));
+  });
+  expect(scanner.atBoundary).toBe(scanner.rest().length === 0);
+  return { frames, rest: scanner.rest() };
+}
+
+/** A line feed that came late goes back to the frame whose last line it ends. */
+function joinLineFeeds(frames: readonly Buffer[]): Buffer[] {
+  const joined: Buffer[] = [];
+  for (const frame of frames) {
+    const last = joined.at(-1);
+    if (frame.equals(Buffer.from('\n')) && last?.at(-1) === 0x0d)
+      joined[joined.length - 1] = Buffer.concat([last, frame]);
+    else joined.push(frame);
+  }
+  return joined;
+}
+
+function singleBytes(bytes: Buffer): Buffer[] {
+  return Array.from(bytes, (byte) => Buffer.from([byte]));
+}
+
+function hex(frames: readonly Buffer[]): string[] {
+  return frames.map((frame) => frame.toString('hex'));
+}

@@ -1,0 +1,411 @@
+// The stream relay on any transcript, cut anywhere, with any line ends and any pace of the client: the same bytes and the
+// same usage; and on any transcript that breaks off anywhere, an end that its client can tell from a whole one.
+// FUZZ_RUNS sets the number of runs of each property.
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { GatewayError } from '../../src/errors.ts';
+import { Exchange } from '../../src/http/exchange.ts';
+import type { AttemptResult, ChatRequest, Source } from '../../src/proxy/receiver.ts';
+import { StreamRelay } from '../../src/proxy/stream-relay.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 3_000);
+const metrics = createMetrics();
+const ALIAS = Buffer.from('"the-alias"');
+
+/** What was written to the client, and how it ended. */
+class Client extends ServerResponse {
+  readonly pieces: Buffer[] = [];
+  ended = false;
+  /** Which of the writes find the buffer full. */
+  readonly #full: (write: number) => boolean;
+
+  constructor(request: IncomingMessage, full: (write: number) => boolean) {
+    super(request);
+    this.#full = full;
+  }
+
+  override writeHead(): this {
+    return this;
+  }
+
+  override flushHeaders(): void {}
+
+  override write(chunk: unknown): boolean {
+    if (!Buffer.isBuffer(chunk)) throw new Error('the relay writes buffers');
+    this.pieces.push(chunk);
+    return !this.#full(this.pieces.length);
+  }
+
+  override end(): this {
+    this.ended = true;
+    return this;
+  }
+
+  get text(): string {
+    return Buffer.concat(this.pieces).toString('latin1');
+  }
+}
+
+class Run implements Source {
+  readonly client: Client;
+  readonly relay: StreamRelay;
+  readonly exchange: Exchange;
+  result: AttemptResult | undefined;
+  paused = false;
+
+  constructor(hideUsage: boolean, full: (write: number) => boolean) {
+    const request = new IncomingMessage(new Socket());
+    this.client = new Client(request, full);
+    this.exchange = new Exchange(request, this.client, '192.0.2.1');
+    const chat: ChatRequest = {
+      exchange: this.exchange,
+      stream: true,
+      alias: ALIAS,
+      includeUsage: !hideUsage,
+      hideUsage,
+      commitAfter: 1e6,
+      keepalive: 1e6,
+      afterSend: false,
+      metrics,
+    };
+    this.relay = new StreamRelay(chat, {}, this);
+  }
+
+  pause(): void {
+    this.paused = true;
+  }
+
+  resume(): void {
+    this.paused = false;
+  }
+
+  progress(): void {}
+
+  lastFrame(): void {}
+
+  unusable(cause: unknown): void {
+    this.fail(new GatewayError('upstream_invalid_response', undefined, { cause }));
+  }
+
+  incomplete(cause: unknown): void {
+    this.fail(new GatewayError('stream_incomplete', undefined, { cause }));
+  }
+
+  fail(error: GatewayError): void {
+    if (this.result !== undefined) return;
+    this.finish(this.relay.broken(error) ?? { kind: 'failed', failure: { error, next: true, headers: {} } });
+  }
+
+  finish(result: AttemptResult): void {
+    this.result ??= result;
+    this.relay.dispose();
+  }
+
+  /** Hands over the pieces; a client that was full reads before the next one. */
+  feed(pieces: Iterable<Buffer>): void {
+    for (const piece of pieces) {
+      if (this.paused) this.client.emit('drain');
+      this.relay.data(piece);
+    }
+    if (this.paused) this.client.emit('drain');
+  }
+}
+
+// --- transcripts -------------------------------------------------------------------------------------------------------
+
+/** One frame: what the upstream sends, what the client reads of it, and what it means. Line ends are LF so far. */
+interface Frame {
+  readonly sent: string;
+  readonly read: string;
+  readonly output?: true;
+  readonly finish?: true;
+  readonly done?: true;
+  readonly error?: true;
+  readonly usage?: readonly [number, number];
+}
+
+const same = (text: string, more: Omit<Frame, 'sent' | 'read'> = {}): Frame => ({
+  sent: text,
+  read: text,
+  ...more,
+});
+
+/** Bytes as latin1 characters, so that strings can be cut anywhere. */
+const latin = (text: string) => Buffer.from(text).toString('latin1');
+
+const space = fc.constantFrom('', ' ', '  ', '\t');
+const text = fc
+  .string({ unit: 'grapheme', minLength: 1, maxLength: 12 })
+  .map((it) => latin(JSON.stringify(it)));
+const upstreamModel = fc.constantFrom(
+  '"up"',
+  '"a-much-longer-model-name-of-the-upstream"',
+  '""',
+  '"\\u0075p"',
+  '"the-alias"',
+);
+
+const content = fc
+  .tuple(text, upstreamModel, space, fc.constantFrom('content', 'reasoning_content', 'refusal'))
+  .map(([said, model, pad, key]): Frame => {
+    const chunk = (name: string) =>
+      `data: {"id":"x",${pad}"model"${pad}:${pad}${name},"choices":[{"index":0,"delta":{"${key}":${said}},"finish_reason":null}],"created":12345678901234567890}\n\n`;
+    return { sent: chunk(model), read: chunk('"the-alias"'), output: true };
+  });
+const bare = text.map((said) =>
+  same(`data:{"choices":[{"delta":{"content":${said}}}]}\n\n`, { output: true }),
+);
+const lines = text.map((said) =>
+  same(`data: {"choices":[{"delta":\ndata:{"content":${said}}}]}\n\n`, { output: true }),
+);
+const role = fc.constant(same('data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n'));
+const comment = fc
+  .string({ unit: 'grapheme', maxLength: 10 })
+  .map((it) => same(`: ${latin(it.replaceAll(/[\r\n]/g, ' '))}\n\n`));
+const odd = fc.constantFrom(
+  same('data: not json\n\n'),
+  same('data\n\n'),
+  same(': a\n: b\n\n'),
+  same('unknown: field\n\n'),
+);
+const surplus = fc
+  .constantFrom('retry: 1\n\n', 'id: 1\n\n', 'id\n\n', 'event: ping\n\n', 'id: 1\nretry: 2\n\n')
+  .map((sent): Frame => ({ sent, read: '' }));
+const withId = text.map((said): Frame => {
+  const data = `data: {"choices":[{"delta":{"content":${said}}}]}\n`;
+  return { sent: `id: 7\n${data}\n`, read: `${data}\n`, output: true };
+});
+const count = fc.integer({ min: 1, max: 1_000_000 });
+const usageFrame = (hide: boolean) =>
+  fc.tuple(count, count).map(([prompt, completion]): Frame => {
+    const sent = `data: {"choices":[],"usage":{"prompt_tokens":${prompt},"completion_tokens":${completion}}}\n\n`;
+    return { sent, read: hide ? '' : sent, usage: [prompt, completion] };
+  });
+const error = fc.constantFrom(
+  same('data: {"error":{"message":"m","code":429}}\n\n', { error: true }),
+  same('event: error\ndata: {"message":"m"}\n\n', { error: true }),
+  same('data: {"error":"x","choices":[{"delta":{},"finish_reason":"error"}]}\n\n', { error: true }),
+);
+const finish = same('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', {
+  finish: true,
+});
+const done = same('data: [DONE]\n\n', { done: true });
+
+interface Transcript {
+  readonly hide: boolean;
+  readonly frames: readonly Frame[];
+  readonly sent: Buffer;
+  readonly read: string;
+  /** Offsets in `sent` behind each frame. */
+  readonly ends: readonly number[];
+  /** Offsets in `read` at which a frame may begin. Within a last CRLF is one too: the frame was complete at its CR. */
+  readonly boundaries: ReadonlySet<number>;
+}
+
+const EOLS = ['\n', '\r\n', '\r'] as const;
+
+/** @param withErrors whether error frames of the upstream are among them */
+function transcripts(withErrors: boolean): fc.Arbitrary<Transcript> {
+  return fc.boolean().chain((hide) =>
+    fc
+      .tuple(
+        fc.array(
+          fc.oneof(
+            { weight: 6, arbitrary: content },
+            ...(withErrors ? [error] : []),
+            bare,
+            lines,
+            role,
+            comment,
+            odd,
+            surplus,
+            withId,
+            usageFrame(hide),
+          ),
+          { maxLength: 12 },
+        ),
+        fc.constantFrom([], [finish], [done], [finish, done]),
+        fc.array(fc.constantFrom(...EOLS), { minLength: 1, maxLength: 5 }),
+        fc.array(withErrors ? fc.oneof(usageFrame(hide), error) : usageFrame(hide), { maxLength: 2 }),
+      )
+      .map(([body, end, eols, between]) => {
+        const [first, ...rest] = end;
+        // Usage comes behind the finish reason and before [DONE].
+        const tail = first?.done
+          ? [...between, first]
+          : first === undefined
+            ? []
+            : [first, ...between, ...rest];
+        const frames = [...body, ...tail];
+        let sent = '';
+        let read = '';
+        const ends: number[] = [];
+        const boundaries = new Set([0]);
+        for (const [index, frame] of frames.entries()) {
+          const eol = eols[index % eols.length] ?? '\n';
+          sent += frame.sent.replaceAll('\n', eol);
+          read += frame.read.replaceAll('\n', eol);
+          ends.push(sent.length);
+          boundaries.add(read.length);
+          if (eol === '\r\n' && frame.read !== '') boundaries.add(read.length - 1);
+        }
+        return { hide, frames, sent: Buffer.from(sent, 'latin1'), read, ends, boundaries };
+      }),
+  );
+}
+
+/** Where to cut: fractions, so that one choice fits every length. (Doubles would be near 0 and 1 nearly always.) */
+const fraction = fc.integer({ min: 0, max: 999_999 }).map((millionths) => millionths / 1e6);
+const cuts = fc.oneof(fc.constant('bytes' as const), fc.array(fraction, { maxLength: 20 }));
+
+function* pieces(bytes: Buffer, at: 'bytes' | readonly number[]): Generator<Buffer> {
+  const places =
+    at === 'bytes'
+      ? Array.from({ length: bytes.length }, (_, index) => index)
+      : at.map((place) => Math.floor(place * bytes.length)).sort((a, b) => a - b);
+  let from = 0;
+  for (const to of [...places, bytes.length]) {
+    if (to > from) yield bytes.subarray(from, to);
+    from = to;
+  }
+}
+
+const pace = fc.constantFrom(
+  () => false,
+  () => true,
+  (write: number) => write % 3 === 0,
+);
+
+const ERROR =
+  /data: \{"error":\{"message":"[^"]*","type":"server_error","param":null,"code":"(\w+)"\}\}\n\n$/;
+
+/** What the frames say, one after the other. */
+function meaning(frames: readonly Frame[]) {
+  let [isOpen, isFinished, isFailed, isDone] = [false, false, false, false];
+  let usage: readonly (number | undefined)[] = [undefined, undefined];
+  for (const frame of frames) {
+    if (frame.error && !isOpen) break;
+    isFailed ||= frame.error === true;
+    isFinished ||= frame.finish === true;
+    isDone ||= frame.done === true;
+    isOpen ||= frame.output === true || isFinished || isDone;
+    usage = frame.usage ?? usage;
+  }
+  return { isOpen, isFailed, isDone, isWhole: isDone || isFinished, usage };
+}
+
+test('any split of any transcript gives the same bytes, the same end and the same usage', () => {
+  fc.assert(
+    fc.property(transcripts(true), cuts, pace, (script, at, full) => {
+      const run = new Run(script.hide, full);
+      run.feed(pieces(script.sent, at));
+      run.relay.end();
+      const { isOpen, isFailed, isWhole, isDone, usage } = meaning(script.frames);
+      const answered = (outcome: string) => ({ kind: 'answered', outcome });
+      if (!isOpen) {
+        expect([run.client.text, run.client.ended, run.result?.kind]).toEqual(['', false, 'failed']);
+      } else if (isFailed || isWhole) {
+        expect(run.client.text).toBe(script.read);
+        expect(run.client.ended).toBe(isDone || !isFailed);
+        expect(run.result).toEqual(answered(isFailed ? 'upstream_error' : 'ok'));
+      } else {
+        expect(run.client.text.replace(ERROR, '')).toBe(script.read);
+        expect(ERROR.exec(run.client.text)?.[1]).toBe('stream_incomplete');
+        expect([run.client.ended, run.result]).toEqual([false, answered('stream_incomplete')]);
+      }
+      const { prompt_tokens, completion_tokens, bytes_out } = run.exchange.access;
+      expect([prompt_tokens, completion_tokens]).toEqual(isOpen ? usage : [undefined, undefined]);
+      if (isOpen) expect(bytes_out).toBe(run.client.text.length);
+    }),
+    { numRuns: RUNS },
+  );
+});
+
+test('a transcript that breaks off anywhere never looks whole, and nothing runs into a torn frame', () => {
+  const how = fc.constantFrom('end', 'reset', 'timeout', 'client');
+  fc.assert(
+    fc.property(transcripts(false), fraction, cuts, how, pace, (script, where, at, way, full) => {
+      const length = Math.floor(where * script.sent.length);
+      const run = new Run(script.hide, full);
+      run.feed(pieces(script.sent.subarray(0, length), at));
+      if (way === 'end') run.relay.end();
+      else if (way === 'reset') run.fail(new GatewayError('stream_incomplete'));
+      else if (way === 'timeout') run.fail(new GatewayError('upstream_timeout'));
+      else run.fail(new GatewayError('client_closed'));
+
+      const written = run.client.text;
+      const whole = script.frames.filter((_, index) => (script.ends[index] ?? 0) <= length);
+      const said = ERROR.exec(written)?.[1];
+      // What was relayed is how the transcript reads, as far as it goes.
+      const relayed = written.replace(ERROR, '');
+      expect(script.read.startsWith(relayed)).toBe(true);
+      if (said !== undefined) expect(script.boundaries.has(relayed.length)).toBe(true);
+      if (run.client.ended) {
+        // A clean end: the upstream had said that it was one, whole frame or not.
+        expect(said).toBeUndefined();
+        expect(relayed).toMatch(/\[DONE\]|"finish_reason":"stop"/);
+        expect(run.result).toEqual({ kind: 'answered', outcome: 'ok' });
+        // Without its blank line, but not torn.
+        const last = relayed.slice([...script.boundaries].findLast((end) => end <= relayed.length));
+        const data = /^data: ?([^\r\n]*)/.exec(last)?.[1];
+        if (data?.startsWith('{')) expect(() => JSON.parse(data)).not.toThrow();
+      } else if (run.result?.kind === 'answered') {
+        const code =
+          way === 'timeout' ? 'upstream_timeout' : way === 'client' ? 'client_closed' : 'stream_incomplete';
+        expect(run.result.outcome).toBe(code);
+        expect(said).toBe(way === 'client' ? undefined : code);
+        expect(relayed).not.toContain('[DONE]');
+      } else {
+        expect([written, run.result?.kind]).toEqual(['', 'failed']);
+        expect(whole.some((frame) => frame.output)).toBe(false);
+      }
+    }),
+    { numRuns: RUNS },
+  );
+});
+
+test('bytes that are no event stream at all do no harm', () => {
+  const bytes = fc.uint8Array({ maxLength: 400 }).map((array) => Buffer.from(array));
+  const nearly = fc
+    .array(
+      fc.constantFrom(
+        'data:',
+        'data: ',
+        '{"choices":[',
+        '{"delta":{',
+        '"content":"',
+        'x',
+        '"}',
+        ']}',
+        '\n',
+        '\r',
+        '\n\n',
+        '[DONE]',
+        ':',
+        '{"error":',
+        '}',
+        '"model":"',
+        'id:1',
+        '\ufeff',
+      ),
+      { maxLength: 60 },
+    )
+    .map((parts) => Buffer.from(parts.join('')));
+  fc.assert(
+    fc.property(fc.oneof(bytes, nearly), cuts, cuts, (stream, one, other) => {
+      const outcomes = [one, other].map((at) => {
+        const run = new Run(true, () => false);
+        run.feed(pieces(stream, at));
+        run.relay.end();
+        const code = run.result?.kind === 'answered' ? run.result.outcome : run.result?.failure.error.code;
+        return [run.client.text, run.client.ended, run.result?.kind, code];
+      });
+      expect(outcomes[0]).toEqual(outcomes[1]);
+      expect(outcomes[0]?.[2]).toBeDefined();
+    }),
+    { numRuns: RUNS },
+  );
+});

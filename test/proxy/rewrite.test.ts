@@ -1,0 +1,98 @@
+// A request in the words of a target, as bytes.
+import { afterAll, describe, expect, test } from 'vitest';
+import type { UpstreamConfig } from '../../src/config/schema.ts';
+import { scanRequest } from '../../src/proxy/request-scan.ts';
+import { asksForUsage, bodyFor } from '../../src/proxy/rewrite.ts';
+import type { Target } from '../../src/proxy/route-table.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { Upstream } from '../../src/upstream/upstream.ts';
+
+const opened: Upstream[] = [];
+
+function target(model: string, stream_usage: UpstreamConfig['stream_usage'] = 'inject'): Target {
+  const timeouts = { connect: 1, headers: 1, first_token: 1, idle: 1, total: 1 };
+  const config: UpstreamConfig = {
+    kind: 'builtin',
+    builtin: 'echo',
+    timeouts,
+    max_concurrency: 1,
+    stream_usage,
+  };
+  const upstream = new Upstream('up', config, 'test', createMetrics());
+  opened.push(upstream);
+  return { upstream, model, weight: 1, priority: 1 };
+}
+
+afterAll(async () => {
+  await Promise.all(opened.map((upstream) => upstream.close()));
+});
+
+function rewritten(body: string, to: Target): string {
+  const bytes = Buffer.from(body);
+  return bodyFor(to, bytes, scanRequest(bytes)).toString();
+}
+
+test('the same model is the same buffer, without a copy', () => {
+  const bytes = Buffer.from('{"model":"m"}');
+  expect(bodyFor(target('m'), bytes, scanRequest(bytes))).toBe(bytes);
+});
+
+test('a model that reads the same keeps its spelling', () => {
+  expect(rewritten('{"model":"\\u006d"}', target('m'))).toBe('{"model":"\\u006d"}');
+});
+
+test.each([
+  ['{"model":"a"}', 'b', '{"model":"b"}'],
+  [' { "x" : 1 , "model" : "a" } ', 'say "é" \\', ' { "x" : 1 , "model" : "say \\"é\\" \\\\" } '],
+  ['{"model":"a","stream":false}', 'b', '{"model":"b","stream":false}'],
+  ['{"model":"a","stream":null}', 'b', '{"model":"b","stream":null}'],
+])('%s for %s', (body, model, expected) => {
+  expect(rewritten(body, target(model))).toBe(expected);
+});
+
+describe('usage', () => {
+  test.each([
+    ['{"model":"a","stream":true}', '{"model":"b","stream":true,"stream_options":{"include_usage":true}}'],
+    [
+      '{"stream":true,"model":"a" \n}',
+      '{"stream":true,"model":"b" \n,"stream_options":{"include_usage":true}}',
+    ],
+    [
+      '{"stream_options":{},"stream":true,"model":"a"}',
+      '{"stream_options":{"include_usage":true},"stream":true,"model":"b"}',
+    ],
+    [
+      '{"stream_options":{"x":{"y":1}},"stream":true,"model":"a"}',
+      '{"stream_options":{"include_usage":true,"x":{"y":1}},"stream":true,"model":"b"}',
+    ],
+    [
+      '{"stream_options":null,"stream":true,"model":"a"}',
+      '{"stream_options":{"include_usage":true},"stream":true,"model":"b"}',
+    ],
+    [
+      '{"stream_options":{"include_usage":null},"stream":true,"model":"a"}',
+      '{"stream_options":{"include_usage":true},"stream":true,"model":"b"}',
+    ],
+    [
+      '{"stream_options":{"x":1,"include_usage":false},"stream":true,"model":"a"}',
+      '{"stream_options":{"x":1,"include_usage":true},"stream":true,"model":"b"}',
+    ],
+  ])('is asked for in %s', (body, expected) => {
+    expect(rewritten(body, target('b'))).toBe(expected);
+    expect(JSON.parse(expected)).toMatchObject({ stream_options: { include_usage: true } });
+    expect(asksForUsage(target('b'), scanRequest(Buffer.from(body)))).toBe(true);
+  });
+
+  test.each([
+    [
+      'the client did itself',
+      '{"model":"a","stream":true,"stream_options":{"include_usage":true}}',
+      'inject',
+    ],
+    ['there is no stream', '{"model":"a","stream_options":{"include_usage":false}}', 'inject'],
+    ['the upstream is set to off', '{"model":"a","stream":true}', 'off'],
+  ] as const)('is not asked for where %s', (_name, body, setting) => {
+    expect(rewritten(body, target('a', setting))).toBe(body);
+    expect(asksForUsage(target('a', setting), scanRequest(Buffer.from(body)))).toBe(false);
+  });
+});
