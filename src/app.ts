@@ -106,6 +106,7 @@ async function compose(
 
   const server = new Server({
     addressOf: clientAddress(config.static.listen.trusted_proxies),
+    writeStall: dynamic.stream.write_stall,
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
     onEnd: (exchange) => record(exchange, logger, metrics),
     logger,

@@ -3,6 +3,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, startApp, VERSION } from './app.ts';
+import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
 import { runKeys } from './cli/keys.ts';
 import { ConfigError } from './config/fault.ts';
@@ -49,7 +50,7 @@ export async function main(argv: string[]): Promise<number> {
       return OK;
     default:
       process.stderr.write(
-        command === undefined ? USAGE : `tollgate: there is no command ${command}\n\n${USAGE}`,
+        command === undefined ? USAGE : `tollgate: there is no command ${maskKeys(command)}\n\n${USAGE}`,
       );
       return WRONG_USAGE;
   }
@@ -64,7 +65,9 @@ function configFile(argv: string[]): string | undefined {
     });
     return values.config;
   } catch (error) {
-    process.stderr.write(`tollgate: ${error instanceof Error ? error.message : String(error)}\n\n${USAGE}`);
+    process.stderr.write(
+      `tollgate: ${maskKeys(error instanceof Error ? error.message : String(error))}\n\n${USAGE}`,
+    );
     return undefined;
   }
 }
@@ -110,6 +113,11 @@ function startFault(error: unknown): string {
   const address = `${String(Reflect.get(error, 'address'))}:${String(Reflect.get(error, 'port'))}`;
   if (code === 'EADDRINUSE') {
     return `tollgate: ${address} is in use. Set listen.port (or the variable PORT) or admin.port to another port, 0 for a free one.`;
+  }
+  if (code === 'EADDRNOTAVAIL')
+    return `tollgate: ${address} is no address of this machine. Set listen.host or admin.host.`;
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
+    return `tollgate: the host name ${String(Reflect.get(error, 'hostname'))} cannot be resolved. Set listen.host or admin.host.`;
   }
   if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
     return `tollgate: this process may not listen on ${address}.`;

@@ -46,6 +46,8 @@ export function requireSameOrigin(exchange: Exchange, own: string): void {
   if (site !== undefined && site !== 'same-origin' && site !== 'none')
     throw new GatewayError('cross_origin_form');
   if (origin === undefined || origin === own) return;
+  // A page without a referrer sends its forms with this origin; then the other header has to vouch for it.
+  if (origin === 'null' && site === 'same-origin') return;
   // Reached under another name than the public one (a port forward, a local address): then the Host has to agree.
   if (origin !== `http://${host}` && origin !== `https://${host}`)
     throw new GatewayError('cross_origin_form');
@@ -56,8 +58,9 @@ function parseObject(bytes: Buffer): Map<string, unknown> {
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());
-  } catch (cause) {
-    throw new GatewayError('invalid_json', undefined, { cause });
+  } catch {
+    // Without the parser's error: it quotes what stands around the fault, and that would reach the log.
+    throw new GatewayError('invalid_json');
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new GatewayError('invalid_body');

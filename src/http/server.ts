@@ -273,6 +273,7 @@ export class Server {
 
   #onDrop(): void {
     this.#dropped += 1;
+    this.#options.metrics.connectionsDropped.inc();
     const now = performance.now();
     if (now - this.#droppedLoggedAt < LOG_EVERY_MS) return;
     this.#droppedLoggedAt = now;

@@ -3,6 +3,7 @@
 import { GatewayError } from '../errors.ts';
 import { type Failure, failure, mediaType } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { AttemptResult, ChatRequest, Receiver, Source } from './receiver.ts';
@@ -61,6 +62,37 @@ export class Attempt implements Sink, Source {
   }
 
   onHead(status: number, headers: ResponseHeaders): void {
+    try {
+      this.#takeHead(status, headers);
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  onData(chunk: Buffer): void {
+    // A stream tells itself what counts as progress: comments do not. And a refusal has one time for all of its text.
+    if (!this.#isStream && this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
+    try {
+      if (this.#settle !== undefined) this.#receiver?.data(chunk);
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  onEnd(): void {
+    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    else this.#endOfBody();
+  }
+
+  #endOfBody(): void {
+    try {
+      this.#receiver?.end();
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  #takeHead(status: number, headers: ResponseHeaders): void {
     const { exchange, stream } = this.#request;
     exchange.access.upstream_status = status;
     const id = headers['x-request-id'];
@@ -78,17 +110,6 @@ export class Attempt implements Sink, Source {
       this.#receiver = new Completion(this.#request, headers, this);
       this.#deadlines?.enter('idle');
     } else this.unusable(`content-type ${type || 'missing'}`);
-  }
-
-  onData(chunk: Buffer): void {
-    // A stream tells itself what counts as progress: comments do not. And a refusal has one time for all of its text.
-    if (!this.#isStream && this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
-    if (this.#settle !== undefined) this.#receiver?.data(chunk);
-  }
-
-  onEnd(): void {
-    if (this.#settle === undefined) clearTimeout(this.#lingering);
-    else this.#receiver?.end();
   }
 
   onError(error: GatewayError, delivery: Delivery): void {
@@ -131,6 +152,18 @@ export class Attempt implements Sink, Source {
     this.#fail(unusable(cause), true);
   }
 
+  /** A fault in the gateway's code costs this one request: it must not reach undici, nor end the process. */
+  crashed(cause: unknown): void {
+    const error = new GatewayError('internal_error', undefined, { cause });
+    try {
+      this.#fail(error, false);
+    } catch {
+      // What failed was the way to the client, so it is told by the connection.
+      this.#request.exchange.response.destroy();
+      this.#finish(failed(failure(error, false)));
+    }
+  }
+
   incomplete(cause: unknown): void {
     this.#fail(new GatewayError('stream_incomplete', undefined, { cause }), true);
   }
@@ -140,7 +173,7 @@ export class Attempt implements Sink, Source {
   }
 
   readonly #onDeadline = (which: Phase | 'total') => {
-    if (which === 'end') this.#receiver?.end();
+    if (which === 'end') this.#endOfBody();
     else {
       const error = new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
@@ -184,7 +217,7 @@ export class Attempt implements Sink, Source {
     if (result.kind === 'answered' && outcome !== 'ok') {
       metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
     }
-    settle(result);
+    settle(result.kind === 'failed' ? failed(shown(result.failure, upstream)) : result);
   }
 
   /** The client has all of its answer; what is left is to see the end of the upstream's, or to give up the connection. */
@@ -192,6 +225,12 @@ export class Attempt implements Sink, Source {
     this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
     this.#call?.resume();
   }
+}
+
+/** An upstream's own text goes on to the client, unless it quotes the credential that it was asked with. */
+function shown(cause: Failure, upstream: Upstream): Failure {
+  const { verbatim, ...rest } = cause;
+  return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
 }
 
 function failed(cause: Failure): AttemptResult {

@@ -8,6 +8,12 @@ import type { ChatRequest, Source } from './receiver.ts';
 /** Not `: ping`, which some clients take for the end of a stream. */
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
+/**
+ * How long a broken stream stays open behind its last frame. Node's fetch drops what it has queued when a connection
+ * breaks, so a client that reads slowly would lose tokens and the error; one that has read the error closes by itself.
+ */
+const CUT_DELAY_MS = 1_000;
+
 export class ClientStream {
   readonly #request: ChatRequest;
   readonly #headers: ResponseHeaders;
@@ -61,7 +67,6 @@ export class ClientStream {
   /** Sends the head and all that was held back. Once. */
   open(): void {
     if (this.#isOpen || this.#isOver) return;
-    this.#isOpen = true;
     const { exchange, keepalive } = this.#request;
     exchange.response.writeHead(200, {
       ...exchange.headers,
@@ -71,6 +76,7 @@ export class ClientStream {
       'x-accel-buffering': 'no',
       ...relayedHeaders(this.#headers),
     });
+    this.#isOpen = true;
     this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
     exchange.probe = this.#onKeepAlive;
     const [first] = this.#held;
@@ -100,12 +106,16 @@ export class ClientStream {
     exchange.error = error;
     // The connection is about to close with an answer that is not complete, and it is not the client that closed it.
     exchange.stop(error);
+    exchange.markAnswered();
     if (socket === null) return;
     // Node holds back what was written in this turn, and would lose it with the socket.
     if (response.writableCorked > 0) response.uncork();
-    if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
-    // In HTTP/1.0 the end of the connection is the end of the answer, so only a reset says that it broke.
-    else socket.write('', () => socket.resetAndDestroy());
+    const delay = setTimeout(() => {
+      if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
+      // In HTTP/1.0 the end of the connection is the end of the answer, so only a reset says that it broke.
+      else socket.write('', () => socket.resetAndDestroy());
+    }, CUT_DELAY_MS);
+    socket.once('close', () => clearTimeout(delay));
   }
 
   /** The client is gone, or nothing of this stream is for it. */

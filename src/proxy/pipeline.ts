@@ -1,5 +1,6 @@
 // The road of a chat completion, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
+import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import { answer, answerError } from '../http/answer.ts';
@@ -13,6 +14,9 @@ import type { AttemptResult, ChatRequest } from './receiver.ts';
 import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
 import { asksForUsage, bodyFor } from './rewrite.ts';
 import type { Route, RouteTable, Target } from './route-table.ts';
+
+/** Of a model's name in the log: longer ones are nobody's model. */
+const MAX_NAME = 256;
 
 /** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
 export interface Snapshot {
@@ -51,7 +55,8 @@ export class Pipeline {
     requireJson(exchange);
     const body = await readBody(exchange, config.max_body);
     const scan = scanRequest(body);
-    exchange.access.model = scan.model;
+    // Somebody will put a key where the model belongs.
+    exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
     exchange.access.stream = scan.stream;
     const route = routes.resolve(scan.model, caller.tier);
 
@@ -66,7 +71,11 @@ export class Pipeline {
       metrics,
     };
     const result = await this.#attempts(request, route, body, scan, config.retry.attempts);
-    if (result.kind === 'failed') answerFailure(exchange, result.failure);
+    if (result.kind === 'failed') {
+      // A fault of the gateway itself: the server logs it with its place.
+      if (result.failure.error.code === 'internal_error') throw result.failure.error;
+      answerFailure(exchange, result.failure);
+    }
   }
 
   /** Asks one target after the other until one has answered, none is left, or it would not help. */

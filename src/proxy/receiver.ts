@@ -57,6 +57,8 @@ export interface Source {
   lastFrame(): void;
   /** The answer cannot be used. */
   unusable(reason: unknown): void;
+  /** The gateway's own code failed. */
+  crashed(error: unknown): void;
   /** The body ended as if it were whole, and is not. */
   incomplete(reason: unknown): void;
   /**

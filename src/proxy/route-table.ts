@@ -1,5 +1,6 @@
 // Which route a model name takes: exact names first, then the longest pattern. Built once from the configuration; it
 // knows names and targets, not the state of upstreams.
+import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -101,5 +102,6 @@ export class RouteTable {
 
 /** A name as the client sent it, short enough and without control characters for an error message. */
 function quote(name: string): string {
-  return JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name);
+  const masked = maskKeys(name);
+  return JSON.stringify(masked.length > 100 ? `${masked.slice(0, 100)}…` : masked);
 }

@@ -1,6 +1,6 @@
 // A stream on its way to the client: whole frames, the model's name spliced, nothing sent before the first output, and an
 // end that says what really happened. It never decodes a frame to relay it. How bytes reach the client is client-stream.ts.
-import { GatewayError, wrapError } from '../errors.ts';
+import { GatewayError } from '../errors.ts';
 import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import { type ChunkFacts, readChunk, type Usage } from './chunk.ts';
@@ -42,7 +42,13 @@ export class StreamRelay implements Receiver {
     this.#headers = headers;
     this.#source = source;
     this.#client = new ClientStream(request, headers, source);
-    this.#commitTimer = setTimeout(this.#commit, request.commitAfter);
+    this.#commitTimer = setTimeout(() => {
+      try {
+        this.#commit();
+      } catch (error) {
+        source.crashed(error);
+      }
+    }, request.commitAfter);
   }
 
   data(chunk: Buffer): void {
@@ -51,7 +57,8 @@ export class StreamRelay implements Receiver {
       const batch = this.#scanner.push(chunk);
       if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
-      this.#source.unusable(wrapError(error, 'internal_error').cause);
+      if (!(error instanceof GatewayError)) throw error;
+      this.#source.unusable(error.cause);
     }
   }
 

@@ -29,8 +29,16 @@ export function createLogger(
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
     formatters: { level: (label) => ({ level: label }) },
     redact: { paths: REDACT, censor: '[redacted]' },
+    serializers: { err: describeError },
   };
   return pino(options, destination ?? stdout());
+}
+
+/** Name, text and place of an error, and of what caused it. Other properties stay out: foreign errors carry headers and bodies. */
+function describeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return String(error);
+  const { name, message, stack, cause } = error;
+  return { type: name, message, stack, ...(cause === undefined ? {} : { cause: describeError(cause) }) };
 }
 
 /** stdout, buffered; what is left is written when the process exits. */

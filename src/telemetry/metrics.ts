@@ -38,6 +38,11 @@ export function createMetrics() {
       help: 'Open client connections on the public listener.',
       registers,
     }),
+    connectionsDropped: new Counter({
+      name: 'tollgate_connections_dropped_total',
+      help: 'Connections refused because as many as allowed were open.',
+      registers,
+    }),
     upstreamAttempts: new Counter({
       name: 'tollgate_upstream_attempts_total',
       help: 'Requests sent to upstreams, by how each ended: ok, client_closed or an error code.',

@@ -36,6 +36,7 @@ export class Upstream {
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
+  readonly #credentials: readonly Buffer[];
   #inFlight = 0;
 
   /** @param transport instead of the one that the configuration asks for */
@@ -73,6 +74,12 @@ export class Upstream {
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     }
     this.#headers = headers;
+    this.#credentials = credentialsOf(config);
+  }
+
+  /** Whether a text of the upstream quotes what the gateway authenticates with: such a text never reaches a client. */
+  quotesCredential(text: Buffer): boolean {
+    return this.#credentials.some((credential) => text.includes(credential));
   }
 
   get inFlight(): number {
@@ -122,6 +129,15 @@ export class Upstream {
   close(): Promise<void> {
     return this.#transport.close();
   }
+}
+
+/** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
+const SHORTEST_CREDENTIAL = 8;
+
+function credentialsOf(config: UpstreamConfig): Buffer[] {
+  if (config.kind === 'builtin') return [];
+  const values = [config.api_key ?? '', ...Object.values(config.headers)];
+  return values.filter((value) => value.length >= SHORTEST_CREDENTIAL).map((value) => Buffer.from(value));
 }
 
 /**

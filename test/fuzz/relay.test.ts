@@ -74,6 +74,10 @@ class Run implements Source {
     this.relay = new StreamRelay(chat, {}, this);
   }
 
+  crashed(error: unknown): void {
+    throw error;
+  }
+
   pause(): void {
     this.paused = true;
   }

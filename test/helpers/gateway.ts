@@ -10,7 +10,7 @@ import { type App, startApp } from '../../src/app.ts';
 import type { Tier } from '../../src/config/schema.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
-import { closedPort, PATIENCE, type TempDir, tempDir, until, within } from './wait.ts';
+import { PATIENCE, type TempDir, tempDir, until, within } from './wait.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url));
 
@@ -56,13 +56,13 @@ export async function startGateway(options: GatewayOptions = {}): Promise<Gatewa
   const directory = await tempDir();
   try {
     const isProcess = options.process === true;
-    const ports = isProcess ? [await closedPort(), await closedPort()] : [0, 0];
+    const ports = [0, 0];
     const configFile = directory.file('config.yaml');
     await writeFile(configFile, configText(options, ports));
     const log = new LogSink();
     const env = { TEST_DIR: directory.path, LOG_LEVEL: 'debug', ...options.env };
     const running = isProcess
-      ? await startProcess(configFile, env, ports, log)
+      ? await startProcess(configFile, env, log)
       : await startHere(configFile, env, log);
     return new Gateway(directory, { file: configFile, ports }, log, running);
   } catch (error) {
@@ -212,12 +212,7 @@ async function startHere(configFile: string, env: Record<string, string>, log: L
   };
 }
 
-async function startProcess(
-  configFile: string,
-  env: Record<string, string>,
-  [port = 0, adminPort = 0]: readonly number[],
-  log: LogSink,
-): Promise<Running> {
+async function startProcess(configFile: string, env: Record<string, string>, log: LogSink): Promise<Running> {
   const cleanEnv = { PATH: process.env['PATH'] ?? '', ...env };
   const child = spawn(process.execPath, [LAUNCHER, 'serve', '--config', configFile], {
     env: cleanEnv,
@@ -225,18 +220,16 @@ async function startProcess(
   });
   child.stdout.on('data', (bytes: Buffer) => log.write(bytes));
   child.stderr.on('data', (bytes: Buffer) => log.write(bytes));
-  const url = `http://127.0.0.1:${port}`;
   const ended = (): boolean => child.exitCode !== null || child.signalCode !== null;
-  await until(async () => ended() || (await fetch(`${url}/health`)).ok, 'the gateway to answer').catch(
-    (error) => {
-      child.kill('SIGKILL');
-      throw new Error(`the gateway did not start: ${log.text}`, { cause: error });
-    },
-  );
+  const printed = (pattern: RegExp) => pattern.exec(log.text)?.[1] ?? '';
+  await until(() => ended() || log.text.includes('a first key'), 'the gateway to listen').catch((error) => {
+    child.kill('SIGKILL');
+    throw new Error(`the gateway did not start: ${log.text}`, { cause: error });
+  });
   if (ended()) throw new Error(`the gateway ended (${child.exitCode ?? child.signalCode}): ${log.text}`);
   return {
-    url,
-    adminUrl: `http://127.0.0.1:${adminPort}`,
+    url: printed(/listening on (http:\S+)/),
+    adminUrl: printed(/metrics and probes +(http:\/\/[^/]+)/),
     app: undefined,
     child,
     issue: async (tier, label) => {
