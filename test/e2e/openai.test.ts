@@ -25,7 +25,7 @@ import {
   usageChunk,
   waitFor,
 } from '../helpers/hostile-upstream.ts';
-import { within } from '../helpers/wait.ts';
+import { until, within } from '../helpers/wait.ts';
 import { statusOf } from './holder.ts';
 
 const NAMES = ['org/model', 'hf.co/a/b:Q4_K_M', 'a b', 'a%2Fb', 'über/modell'];
@@ -83,7 +83,8 @@ describe.each([
 
   /** How many requests to the API the log has: each try of the SDK is one. All that were answered are in it. */
   const requests = async (): Promise<number> => {
-    // The log keeps the order in which requests end, but arrives in its own time.
+    // A request ends a moment after its client has the answer, and the log arrives in its own time.
+    await until(async () => (await gateway.metric('tollgate_requests_in_flight')) === 0);
     const marker = `marker-${++markers}`;
     await fetch(`${gateway.url}/health`, { headers: { 'x-request-id': marker } });
     await gateway.logLine((line) => line['request_id'] === marker);
