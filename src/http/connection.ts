@@ -31,6 +31,8 @@ export class Connection {
   /** The answer to bytes that are no request, when those before them are answered. */
   #refusal: GatewayError | undefined;
   #closing = false;
+  /** The client sent FIN: nothing more will be read. */
+  #hasEnded = false;
   #requests = 0;
 
   constructor(socket: Socket, room: WaitingRoom) {
@@ -76,6 +78,8 @@ export class Connection {
     this.#requests += 1;
     // Node's own limit would answer what was pipelined behind it, without a body.
     if (this.#requests >= MOST_REQUESTS) exchange.response.shouldKeepAlive = false;
+    // It waited its turn, and meanwhile the client ended in the middle of its body.
+    if (this.#hasEnded && !exchange.request.complete) this.socket.destroy();
   }
 
   /** The answer is complete or cut: on to what waits behind it. */
@@ -126,6 +130,7 @@ export class Connection {
 
   /** The client sent FIN. In the middle of a body that means that it left; Node does not say so of one with `upgrade`. */
   #onEnd(): void {
+    this.#hasEnded = true;
     const current = this.#current;
     if (current !== undefined && !current.request.complete && !current.answered) this.socket.destroy();
     else this.#probe(PROBE_MS);

@@ -62,6 +62,25 @@ describe('pipelining', () => {
     await served.idle();
   });
 
+  test('one that waits, and whose body the client did not end, is given up when its turn comes', async () => {
+    const held = new Held();
+    await using served = await Served.start(held.options);
+    using client = await served.connect();
+    const torn = 'connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 80\r\n\r\nhalf a body';
+    await client.write(`${get('/held')}POST /held HTTP/1.1\r\nhost: a\r\n${torn}`);
+    await until(() => held.waiting === 1);
+    client.halfClose();
+    // The FIN has been seen when the first is asked whether its client is still there.
+    await until(() => client.received.bytes.includes('102 Processing'));
+    const before = performance.now();
+    held.release();
+    await client.closed;
+    // Not by the deadline for bodies, which is 30 s.
+    expect(performance.now() - before).toBeLessThan(20_000);
+    await served.idle();
+    expect(held.exchanges).toHaveLength(1);
+  });
+
   test('one is in flight at a time', async () => {
     const held = new Held();
     await using served = await Served.start(held.options);
