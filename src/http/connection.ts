@@ -78,8 +78,8 @@ export class Connection {
     this.#requests += 1;
     // Node's own limit would answer what was pipelined behind it, without a body.
     if (this.#requests >= MOST_REQUESTS) exchange.response.shouldKeepAlive = false;
-    // It waited its turn, and meanwhile the client ended in the middle of its body.
-    if (this.#hasEnded && !exchange.request.complete) this.socket.destroy();
+    // It waited its turn, and meanwhile the client ended in the middle of its body. Where the parser said so, it is told.
+    if (this.#hasEnded && this.#refusal === undefined && !exchange.request.complete) this.socket.destroy();
   }
 
   /** The answer is complete or cut: on to what waits behind it. */
