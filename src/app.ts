@@ -17,6 +17,7 @@ import { Health } from './http/health.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { Models } from './proxy/models.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
+import { Resilience } from './proxy/resilience.ts';
 import { RouteTable } from './proxy/route-table.ts';
 import { openStore } from './store/open.ts';
 import type { Store } from './store/store.ts';
@@ -31,6 +32,10 @@ export interface AppOptions {
   readonly configFile: string;
   readonly env: NodeJS.ProcessEnv;
   readonly logger?: Logger;
+  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
+  readonly random?: () => number;
 }
 
 /** A running gateway. */
@@ -62,7 +67,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     for (const close of opened.splice(0).reverse()) await close();
   };
   try {
-    return await compose(config, logger, (close) => opened.push(close), closeAll);
+    return await compose(options, config, logger, (close) => opened.push(close), closeAll);
   } catch (error) {
     await closeAll();
     throw error;
@@ -70,6 +75,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 }
 
 async function compose(
+  { now, random }: AppOptions,
   config: Config,
   logger: Logger,
   opened: (close: () => Promise<unknown>) => void,
@@ -117,7 +123,13 @@ async function compose(
     draining: () => server.draining,
     checks: { store: () => checkStore(store) },
   });
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics });
+  const resilience = new Resilience({
+    metrics,
+    share: () => snapshot().config.retry.budget,
+    ...(now === undefined ? {} : { now }),
+    ...(random === undefined ? {} : { random }),
+  });
+  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience });
   const models = new Models(authenticator, snapshot);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);

@@ -165,10 +165,14 @@ export const dynamicShape = {
       ),
     budget: decimal(0, 1)
       .prefault('0.2')
-      .describe('Largest share of all upstream requests that may be retries.'),
+      .describe(
+        'Further upstream requests for each first one, over the whole process; three a second are always allowed.',
+      ),
     after_send: flag()
       .prefault('false')
-      .describe('Retry also where the upstream may have begun, and billed, the first request.'),
+      .describe(
+        'Ask another target, once, also where the upstream may have begun, and billed, the first request.',
+      ),
   })
     .prefault({})
     .describe('When a request is tried again.'),
