@@ -108,6 +108,7 @@ async function compose(
   );
   opened(() => Promise.all([...upstreams.values()].map((upstream) => upstream.close())));
   let current: Snapshot = { config: dynamic, routes: new RouteTable(dynamic.models, upstreams) };
+  for (const upstream of upstreams.values()) upstream.start();
   const snapshot = () => current;
 
   const server = new Server({

@@ -27,6 +27,8 @@ export class Attempt implements Sink, Source {
   readonly #watcher: Watcher;
   #sentAt = performance.now();
   #hasOutput = false;
+  /** It has less time than the upstream is usually given. */
+  #isCurtailed = false;
   #call: Call | undefined;
   #deadlines: Deadlines | undefined;
   #receiver: Receiver | undefined;
@@ -44,9 +46,10 @@ export class Attempt implements Sink, Source {
   /**
    * @param body the complete body in the target's words
    * @param fresh on a new connection, because a kept one turned out to be closed
+   * @param mostMs what the whole request has left, in milliseconds
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer, fresh: boolean): Promise<AttemptResult> {
+  run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptResult> {
     const { exchange, stream } = this.#request;
     const { upstream, model } = this.#target;
     try {
@@ -65,7 +68,10 @@ export class Attempt implements Sink, Source {
     return new Promise((resolve) => {
       this.#settle = resolve;
       exchange.onStop(this.#onStop);
-      this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline);
+      const { timeouts } = upstream.config;
+      this.#isCurtailed = mostMs < timeouts.total;
+      const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
+      this.#deadlines = new Deadlines(limits, this.#onDeadline);
       const call = { body, requestId: exchange.id, client: exchange.request.headers, stream, fresh };
       this.#call = upstream.send(call, this);
     });
@@ -179,6 +185,13 @@ export class Attempt implements Sink, Source {
     }
   };
 
+  /** To have had little time is not the upstream's fault. */
+  #judged(error: GatewayError, next: boolean): Failure {
+    const judged = failure(error, next);
+    const isOurs = this.#isCurtailed && !next && error.code === 'upstream_timeout';
+    return isOurs ? { ...judged, blame: { kind: 'neutral' } } : judged;
+  }
+
   /** It was sent, and nothing came back. */
   #maybeBegun(error: GatewayError): Failure {
     const { afterSend } = this.#request;
@@ -197,7 +210,7 @@ export class Attempt implements Sink, Source {
     const result = this.#receiver?.broken(error);
     if (result !== undefined) this.#finish(result);
     // No stream has begun for the client, so for it there is none that is incomplete.
-    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
+    else if (error.code !== 'stream_incomplete') this.#finish(failed(this.#judged(error, next)));
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 

@@ -37,16 +37,19 @@ export class Attempts {
   #mayRetry = false;
   /** Rounds over all targets, from 1. */
   #round = 1;
+  readonly #endsAt: number;
   /** The one attempt was made that may repeat what an upstream has begun. */
   #hasRisked = false;
 
   constructor(options: AttemptsOptions) {
     this.#options = options;
-    const { route, resilience } = options;
+    const { route, resilience, retry } = options;
+    this.#endsAt = performance.now() + retry.deadline;
     this.#plan = new Plan<Target>({
       targets: route.targets,
-      balance: 'weighted',
+      balance: route.balance,
       standing: (target) => resilience.standing(target),
+      isHealthy: ({ upstream }) => upstream.isHealthy,
       now: resilience.now,
       random: resilience.random,
     });
@@ -67,6 +70,7 @@ export class Attempts {
       if (step.kind === 'exhausted') {
         if (!this.#mayWait(last.failure, step)) break;
         await this.#wait(step);
+        if (this.#leftMs <= 0) break;
         step = this.#plan.next();
         if (step.kind === 'exhausted') break;
       }
@@ -113,14 +117,24 @@ export class Attempts {
       },
       onSilence: (ms) => latency.observe(ms),
     });
-    return attempt.run(bodyFor(target, body, scan), fresh);
+    const left = this.#isFirst ? this.#options.retry.deadline : this.#leftMs;
+    return attempt.run(bodyFor(target, body, scan), fresh, left);
   }
 
   #mayGoOn({ next, risky = false }: Failure): boolean {
-    if (!next || this.#isUsedUp || (risky && this.#hasRisked)) return false;
+    if (!next || this.#isUsedUp || this.#leftMs <= 0 || (risky && this.#hasRisked)) return false;
     this.#hasRisked ||= risky;
     this.#options.request.exchange.throwIfStopped();
     return true;
+  }
+
+  /** Milliseconds of `retry.deadline` that are left. */
+  get #leftMs(): number {
+    return this.#endsAt - performance.now();
+  }
+
+  get #isFirst(): boolean {
+    return this.#options.request.exchange.access.attempts === undefined;
   }
 
   get #isUsedUp(): boolean {
@@ -137,7 +151,7 @@ export class Attempts {
 
   /** Whether all were asked, and one of them may do better soon enough to wait for it here. */
   #mayWait({ free = false }: Failure, { retryAfterMs }: Exhausted): boolean {
-    if (!this.#mayRetry || retryAfterMs > LONGEST_WAIT_MS) return false;
+    if (!this.#mayRetry || retryAfterMs > Math.min(LONGEST_WAIT_MS, this.#leftMs)) return false;
     const { resilience, request } = this.#options;
     if (free || resilience.budget.available >= 1) return true;
     request.metrics.retryBudgetRefusals.inc();
@@ -148,7 +162,7 @@ export class Attempts {
   async #wait({ retryAfterMs }: Exhausted): Promise<void> {
     const { request, resilience } = this.#options;
     const { exchange } = request;
-    const ms = backoff(this.#round, resilience.random, retryAfterMs);
+    const ms = Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#leftMs);
     await new Promise<void>((resolve) => {
       const end = () => {
         clearTimeout(timer);

@@ -50,6 +50,12 @@ export function createMetrics() {
       labelNames: ['upstream'],
       registers,
     }),
+    upstreamHealthy: new Gauge({
+      name: 'tollgate_upstream_healthy',
+      help: 'What the active health checks found, where `health` is configured: 1 healthy, 0 not.',
+      labelNames: ['upstream'],
+      registers,
+    }),
     extraAttempts: new Counter({
       name: 'tollgate_upstream_extra_attempts_total',
       help: 'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed).',
