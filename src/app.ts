@@ -24,6 +24,7 @@ import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
+import type { BreakerSnapshot } from './upstream/breaker.ts';
 import { Upstream } from './upstream/upstream.ts';
 
 export const VERSION = readVersion();
@@ -46,6 +47,8 @@ export interface App {
   readonly adminUrl: string;
   readonly issuer: Issuer;
   readonly metrics: Metrics;
+  /** How the breaker of a model at an upstream stands; undefined when it was never asked. */
+  breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Answers under way. */
   readonly inFlight: number;
   /**
@@ -159,6 +162,10 @@ async function compose(
     adminUrl: urlOf(adminAt),
     issuer,
     metrics,
+    breaker(name, model) {
+      const upstream = upstreams.get(name);
+      return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();
+    },
     get inFlight() {
       return server.inFlight;
     },

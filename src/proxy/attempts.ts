@@ -62,7 +62,9 @@ export class Attempts {
   async run(): Promise<AttemptResult> {
     let step = this.#plan.next();
     if (step.kind === 'exhausted') return { kind: 'failed', failure: refused(step) };
-    this.#options.resilience.budget.deposit();
+    const { resilience } = this.#options;
+    resilience.budget.deposit();
+    resilience.roundsAt(step.target.upstream).deposit();
     let result = await this.#ask(step);
     let last = result;
     while (last.kind === 'failed' && this.#mayGoOn(last.failure)) {
@@ -74,7 +76,7 @@ export class Attempts {
         step = this.#plan.next();
         if (step.kind === 'exhausted') break;
       }
-      if (!this.#pays(last.failure)) {
+      if (!this.#pays(last.failure, step.target)) {
         step.permit.release({ kind: 'neutral' });
         break;
       }
@@ -142,9 +144,14 @@ export class Attempts {
   }
 
   /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */
-  #pays({ free = false }: Failure): boolean {
+  #pays({ free = false }: Failure, { upstream }: Target): boolean {
+    if (free) return true;
     const { resilience, request } = this.#options;
-    if (free || resilience.budget.withdraw()) return true;
+    const own = this.#round === 1 ? undefined : resilience.roundsAt(upstream);
+    if ((own === undefined || own.available >= 1) && resilience.budget.withdraw()) {
+      own?.withdraw();
+      return true;
+    }
     request.metrics.retryBudgetRefusals.inc();
     return false;
   }

@@ -27,8 +27,11 @@ export class Resilience {
   readonly random: () => number;
   readonly budget: RetryBudget;
   readonly standings: Standings;
+  readonly #share: () => number;
+  readonly #rounds = new WeakMap<object, RetryBudget>();
 
   constructor({ metrics, share, now = () => performance.now(), random = Math.random }: ResilienceOptions) {
+    this.#share = share;
     this.now = now;
     this.random = random;
     this.budget = new RetryBudget({ share, now });
@@ -45,6 +48,16 @@ export class Resilience {
       }),
       (upstream, model) => gauge.remove({ upstream: nameOf(upstream), model }),
     );
+  }
+
+  /** What a second round at this upstream may use of its own traffic: quiet neighbours do not pay for a storm at one. */
+  roundsAt(upstream: object): RetryBudget {
+    let budget = this.#rounds.get(upstream);
+    if (budget === undefined) {
+      budget = new RetryBudget({ share: this.#share, now: this.now });
+      this.#rounds.set(upstream, budget);
+    }
+    return budget;
   }
 
   standing({ upstream, model }: Pick<Target, 'upstream' | 'model'>): Standing {
