@@ -283,6 +283,16 @@ describe('a time to wait', () => {
   });
 });
 
+test('the budget bounds what the whole process tries again: with none, the three of the floor in a second', async () => {
+  const running = await start({ config: { retry: { budget: 0 } } });
+  one.always(says(500));
+  const statuses: number[] = [];
+  for (let i = 0; i < 4; i += 1) statuses.push((await running.chat(chatRequest())).status);
+  expect(statuses).toEqual([200, 200, 200, 500]);
+  expect(await running.metric('tollgate_retry_budget_refusals_total')).toBe(1);
+  expect(running.app.breaker('two', 'upstream-model')?.inFlight).toBe(0);
+});
+
 test('errors of callers open no breaker', async () => {
   const running = await start();
   one.always(says(400));
