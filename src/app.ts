@@ -11,18 +11,20 @@ import { answerPricing } from './billing/pricing.ts';
 import { loadConfig } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { clientAddress } from './http/address.ts';
-import { AdminServer } from './http/admin.ts';
+import { AdminServer, type TargetState } from './http/admin.ts';
 import type { Exchange } from './http/exchange.ts';
 import { Health } from './http/health.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { Models } from './proxy/models.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
+import { Resilience } from './proxy/resilience.ts';
 import { RouteTable } from './proxy/route-table.ts';
 import { openStore } from './store/open.ts';
 import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
+import type { BreakerSnapshot } from './upstream/breaker.ts';
 import { Upstream } from './upstream/upstream.ts';
 
 export const VERSION = readVersion();
@@ -31,6 +33,10 @@ export interface AppOptions {
   readonly configFile: string;
   readonly env: NodeJS.ProcessEnv;
   readonly logger?: Logger;
+  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
+  readonly random?: () => number;
 }
 
 /** A running gateway. */
@@ -41,6 +47,8 @@ export interface App {
   readonly adminUrl: string;
   readonly issuer: Issuer;
   readonly metrics: Metrics;
+  /** How the breaker of a model at an upstream stands; undefined when it was never asked. */
+  breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Answers under way. */
   readonly inFlight: number;
   /**
@@ -62,7 +70,7 @@ export async function startApp(options: AppOptions): Promise<App> {
     for (const close of opened.splice(0).reverse()) await close();
   };
   try {
-    return await compose(config, logger, (close) => opened.push(close), closeAll);
+    return await compose(options, config, logger, (close) => opened.push(close), closeAll);
   } catch (error) {
     await closeAll();
     throw error;
@@ -70,6 +78,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 }
 
 async function compose(
+  { now, random }: AppOptions,
   config: Config,
   logger: Logger,
   opened: (close: () => Promise<unknown>) => void,
@@ -102,6 +111,7 @@ async function compose(
   );
   opened(() => Promise.all([...upstreams.values()].map((upstream) => upstream.close())));
   let current: Snapshot = { config: dynamic, routes: new RouteTable(dynamic.models, upstreams) };
+  for (const upstream of upstreams.values()) upstream.start();
   const snapshot = () => current;
 
   const server = new Server({
@@ -118,7 +128,13 @@ async function compose(
     draining: () => server.draining,
     checks: { store: () => checkStore(store) },
   });
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics });
+  const resilience = new Resilience({
+    metrics,
+    share: () => snapshot().config.retry.budget,
+    ...(now === undefined ? {} : { now }),
+    ...(random === undefined ? {} : { random }),
+  });
+  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience });
   const models = new Models(authenticator, snapshot);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
@@ -130,7 +146,8 @@ async function compose(
   server.route('GET', '/pricing', (exchange) => answerPricing(exchange, snapshot().config));
   server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
 
-  const admin = new AdminServer(metrics, health);
+  const targets = () => [...upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
+  const admin = new AdminServer(metrics, health, { upstreams: targets });
   const adminAt = await admin.listen(config.static.admin.host, config.static.admin.port);
   opened(() => admin.close());
   const at = await server.listen(config.static.listen.host, config.static.listen.port);
@@ -147,6 +164,10 @@ async function compose(
     adminUrl: urlOf(adminAt),
     issuer,
     metrics,
+    breaker(name, model) {
+      const upstream = upstreams.get(name);
+      return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();
+    },
     get inFlight() {
       return server.inFlight;
     },
@@ -166,6 +187,17 @@ async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
   } catch {
     return 'degraded';
   }
+}
+
+/** How the targets at one upstream are doing, for the admin listener. */
+function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
+  return Array.from(standings.known(upstream), ([model, { breaker }]) => {
+    const { state, inFlight, refusal } = breaker.snapshot();
+    const about = { upstream: upstream.name, model, state, in_flight: inFlight };
+    return refusal === undefined
+      ? about
+      : { ...about, until_ms: Math.max(1, Math.ceil(refusal.until - now())) };
+  });
 }
 
 /** What is left of a request when it has ended: a line of the access log and the counters. */

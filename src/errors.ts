@@ -178,6 +178,14 @@ export const ERRORS = {
     message: 'This address has received as many free keys today as it may.',
     meaning: '`free_keys.per_ip_per_day` is used up until midnight UTC.',
   },
+  upstream_rate_limited: {
+    status: 429,
+    type: 'requests',
+    retry: 'wait',
+    message: 'All upstreams for this model are at their rate limits.',
+    meaning:
+      'Every target has answered 429 of late and asked to be left alone; `retry-after` is when the first may be asked again.',
+  },
   headers_too_large: {
     status: 431,
     type: BAD,
@@ -263,7 +271,7 @@ export const ERRORS = {
     type: BUSY,
     retry: 'wait',
     message: 'No upstream for this model can take the request at the moment.',
-    meaning: 'All targets are at `max_concurrency` or cooling down.',
+    meaning: 'All targets are at `max_concurrency`, or left alone for a while because they failed.',
   },
   draining: {
     status: 503,

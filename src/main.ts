@@ -5,6 +5,7 @@ import { parseArgs } from 'node:util';
 import { type App, startApp, VERSION } from './app.ts';
 import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
+import { runExplain } from './cli/explain.ts';
 import { runKeys } from './cli/keys.ts';
 import { ConfigError } from './config/fault.ts';
 
@@ -12,6 +13,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
   tollgate serve             run the gateway
   tollgate check             check a configuration and say what it means
+  tollgate explain           where a request would go: --model M [--tier T] [--json]
   tollgate keys issue        make a key: --tier Free|Lite|Pro [--label TEXT]
   tollgate keys list         all keys, without their secrets
   tollgate keys show         one key and what happened to it: PREFIX
@@ -40,6 +42,8 @@ export async function main(argv: string[]): Promise<number> {
     }
     case 'keys':
       return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+    case 'explain':
+      return runExplain(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case '--version':
     case '-v':
       process.stdout.write(`${VERSION}\n`);

@@ -26,8 +26,6 @@ export const NOTICES: readonly Notice[] = [
   { path: ['tiers', '*', 'price'], as: 'warn' },
   { path: ['tiers', '*', 'stripe_price'], as: 'warn' },
   { path: ['models', '*', 'price'], as: 'warn' },
-  { path: ['retry', 'budget'], as: 'warn' },
-  { path: ['retry', 'after_send'], as: 'warn' },
   { path: ['branding'], as: 'warn' },
 ];
 

@@ -106,6 +106,12 @@ const model = section({
     .prefault([...TIERS])
     .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
     .describe('Tiers whose keys may use this model.'),
+  balance: z
+    .enum(['weighted', 'least_requests', 'latency'])
+    .prefault('weighted')
+    .describe(
+      'Choice within one priority: by weight alone, or of two drawn by weight the less busy, or the sooner to answer.',
+    ),
   response_model: z
     .enum(['alias', 'upstream'])
     .prefault('alias')
@@ -165,10 +171,17 @@ export const dynamicShape = {
       ),
     budget: decimal(0, 1)
       .prefault('0.2')
-      .describe('Largest share of all upstream requests that may be retries.'),
+      .describe(
+        'Further upstream requests for each first one, over the whole process; three a second are always allowed.',
+      ),
+    deadline: duration('1ms', LONGEST)
+      .prefault('10m')
+      .describe('For all upstream requests of one client request together, waits included.'),
     after_send: flag()
       .prefault('false')
-      .describe('Retry also where the upstream may have begun, and billed, the first request.'),
+      .describe(
+        'Ask another target, once, also where the upstream may have begun, and billed, the first request.',
+      ),
   })
     .prefault({})
     .describe('When a request is tried again.'),

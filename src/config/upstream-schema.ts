@@ -5,6 +5,7 @@ import {
   address,
   credential,
   duration,
+  flag,
   hiddenText,
   integer,
   LONGEST,
@@ -12,7 +13,9 @@ import {
   name,
   natures,
   section,
+  text,
 } from './fields.ts';
+import { read, refuse } from './units.ts';
 
 const timeouts = section({
   connect: duration('1ms', LONGEST)
@@ -85,6 +88,25 @@ export const upstream = section({
     .prefault('inject')
     .describe(
       'May the gateway ask for usage in streams whose client did not? `off` for upstreams that refuse it.',
+    ),
+  send_model: flag()
+    .exactOptional()
+    .describe(
+      'Default `true`. `false` takes `model` out of the body, for an API whose URL names the model (an Azure deployment).',
+    ),
+  health: section({
+    path: text((value) =>
+      /^\/[!-~]*$/.test(value)
+        ? read(value)
+        : refuse('must be a path that begins with a slash, such as /health'),
+    ).describe('Path, from the root of the host. Any 2xx is healthy.'),
+    interval: duration('100ms', LONGEST)
+      .prefault('10s')
+      .describe('Between two checks, give or take a fifth.'),
+  })
+    .exactOptional()
+    .describe(
+      'Asked with the credentials of this upstream. Two failures in a row rank its targets behind all healthy ones.',
     ),
 })
   .register(natures, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })

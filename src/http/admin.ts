@@ -1,4 +1,4 @@
-// The admin listener: metrics and probes, on an address of its own that is not for the public.
+// The admin listener: metrics, probes and the state of the targets, on an address of its own that is not for the public.
 import http, { type ServerResponse } from 'node:http';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { boundAddress } from './address.ts';
@@ -6,10 +6,29 @@ import type { Health } from './health.ts';
 
 const MAX_CONNECTIONS = 256;
 
+/** What this process knows of one model at one upstream. `GET /upstreams` answers with a JSON array of these. */
+export interface TargetState {
+  /** The name of the upstream in the configuration. */
+  readonly upstream: string;
+  /** The model as the upstream calls it. */
+  readonly model: string;
+  /** Of its circuit breaker. */
+  readonly state: 'closed' | 'open' | 'half_open';
+  /** Requests that it is working on for this process. */
+  readonly in_flight: number;
+  /** For how many milliseconds from now it is left alone; left out when it may be asked now. */
+  readonly until_ms?: number;
+}
+
+export interface AdminOptions {
+  /** The targets that were asked since they were configured. Without it there is no `/upstreams`. */
+  readonly upstreams?: () => readonly TargetState[];
+}
+
 export class AdminServer {
   readonly #server: http.Server;
 
-  constructor(metrics: Metrics, health: Health) {
+  constructor(metrics: Metrics, health: Health, { upstreams }: AdminOptions = {}) {
     const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {
       '/metrics': async (response) => {
         send(response, 200, metrics.registry.contentType, await metrics.registry.metrics());
@@ -21,6 +40,10 @@ export class AdminServer {
         const ready = report.status === 'ok' || report.status === 'degraded';
         send(response, ready ? 200 : 503, 'application/json', `${JSON.stringify(report)}\n`);
       },
+      ...(upstreams && {
+        '/upstreams': async (response: ServerResponse) =>
+          send(response, 200, 'application/json', `${JSON.stringify(upstreams())}\n`),
+      }),
     };
     this.#server = http.createServer(
       { requestTimeout: 10_000, headersTimeout: 10_000, connectionsCheckingInterval: 1_000 },

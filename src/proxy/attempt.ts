@@ -11,9 +11,25 @@ import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
 
+/** Hears how the target does while the attempt is under way. */
+export interface Watcher {
+  /**
+   * The first output came.
+   * @param ms of a stream, milliseconds since the request was sent; a JSON answer comes at its end and says nothing of that
+   */
+  onOutput(ms: number | undefined): void;
+  /** After so many milliseconds without output the attempt was given up. */
+  onSilence(ms: number): void;
+}
+
 export class Attempt implements Sink, Source {
   readonly #request: ChatRequest;
   readonly #target: Target;
+  readonly #watcher: Watcher;
+  #sentAt = performance.now();
+  #hasOutput = false;
+  /** It has less time than the upstream is usually given. */
+  #isCurtailed = false;
   #call: Call | undefined;
   #deadlines: Deadlines | undefined;
   #receiver: Receiver | undefined;
@@ -22,24 +38,26 @@ export class Attempt implements Sink, Source {
   #lingering: NodeJS.Timeout | undefined;
   #settle: ((result: AttemptResult) => void) | undefined;
 
-  constructor(request: ChatRequest, target: Target) {
+  constructor(request: ChatRequest, target: Target, watcher: Watcher) {
     this.#request = request;
     this.#target = target;
+    this.#watcher = watcher;
   }
 
   /**
    * @param body the complete body in the target's words
    * @param fresh on a new connection, because a kept one turned out to be closed
+   * @param mostMs what the whole request has left, in milliseconds
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer, fresh: boolean): Promise<AttemptResult> {
+  run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptResult> {
     const { exchange, stream } = this.#request;
     const { upstream, model } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
       const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
-      return Promise.resolve(failed(failure(busy, true)));
+      return Promise.resolve(failed({ ...failure(busy, true), free: true }));
     }
     const { access } = exchange;
     access.attempts = (access.attempts ?? 0) + 1;
@@ -51,13 +69,17 @@ export class Attempt implements Sink, Source {
     return new Promise((resolve) => {
       this.#settle = resolve;
       exchange.onStop(this.#onStop);
-      this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline);
+      const { timeouts } = upstream.config;
+      this.#isCurtailed = mostMs < timeouts.total;
+      const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
+      this.#deadlines = new Deadlines(limits, this.#onDeadline);
       const call = { body, requestId: exchange.id, client: exchange.request.headers, stream, fresh };
       this.#call = upstream.send(call, this);
     });
   }
 
   onSent(): void {
+    this.#sentAt = performance.now();
     this.#deadlines?.enter('headers');
   }
 
@@ -114,11 +136,17 @@ export class Attempt implements Sink, Source {
 
   onError(error: GatewayError, delivery: Delivery): void {
     if (this.#settle === undefined) clearTimeout(this.#lingering);
-    else if (delivery === 'unheard') this.#finish(failed({ ...failure(error, true), again: true }));
-    else if (this.#receiver === undefined) {
+    else if (delivery === 'unheard') {
+      const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
+      this.#finish(failed({ ...unheard, again: true, retry: true, free: true }));
+    } else if (delivery === 'not_sent') {
+      // A refusal can be over in a moment; a deadline for the connection took long enough.
+      const retry = error.code === 'upstream_unreachable';
+      this.#finish(failed({ ...failure(error, true), retry, free: true }));
+    } else if (this.#receiver === undefined) {
       // What cannot be used says that the upstream is not well, and nothing of it was an answer.
-      const next = delivery === 'not_sent' || error.code === 'upstream_invalid_response';
-      this.#fail(error, next || this.#request.afterSend);
+      if (error.code === 'upstream_invalid_response') this.#fail(error, true);
+      else this.#finish(failed(this.#maybeBegun(error)));
     } else {
       // After the head it is the answer that broke, and not the way to the upstream.
       const { code, cause } = error;
@@ -139,6 +167,10 @@ export class Attempt implements Sink, Source {
   }
 
   progress(): void {
+    if (!this.#hasOutput) {
+      this.#hasOutput = true;
+      this.#watcher.onOutput(performance.now() - this.#sentAt);
+    }
     const phase = this.#deadlines?.phase;
     if (phase === 'idle') this.#deadlines?.refresh();
     else if (phase !== 'end') this.#deadlines?.enter('idle');
@@ -178,10 +210,26 @@ export class Attempt implements Sink, Source {
       const error = new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
       // upstream may be at work. When all of the time is used up, nobody else gets more.
-      const next = which === 'connect' || (which !== 'total' && this.#receiver !== undefined);
-      this.#fail(error, next || (which === 'headers' && this.#request.afterSend));
+      if (which === 'headers' || which === 'first_token')
+        this.#watcher.onSilence(performance.now() - this.#sentAt);
+      if (which === 'headers') this.#finish(failed(this.#maybeBegun(error)));
+      else if (which === 'connect') this.#finish(failed({ ...failure(error, true), free: true }));
+      else this.#fail(error, which !== 'total' && this.#receiver !== undefined);
     }
   };
+
+  /** To have had little time is not the upstream's fault. */
+  #judged(error: GatewayError, next: boolean): Failure {
+    const judged = failure(error, next);
+    const isOurs = this.#isCurtailed && !next && error.code === 'upstream_timeout';
+    return isOurs ? { ...judged, blame: { kind: 'neutral' } } : judged;
+  }
+
+  /** It was sent, and nothing came back. */
+  #maybeBegun(error: GatewayError): Failure {
+    const { afterSend } = this.#request;
+    return { ...failure(error, afterSend), risky: true };
+  }
 
   readonly #onStop = () => {
     this.#fail(this.#request.exchange.stopReason ?? new GatewayError('client_closed'), false);
@@ -195,7 +243,7 @@ export class Attempt implements Sink, Source {
     const result = this.#receiver?.broken(error);
     if (result !== undefined) this.#finish(result);
     // No stream has begun for the client, so for it there is none that is incomplete.
-    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
+    else if (error.code !== 'stream_incomplete') this.#finish(failed(this.#judged(error, next)));
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 
@@ -208,6 +256,7 @@ export class Attempt implements Sink, Source {
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
+    if (isWhole && !this.#hasOutput) this.#watcher.onOutput(undefined);
     if (isWhole && this.#isStream) this.#linger();
     else this.#call?.abort();
     const { upstream } = this.#target;

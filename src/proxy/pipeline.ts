@@ -8,12 +8,11 @@ import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
-import { order } from '../upstream/selection.ts';
-import { Attempt } from './attempt.ts';
-import type { AttemptResult, ChatRequest } from './receiver.ts';
-import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
-import { asksForUsage, bodyFor } from './rewrite.ts';
-import type { Route, RouteTable, Target } from './route-table.ts';
+import { Attempts } from './attempts.ts';
+import type { ChatRequest } from './receiver.ts';
+import { jsonString, scanRequest } from './request-scan.ts';
+import type { Resilience } from './resilience.ts';
+import type { RouteTable } from './route-table.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -28,22 +27,19 @@ export interface PipelineOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => Snapshot;
   readonly metrics: Metrics;
-  /** From 0 to 1, for the choice between targets. */
-  readonly random?: () => number;
+  readonly resilience: Resilience;
 }
 
 export class Pipeline {
   readonly #options: PipelineOptions;
-  readonly #random: () => number;
 
   constructor(options: PipelineOptions) {
     this.#options = options;
-    this.#random = options.random ?? Math.random;
   }
 
   /** `POST /v1/chat/completions` */
   async chat(exchange: Exchange): Promise<void> {
-    const { authenticator, snapshot, metrics } = this.#options;
+    const { authenticator, snapshot, metrics, resilience } = this.#options;
     const { config, routes } = snapshot();
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
@@ -70,48 +66,14 @@ export class Pipeline {
       afterSend: config.retry.after_send,
       metrics,
     };
-    const result = await this.#attempts(request, route, body, scan, config.retry.attempts);
+    const { retry } = config;
+    const result = await new Attempts({ request, route, body, scan, retry, resilience }).run();
     if (result.kind === 'failed') {
       // A fault of the gateway itself: the server logs it with its place.
       if (result.failure.error.code === 'internal_error') throw result.failure.error;
       answerFailure(exchange, result.failure);
     }
   }
-
-  /** Asks one target after the other until one has answered, none is left, or it would not help. */
-  async #attempts(
-    request: Omit<ChatRequest, 'hideUsage'>,
-    route: Route,
-    body: Buffer,
-    scan: RequestScan,
-    most: number,
-  ): Promise<AttemptResult> {
-    const { exchange } = request;
-    const ask = (target: Target, fresh: boolean) => {
-      exchange.throwIfStopped();
-      const attempt = new Attempt({ ...request, hideUsage: asksForUsage(target, scan) }, target);
-      return attempt.run(bodyFor(target, body, scan), fresh);
-    };
-    const isUsedUp = () => (exchange.access.attempts ?? 0) >= most;
-    let result: AttemptResult | undefined;
-    for (const target of order(route.targets, this.#random)) {
-      let last = await ask(target, false);
-      // A kept connection that the upstream had closed says nothing about the upstream.
-      if (last.kind === 'failed' && last.failure.again === true && !isUsedUp()) {
-        last = await ask(target, true);
-      }
-      // That one is busy is no news about another that has answered.
-      if (result === undefined || !isBusy(last)) result = last;
-      if (result.kind === 'answered' || !result.failure.next || isUsedUp()) break;
-    }
-    if (result === undefined)
-      throw new GatewayError('internal_error', undefined, { cause: 'a route without targets' });
-    return result;
-  }
-}
-
-function isBusy(result: AttemptResult): boolean {
-  return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
 }
 
 function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {

@@ -84,9 +84,13 @@ export class Plan<T extends Ranked> {
     return this.#exhausted(untried);
   }
 
-  /** Begins another round: each target may be asked once more. To be called after the wait between the two. */
-  again(): void {
+  /**
+   * Begins another round: each target may be asked once more. To be called after the wait between the two.
+   * @param without these are not asked again
+   */
+  again(without: ReadonlySet<T> = new Set()): void {
     this.#tried.clear();
+    for (const target of without) this.#tried.add(target);
   }
 
   #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {
@@ -141,11 +145,19 @@ const MAX_MODELS = 256;
  */
 export class Standings {
   readonly #create: (upstream: object, model: string) => Standing;
+  readonly #onForget: (upstream: object, model: string) => void;
   readonly #byUpstream = new WeakMap<object, Map<string, Standing>>();
 
-  /** @param create what is not yet known of a target */
-  constructor(create: (upstream: object, model: string) => Standing) {
+  /**
+   * @param create what is not yet known of a target
+   * @param onForget called when a target's standing made room for another
+   */
+  constructor(
+    create: (upstream: object, model: string) => Standing,
+    onForget: (upstream: object, model: string) => void = () => {},
+  ) {
     this.#create = create;
+    this.#onForget = onForget;
   }
 
   of(upstream: object, model: string): Standing {
@@ -156,7 +168,10 @@ export class Standings {
     }
     let standing = models.get(model);
     if (standing === undefined) {
-      if (models.size >= MAX_MODELS) forgetOne(models);
+      if (models.size >= MAX_MODELS) {
+        const forgotten = forgetOne(models);
+        if (forgotten !== undefined) this.#onForget(upstream, forgotten);
+      }
       standing = this.#create(upstream, model);
       models.set(model, standing);
     }
@@ -167,16 +182,22 @@ export class Standings {
   peek(upstream: object, model: string): Standing | undefined {
     return this.#byUpstream.get(upstream)?.get(model);
   }
+
+  /** What is remembered of an upstream, by model: for reports. */
+  known(upstream: object): ReadonlyMap<string, Standing> {
+    return this.#byUpstream.get(upstream) ?? new Map();
+  }
 }
 
 /** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
-function forgetOne(models: Map<string, Standing>): void {
+function forgetOne(models: Map<string, Standing>): string | undefined {
   let oldest: string | undefined;
   for (const [model, { breaker }] of models) {
     oldest ??= model;
     if (!breaker.isPristine) continue;
     models.delete(model);
-    return;
+    return model;
   }
   if (oldest !== undefined) models.delete(oldest);
+  return oldest;
 }

@@ -8,6 +8,9 @@ const STREAM_OPTIONS = Buffer.from(',"stream_options":{"include_usage":true}');
 const MEMBER = Buffer.from('"include_usage":true');
 const TRUE = Buffer.from('true');
 const COMMA = Buffer.from(',');
+const NO_BYTES = Buffer.alloc(0);
+const COLON = 0x3a;
+const QUOTE = 0x22;
 
 /** Whether the gateway asks this target for usage on its own account, which the client then must not see. */
 export function asksForUsage(target: Target, scan: RequestScan): boolean {
@@ -18,9 +21,29 @@ export function asksForUsage(target: Target, scan: RequestScan): boolean {
 /** @param body the client's body, which `scan` was made from */
 export function bodyFor(target: Target, body: Buffer, scan: RequestScan): Buffer {
   const edits: Edit[] = [];
-  if (target.model !== scan.model) edits.push({ span: scan.modelSpan, bytes: jsonString(target.model) });
+  if (target.upstream.config.send_model === false) edits.push(withoutModel(body, scan.modelSpan));
+  else if (target.model !== scan.model) edits.push({ span: scan.modelSpan, bytes: jsonString(target.model) });
   if (asksForUsage(target, scan)) edits.push(usageEdit(body, scan));
   return edits.length === 0 ? body : spliceSpans(body, edits);
+}
+
+/** Takes out the member, with its name and one comma. The body was scanned, so what stands around the value is known. */
+function withoutModel(body: Buffer, { start, end }: RequestScan['modelSpan']): Edit {
+  let from = start - 1;
+  while (body[from] !== COLON) from -= 1;
+  // The name may be spelled with escapes, but a `"` in it is none of `model`.
+  from = body.lastIndexOf(QUOTE, body.lastIndexOf(QUOTE, from) - 1);
+  let before = from - 1;
+  while (isSpace(body[before])) before -= 1;
+  if (body[before] === COMMA[0]) return { span: { start: before, end }, bytes: NO_BYTES };
+  let after = end;
+  while (isSpace(body[after])) after += 1;
+  return { span: { start: from, end: body[after] === COMMA[0] ? after + 1 : end }, bytes: NO_BYTES };
+}
+
+/** RFC 8259, 2. */
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x09 || byte === 0x0a || byte === 0x0d;
 }
 
 function usageEdit(body: Buffer, { streamOptions, includeUsageSpan, insertAt }: RequestScan): Edit {

@@ -19,6 +19,7 @@ export interface Route {
   readonly model: string;
   readonly tiers: readonly Tier[];
   readonly responseModel: ModelConfig['response_model'];
+  readonly balance: ModelConfig['balance'];
   /** Ascending priority, in the configuration's order within one. Never empty. */
   readonly targets: readonly Target[];
 }
@@ -41,6 +42,7 @@ export class RouteTable {
         model: name,
         tiers: model.tiers,
         responseModel: model.response_model,
+        balance: model.balance,
         targets: model.targets
           .map(({ upstream: key, ...target }) => {
             const upstream = upstreams.get(key);

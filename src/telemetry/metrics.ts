@@ -55,6 +55,29 @@ export function createMetrics() {
       labelNames: ['upstream'],
       registers,
     }),
+    upstreamHealthy: new Gauge({
+      name: 'tollgate_upstream_healthy',
+      help: 'What the active health checks found, where `health` is configured: 1 healthy, 0 not.',
+      labelNames: ['upstream'],
+      registers,
+    }),
+    extraAttempts: new Counter({
+      name: 'tollgate_upstream_extra_attempts_total',
+      help: 'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed).',
+      labelNames: ['upstream', 'reason'],
+      registers,
+    }),
+    retryBudgetRefusals: new Counter({
+      name: 'tollgate_retry_budget_refusals_total',
+      help: 'Attempts that were not made because `retry.budget` was used up.',
+      registers,
+    }),
+    breakerState: new Gauge({
+      name: 'tollgate_upstream_breaker_state',
+      help: 'Circuit breakers that have opened at least once: 0 closed, 1 half open, 2 open.',
+      labelNames: ['upstream', 'model'],
+      registers,
+    }),
     streamsBroken: new Counter({
       name: 'tollgate_streams_broken_total',
       help: 'Streams that ended before they were complete, after something was sent to the client.',

@@ -52,8 +52,14 @@ export class HttpTransport implements Transport {
 
   send(request: UpstreamRequest, sink: Sink): Call {
     const call = new HttpCall(sink);
-    const { path, headers, body } = request;
-    const options: Dispatcher.DispatchOptions = { method: 'POST', path, headers, body, idempotent: false };
+    const { path, headers, body, method = 'POST' } = request;
+    const options: Dispatcher.DispatchOptions = {
+      method,
+      path,
+      headers,
+      body: method === 'GET' ? null : body,
+      idempotent: false,
+    };
     if (request.fresh === true) this.#dispatchAlone(options, call);
     else this.#pool.dispatch(options, call);
     call.returned = true;

@@ -1,6 +1,7 @@
 // What an upstream's refusal means: whose fault it is, whether another target may be asked, and what the client reads if
 // none answers. The one place that knows statuses and error bodies of upstreams.
-import { GatewayError } from '../errors.ts';
+import { type ErrorCode, GatewayError } from '../errors.ts';
+import type { Outcome } from './breaker.ts';
 import { connectionNames } from './header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
@@ -10,6 +11,14 @@ export interface Failure {
   readonly error: GatewayError;
   /** Whether another target may be tried. */
   readonly next: boolean;
+  /** What it says about the target, and for how long that asked to be left alone. */
+  readonly blame: Outcome;
+  /** The same target may do better after a wait. Default false. */
+  readonly retry?: boolean;
+  /** The upstream never heard of it, so that another attempt is no further load. Default false. */
+  readonly free?: boolean;
+  /** The upstream may have begun to work, so that `next` repeats it. Default false. */
+  readonly risky?: boolean;
   /** The same target may be asked once more, on a new connection: a kept one turned out to be closed. Default false. */
   readonly again?: boolean;
   /** The upstream's own answer, relayed unchanged when no other target answers. */
@@ -46,7 +55,23 @@ export function mediaType(headers: ResponseHeaders): string {
 
 /** A failure of the gateway's own finding: a deadline, a broken connection, an answer that cannot be used. */
 export function failure(error: GatewayError, next: boolean): Failure {
-  return { error, next, headers: {} };
+  return { error, next, blame: blameFor(error.code), headers: {} };
+}
+
+/** What an outcome of the gateway's own finding says about the target. */
+export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
+  switch (outcome) {
+    case 'ok':
+      return { kind: 'success' };
+    // The client's and the gateway's own doing.
+    case 'client_closed':
+    case 'draining':
+    case 'upstream_busy':
+    case 'internal_error':
+      return { kind: 'neutral' };
+    default:
+      return { kind: 'failure' };
+  }
 }
 
 /**
@@ -66,11 +91,48 @@ export function judgeRefusal(status: number, headers: ResponseHeaders, body: Buf
   }
   const next = status === 408 || status === 429 || status >= 500;
   const error = new GatewayError('upstream_error', undefined, { cause, status });
-  const relayed = retryHeaders(status, relayedHeaders(headers));
+  const told = relayedHeaders(headers);
   const shown = errorObject(status, body);
-  return shown === undefined
-    ? { error, next, headers: relayed }
-    : { error, next, verbatim: { status, body: shown }, headers: relayed };
+  const retryAfterMs = retryAfter(told);
+  return {
+    error,
+    next,
+    blame: blameForStatus(status, retryAfterMs),
+    // A limit that names no time is not waited for here: who knows how long it lasts.
+    retry: next && told['x-should-retry'] !== 'false' && (status !== 429 || retryAfterMs !== undefined),
+    ...(shown === undefined ? {} : { verbatim: { status, body: shown } }),
+    headers: retryHeaders(status, told),
+  };
+}
+
+/** 429 is a limit and no failure; 408 and 5xx are the target's fault, other 4xx the caller's. */
+function blameForStatus(status: number, retryAfterMs: number | undefined): Outcome {
+  if (status !== 429 && status !== 408 && status < 500) return { kind: 'neutral' };
+  const kind = status === 429 ? 'limited' : 'failure';
+  return retryAfterMs === undefined ? { kind } : { kind, retryAfterMs };
+}
+
+/**
+ * How long the upstream asked to be left alone: `retry-after-ms`, or `retry-after` in seconds or as a date (RFC 9110,
+ * 10.2.3).
+ * @returns milliseconds above 0; undefined when it did not say, or nothing that can be used
+ */
+export function retryAfter(headers: ResponseHeaders, now: () => number = Date.now): number | undefined {
+  const { 'retry-after-ms': inMs, 'retry-after': after } = headers;
+  for (const ms of [number(inMs), number(after) * 1000, date(after) - now()]) {
+    if (ms > 0 && Number.isFinite(ms)) return ms;
+  }
+  return undefined;
+}
+
+/** NaN for what is no plain decimal number. */
+function number(value: unknown): number {
+  return typeof value === 'string' && /^\d+(\.\d+)?$/.test(value) ? Number(value) : Number.NaN;
+}
+
+/** NaN for what is no date; a bare number is none. */
+function date(value: unknown): number {
+  return typeof value === 'string' && /[a-z]/i.test(value) ? Date.parse(value) : Number.NaN;
 }
 
 /**

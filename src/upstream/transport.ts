@@ -4,12 +4,14 @@ import type { GatewayError } from '../errors.ts';
 
 export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One POST to an upstream. `headers` are complete but for `host` and `content-length`, which the transport owns. */
+/** One request to an upstream. `headers` are complete but for `host` and `content-length`, which the transport owns. */
 export interface UpstreamRequest {
   /** Path and query, in origin form. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
+  /** Default POST. */
+  readonly method?: 'GET' | 'POST';
   /** On a connection of its own, because a kept one has just failed. Default false. */
   readonly fresh?: boolean;
 }

@@ -6,6 +6,7 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
 import { HttpTransport } from './http-transport.ts';
+import { HealthProbe } from './probe.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
@@ -37,6 +38,7 @@ export class Upstream {
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #credentials: readonly Buffer[];
+  readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
   /** @param transport instead of the one that the configuration asks for */
@@ -75,6 +77,27 @@ export class Upstream {
     }
     this.#headers = headers;
     this.#credentials = credentialsOf(config);
+    const { health } = config;
+    if (health !== undefined) {
+      const gauge = metrics.upstreamHealthy.labels({ upstream: name });
+      gauge.set(1);
+      this.#probe = new HealthProbe({
+        check: (signal) => this.#checkHealth(health.path, signal),
+        intervalMs: health.interval,
+        random: Math.random,
+        onChange: (healthy) => gauge.set(healthy ? 1 : 0),
+      });
+    }
+  }
+
+  /** What the active checks last found; true where there are none. */
+  get isHealthy(): boolean {
+    return this.#probe?.healthy ?? true;
+  }
+
+  /** Begins the active checks, if there are any. */
+  start(): void {
+    this.#probe?.start();
   }
 
   /** Whether a text of the upstream quotes what the gateway authenticates with: such a text never reaches a client. */
@@ -126,7 +149,20 @@ export class Upstream {
     return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
   }
 
+  /** One GET with the upstream's own credentials, on a connection of its own: the pool may be full of long answers. */
+  #checkHealth(path: string, signal: AbortSignal): Promise<number> {
+    return new Promise((resolve, reject) => {
+      const { 'content-type': _, ...headers } = this.#headers;
+      const call = this.#transport.send(
+        { method: 'GET', path, headers, body: Buffer.alloc(0), fresh: true },
+        { onHead: resolve, onData: () => {}, onEnd: () => {}, onError: reject },
+      );
+      signal.addEventListener('abort', () => call.abort(), { once: true });
+    });
+  }
+
   close(): Promise<void> {
+    this.#probe?.stop();
     return this.#transport.close();
   }
 }

@@ -399,7 +399,10 @@ describe('refusals', () => {
     const at = setting.answers(json(500, upstreamError('Oops', { code: 'oops' })));
     const error = await rejection(connect(setting.troubled(), { maxRetries: 1 }).invoke('Say hello'));
     expect(error).toMatchObject({ status: 500, code: 'oops' });
-    expect(setting.upstream.requests.length - at).toBe(2);
+    // Each of the two may be tried again by the gateway too, within `retry.attempts`.
+    const asked = setting.upstream.requests.length - at;
+    expect(asked).toBeGreaterThanOrEqual(2);
+    expect(asked).toBeLessThanOrEqual(6);
   });
 
   test('an upstream that is away is 502 without its address', async () => {

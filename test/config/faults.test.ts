@@ -506,7 +506,7 @@ describe('what this version does not do', () => {
       5,
     ],
     ['tiers: { Pro: { price: { amount: 900, currency: usd, interval: month } } }', 1],
-    ['retry: { budget: 0.1, after_send: true, attempts: 2 }', 2],
+    ['retry: { budget: 0.1, after_send: true, attempts: 2 }', 0],
     ['branding: { name: A, color: "#102030" }', 1],
     ['listen: { port: 1 }', 0],
   ])('%s has %d warnings', (line, count) => {

@@ -44,11 +44,12 @@ describe('a configuration', () => {
         echo: {
           targets: [{ upstream: 'demo', model: 'echo', weight: 1, priority: 1 }],
           tiers: ['Free', 'Lite', 'Pro'],
+          balance: 'weighted',
           response_model: 'alias',
         },
       },
       tiers: { Free: {}, Lite: {}, Pro: {} },
-      retry: { attempts: 3, budget: 0.2, after_send: false },
+      retry: { attempts: 3, budget: 0.2, deadline: 600_000, after_send: false },
       stream: { commit_after: 5000, keepalive: 15_000, write_stall: 60_000 },
       free_keys: { per_ip_per_day: 3 },
       auth: { failures_per_minute: 60 },
@@ -74,10 +75,12 @@ describe('a configuration', () => {
         '    timeouts: { connect: 500ms, headers: 1m, first_token: 2m, idle: 5s, total: 1h }',
         '    max_concurrency: 1',
         '    stream_usage: off',
+        '    send_model: false',
+        '    health: { path: /healthz?deep=1, interval: 5s }',
         'models:',
-        '  "v/*-chat": { targets: [{ upstream: a, model: "x-*", weight: 0.5, priority: 2 }], tiers: [Pro, Free], response_model: upstream, price: { input: 0.15, cached_input: 0.075, output: 0.6 } }',
+        '  "v/*-chat": { targets: [{ upstream: a, model: "x-*", weight: 0.5, priority: 2 }], tiers: [Pro, Free], balance: latency, response_model: upstream, price: { input: 0.15, cached_input: 0.075, output: 0.6 } }',
         'tiers: { Free: {}, Pro: { price: { amount: 900, currency: usd, interval: month }, requests_per_minute: 20 } }',
-        'retry: { attempts: 1, budget: 1, after_send: true }',
+        'retry: { attempts: 1, budget: 1, deadline: 30s, after_send: true }',
         'stream: { commit_after: 0s, keepalive: 1s, write_stall: 2s }',
         'free_keys: { per_ip_per_day: 0 }',
         'auth: { failures_per_minute: 1 }',
@@ -104,12 +107,15 @@ describe('a configuration', () => {
           timeouts: { connect: 500, headers: 60_000, first_token: 120_000, idle: 5000, total: 3_600_000 },
           max_concurrency: 1,
           stream_usage: 'off',
+          send_model: false,
+          health: { path: '/healthz?deep=1', interval: 5000 },
         },
       },
       models: {
         'v/*-chat': {
           targets: [{ upstream: 'a', model: 'x-*', weight: 0.5, priority: 2 }],
           tiers: ['Free', 'Pro'],
+          balance: 'latency',
           response_model: 'upstream',
           price: { input: 0.15, cached_input: 0.075, output: 0.6 },
         },
@@ -118,7 +124,7 @@ describe('a configuration', () => {
         Free: {},
         Pro: { price: { amount: 900, currency: 'usd', interval: 'month' }, requests_per_minute: 20 },
       },
-      retry: { attempts: 1, budget: 1, after_send: true },
+      retry: { attempts: 1, budget: 1, deadline: 30_000, after_send: true },
       stream: { commit_after: 0, keepalive: 1000, write_stall: 2000 },
       free_keys: { per_ip_per_day: 0 },
       auth: { failures_per_minute: 1 },
@@ -167,6 +173,7 @@ describe('a configuration', () => {
     expectTypeOf<DynamicConfig['retry']>().toEqualTypeOf<{
       attempts: number;
       budget: number;
+      deadline: number;
       after_send: boolean;
     }>();
     expectTypeOf<Extract<UpstreamConfig, { kind: 'http' }>['api_key']>().toEqualTypeOf<string | undefined>();

@@ -291,10 +291,10 @@ describe('credentials', () => {
   });
 
   it('are not in warnings', () => {
-    const { warnings } = load(`secret: ${secret('a')}\nretry: { budget: 0.1 } # ${secret('c')}\n${MINIMAL}`);
+    const { warnings } = load(`secret: ${secret('a')}\nbranding: { name: A } # ${secret('c')}\n${MINIMAL}`);
     expect(warnings.map(({ message }) => message)).toEqual([
       'secret: is shorter than 32 characters; take a long random one',
-      'retry.budget: is read but not enforced by this version',
+      'branding: is read but not enforced by this version',
     ]);
     expect(JSON.stringify(warnings)).not.toContain(MARK);
   });

@@ -97,6 +97,7 @@ describe('errors of the gateway over HTTP', () => {
         models: {
           'test-model': { targets: [scripted] },
           small: { targets: [{ upstream: 'small', model: 'm' }] },
+          limited: { targets: [{ upstream: 'up', model: 'limited' }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
           refused: { targets: [{ upstream: 'refused', model: 'm' }] },
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
@@ -396,6 +397,14 @@ describe('errors of the gateway over HTTP', () => {
       expectError(await chat(chatRequest({ model: 'small' })), 'upstream_busy');
       release = true;
       expect((await first.response()).status).toBe(200);
+    });
+
+    test('upstream_rate_limited: the only target asked to be left alone', async () => {
+      upstream.always(json(429, upstreamError('Slow down'), { 'retry-after': '7' }));
+      expect((await chat(chatRequest({ model: 'limited' }))).status).toBe(429);
+      const response = await chat(chatRequest({ model: 'limited' }));
+      expectError(response, 'upstream_rate_limited');
+      expect(response.header('retry-after')).toBe('7');
     });
 
     test('stream_incomplete: a frame in what has begun, and no clean end', async () => {

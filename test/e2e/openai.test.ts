@@ -2,7 +2,7 @@
 // and of the built-in model.
 import OpenAI, { type ClientOptions } from 'openai';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chunk,
   completion,
@@ -97,6 +97,7 @@ describe.each([
     const echo = { upstream: 'builtin', model: 'echo' };
     const scripted = { upstream: 'up', model: 'upstream-model' };
     gateway = await startGateway({
+      now: fleetingClock(),
       process,
       config: {
         upstreams: {

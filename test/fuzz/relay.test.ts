@@ -10,6 +10,7 @@ import { Exchange } from '../../src/http/exchange.ts';
 import type { AttemptResult, ChatRequest, Source } from '../../src/proxy/receiver.ts';
 import { StreamRelay } from '../../src/proxy/stream-relay.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { failure } from '../../src/upstream/outcome.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 3_000);
 const metrics = createMetrics();
@@ -100,7 +101,7 @@ class Run implements Source {
 
   fail(error: GatewayError): void {
     if (this.result !== undefined) return;
-    this.finish(this.relay.broken(error) ?? { kind: 'failed', failure: { error, next: true, headers: {} } });
+    this.finish(this.relay.broken(error) ?? { kind: 'failed', failure: failure(error, true) });
   }
 
   finish(result: AttemptResult): void {

@@ -30,6 +30,9 @@ export interface GatewayOptions {
    */
   readonly yaml?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** Of the gateway in this process: its clock for cool-downs, in milliseconds, and its chance. */
+  readonly now?: () => number;
+  readonly random?: () => number;
   /** Default false: in this process. */
   readonly process?: boolean;
 }
@@ -52,6 +55,18 @@ interface Running {
   stop(): Promise<void>;
 }
 
+/**
+ * A clock by which every cool-down is over when it is next asked: for tests of single answers, which failures of earlier
+ * tests are not to disturb.
+ */
+export function fleetingClock(): () => number {
+  let now = 0;
+  return () => {
+    now += 3_600_000;
+    return now;
+  };
+}
+
 export async function startGateway(options: GatewayOptions = {}): Promise<Gateway> {
   const directory = await tempDir();
   try {
@@ -63,7 +78,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<Gatewa
     const env = { TEST_DIR: directory.path, LOG_LEVEL: 'debug', ...options.env };
     const running = isProcess
       ? await startProcess(configFile, env, log)
-      : await startHere(configFile, env, log);
+      : await startHere(configFile, env, log, options);
     return new Gateway(directory, { file: configFile, ports }, log, running);
   } catch (error) {
     await directory.remove();
@@ -193,8 +208,19 @@ export class Gateway implements AsyncDisposable {
   }
 }
 
-async function startHere(configFile: string, env: Record<string, string>, log: LogSink): Promise<Running> {
-  const app = await startApp({ configFile, env, logger: createLogger(log, env['LOG_LEVEL']) });
+async function startHere(
+  configFile: string,
+  env: Record<string, string>,
+  log: LogSink,
+  { now, random }: GatewayOptions,
+): Promise<Running> {
+  const app = await startApp({
+    configFile,
+    env,
+    logger: createLogger(log, env['LOG_LEVEL']),
+    ...(now === undefined ? {} : { now }),
+    ...(random === undefined ? {} : { random }),
+  });
   return {
     url: app.url,
     adminUrl: app.adminUrl,

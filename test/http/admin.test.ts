@@ -1,7 +1,7 @@
-// The admin listener: metrics and probes, and that it survives what is not a request.
+// The admin listener: metrics, probes and the state of targets, and that it survives what is not a request.
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { AdminServer } from '../../src/http/admin.ts';
+import { AdminServer, type TargetState } from '../../src/http/admin.ts';
 import { type CheckState, Health } from '../../src/http/health.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { RawClient } from '../helpers/raw-client.ts';
@@ -10,16 +10,18 @@ let admin: AdminServer;
 let port: number;
 let state: CheckState;
 let draining: boolean;
+let upstreams: () => readonly TargetState[];
 beforeEach(async () => {
   state = 'ok';
   draining = false;
+  upstreams = () => [];
   const health = new Health({
     version: '1',
     configHash: () => 'h',
     draining: () => draining,
     checks: { store: () => state },
   });
-  admin = new AdminServer(createMetrics(), health);
+  admin = new AdminServer(createMetrics(), health, { upstreams: () => upstreams() });
   ({ port } = await admin.listen('127.0.0.1', 0));
 });
 afterEach(() => admin.close());
@@ -55,6 +57,35 @@ describe('the admin listener', () => {
     draining = drains;
     const response = await ask('/readyz');
     expect([response.status, response.json()]).toMatchObject([status, { status: said }]);
+  });
+
+  test('tells the state of the targets as it is at the moment', async () => {
+    const first = await ask('/upstreams');
+    expect([first.status, first.header('content-type'), first.json()]).toEqual([200, 'application/json', []]);
+    const states: readonly TargetState[] = [
+      { upstream: 'a', model: 'm', state: 'open', in_flight: 0, until_ms: 1200 },
+      { upstream: 'b', model: 'm', state: 'closed', in_flight: 3 },
+    ];
+    upstreams = () => states;
+    expect((await ask('/upstreams')).json()).toEqual(states);
+  });
+
+  test('answers 500 when the state cannot be told, and lives on', async () => {
+    upstreams = () => {
+      throw new Error('no state');
+    };
+    const response = await ask('/upstreams');
+    expect([response.status, response.text()]).toEqual([500, 'failed\n']);
+    expect((await ask('/livez')).status).toBe(200);
+  });
+
+  test('has no page of targets when it knows none', async () => {
+    const health = new Health({ version: '', configHash: () => '', draining: () => false, checks: {} });
+    const plain = new AdminServer(createMetrics(), health);
+    const at = await plain.listen('127.0.0.1', 0);
+    using client = await RawClient.connect(at.port);
+    expect((await client.ask({ method: 'GET', target: '/upstreams' })).status).toBe(404);
+    await plain.close();
   });
 
   test.each(['/', '/health', '/metrics/', '/__proto__', '/constructor', '//metrics'])(

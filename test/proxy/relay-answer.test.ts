@@ -1,7 +1,7 @@
 // An upstream's JSON answer, its refusals, and its troubles before anything was sent: what the client reads of each.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { makeCertificate } from '../helpers/certificate.ts';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
   completion,
@@ -25,8 +25,10 @@ let gateway: Gateway;
 beforeAll(async () => {
   upstream = await HostileUpstream.start();
   gateway = await startGateway({
+    now: fleetingClock(),
     upstreams: { up: upstream.baseUrl },
     config: {
+      retry: { attempts: 1 },
       models: {
         'test-model': { targets: [{ upstream: 'up', model: 'upstream-model' }] },
         'as-is': { targets: [{ upstream: 'up', model: 'upstream-model' }], response_model: 'upstream' },

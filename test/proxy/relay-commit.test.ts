@@ -1,6 +1,6 @@
 // The point of no return: what is held back before it, what can still be decided, and what cannot any more after it.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
   completion,
@@ -17,6 +17,7 @@ import {
   type Step,
   silence,
   sse,
+  standardAnswer,
 } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { closedPort, pause } from '../helpers/wait.ts';
@@ -37,6 +38,7 @@ beforeAll(async () => {
     }),
   );
   gateway = await startGateway({
+    now: fleetingClock(),
     upstreams: { one: one.baseUrl, two: two.baseUrl },
     config: {
       stream: { commit_after: '60s' },
@@ -194,10 +196,11 @@ describe('an error among the first frames is the answer when no target is left',
     [200, 502],
   ])('with the status that it names (%s → %i)', async (code, status) => {
     const frames = [...HELD, error(code)];
-    const response = await relayed(
-      begins(frames, (c) => c.lastChunk()),
-      { ...STREAM, model: 'alone' },
-    );
+    const refusal = begins(frames, (c) => c.lastChunk());
+    // The only target may be asked again.
+    one.always(refusal);
+    const response = await relayed(refusal, { ...STREAM, model: 'alone' });
+    one.always(standardAnswer);
     expect([response.status, response.header('content-type')]).toEqual([status, 'application/json']);
     expect(`data: ${response.text()}\n\n`).toBe(error(code));
     expect(await gateway.accessLine(response)).toMatchObject({

@@ -9,7 +9,11 @@ import { Upstream } from '../../src/upstream/upstream.ts';
 
 const opened: Upstream[] = [];
 
-function target(model: string, stream_usage: UpstreamConfig['stream_usage'] = 'inject'): Target {
+function target(
+  model: string,
+  stream_usage: UpstreamConfig['stream_usage'] = 'inject',
+  send_model = true,
+): Target {
   const timeouts = { connect: 1, headers: 1, first_token: 1, idle: 1, total: 1 };
   const config: UpstreamConfig = {
     kind: 'builtin',
@@ -17,6 +21,7 @@ function target(model: string, stream_usage: UpstreamConfig['stream_usage'] = 'i
     timeouts,
     max_concurrency: 1,
     stream_usage,
+    send_model,
   };
   const upstream = new Upstream('up', config, 'test', createMetrics());
   opened.push(upstream);
@@ -35,6 +40,16 @@ function rewritten(body: string, to: Target): string {
 test('the same model is the same buffer, without a copy', () => {
   const bytes = Buffer.from('{"model":"m"}');
   expect(bodyFor(target('m'), bytes, scanRequest(bytes))).toBe(bytes);
+});
+
+test.each([
+  ['{"model":"m"}', '{}'],
+  ['{ "model" : "m" , "a":1}', '{  "a":1}'],
+  ['{"a":":\\"",\n "model":\t"m"}', '{"a":":\\""}'],
+  ['{"a":{"model":"x"},"model":"m","b":[]}', '{"a":{"model":"x"},"b":[]}'],
+  ['{"\\u006dodel":"m:\\"","b":2}', '{"b":2}'],
+])('an upstream whose URL names the model gets a body without: %s', (body, expected) => {
+  expect(rewritten(body, target('other', 'inject', false))).toBe(expected);
 });
 
 test('a model that reads the same keeps its spelling', () => {

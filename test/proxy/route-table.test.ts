@@ -28,6 +28,7 @@ function model(targetModel: string, extra: Partial<Model> = {}): Model {
   return {
     targets: [{ upstream: 'up', model: targetModel, weight: 1, priority: 1 }],
     tiers: ['Free', 'Lite', 'Pro'],
+    balance: 'weighted',
     response_model: 'alias',
     ...extra,
   };

@@ -1,0 +1,396 @@
+// `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
+// doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
+import { Pool } from 'undici';
+import { z } from 'zod';
+import { httpUrl } from '../config/addresses.ts';
+import { ConfigError } from '../config/fault.ts';
+import { loadConfig } from '../config/load.ts';
+import { nearest } from '../config/nearest.ts';
+import {
+  type Config,
+  type DynamicConfig,
+  type ModelConfig,
+  TIERS,
+  type Tier,
+  type UpstreamConfig,
+} from '../config/schema.ts';
+import { formatDuration } from '../config/units.ts';
+import { GatewayError } from '../errors.ts';
+import type { TargetState } from '../http/admin.ts';
+import { type Route, RouteTable, type Target } from '../proxy/route-table.ts';
+import { createMetrics } from '../telemetry/metrics.ts';
+import type { Transport } from '../upstream/transport.ts';
+import { endpoint, Upstream } from '../upstream/upstream.ts';
+import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { faultReport } from './check.ts';
+import type { CommandIo } from './keys.ts';
+
+export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
+
+Says which targets a request for MODEL would try, in which order and with which limits, and how they are doing when a
+gateway answers at the admin address of the configuration. TIER is ${TIERS.join(', ')}.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+/** How long a running gateway may take to answer. */
+const PATIENCE_MS = 500;
+/** Far above the state of any number of targets that a gateway remembers. */
+const MAX_ANSWER = 2 ** 23;
+const MAX_NEAREST = 3;
+const HIDDEN = '****';
+
+/**
+ * @param argv what follows `tollgate explain`
+ * @param patienceMs how long to wait for a running gateway
+ * @returns the exit code: 0 explained, 1 when a request would be refused (no such model, or not for this tier) or the
+ *   configuration is at fault, 2 wrong usage
+ */
+export async function runExplain(
+  argv: readonly string[],
+  io: CommandIo,
+  patienceMs = PATIENCE_MS,
+): Promise<number> {
+  if (argv.includes('--help') || argv.includes('-h')) {
+    io.stdout.write(EXPLAIN_USAGE);
+    return 0;
+  }
+  try {
+    const given = readArguments(argv, { model: 'text', tier: 'text', config: 'text', json: 'flag' });
+    const model = given.text('model');
+    if (model === undefined) throw new UsageError('--model is missing');
+    const wanted = given.text('tier');
+    const tier = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
+    const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+    const found = find(config.dynamic, model);
+    if (found === undefined) {
+      const near = nearestNames(model, Object.keys(config.dynamic.models));
+      if (given.flag('json')) io.stdout.write(json({ model, match: null, nearest: near }));
+      io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
+      return 1;
+    }
+    const explanation = explain(config, model, tier, found, await askServer(config, patienceMs));
+    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation));
+    return tier !== undefined && explanation.tier?.allowed !== true ? 1 : 0;
+  } catch (error) {
+    if (error instanceof ConfigError) {
+      io.stderr.write(`${faultReport(error)}\n`);
+      return 1;
+    }
+    if (!(error instanceof UsageError)) throw error;
+    io.stderr.write(`tollgate explain: ${error.message}\n\n${EXPLAIN_USAGE}`);
+    return 2;
+  }
+}
+
+// --- by the configuration --------------------------------------------------------------------------------------------
+
+interface Found {
+  /** The entry of `models` that matched. */
+  readonly name: string;
+  /** What `*` took; undefined where the name matched as it is. */
+  readonly taken: string | undefined;
+  /** With the targets of this entry, for any tier. */
+  readonly route: Route;
+}
+
+/** Explaining opens no connections. */
+const NOWHERE: Transport = {
+  send: () => {
+    throw new GatewayError('internal_error');
+  },
+  close: async () => undefined,
+};
+
+/**
+ * What the gateway's own table makes of a name. A table tells targets and not which entry they are of, so each entry gets
+ * one more, behind all others, whose model says it.
+ */
+function find({ models, upstreams }: DynamicConfig, model: string): Found | undefined {
+  const metrics = createMetrics();
+  const names = Object.keys(models);
+  const marked = Object.entries(models).map(([name, entry], index): [string, ModelConfig] => {
+    const mark = {
+      upstream: entry.targets[0]?.upstream ?? '',
+      model: name.includes('*') ? `${index}:*` : `${index}`,
+      weight: 0,
+      priority: Number.POSITIVE_INFINITY,
+    };
+    return [name, { ...entry, tiers: [...TIERS], targets: [...entry.targets, mark] }];
+  });
+  const table = new RouteTable(
+    Object.fromEntries(marked),
+    new Map(
+      Object.entries(upstreams).map(([name, upstream]) => [
+        name,
+        new Upstream(name, upstream, '', metrics, NOWHERE),
+      ]),
+    ),
+  );
+  try {
+    const route = table.resolve(model, TIERS[0]);
+    const mark = route.targets.at(-1)?.model ?? '';
+    const colon = mark.indexOf(':');
+    return {
+      name: names[Number.parseInt(mark, 10)] ?? model,
+      taken: colon === -1 ? undefined : mark.slice(colon + 1),
+      route: { ...route, targets: route.targets.slice(0, -1) },
+    };
+  } catch (error) {
+    if (error instanceof GatewayError && error.code === 'model_not_found') return undefined;
+    throw error;
+  }
+}
+
+function nearestNames(model: string, names: readonly string[]): readonly string[] {
+  const left = new Set(names);
+  const near: string[] = [];
+  for (let name = nearest(model, left); name !== undefined; name = nearest(model, left)) {
+    near.push(name);
+    left.delete(name);
+    if (near.length === MAX_NEAREST) break;
+  }
+  return near;
+}
+
+function explain(config: Config, model: string, tier: Tier | undefined, found: Found, server: Server) {
+  const { name, taken, route } = found;
+  const { models, tiers, retry } = config.dynamic;
+  const listed: readonly Tier[] = models[name]?.tiers ?? [];
+  return {
+    config: { file: config.file, hash: config.hash },
+    model,
+    match: taken === undefined ? { kind: 'exact' as const, name } : { kind: 'pattern' as const, name, taken },
+    /** Those whose keys may use it. */
+    tiers: listed,
+    tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
+    response_model: route.responseModel,
+    targets: route.targets.map((target) => describeTarget(target, route.targets, server)),
+    retry,
+    /** By tier; null for one that is not on offer. */
+    limits: Object.fromEntries(
+      (tier === undefined ? listed : [tier]).map((each) => [each, limitsOf(tiers[each])]),
+    ),
+    server: {
+      url: server.url,
+      config_hash: server.configHash ?? null,
+      same_config: server.configHash === undefined ? null : server.configHash === config.hash,
+      upstreams: server.states !== undefined,
+    },
+  };
+}
+
+type Explanation = ReturnType<typeof explain>;
+
+function describeTarget(target: Target, all: readonly Target[], server: Server) {
+  const { upstream, model, weight, priority } = target;
+  const { timeouts, max_concurrency, stream_usage } = upstream.config;
+  const group = all.filter((other) => other.priority === priority);
+  const sum = group.reduce((total, other) => total + other.weight, 0);
+  const state = server.states?.find((each) => each.upstream === upstream.name && each.model === model);
+  return {
+    upstream: upstream.name,
+    model,
+    priority,
+    weight,
+    /** Of the requests that come to this priority, from 0 to 1. */
+    share: sum === 0 ? 0 : weight / sum,
+    ...whereTo(upstream.config),
+    stream_usage,
+    timeouts,
+    max_concurrency,
+    /** Null where no gateway told it: it was not asked, or not reached, or did not ask this target yet. */
+    live:
+      state === undefined
+        ? null
+        : { state: state.state, in_flight: state.in_flight, until_ms: state.until_ms ?? 0 },
+  };
+}
+
+/** Host, path and names of headers; nothing of it for a model inside the process. */
+function whereTo(config: UpstreamConfig) {
+  if (config.kind === 'builtin')
+    return { builtin: config.builtin, scheme: null, host: null, path: null, headers: [] };
+  const { protocol, host } = new URL(config.base_url);
+  const { path } = endpoint(config.base_url, 'chat/completions', config.query);
+  return {
+    builtin: null,
+    scheme: protocol.slice(0, -1),
+    host,
+    path: withoutValues(path),
+    headers: [
+      ...(config.api_key === undefined ? [] : ['authorization']),
+      ...Object.keys(config.headers).map((name) => name.toLowerCase()),
+    ],
+  };
+}
+
+/** What stands alone in a query, or is no usual name, may be a credential as well as a name. */
+function withoutValues(path: string): string {
+  const at = path.indexOf('?');
+  if (at === -1) return path;
+  const names = Array.from(new URLSearchParams(path.slice(at)), ([name, value]) =>
+    /^[\w.-]{1,40}$/.test(name) && !/^=*$/.test(value) ? `${name}=${HIDDEN}` : HIDDEN,
+  );
+  return `${path.slice(0, at)}?${names.join('&')}`;
+}
+
+function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, number>> | null {
+  if (tier === undefined) return null;
+  return Object.fromEntries(
+    Object.entries(tier).filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
+  );
+}
+
+// --- by a running gateway --------------------------------------------------------------------------------------------
+
+interface Server {
+  /** Of its admin listener; null where the configuration leaves the port to chance. */
+  readonly url: string | null;
+  /** Undefined where nothing that is a gateway said it. */
+  readonly configHash: string | undefined;
+  readonly states: readonly TargetState[] | undefined;
+}
+
+const READINESS = z.object({ config_hash: z.string().regex(/^[0-9a-f]{12}$/) });
+const STATES = z.array(
+  z.object({
+    upstream: z.string(),
+    model: z.string(),
+    state: z.enum(['closed', 'open', 'half_open']),
+    in_flight: z.int().nonnegative(),
+    until_ms: z.number().nonnegative().exactOptional(),
+  }),
+) satisfies z.ZodType<readonly TargetState[]>;
+
+/** Asks the admin listener of the configuration. Whoever does not answer in time, or is somebody else, is no gateway. */
+async function askServer({ static: { admin } }: Config, patienceMs: number): Promise<Server> {
+  if (admin.port === 0) return { url: null, configHash: undefined, states: undefined };
+  // Every address is one to listen on, and none to connect to.
+  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
+  const url = httpUrl(host, admin.port);
+  const pool = new Pool(url, { connections: 2, maxResponseSize: MAX_ANSWER });
+  const signal = AbortSignal.timeout(patienceMs);
+  const ask = async <T>(path: string, schema: z.ZodType<T>): Promise<T | undefined> => {
+    try {
+      const { body } = await pool.request({ method: 'GET', path, signal });
+      return schema.safeParse(await body.json()).data;
+    } catch {
+      return undefined;
+    }
+  };
+  try {
+    const [readiness, states] = await Promise.all([ask('/readyz', READINESS), ask('/upstreams', STATES)]);
+    return { url, configHash: readiness?.config_hash, states };
+  } finally {
+    await pool.destroy();
+  }
+}
+
+// --- in words --------------------------------------------------------------------------------------------------------
+
+const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+/** A name between quotes, in which nothing steers a terminal. */
+function quote(name: string): string {
+  const short = name.length > 256 ? `${name.slice(0, 256)}…` : name;
+  return JSON.stringify(short).replaceAll(
+    /\p{C}/gu,
+    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
+  );
+}
+
+function unknownModel({ file }: Config, model: string, near: readonly string[]): string {
+  const hint =
+    near.length === 0 ? '`tollgate check` lists its models' : `did you mean ${near.map(quote).join(' or ')}?`;
+  return `no model of ${file} matches ${quote(model)}: a request is answered with 404 model_not_found; ${hint}`;
+}
+
+function rows(lines: readonly (readonly [string, string])[], indent: string): string {
+  return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
+}
+
+function textOf(explanation: Explanation): string {
+  const { config, model, match, tiers, tier, response_model, targets, retry, limits } = explanation;
+  const matched =
+    match.kind === 'exact'
+      ? `the model of this name`
+      : `the pattern ${quote(match.name)}; * took ${quote(match.taken)}`;
+  const may =
+    tier === null
+      ? `${tiers.join(', ')} may use it`
+      : tier.allowed
+        ? `${tier.name} may use it`
+        : `${tier.name} may not use it: a request is answered with 404 model_not_found (${tiers.join(', ')} may)`;
+  const answer = response_model === 'alias' ? quote(model) : 'what the upstream wrote';
+  const after = retry.after_send ? 'one more' : 'none';
+  const head: [string, string][] = [
+    ['matches', matched],
+    ['tiers', may],
+    ...Object.entries(limits).map(([name, each]): [string, string] => [
+      `limits`,
+      `${name}: ${limitText(each)}`,
+    ]),
+    ['response', `the client reads the model name ${answer}`],
+    [
+      'attempts',
+      `at most ${retry.attempts} for one request (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
+    ],
+    ['gateway', serverText(explanation)],
+  ];
+  const blocks = targets.map((target, index) => {
+    const begins = target.priority !== targets[index - 1]?.priority;
+    return `${begins ? `priority ${target.priority}\n` : ''}${targetText(target, explanation)}`;
+  });
+  return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
+}
+
+function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
+  const { upstream, builtin, scheme, host, path, headers, timeouts, live } = target;
+  const share =
+    target.weight === 0 ? 'weight 0: never asked' : `weight ${target.weight}: ${percent(target.share)}`;
+  const deadlines = Object.entries(timeouts).map(
+    ([name, ms]) => `${name.replaceAll('_', ' ')} ${formatDuration(ms)}`,
+  );
+  const lines: [string, string][] = [
+    ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
+    ['as model', quote(target.model)],
+    ...(headers.length === 0
+      ? []
+      : [['headers', `${headers.join(', ')} (values hidden)`] as [string, string]]),
+    [
+      'usage',
+      target.stream_usage === 'inject' ? 'asked for in streams whose client did not' : 'not asked for',
+    ],
+    ['timeouts', deadlines.join(', ')],
+    ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
+    ...(server.upstreams ? [['now', liveText(live)] as [string, string]] : []),
+  ];
+  return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
+}
+
+function liveText(live: Explanation['targets'][number]['live']): string {
+  if (live === null) return 'not asked yet';
+  const alone = live.until_ms > 0 ? `, left alone for another ${Math.ceil(live.until_ms / 1000)}s` : '';
+  return `breaker ${live.state.replace('_', ' ')}, ${live.in_flight} in flight${alone}`;
+}
+
+function serverText({ config, server }: Explanation): string {
+  if (server.url === null) return 'not asked for its state: admin.port is 0, so its port is not known';
+  if (server.same_config === null && !server.upstreams)
+    return `none answers at ${server.url}: no state to show`;
+  const which =
+    server.same_config === null
+      ? 'did not say in time which configuration it runs'
+      : server.same_config
+        ? 'runs this configuration'
+        : `runs another configuration or environment (${server.config_hash}, this is ${config.hash})`;
+  return `${server.url} ${which}${server.upstreams ? '' : ', and tells no state of upstreams'}`;
+}
+
+function limitText(limits: Readonly<Record<string, number>> | null): string {
+  if (limits === null) return 'not on offer';
+  const texts = Object.entries(limits).map(([name, limit]) => `${name.replaceAll('_', ' ')} ${limit}`);
+  return texts.length === 0 ? 'no limits' : texts.join(', ');
+}
+
+const percent = (share: number): string => `${Number((100 * share).toFixed(1))}%`;

@@ -1,0 +1,70 @@
+// What this process remembers of its targets from one request to the next: breakers, latencies, the retry budget. One per
+// process, made from a clock and a source of chance. It sends nothing and decides about no single request.
+
+import type { Metrics } from '../telemetry/metrics.ts';
+import type { BreakerState } from '../upstream/breaker.ts';
+import { CircuitBreaker } from '../upstream/breaker.ts';
+import { RetryBudget } from '../upstream/budget.ts';
+import { LatencyAverage } from '../upstream/latency.ts';
+import { type Standing, Standings } from './plan.ts';
+import type { Target } from './route-table.ts';
+
+export interface ResilienceOptions {
+  readonly metrics: Metrics;
+  /** `retry.budget` of the present configuration. */
+  readonly share: () => number;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random?: () => number;
+}
+
+/** As the gauge shows them. */
+const GAUGE: Readonly<Record<BreakerState, number>> = { closed: 0, half_open: 1, open: 2 };
+
+export class Resilience {
+  readonly now: () => number;
+  readonly random: () => number;
+  readonly budget: RetryBudget;
+  readonly standings: Standings;
+  readonly #share: () => number;
+  readonly #rounds = new WeakMap<object, RetryBudget>();
+
+  constructor({ metrics, share, now = () => performance.now(), random = Math.random }: ResilienceOptions) {
+    this.#share = share;
+    this.now = now;
+    this.random = random;
+    this.budget = new RetryBudget({ share, now });
+    // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
+    const gauge = metrics.breakerState;
+    this.standings = new Standings(
+      (upstream, model) => ({
+        breaker: new CircuitBreaker({
+          now,
+          random,
+          onChange: (state) => gauge.set({ upstream: nameOf(upstream), model }, GAUGE[state]),
+        }),
+        latency: new LatencyAverage(now),
+      }),
+      (upstream, model) => gauge.remove({ upstream: nameOf(upstream), model }),
+    );
+  }
+
+  /** What a second round at this upstream may use of its own traffic: quiet neighbours do not pay for a storm at one. */
+  roundsAt(upstream: object): RetryBudget {
+    let budget = this.#rounds.get(upstream);
+    if (budget === undefined) {
+      budget = new RetryBudget({ share: this.#share, now: this.now });
+      this.#rounds.set(upstream, budget);
+    }
+    return budget;
+  }
+
+  standing({ upstream, model }: Pick<Target, 'upstream' | 'model'>): Standing {
+    return this.standings.of(upstream, model);
+  }
+}
+
+function nameOf(upstream: object): string {
+  return 'name' in upstream ? String(upstream.name) : '';
+}

@@ -1,0 +1,405 @@
+// `tollgate explain`: what it makes of a configuration, what it asks of a running gateway, and what it never shows.
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import http from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { Writable } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { runExplain } from '../../src/cli/explain.ts';
+import { loadConfig } from '../../src/config/load.ts';
+import { AdminServer, type TargetState } from '../../src/http/admin.ts';
+import { Health } from '../../src/http/health.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { closedPort, PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
+
+const SECRETS = {
+  OPENAI_KEY: 'sk-live-openai-0123456789',
+  AZURE_KEY: 'azure-9876543210',
+  SIGNATURE: 'signature-of-the-query',
+  HASHING: 'the-secret-of-the-keyed-hash-of-all-keys',
+};
+
+const YAML = `
+secret: \${HASHING}
+upstreams:
+  openai:
+    base_url: https://api.openai.com/v1/
+    api_key: \${OPENAI_KEY}
+    headers: { OpenAI-Project: "proj-\${SIGNATURE}" }
+    timeouts: { connect: 2s, first_token: 1500ms }
+    max_concurrency: 7
+  azure:
+    base_url: https://res.openai.azure.com:8443/openai/deployments/d?region=\${SIGNATURE}
+    headers: { api-key: "\${AZURE_KEY}" }
+    query: { api-version: "2024-10-21", sig: "\${SIGNATURE}" }
+    stream_usage: off
+  bare:
+    base_url: https://bare.example?\${SIGNATURE}
+  demo: { builtin: echo }
+models:
+  gpt-4o:
+    targets:
+      - { upstream: demo, model: echo, priority: 2 }
+      - { upstream: openai, model: gpt-4o-2024, weight: 3 }
+      - { upstream: azure, model: d, weight: 1 }
+      - { upstream: bare, model: never, weight: 0 }
+    tiers: [Lite, Pro]
+  gpt-4o-mini: { targets: [{ upstream: demo, model: mini }], response_model: upstream }
+  "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
+  "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
+  bare: { targets: [{ upstream: bare, model: b }] }
+tiers:
+  Lite: { requests_per_minute: 20, concurrency: 2, price: { amount: 900, currency: usd, interval: month } }
+  Free: {}
+retry: { attempts: 4, budget: 0.25, after_send: true }
+`;
+
+let dir: TempDir;
+let configFile: string;
+beforeEach(async () => {
+  dir = await tempDir();
+  configFile = dir.file('config.yaml');
+  configure('0');
+});
+afterEach(() => dir.remove());
+
+function configure(adminPort: string, host = '127.0.0.1') {
+  writeFileSync(configFile, `admin: { host: "${host}", port: ${adminPort} }\n${YAML}`);
+}
+
+function collector() {
+  const chunks: string[] = [];
+  const stream = new Writable({
+    write(chunk, _encoding, done) {
+      chunks.push(String(chunk));
+      done();
+    },
+  });
+  return { stream, text: () => chunks.join('') };
+}
+
+/** What one run said, after a look for what it must never say. */
+async function explain(argv: readonly string[], patienceMs = PATIENCE) {
+  const [out, err] = [collector(), collector()];
+  const io = { stdout: out.stream, stderr: err.stream, env: SECRETS };
+  const code = await runExplain([...argv, '--config', configFile], io, patienceMs);
+  const [stdout, stderr] = [out.text(), err.text()];
+  for (const secret of [...Object.values(SECRETS), '2024-10-21', 'Bearer']) {
+    expect(stdout + stderr).not.toContain(secret);
+  }
+  return { code, out: stdout, err: stderr };
+}
+
+async function asJson(...argv: string[]) {
+  const { code, out } = await explain([...argv, '--json']);
+  const parsed: unknown = JSON.parse(out);
+  return { code, said: parsed };
+}
+
+describe('by the configuration alone', () => {
+  test('names the targets in order, with shares and with what each is sent', async () => {
+    const { code, said } = await asJson('--model', 'gpt-4o', '--tier', 'Lite');
+    expect(code).toBe(0);
+    expect(said).toMatchObject({
+      config: { file: configFile, hash: loadConfig(configFile, SECRETS).hash },
+      model: 'gpt-4o',
+      match: { kind: 'exact', name: 'gpt-4o' },
+      tiers: ['Lite', 'Pro'],
+      tier: { name: 'Lite', allowed: true, offered: true },
+      response_model: 'alias',
+      retry: { attempts: 4, budget: 0.25, after_send: true },
+      limits: { Lite: { requests_per_minute: 20, concurrency: 2 } },
+      server: { url: null, same_config: null, upstreams: false },
+    });
+    expect(Reflect.get(Object(said), 'targets')).toMatchObject([
+      {
+        upstream: 'openai',
+        model: 'gpt-4o-2024',
+        priority: 1,
+        weight: 3,
+        share: 0.75,
+        scheme: 'https',
+        host: 'api.openai.com',
+        path: '/v1/chat/completions',
+        headers: ['authorization', 'openai-project'],
+        stream_usage: 'inject',
+        timeouts: { connect: 2000, headers: 60_000, first_token: 1500, idle: 60_000, total: 600_000 },
+        max_concurrency: 7,
+        live: null,
+      },
+      {
+        upstream: 'azure',
+        share: 0.25,
+        host: 'res.openai.azure.com:8443',
+        path: '/openai/deployments/d/chat/completions?region=****&api-version=****&sig=****',
+        headers: ['api-key'],
+        stream_usage: 'off',
+      },
+      { upstream: 'bare', weight: 0, share: 0 },
+      { upstream: 'demo', model: 'echo', priority: 2, share: 1, builtin: 'echo', host: null, path: null },
+    ]);
+  });
+
+  test('says it in words', async () => {
+    const { code, out, err } = await explain(['--model', 'gpt-4o']);
+    expect([code, err]).toEqual([0, '']);
+    for (const line of [
+      '  tiers       Lite, Pro may use it',
+      '  limits      Lite: requests per minute 20, concurrency 2',
+      '  limits      Pro: not on offer',
+      '  response    the client reads the model name "gpt-4o"',
+      '  gateway     not asked for its state: admin.port is 0, so its port is not known',
+      '  openai  (weight 3: 75%)',
+      '    to          https://api.openai.com/v1/chat/completions',
+      '    as model    "gpt-4o-2024"',
+      '    headers     authorization, openai-project (values hidden)',
+      '    timeouts    connect 2s, headers 1m, first token 1500ms, idle 1m, total 10m',
+      '    usage       not asked for',
+      '  bare  (weight 0: never asked)',
+      'priority 2',
+      '    to          built in (echo)',
+    ]) {
+      expect(out.split('\n')).toContain(line);
+    }
+    expect(out).toMatch(
+      /attempts +at most 4 for one request \(once an upstream may have begun: one more\); .* 25% /,
+    );
+    expect(out.match(/^priority/gm)).toHaveLength(2);
+    expect(out).not.toContain('    now ');
+    expect((await explain(['--model', 'gpt-4o-mini'])).out).toContain('model name what the upstream wrote');
+  });
+
+  test.each([
+    ['gpt-4o-mini', { kind: 'exact', name: 'gpt-4o-mini' }, ['mini']],
+    ['meta/x:1', { kind: 'pattern', name: 'meta/*', taken: 'x:1' }, ['m/x:1:free', 'fixed']],
+    ['meta/llama-3', { kind: 'pattern', name: 'meta/llama-*', taken: '3' }, ['3']],
+    ['meta/$&', { kind: 'pattern', name: 'meta/*', taken: '$&' }, ['m/$&:free', 'fixed']],
+    ['meta/*', { kind: 'pattern', name: 'meta/*', taken: '*' }, ['m/*:free', 'fixed']],
+  ])('says what %s matches and becomes', async (model, match, models) => {
+    const { code, said } = await asJson('--model', model);
+    expect(code).toBe(0);
+    expect(said).toMatchObject({ match, targets: models.map((each) => ({ model: each })) });
+    expect(Reflect.get(Object(said), 'targets')).toHaveLength(models.length);
+  });
+
+  test('says in words what matches', async () => {
+    expect((await explain(['--model', 'gpt-4o'])).out).toContain('  matches     the model of this name\n');
+    expect((await explain(['--model', 'meta/x'])).out).toContain('the pattern "meta/*"; * took "x"\n');
+  });
+
+  test('says that a tier may not use it, and fails', async () => {
+    const { code, out } = await explain(['--model', 'gpt-4o', '--tier', 'Free']);
+    expect(code).toBe(1);
+    expect(out).toContain(
+      'Free may not use it: a request is answered with 404 model_not_found (Lite, Pro may)',
+    );
+    expect(out).toContain('openai  (weight 3: 75%)');
+    expect((await asJson('--model', 'gpt-4o', '--tier', 'Free')).said).toMatchObject({
+      tier: { name: 'Free', allowed: false, offered: true },
+      limits: { Free: {} },
+    });
+  });
+
+  test.each([
+    ['gpt4o', ['gpt-4o']],
+    ['gpt-4o-m', ['gpt-4o', 'gpt-4o-mini']],
+    ['met/x', ['meta/*']],
+    ['meta/', ['meta/*']],
+    ['entirely-different', []],
+  ])('knows no model %s, and names what is near', async (model, near) => {
+    const { code, out, err } = await explain(['--model', model, '--json']);
+    expect([code, JSON.parse(out)]).toEqual([1, { model, match: null, nearest: near }]);
+    expect(err).toContain(`no model of ${configFile} matches "${model}"`);
+    expect(err).toContain(
+      near.length === 0 ? '`tollgate check` lists its models' : `did you mean "${near[0] ?? ''}"`,
+    );
+    expect(await explain(['--model', model])).toEqual({ code: 1, out: '', err });
+  });
+
+  test('shows nothing of a query that is a value without a name', async () => {
+    const { said } = await asJson('--model', 'bare');
+    expect(said).toMatchObject({
+      targets: [{ host: 'bare.example', path: '/chat/completions?****', headers: [] }],
+    });
+  });
+
+  test('prints no control characters of a name', async () => {
+    const { out } = await explain(['--model', 'meta/a\u001b[31m\u009b\u202eb']);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
+    expect(out).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e]/);
+    expect(out).toContain('"meta/a\\u001b[31m\\u{9b}\\u{202e}b"');
+  });
+
+  test('reports the faults of a configuration', async () => {
+    writeFileSync(configFile, 'upstreams: {}\n');
+    const { code, out, err } = await explain(['--model', 'x']);
+    expect([code, out]).toEqual([1, '']);
+    expect(err).toContain(`${configFile}:1:1: `);
+  });
+
+  test.each([
+    [[], '--model is missing'],
+    [['--model', 'x', '--tier', 'Gold'], 'unknown tier: it is one of Free, Lite, Pro'],
+    [['--model', 'x', '--jsn'], 'unknown option --jsn (did you mean --json?)'],
+  ])('wrong usage: %j', async (argv, message) => {
+    const { code, out, err } = await explain(argv);
+    expect([code, out]).toEqual([2, '']);
+    expect(err).toContain(`tollgate explain: ${message}\n\nUsage: tollgate explain --model MODEL`);
+  });
+
+  test('--help says how it is used', async () => {
+    expect(await explain(['--help'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('Usage:'),
+      err: '',
+    });
+  });
+});
+
+describe('with a gateway beside it', () => {
+  let admin: AdminServer | undefined;
+  const others: Server[] = [];
+  afterEach(async () => {
+    await admin?.close();
+    admin = undefined;
+    for (const server of others.splice(0)) {
+      if (server instanceof http.Server) server.closeAllConnections();
+      server.close();
+    }
+  });
+
+  const STATES: readonly TargetState[] = [
+    { upstream: 'openai', model: 'another', state: 'closed', in_flight: 99 },
+    { upstream: 'another', model: 'd', state: 'closed', in_flight: 99 },
+    { upstream: 'azure', model: 'd', state: 'open', in_flight: 0, until_ms: 8200.5 },
+    { upstream: 'openai', model: 'gpt-4o-2024', state: 'half_open', in_flight: 4 },
+    { upstream: 'demo', model: 'echo', state: 'closed', in_flight: 0 },
+  ];
+
+  /** A real admin listener at the address of the configuration. */
+  async function serve(hash: () => string, upstreams?: () => readonly TargetState[], host = '127.0.0.1') {
+    const health = new Health({ version: '1', configHash: hash, draining: () => true, checks: {} });
+    admin = new AdminServer(createMetrics(), health, upstreams && { upstreams });
+    const { port } = await admin.listen('127.0.0.1', 0);
+    configure(String(port), host);
+    return port;
+  }
+
+  const own = () => loadConfig(configFile, SECRETS).hash;
+
+  /** Somebody else at that address. */
+  async function occupy(server: Server) {
+    others.push(server);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    configure(String(port));
+    return port;
+  }
+
+  test('shows the state of each target', async () => {
+    const port = await serve(own, () => STATES);
+    const { code, said } = await asJson('--model', 'gpt-4o');
+    expect(code).toBe(0);
+    expect(said).toMatchObject({
+      server: { url: `http://127.0.0.1:${port}`, config_hash: own(), same_config: true, upstreams: true },
+      targets: [
+        { upstream: 'openai', live: { state: 'half_open', in_flight: 4, until_ms: 0 } },
+        { upstream: 'azure', live: { state: 'open', in_flight: 0, until_ms: 8200.5 } },
+        { upstream: 'bare', live: null },
+        { upstream: 'demo', live: { state: 'closed', in_flight: 0, until_ms: 0 } },
+      ],
+    });
+    const { out } = await explain(['--model', 'gpt-4o']);
+    expect(out).toContain(`  gateway     http://127.0.0.1:${port} runs this configuration\n`);
+    expect(out.match(/^ +now .*$/gm)).toEqual([
+      '    now         breaker half open, 4 in flight',
+      '    now         breaker open, 0 in flight, left alone for another 9s',
+      '    now         not asked yet',
+      '    now         breaker closed, 0 in flight',
+    ]);
+  });
+
+  test('says that it runs another configuration', async () => {
+    await serve(
+      () => '0123456789ab',
+      () => STATES,
+    );
+    const { code, out } = await explain(['--model', 'gpt-4o']);
+    expect(code).toBe(0);
+    expect(out).toContain(`runs another configuration or environment (0123456789ab, this is ${own()})\n`);
+    expect(out).toContain('breaker half open');
+    expect((await asJson('--model', 'gpt-4o')).said).toMatchObject({
+      server: { config_hash: '0123456789ab', same_config: false },
+    });
+  });
+
+  test('asks the loopback address of one that listens on all', async () => {
+    const port = await serve(own, () => STATES, '0.0.0.0');
+    expect((await explain(['--model', 'gpt-4o'])).out).toContain(
+      `http://127.0.0.1:${port} runs this configuration`,
+    );
+  });
+
+  test('goes on without the state where the gateway does not tell it', async () => {
+    await serve(own);
+    const { code, out } = await explain(['--model', 'gpt-4o']);
+    expect(code).toBe(0);
+    expect(out).toContain('runs this configuration, and tells no state of upstreams\n');
+    expect(out).not.toContain('    now ');
+  });
+
+  test('goes on with the state where the gateway does not say what it runs', async () => {
+    await serve(
+      () => 'not a hash \u001b[2J',
+      () => STATES,
+    );
+    const { out } = await explain(['--model', 'gpt-4o']);
+    expect(out).toContain('did not say in time which configuration it runs\n');
+    expect(out).toContain('breaker half open');
+    expect(out).not.toContain('\u001b');
+  });
+
+  const gone = async (port: number, patienceMs: number) => {
+    const { code, out } = await explain(['--model', 'gpt-4o'], patienceMs);
+    expect(code).toBe(0);
+    expect(out).toContain(`  gateway     none answers at http://127.0.0.1:${port}: no state to show\n`);
+    expect(out).toContain('openai  (weight 3: 75%)');
+  };
+
+  test('goes on when nothing listens there', async () => {
+    const port = await closedPort();
+    configure(String(port));
+    await gone(port, PATIENCE);
+  });
+
+  test('goes on when nothing is answered in time', async () => {
+    await gone(await occupy(createServer()), 50);
+  });
+
+  test('goes on when an answer does not end in time', async () => {
+    const server = http.createServer((_, response) => void response.writeHead(200).write('[{"upstream":'));
+    await gone(await occupy(server), 200);
+  });
+
+  test.each([
+    ['a page', '<html>'],
+    [
+      'states of another form',
+      '[{"upstream":"openai","model":"gpt-4o-2024","state":"\\u001b[2J","in_flight":0}]',
+    ],
+    ['more than it may', `[${' '.repeat(2 ** 23)}]`],
+  ])('goes on when somebody else answers with %s', async (_, body) => {
+    await gone(await occupy(http.createServer((_request, response) => void response.end(body))), PATIENCE);
+  });
+
+  test('follows no redirect', async () => {
+    let asked = 0;
+    const server = http.createServer((request, response) => {
+      if (request.url === '/elsewhere') asked += 1;
+      response.writeHead(302, { location: '/elsewhere' }).end();
+    });
+    await gone(await occupy(server), PATIENCE);
+    expect(asked).toBe(0);
+  });
+});

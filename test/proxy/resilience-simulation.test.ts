@@ -1,0 +1,105 @@
+// Crowds of clients against upstreams that are away or fail: what reaches whom, and who notices.
+import { expect, test } from 'vitest';
+import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  HostileUpstream,
+  json,
+  type Script,
+  standardAnswer,
+  upstreamError,
+} from '../helpers/hostile-upstream.ts';
+import { closedPort, pause } from '../helpers/wait.ts';
+
+interface Crowd {
+  readonly statuses: readonly number[];
+  /** Milliseconds, ascending. */
+  readonly times: readonly number[];
+}
+
+/** So many clients, each asking one thing after the other. */
+async function crowd(gateway: Gateway, model: string, clients: number, each: number): Promise<Crowd> {
+  const statuses: number[] = [];
+  const times: number[] = [];
+  const one = async () => {
+    for (let i = 0; i < each; i += 1) {
+      const begun = performance.now();
+      const response = await gateway.chat(chatRequest({ model }));
+      times.push(performance.now() - begun);
+      statuses.push(response.status);
+    }
+  };
+  await Promise.all(Array.from({ length: clients }, one));
+  return { statuses, times: times.sort((a, b) => a - b) };
+}
+
+const at = (times: readonly number[], share: number) => times[Math.floor((times.length - 1) * share)] ?? 0;
+
+test('one of two upstreams is dead: every request succeeds, and few ask it', async () => {
+  await using alive = await HostileUpstream.start();
+  const dead = `http://127.0.0.1:${await closedPort()}/v1`;
+  await using gateway = await startGateway({
+    upstreams: { dead, alive: alive.baseUrl },
+    config: {
+      models: {
+        both: { targets: ['dead', 'alive'].map((upstream) => ({ upstream, model: 'm' })) },
+        alone: { targets: [{ upstream: 'alive', model: 'm' }] },
+      },
+    },
+  });
+  await crowd(gateway, 'alone', 20, 5);
+  const before = await crowd(gateway, 'alone', 20, 20);
+  const { statuses, times } = await crowd(gateway, 'both', 20, 20);
+  expect(statuses.filter((status) => status !== 200)).toEqual([]);
+  const asked = await gateway.metric(
+    'tollgate_upstream_attempts_total{upstream="dead",outcome="upstream_unreachable"}',
+  );
+  // Five failures open the breaker; those that were under way with them add to it.
+  expect(asked).toBeLessThan(5 + 20);
+  console.info(
+    `one of two dead: median ${at(before.times, 0.5).toFixed(1)} → ${at(times, 0.5).toFixed(1)} ms, asked ${asked} times`,
+  );
+});
+
+test('a vendor fails half its requests: amplification at most 1.2, and the other vendor does not notice', async () => {
+  let failing = false;
+  let count = 0;
+  const flakyScript: Script = async (c) => {
+    count += 1;
+    const step = failing && count % 2 === 0 ? json(500, upstreamError('oops')) : standardAnswer;
+    await step(c);
+  };
+  await using flaky = await HostileUpstream.start(flakyScript);
+  await using steady = await HostileUpstream.start(async (c) => {
+    await pause(20);
+    await standardAnswer(c);
+  });
+  const options: GatewayOptions = {
+    upstreams: { flaky: flaky.baseUrl, steady: steady.baseUrl },
+    config: {
+      models: {
+        flaky: { targets: [{ upstream: 'flaky', model: 'm' }] },
+        steady: { targets: [{ upstream: 'steady', model: 'm' }] },
+      },
+    },
+  };
+  // A gateway of its own each time: what the calm has saved is not to be spent in the storm.
+  const both = async () => {
+    await using gateway = await startGateway(options);
+    return await Promise.all([crowd(gateway, 'flaky', 200, 6), crowd(gateway, 'steady', 20, 20)]);
+  };
+  await both();
+  const [, calm] = await both();
+  const asked = flaky.requests.length;
+  failing = true;
+  const [troubled, other] = await both();
+  const amplification = (flaky.requests.length - asked) / troubled.statuses.length;
+  const ratio = at(other.times, 0.99) / at(calm.times, 0.99);
+  console.info(
+    `half fail: amplification ${amplification.toFixed(3)}, succeeded ${troubled.statuses.filter((s) => s === 200).length} of ${troubled.statuses.length}, p99 of the other vendor × ${ratio.toFixed(2)}`,
+  );
+  // Three of them are the floor of the first second.
+  expect(amplification).toBeLessThanOrEqual(1.2 + 3 / troubled.statuses.length);
+  expect(other.statuses.every((status) => status === 200)).toBe(true);
+  expect(ratio).toBeLessThan(5);
+});
