@@ -14,7 +14,7 @@ const MOST_REQUESTS = 1_000;
 const FAREWELL_MS = 1_000;
 
 /** From one write that looks for a client to the next, doubling. */
-const PROBE_MS = 250;
+const PROBE_MS = 25;
 const PROBE_MOST_MS = 5_000;
 
 /** Places for waiting requests, shared by all connections: each costs a few KiB that its sender paid with 30 bytes. */
