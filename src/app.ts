@@ -1,11 +1,8 @@
 // The composition root: from a configuration file to running parts, in the order in which they need each other, and back.
 import { readFileSync } from 'node:fs';
-import { Authenticator } from './auth/authenticator.ts';
-import { KeyChanges } from './auth/changes.ts';
-import { Hasher } from './auth/hasher.ts';
-import { Issuer } from './auth/issuer.ts';
+import type { Issuer } from './auth/issuer.ts';
+import { type Keys, openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
-import { openSecret } from './auth/secret.ts';
 import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
 import { loadConfig } from './config/load.ts';
@@ -87,21 +84,17 @@ async function compose(
   const metrics = createMetrics();
   const store = await openStore(config.static.store);
   opened(() => store.close());
-  const secret = await openSecret(config.static.secret, config.static.store, store);
 
   const { dynamic } = config;
-  const hasher = new Hasher(metrics);
-  const authenticator = new Authenticator({
+  const keys = await openKeys({
+    config: config.static,
     store,
-    secret,
-    hasher,
+    logger,
     metrics,
     failuresPerMinute: () => dynamic.auth.failures_per_minute,
   });
-  const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
-  const changes = new KeyChanges({ store, listener: authenticator, metrics });
-  await changes.start();
-  opened(() => changes.stop());
+  opened(() => keys.close());
+  const { authenticator, issuer } = keys;
 
   const upstreams = new Map(
     Object.entries(dynamic.upstreams).map(([name, upstream]) => [
@@ -126,7 +119,10 @@ async function compose(
     version: VERSION,
     configHash: () => config.hash,
     draining: () => server.draining,
-    checks: { store: () => checkStore(store) },
+    checks: {
+      store: () => checkStore(store),
+      ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys) }),
+    },
   });
   const resilience = new Resilience({
     metrics,
@@ -187,6 +183,11 @@ async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
   } catch {
     return 'degraded';
   }
+}
+
+/** Without Redis, or without the messages that come through it, replicas go on by themselves. */
+function checkRedis({ redis, isLinked }: Keys): 'ok' | 'degraded' {
+  return redis?.isUp === true && isLinked ? 'ok' : 'degraded';
 }
 
 /** How the targets at one upstream are doing, for the admin listener. */

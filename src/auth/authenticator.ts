@@ -6,33 +6,41 @@
 // HMAC; a good key gets there once. What cannot be checked is answered 503, never 401, and never let in.
 import { timingSafeEqual } from 'node:crypto';
 import { GatewayError } from '../errors.ts';
-import type { ChangeKind, KeyRecord, Prefix } from '../store/record.ts';
+import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { addressBlock } from './address-block.ts';
 import {
   ChangeClock,
   type Fingerprint,
   Fingerprints,
+  FRESH_MS,
   type KeyListener,
+  type KeyNotice,
   type Known,
   KnownKeys,
   RefusedKeys,
+  UNLINKED_FRESH_MS,
 } from './cache.ts';
-import { type Caller, callerOf } from './caller.ts';
+import { type Caller, type CheckableKey, callerOf } from './caller.ts';
 import { FailureLimit } from './failures.ts';
 import type { Hasher } from './hasher.ts';
 import { Key } from './key.ts';
 import { RecordLookup } from './record-lookup.ts';
 import type { KeySecret } from './secret.ts';
+import type { SharedRecords } from './shared-records.ts';
+import { reasonOf, unavailable } from './unavailable.ts';
 
 /** A key may change while it is being checked; then it is checked again, but not for ever. */
 const ROUNDS = 3;
 
 export interface AuthenticatorParts {
   readonly store: Pick<Store, 'findKey'>;
+  /** What replicas share in Redis, when there are several. */
+  readonly shared?: SharedRecords | undefined;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
-  readonly metrics: Pick<Metrics, 'authOutcomes' | 'authCacheEntries'>;
+  readonly metrics: Pick<Metrics, 'authOutcomes' | 'authUnavailable' | 'authCacheEntries'>;
   /** `auth.failures_per_minute` of the configuration in force. */
   readonly failuresPerMinute: () => number;
   /** Monotonic milliseconds. */
@@ -52,11 +60,14 @@ export class Authenticator implements KeyListener {
   readonly #clock = new ChangeClock();
   readonly #known = new KnownKeys();
   readonly #refused = new RefusedKeys(this.#clock);
+  readonly #shared: SharedRecords | undefined;
   readonly #failures: FailureLimit;
+  readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
   /** Checks under way: many requests with one key are one check. */
   readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
   readonly #outcomes: AuthenticatorParts['metrics']['authOutcomes'];
+  readonly #unavailable: AuthenticatorParts['metrics']['authUnavailable'];
   readonly #entries: AuthenticatorParts['metrics']['authCacheEntries'];
   readonly #cachedOutcome: { inc(): void };
 
@@ -65,9 +76,18 @@ export class Authenticator implements KeyListener {
     this.#now = now;
     this.#secret = parts.secret;
     this.#hasher = parts.hasher;
-    this.#failures = new FailureLimit(parts.failuresPerMinute, now);
-    this.#lookup = new RecordLookup(parts.store, this.#clock, now);
+    this.#shared = parts.shared;
+    this.#failures = new FailureLimit(parts.failuresPerMinute, now, addressBlock);
+    this.#prefixFailures = new FailureLimit(parts.failuresPerMinute, now, (prefix) => prefix);
+    this.#lookup = new RecordLookup({
+      store: parts.store,
+      shared: parts.shared,
+      clock: this.#clock,
+      now,
+      onEnded: (prefix, version) => void this.changed({ prefix, kind: 'revoked', version }),
+    });
     this.#outcomes = parts.metrics.authOutcomes;
+    this.#unavailable = parts.metrics.authUnavailable;
     this.#entries = parts.metrics.authCacheEntries;
     this.#cachedOutcome = this.#outcomes.labels('cached');
   }
@@ -94,7 +114,7 @@ export class Authenticator implements KeyListener {
     const known = this.#known.get(fingerprint);
     if (known === undefined) {
       this.#admit(fingerprint, key.prefix, address);
-    } else if (this.#now() <= known.freshUntil) {
+    } else if (this.#known.isFresh(known, this.#now())) {
       this.#cachedOutcome.inc();
       return known.caller;
     }
@@ -102,11 +122,22 @@ export class Authenticator implements KeyListener {
   }
 
   /** A change of a key, by this process or another. */
-  changed(prefix: Prefix, kind: ChangeKind): void {
-    this.#clock.mark(prefix);
+  changed({ prefix, kind, version }: KeyNotice): boolean {
+    const isNews = this.#clock.mark(prefix, version);
     // An `issued` key may be one that this process made and knows already.
     if (kind !== 'issued') this.#known.drop(prefix);
     this.#showEntries();
+    return isNews;
+  }
+
+  /** Nobody tells this process of changes by others at the moment: what it knows may be old, and is asked about more often. */
+  unlinked(): void {
+    this.#known.expire(this.#now(), UNLINKED_FRESH_MS);
+  }
+
+  /** It is told again; of what it was not told meanwhile it knows nothing. */
+  linked(): void {
+    this.#known.expire(this.#now(), FRESH_MS);
   }
 
   learned(key: Key, caller: Caller): void {
@@ -146,10 +177,24 @@ export class Authenticator implements KeyListener {
       this.#outcomes.inc({ outcome });
       return caller;
     } catch (error) {
-      const isBad = error instanceof GatewayError && error.code === 'invalid_api_key';
-      this.#outcomes.inc({ outcome: isBad ? 'refused' : 'unavailable' });
-      if (isBad && leads) this.#recordFailure(address);
+      this.#countFailure(error, leads ? { address, prefix: key.prefix } : undefined);
       throw error;
+    }
+  }
+
+  /** @param blamed whose failure it is when the key was bad; undefined when it was counted already */
+  #countFailure(
+    error: unknown,
+    blamed: { readonly address: string; readonly prefix: Prefix } | undefined,
+  ): void {
+    const code = error instanceof GatewayError ? error.code : undefined;
+    if (code === 'invalid_api_key') {
+      this.#outcomes.inc({ outcome: 'refused' });
+      if (blamed !== undefined) this.#recordFailure(blamed.address, blamed.prefix);
+    } else if (code === 'too_many_failed_keys') this.#outcomes.inc({ outcome: 'limited' });
+    else {
+      this.#outcomes.inc({ outcome: 'unavailable' });
+      this.#unavailable.inc({ reason: reasonOf(error) });
     }
   }
 
@@ -157,44 +202,64 @@ export class Authenticator implements KeyListener {
     for (let round = 0; round < ROUNDS; round += 1) {
       let found: Awaited<ReturnType<RecordLookup['find']>>;
       try {
-        found = await this.#lookup.find(key.prefix);
+        found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
         if (known !== undefined && this.#known.stretch(fingerprint, known, this.#now())) {
           return { caller: known.caller, outcome: 'cached' };
         }
         throw error;
       }
-      const { record, position, at } = found;
+      const { record, position, at, isProved } = found;
       if (record === undefined || record.state !== 'active' || !this.#matches(record, key)) {
         if (!this.#clock.holds(key.prefix, position)) continue;
         this.#refused.add(fingerprint, this.#now(), position);
         this.#showEntries();
+        this.#throwIfTriedTooOften(key.prefix);
         throw new GatewayError('invalid_api_key');
       }
-      if (known?.caller.version !== record.version && !(await this.#hasher.verify(record.argon2, key))) {
+      const needsProof = !isProved && known?.caller.version !== record.version;
+      if (needsProof && !(await this.#prove(record, key))) {
         // The HMAC proves that this is the key; a hash that denies it is damage in the store, and not the caller's fault.
-        throw new GatewayError('auth_unavailable', undefined, {
-          cause: new Error(`HMAC and Argon2 hash of key ${key.prefix} contradict each other`),
-        });
+        throw unavailable('contradiction', `HMAC and Argon2 hash of key ${key.prefix} contradict each other`);
       }
       if (!this.#clock.holds(key.prefix, position)) continue;
+      // Not waited for: Redis may be slow, and the next replica can ask the store too.
+      if (!isProved) void this.#shared?.keep(record);
       const caller = callerOf(record);
       this.#known.confirm(fingerprint, caller, at);
       this.#showEntries();
       return { caller, outcome: 'verified' };
     }
-    throw new GatewayError('auth_unavailable', undefined, {
-      cause: new Error(`key ${key.prefix} changed ${ROUNDS} times while it was checked`),
-    });
+    throw unavailable('changing', `key ${key.prefix} changed ${ROUNDS} times while it was checked`);
   }
 
-  #matches(record: KeyRecord, key: Key): boolean {
+  /** Argon2id, once in the whole fleet: the others wait for the one that began, and take its word. */
+  async #prove(record: CheckableKey, key: Key): Promise<boolean> {
+    const shared = this.#shared;
+    if (shared === undefined) return this.#hasher.verify(record.argon2, key);
+    if (!(await shared.claimProof(key.prefix)) && (await shared.isProvedSoon(record))) return true;
+    try {
+      return await this.#hasher.verify(record.argon2, key);
+    } catch (error) {
+      void shared.disclaimProof(key.prefix);
+      throw error;
+    }
+  }
+
+  #matches(record: CheckableKey, key: Key): boolean {
     const digest = this.#secret.digest(key);
     return record.hmac.byteLength === digest.byteLength && timingSafeEqual(record.hmac, digest);
   }
 
-  #recordFailure(address: string): void {
+  /** After many failures with one prefix; whoever has the right key for it has passed by then. */
+  #throwIfTriedTooOften(prefix: Prefix): void {
+    const retryAfterMs = this.#prefixFailures.waitFor(prefix);
+    if (retryAfterMs > 0) throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
+  }
+
+  #recordFailure(address: string, prefix?: Prefix): void {
     this.#failures.record(address);
+    if (prefix !== undefined) this.#prefixFailures.record(prefix);
     this.#entries.set({ cache: 'failures' }, this.#failures.size);
   }
 

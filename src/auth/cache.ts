@@ -5,8 +5,10 @@ import type { ChangeKind, Prefix } from '../store/record.ts';
 import type { Caller } from './caller.ts';
 import type { Key } from './key.ts';
 
-/** How long a good key is good without asking the store again, in milliseconds. */
+/** How long a good key is good without asking again, in milliseconds. */
 export const FRESH_MS = 5000;
+/** The same while nobody tells this process what others change. */
+export const UNLINKED_FRESH_MS = 1000;
 /** How long after its last confirmation a good key is still accepted while the store does not answer. */
 export const STALE_MS = 60_000;
 /** With the store away, how long until it is asked about the same key again. */
@@ -40,12 +42,21 @@ function isFingerprint(text: string): text is Fingerprint {
   return text.length === 44;
 }
 
+/** One change of a key, as everyone who remembers keys hears of it. */
+export interface KeyNotice {
+  readonly prefix: Prefix;
+  readonly kind: ChangeKind;
+  /** Version of the key after the change. */
+  readonly version: number;
+}
+
 /**
- * When each key last changed, in ticks of this process. An answer of the store that was asked for before a change must not
- * be remembered after it, however late it comes.
+ * When each key last changed, in ticks of this process, and to which version. An answer that was asked for before a change
+ * must not be remembered after it, however late it comes; and one that shows an older version is no answer at all.
  */
 export class ChangeClock {
-  readonly #changed = new Map<Prefix, number>();
+  /** The key that changed longest ago comes first. */
+  readonly #changed = new Map<Prefix, { readonly tick: number; readonly version: number }>();
   /** Keys that are not in the map count as changed at this tick, because the map is bounded. */
   #floor = 0;
   #tick = 0;
@@ -55,25 +66,40 @@ export class ChangeClock {
     return this.#tick;
   }
 
-  mark(prefix: Prefix): void {
+  /** @returns whether this version is news */
+  mark(prefix: Prefix, version: number): boolean {
     this.#tick += 1;
-    this.#changed.set(prefix, this.#tick);
+    const known = this.#changed.get(prefix)?.version ?? 0;
+    this.#changed.delete(prefix);
+    // A notice that comes late, by another way, does not take a version back.
+    this.#changed.set(prefix, { tick: this.#tick, version: Math.max(version, known) });
     if (this.#changed.size > MAX_CHANGED) {
-      this.#floor = this.#tick;
-      this.#changed.clear();
+      for (const [oldest, { tick }] of this.#changed) {
+        this.#changed.delete(oldest);
+        this.#floor = tick;
+        break;
+      }
     }
+    return version > known;
   }
 
   /** Whether what the store said at `position` still counts for this key. */
   holds(prefix: Prefix, position: number): boolean {
-    return (this.#changed.get(prefix) ?? this.#floor) <= position;
+    return (this.#changed.get(prefix)?.tick ?? this.#floor) <= position;
+  }
+
+  /** Whether a record of this version can be the present one, as far as this process has heard. */
+  allows(prefix: Prefix, version: number): boolean {
+    return version >= (this.#changed.get(prefix)?.version ?? 0);
   }
 }
 
 export interface Known {
   readonly caller: Caller;
-  /** When the store last confirmed the key, in milliseconds of the injected clock. */
+  /** When the key was last confirmed, in milliseconds of the injected clock. */
   readonly confirmedAt: number;
+  /** When confirmation was last sought, with or without an answer. */
+  readonly soughtAt: number;
   /** Until when the key is accepted without asking. */
   readonly freshUntil: number;
 }
@@ -85,6 +111,9 @@ export interface Known {
 export class KnownKeys {
   readonly #byFingerprint = new Map<Fingerprint, Known>();
   readonly #byPrefix = new Map<Prefix, Fingerprint>();
+  #freshMs = FRESH_MS;
+  /** What was sought before this moment is not fresh, whatever it says. */
+  #floor = Number.NEGATIVE_INFINITY;
 
   get size(): number {
     return this.#byFingerprint.size;
@@ -94,9 +123,23 @@ export class KnownKeys {
     return this.#byFingerprint.get(fingerprint);
   }
 
+  /** Whether the key is accepted without asking. */
+  isFresh({ freshUntil, soughtAt }: Known, now: number): boolean {
+    return now <= freshUntil && soughtAt >= this.#floor;
+  }
+
+  /**
+   * Nothing is fresh any more: changes may have been missed. All of it stays as proof, and as what is stretched.
+   * @param freshMs how long what is confirmed from now on is fresh
+   */
+  expire(now: number, freshMs: number): void {
+    this.#floor = now;
+    this.#freshMs = freshMs;
+  }
+
   /** @param at when the store was asked */
   confirm(fingerprint: Fingerprint, caller: Caller, at: number): void {
-    this.#put(fingerprint, { caller, confirmedAt: at, freshUntil: at + FRESH_MS });
+    this.#put(fingerprint, { caller, confirmedAt: at, soughtAt: at, freshUntil: at + this.#freshMs });
   }
 
   /** The store did not answer: accepts the key a while longer, or returns false when its time is up. */
@@ -104,7 +147,7 @@ export class KnownKeys {
     const end = known.confirmedAt + STALE_MS;
     // Not when the key changed meanwhile: then the entry is gone or another.
     if (now > end || this.#byFingerprint.get(fingerprint) !== known) return false;
-    this.#put(fingerprint, { ...known, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
+    this.#put(fingerprint, { ...known, soughtAt: now, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
     return true;
   }
 
@@ -161,9 +204,10 @@ export class RefusedKeys {
   }
 }
 
-/** Takes note of changes of keys: those of this process at once, those of others when the store tells. */
+/** Takes note of changes of keys: those of this process at once, those of others when it is told. */
 export interface KeyListener {
-  changed(prefix: Prefix, kind: ChangeKind): void;
+  /** @returns whether it had not heard of this before */
+  changed(change: KeyNotice): boolean;
   /** This process made the key and has seen it stored: it need not be proved on first use. */
   learned(key: Key, caller: Caller): void;
 }

@@ -11,7 +11,13 @@ export interface Caller {
   readonly version: number;
 }
 
-export function callerOf(record: KeyRecord): Caller {
+/** What a presented key is checked by. */
+export type CheckableKey = Pick<
+  KeyRecord,
+  'prefix' | 'holderId' | 'tier' | 'state' | 'version' | 'argon2' | 'hmac'
+>;
+
+export function callerOf(record: CheckableKey): Caller {
   const { prefix, holderId, tier, version } = record;
   return { prefix, holderId, tier, version };
 }

@@ -1,16 +1,21 @@
-// Follows the store's change feed, so that a key that another process ended stops here too. Notices come from nowhere else in
-// a single-store set-up; that L1 entries live 5 s bounds what happens when the store cannot be asked.
+// Follows the store's change feed, so that a key that another process ended stops here too. With Redis a message is quicker,
+// but messages get lost and the feed does not; that entries of the cache live 5 s bounds what happens without either.
+import type { KeyChange } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { KeyListener } from './cache.ts';
 
 const INTERVAL_MS = 500;
 const BATCH = 500;
+/** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
+const LOOK_BACK = 1000;
 
 export interface KeyChangesParts {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
   readonly listener: Pick<KeyListener, 'changed'>;
-  readonly metrics: Pick<Metrics, 'keyChanges' | 'keyPollFailures'>;
+  /** Hears of what happened since the start as well, after the listener. */
+  readonly onChange?: (change: KeyChange) => void;
+  readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag' | 'keyPollFailures'>;
   /** Pause between two polls in milliseconds, for tests. */
   readonly intervalMs?: number;
 }
@@ -33,7 +38,12 @@ export class KeyChanges {
    * @throws GatewayError `store_unavailable`
    */
   async start(): Promise<void> {
-    this.#last = await this.#parts.store.lastChange();
+    const { store, listener } = this.#parts;
+    this.#last = await store.lastChange();
+    for (const change of await store.changesAfter(Math.max(0, this.#last - LOOK_BACK), LOOK_BACK)) {
+      listener.changed(change);
+      this.#last = Math.max(this.#last, change.id);
+    }
     this.#schedule();
   }
 
@@ -61,14 +71,17 @@ export class KeyChanges {
   }
 
   async #read(): Promise<void> {
-    const { store, listener, metrics } = this.#parts;
+    const { store, listener, onChange, metrics } = this.#parts;
     try {
       for (;;) {
         const changes = await store.changesAfter(this.#last, BATCH);
-        for (const { id, prefix, kind } of changes) {
-          listener.changed(prefix, kind);
-          metrics.keyChanges.inc({ kind });
-          this.#last = id;
+        for (const change of changes) {
+          if (listener.changed(change)) {
+            metrics.keyChanges.inc({ kind: change.kind });
+            observeLag(metrics.keyLag, 'poll', change.at);
+          }
+          onChange?.(change);
+          this.#last = change.id;
         }
         if (changes.length < BATCH || this.#stopped) return;
       }
@@ -76,4 +89,10 @@ export class KeyChanges {
       metrics.keyPollFailures.inc();
     }
   }
+}
+
+/** How long after a change, by the wall clocks of both processes, this one heard of it. @param at RFC 3339 */
+export function observeLag(lag: Metrics['keyLag'], via: 'message' | 'poll', at: string): void {
+  const ms = Date.now() - Date.parse(at);
+  if (Number.isFinite(ms)) lag.observe({ via }, Math.max(0, ms) / 1000);
 }

@@ -1,7 +1,6 @@
-// How many bad keys an address may try. It is asked only about callers that this process has not verified before.
-import { addressBlock } from './address-block.ts';
+// How many bad keys an address may try, or may be tried with one prefix. Of callers whose key has proved good it knows nothing.
 
-const MAX_ADDRESSES = 50_000;
+const MAX_SUBJECTS = 50_000;
 const MINUTE_MS = 60_000;
 
 interface Bucket {
@@ -11,52 +10,57 @@ interface Bucket {
   readonly at: number;
 }
 
-/** A bucket per address (IPv6: per /64) that failures fill and that empties steadily within a minute. */
+/** A bucket per subject that failures fill and that empties steadily within a minute. */
 export class FailureLimit {
   readonly #perMinute: () => number;
   readonly #now: () => number;
+  readonly #subjectOf: (text: string) => string;
   readonly #buckets = new Map<string, Bucket>();
 
-  /** @param perMinute the limit at this moment; it may change with the configuration */
-  constructor(perMinute: () => number, now: () => number) {
+  /**
+   * @param perMinute the limit at this moment; it may change with the configuration
+   * @param subjectOf what counts as one, e.g. address-block.ts; it is asked only when there are failures
+   */
+  constructor(perMinute: () => number, now: () => number, subjectOf: (text: string) => string) {
     this.#perMinute = perMinute;
     this.#now = now;
+    this.#subjectOf = subjectOf;
   }
 
   get size(): number {
     return this.#buckets.size;
   }
 
-  /** Milliseconds until this address may try again; 0 when it may now. */
-  waitFor(address: string): number {
-    // Nothing to compute for an address without failures, which is nearly every one.
+  /** Milliseconds until another failure is taken; 0 when it is now. */
+  waitFor(text: string): number {
+    // Nothing to compute where there are no failures, which is nearly always.
     if (this.#buckets.size === 0) return 0;
-    const block = addressBlock(address);
-    const used = this.#used(block);
+    const subject = this.#subjectOf(text);
+    const used = this.#used(subject);
     if (used === 0) {
-      this.#buckets.delete(block);
+      this.#buckets.delete(subject);
       return 0;
     }
     const over = used - (this.#perMinute() - 1);
     return over <= 0 ? 0 : Math.max(1, Math.ceil((over / this.#perMinute()) * MINUTE_MS));
   }
 
-  record(address: string): void {
-    const block = addressBlock(address);
-    const used = this.#used(block) + 1;
+  record(text: string): void {
+    const subject = this.#subjectOf(text);
+    const used = this.#used(subject) + 1;
     // Not above the limit: time already spent waiting must count.
     const bucket = { used: Math.min(used, this.#perMinute()), at: this.#now() };
-    this.#buckets.delete(block);
-    this.#buckets.set(block, bucket);
-    if (this.#buckets.size <= MAX_ADDRESSES) return;
+    this.#buckets.delete(subject);
+    this.#buckets.set(subject, bucket);
+    if (this.#buckets.size <= MAX_SUBJECTS) return;
     for (const oldest of this.#buckets.keys()) {
       this.#buckets.delete(oldest);
       break;
     }
   }
 
-  #used(block: string): number {
-    const bucket = this.#buckets.get(block);
+  #used(subject: string): number {
+    const bucket = this.#buckets.get(subject);
     if (bucket === undefined) return 0;
     const forgiven = ((this.#now() - bucket.at) / MINUTE_MS) * this.#perMinute();
     return Math.max(0, bucket.used - forgiven);

@@ -6,6 +6,7 @@ import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { withDeadline } from './deadline.ts';
 import type { Key } from './key.ts';
+import { unavailable } from './unavailable.ts';
 
 /** OWASP's second choice of parameters: 19 MiB, 2 passes, 1 lane. */
 const PARAMETERS = {
@@ -76,9 +77,10 @@ export class Hasher {
    */
   async verify(phc: string, key: Key): Promise<boolean> {
     if (!isUsable(phc)) {
-      throw new GatewayError('auth_unavailable', undefined, {
-        cause: new Error(`the Argon2 hash of key ${key.prefix} is damaged or asks for too much`),
-      });
+      throw unavailable(
+        'contradiction',
+        `the Argon2 hash of key ${key.prefix} is damaged or asks for too much`,
+      );
     }
     return this.#inTurn(this.#verifying, VERIFY, noPlaceToVerify, async () => {
       this.#metrics.argon2Runs.inc({ purpose: 'verify' });
@@ -150,7 +152,7 @@ export class Hasher {
 }
 
 function noPlaceToVerify(why: string): GatewayError {
-  return new GatewayError('auth_unavailable', undefined, { cause: new Error(`Argon2 verification: ${why}`) });
+  return unavailable('hashing', `Argon2 verification: ${why}`);
 }
 
 function noPlaceToHash(why: string): GatewayError {

@@ -15,8 +15,8 @@ import type {
 } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { addressBlock } from './address-block.ts';
-import type { KeyListener } from './cache.ts';
-import { type Caller, callerOf } from './caller.ts';
+import type { KeyListener, KeyNotice } from './cache.ts';
+import { type Caller, type CheckableKey, callerOf } from './caller.ts';
 import type { Hasher } from './hasher.ts';
 import { Key } from './key.ts';
 import type { KeySecret } from './secret.ts';
@@ -35,6 +35,20 @@ export interface IssuedKey {
   readonly createdAt: string;
 }
 
+/** Tells other processes of changes. */
+export interface Announcer {
+  /**
+   * Never rejects, and takes a moment at most: who cannot be told now finds out from the store.
+   * @param record of an issued key
+   */
+  announce(change: Announcement, record?: CheckableKey): Promise<void>;
+}
+
+export interface Announcement extends KeyNotice {
+  /** RFC 3339, UTC. */
+  readonly at: string;
+}
+
 export interface RotatedKey extends IssuedKey {
   readonly replaces: Prefix;
 }
@@ -51,6 +65,8 @@ export interface IssuerParts {
   readonly hasher: Hasher;
   /** The authenticator of this process, where there is one. */
   readonly listener?: KeyListener;
+  /** Where there are other processes that listen. */
+  readonly announcer?: Announcer | undefined;
   /** The wall clock. */
   readonly today?: () => Date;
   /** Source of bytes for new keys. */
@@ -62,6 +78,7 @@ export class Issuer {
   readonly #secret: KeySecret;
   readonly #hasher: Hasher;
   readonly #listener: KeyListener | undefined;
+  readonly #announcer: Announcer | undefined;
   readonly #today: () => Date;
   readonly #random: ((size: number) => Uint8Array) | undefined;
   readonly #rotations = new Map<Prefix, Promise<RotatedKey>>();
@@ -71,6 +88,7 @@ export class Issuer {
     this.#secret = parts.secret;
     this.#hasher = parts.hasher;
     this.#listener = parts.listener;
+    this.#announcer = parts.announcer;
     this.#today = parts.today ?? (() => new Date());
     this.#random = parts.random;
   }
@@ -138,7 +156,16 @@ export class Issuer {
 
   /** Ends a key for good: see `revokeKey`. */
   revoke(prefix: Prefix, reason?: string): Promise<RevokeOutcome> {
-    return revokeKey({ store: this.#store, today: this.#today, listener: this.#listener }, prefix, reason);
+    return revokeKey(
+      {
+        store: this.#store,
+        today: this.#today,
+        listener: this.#listener,
+        announcer: this.#announcer,
+      },
+      prefix,
+      reason,
+    );
   }
 
   /** Keys in the order of issue. @throws GatewayError `store_unavailable` */
@@ -161,8 +188,15 @@ export class Issuer {
     }
     const { key, outcome } = await this.#mint((successor) => this.#store.rotateKey(caller, successor));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
-    this.#listener?.changed(caller.prefix, 'rotated');
-    return { ...this.#issued(key, outcome.record), replaces: caller.prefix };
+    const { record } = outcome;
+    const ended = { prefix: caller.prefix, kind: 'rotated', version: caller.version + 1 } as const;
+    this.#listener?.changed(ended);
+    // Together: the successor is of no use while another replica takes the old key.
+    const [issued] = await Promise.all([
+      this.#issued(key, record),
+      this.#announcer?.announce({ ...ended, at: record.createdAt }),
+    ]);
+    return { ...issued, replaces: caller.prefix };
   }
 
   /** Draws a key, hashes it and hands it to `write`, again with another one when the prefix is taken. */
@@ -187,10 +221,12 @@ export class Issuer {
     });
   }
 
-  #issued(key: Key, record: KeyRecord): IssuedKey {
-    this.#listener?.changed(record.prefix, 'issued');
+  async #issued(key: Key, record: KeyRecord): Promise<IssuedKey> {
+    const { prefix, holderId, tier, version, createdAt } = record;
+    const issued = { prefix, kind: 'issued', version } as const;
+    this.#listener?.changed(issued);
     this.#listener?.learned(key, callerOf(record));
-    const { prefix, holderId, tier, createdAt } = record;
+    await this.#announcer?.announce({ ...issued, at: createdAt }, record);
     return { key, prefix, holderId, tier, createdAt };
   }
 }
@@ -204,6 +240,7 @@ export async function revokeKey(
   parts: {
     readonly store: Pick<Store, 'revokeKey'>;
     readonly listener?: KeyListener | undefined;
+    readonly announcer?: Announcer | undefined;
     readonly today?: () => Date;
   },
   prefix: Prefix,
@@ -212,7 +249,12 @@ export async function revokeKey(
   const kept = reason === undefined ? null : keepable(reason, 'reason');
   const now = parts.today?.() ?? new Date();
   const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
-  if (outcome.kind === 'revoked') parts.listener?.changed(prefix, 'revoked');
+  if (outcome.kind === 'unknown') return outcome;
+  // Also one that had ended before: who asks again may do so because not everybody was told.
+  const { version, state, endedAt } = outcome.record;
+  const ended = { prefix, kind: state === 'revoked' ? 'revoked' : 'rotated', version } as const;
+  parts.listener?.changed(ended);
+  await parts.announcer?.announce({ ...ended, at: endedAt ?? now.toISOString() });
   return outcome;
 }
 

@@ -1,69 +1,128 @@
-// Asks the store for one key's record: once for all who ask at the same time, for a bounded number of keys at once, and
-// nobody waits longer than a request can bear.
-import { GatewayError } from '../errors.ts';
-import type { KeyRecord, Prefix } from '../store/record.ts';
+// Finds one key's record: in the memory of the last second, in Redis, in the store. Once for all who ask at the same time,
+// for a bounded number of keys at once, and nobody waits longer than a request can bear.
+import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import type { ChangeClock } from './cache.ts';
+import type { CheckableKey } from './caller.ts';
 import { withDeadline } from './deadline.ts';
+import type { SharedRecords } from './shared-records.ts';
+import { unavailable } from './unavailable.ts';
 
 const MAX_RUNNING = 32;
 const MAX_WAITING = 512;
 const WAIT_MS = 250;
+/** Whoever tries many keys with one prefix costs one look-up in this time. */
+const REMEMBER_MS = 1000;
+const MAX_REMEMBERED = 10_000;
 
 export interface Found {
-  readonly record: KeyRecord | undefined;
-  /** Position of the change clock just before the store was asked. */
+  readonly record: CheckableKey | undefined;
+  /** Position of the change clock just before it was asked for. */
   readonly position: number;
   /** The same moment in milliseconds of the injected clock. */
   readonly at: number;
+  /** Argon2 has run for this version of the key, here or on another replica. */
+  readonly isProved: boolean;
+}
+
+export interface RecordLookupParts {
+  readonly store: Pick<Store, 'findKey'>;
+  /** Where other replicas left what they found, when there are others. */
+  readonly shared?: Pick<SharedRecords, 'find'> | undefined;
+  readonly clock: ChangeClock;
+  readonly now: () => number;
+  /** Another replica says that the key has ended. */
+  readonly onEnded?: (prefix: Prefix, version: number) => void;
 }
 
 export class RecordLookup {
-  readonly #store: Pick<Store, 'findKey'>;
-  readonly #clock: ChangeClock;
-  readonly #now: () => number;
+  readonly #parts: RecordLookupParts;
   readonly #flights = new Map<Prefix, Promise<Found>>();
-  readonly #waiting: (() => void)[] = [];
+  readonly #remembered = new Map<Prefix, Found>();
+  /** Keys that have proved good go first: a flood of invented ones is not to hold them up. */
+  readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
   #running = 0;
 
-  constructor(store: Pick<Store, 'findKey'>, clock: ChangeClock, now: () => number) {
-    this.#store = store;
-    this.#clock = clock;
-    this.#now = now;
+  constructor(parts: RecordLookupParts) {
+    this.#parts = parts;
   }
 
-  /** @throws GatewayError `auth_unavailable` when the store fails, is late (250 ms) or too many wait */
-  find(prefix: Prefix): Promise<Found> {
+  /**
+   * @param isKnown whether the key that is asked about has proved good before
+   * @throws GatewayError `auth_unavailable` when the store fails, is late (250 ms) or too many wait
+   */
+  find(prefix: Prefix, isKnown: boolean): Promise<Found> {
+    const remembered = this.#recall(prefix);
+    if (remembered !== undefined) return Promise.resolve(remembered);
     let flight = this.#flights.get(prefix);
     if (flight === undefined) {
-      if (this.#running >= MAX_RUNNING && this.#waiting.length >= MAX_WAITING) {
-        return Promise.reject(unavailable(new Error('too many look-ups of keys wait for the store')));
+      const queue = isKnown ? this.#waiting.known : this.#waiting.unknown;
+      if (this.#running >= MAX_RUNNING && queue.length >= MAX_WAITING) {
+        return Promise.reject(unavailable('queue', 'too many look-ups of keys wait for the store'));
       }
-      flight = this.#look(prefix).finally(() => this.#flights.delete(prefix));
+      flight = this.#look(prefix, queue).finally(() => this.#flights.delete(prefix));
       this.#flights.set(prefix, flight);
     }
     return withDeadline(flight, WAIT_MS, () =>
-      unavailable(new Error(`the store did not answer within ${WAIT_MS} ms`)),
+      unavailable('late', `the store did not answer within ${WAIT_MS} ms`),
     );
   }
 
-  async #look(prefix: Prefix): Promise<Found> {
+  async #look(prefix: Prefix, queue: Waiter[]): Promise<Found> {
     if (this.#running < MAX_RUNNING) this.#running += 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    const position = this.#clock.now();
-    const at = this.#now();
+    else await new Promise<void>((resolve) => queue.push(resolve));
     try {
-      return { record: await this.#store.findKey(prefix), position, at };
+      const found = (await this.#inRedis(prefix)) ?? (await this.#inStore(prefix));
+      this.#remember(prefix, found);
+      return found;
     } catch (error) {
-      throw unavailable(error);
+      throw unavailable('store', 'the store failed', error);
     } finally {
-      const next = this.#waiting.shift();
+      const next = this.#waiting.known.shift() ?? this.#waiting.unknown.shift();
       if (next === undefined) this.#running -= 1;
       else next();
     }
   }
+
+  async #inRedis(prefix: Prefix): Promise<Found | undefined> {
+    const { shared, clock, now, onEnded } = this.#parts;
+    if (shared === undefined) return undefined;
+    const position = clock.now();
+    const at = now();
+    const answer = await shared.find(prefix);
+    // Only an active key is believed, and only if nothing newer was heard: the store says what else there is.
+    if (answer.kind === 'record' && clock.allows(prefix, answer.record.version)) {
+      return { record: answer.record, position, at, isProved: true };
+    }
+    if (answer.kind === 'ended' && clock.allows(prefix, answer.version)) onEnded?.(prefix, answer.version);
+    return undefined;
+  }
+
+  async #inStore(prefix: Prefix): Promise<Found> {
+    const { store, clock, now } = this.#parts;
+    const position = clock.now();
+    const at = now();
+    return { record: await store.findKey(prefix), position, at, isProved: false };
+  }
+
+  #recall(prefix: Prefix): Found | undefined {
+    const found = this.#remembered.get(prefix);
+    if (found === undefined) return undefined;
+    const { clock, now } = this.#parts;
+    if (now() - found.at < REMEMBER_MS && clock.holds(prefix, found.position)) return found;
+    this.#remembered.delete(prefix);
+    return undefined;
+  }
+
+  #remember(prefix: Prefix, found: Found): void {
+    this.#remembered.delete(prefix);
+    this.#remembered.set(prefix, found);
+    if (this.#remembered.size <= MAX_REMEMBERED) return;
+    for (const oldest of this.#remembered.keys()) {
+      this.#remembered.delete(oldest);
+      break;
+    }
+  }
 }
 
-function unavailable(cause: unknown): GatewayError {
-  return new GatewayError('auth_unavailable', undefined, { cause });
-}
+type Waiter = () => void;

@@ -32,6 +32,11 @@ export class KeySecret {
     return this.#hmac(`address ${block}`);
   }
 
+  /** Marks a key's record in Redis as written by a replica. */
+  recordDigest(text: string): Buffer {
+    return this.#hmac(`record ${text}`);
+  }
+
   /** A value that tells one secret from another and nothing about either. */
   check(): Buffer {
     return this.#hmac('secret check');
@@ -45,7 +50,7 @@ export class KeySecret {
     return 'KeySecret';
   }
 
-  // No key has the form of the two other texts, so the three uses cannot meet.
+  // No key has the form of the other texts, so the uses cannot meet.
   #hmac(text: string): Buffer {
     return createHmac('sha256', this.#secret).update(text).digest();
   }

@@ -1,8 +1,6 @@
 // `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
 // doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
-import { Pool } from 'undici';
-import { z } from 'zod';
-import { httpUrl } from '../config/addresses.ts';
+import { hedgeText } from '../config/check.ts';
 import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
 import { nearest } from '../config/nearest.ts';
@@ -16,7 +14,6 @@ import {
 } from '../config/schema.ts';
 import { formatDuration } from '../config/units.ts';
 import { GatewayError } from '../errors.ts';
-import type { TargetState } from '../http/admin.ts';
 import { type Route, RouteTable, type Target } from '../proxy/route-table.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../upstream/transport.ts';
@@ -24,6 +21,7 @@ import { endpoint, Upstream } from '../upstream/upstream.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { faultReport } from './check.ts';
 import type { CommandIo } from './keys.ts';
+import { askGateway, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 
 export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
 
@@ -34,8 +32,6 @@ gateway answers at the admin address of the configuration. TIER is ${TIERS.join(
 
 /** How long a running gateway may take to answer. */
 const PATIENCE_MS = 500;
-/** Far above the state of any number of targets that a gateway remembers. */
-const MAX_ANSWER = 2 ** 23;
 const MAX_NEAREST = 3;
 const HIDDEN = '****';
 
@@ -68,8 +64,9 @@ export async function runExplain(
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
-    const explanation = explain(config, model, tier, found, await askServer(config, patienceMs));
-    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation));
+    const live = await askGateway(config.static, patienceMs);
+    const explanation = explain(config, model, tier, found, live);
+    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     return tier !== undefined && explanation.tier?.allowed !== true ? 1 : 0;
   } catch (error) {
     if (error instanceof ConfigError) {
@@ -152,7 +149,7 @@ function nearestNames(model: string, names: readonly string[]): readonly string[
   return near;
 }
 
-function explain(config: Config, model: string, tier: Tier | undefined, found: Found, server: Server) {
+function explain(config: Config, model: string, tier: Tier | undefined, found: Found, live: LiveState) {
   const { name, taken, route } = found;
   const { models, tiers, retry } = config.dynamic;
   const listed: readonly Tier[] = models[name]?.tiers ?? [];
@@ -164,29 +161,31 @@ function explain(config: Config, model: string, tier: Tier | undefined, found: F
     tiers: listed,
     tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
     response_model: route.responseModel,
-    targets: route.targets.map((target) => describeTarget(target, route.targets, server)),
+    balance: route.balance,
+    /** Null where a second target is never asked beside a silent one. */
+    hedge: route.hedge ?? null,
+    targets: route.targets.map((target) => describeTarget(target, route.targets, live)),
     retry,
     /** By tier; null for one that is not on offer. */
     limits: Object.fromEntries(
       (tier === undefined ? listed : [tier]).map((each) => [each, limitsOf(tiers[each])]),
     ),
     server: {
-      url: server.url,
-      config_hash: server.configHash ?? null,
-      same_config: server.configHash === undefined ? null : server.configHash === config.hash,
-      upstreams: server.states !== undefined,
+      url: live.url,
+      config_hash: live.configHash ?? null,
+      same_config: live.configHash === undefined ? null : live.configHash === config.hash,
+      upstreams: live.states !== undefined,
     },
   };
 }
 
 type Explanation = ReturnType<typeof explain>;
 
-function describeTarget(target: Target, all: readonly Target[], server: Server) {
+function describeTarget(target: Target, all: readonly Target[], live: LiveState) {
   const { upstream, model, weight, priority } = target;
-  const { timeouts, max_concurrency, stream_usage } = upstream.config;
+  const { timeouts, max_concurrency, stream_usage, health } = upstream.config;
   const group = all.filter((other) => other.priority === priority);
   const sum = group.reduce((total, other) => total + other.weight, 0);
-  const state = server.states?.find((each) => each.upstream === upstream.name && each.model === model);
   return {
     upstream: upstream.name,
     model,
@@ -198,11 +197,8 @@ function describeTarget(target: Target, all: readonly Target[], server: Server) 
     stream_usage,
     timeouts,
     max_concurrency,
-    /** Null where no gateway told it: it was not asked, or not reached, or did not ask this target yet. */
-    live:
-      state === undefined
-        ? null
-        : { state: state.state, in_flight: state.in_flight, until_ms: state.until_ms ?? 0 },
+    health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
+    live: liveOf(live, upstream.name, model),
   };
 }
 
@@ -241,51 +237,6 @@ function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, n
   );
 }
 
-// --- by a running gateway --------------------------------------------------------------------------------------------
-
-interface Server {
-  /** Of its admin listener; null where the configuration leaves the port to chance. */
-  readonly url: string | null;
-  /** Undefined where nothing that is a gateway said it. */
-  readonly configHash: string | undefined;
-  readonly states: readonly TargetState[] | undefined;
-}
-
-const READINESS = z.object({ config_hash: z.string().regex(/^[0-9a-f]{12}$/) });
-const STATES = z.array(
-  z.object({
-    upstream: z.string(),
-    model: z.string(),
-    state: z.enum(['closed', 'open', 'half_open']),
-    in_flight: z.int().nonnegative(),
-    until_ms: z.number().nonnegative().exactOptional(),
-  }),
-) satisfies z.ZodType<readonly TargetState[]>;
-
-/** Asks the admin listener of the configuration. Whoever does not answer in time, or is somebody else, is no gateway. */
-async function askServer({ static: { admin } }: Config, patienceMs: number): Promise<Server> {
-  if (admin.port === 0) return { url: null, configHash: undefined, states: undefined };
-  // Every address is one to listen on, and none to connect to.
-  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
-  const url = httpUrl(host, admin.port);
-  const pool = new Pool(url, { connections: 2, maxResponseSize: MAX_ANSWER });
-  const signal = AbortSignal.timeout(patienceMs);
-  const ask = async <T>(path: string, schema: z.ZodType<T>): Promise<T | undefined> => {
-    try {
-      const { body } = await pool.request({ method: 'GET', path, signal });
-      return schema.safeParse(await body.json()).data;
-    } catch {
-      return undefined;
-    }
-  };
-  try {
-    const [readiness, states] = await Promise.all([ask('/readyz', READINESS), ask('/upstreams', STATES)]);
-    return { url, configHash: readiness?.config_hash, states };
-  } finally {
-    await pool.destroy();
-  }
-}
-
 // --- in words --------------------------------------------------------------------------------------------------------
 
 const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
@@ -309,7 +260,7 @@ function rows(lines: readonly (readonly [string, string])[], indent: string): st
   return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
 }
 
-function textOf(explanation: Explanation): string {
+function textOf(explanation: Explanation, live: LiveState): string {
   const { config, model, match, tiers, tier, response_model, targets, retry, limits } = explanation;
   const matched =
     match.kind === 'exact'
@@ -333,9 +284,18 @@ function textOf(explanation: Explanation): string {
     ['response', `the client reads the model name ${answer}`],
     [
       'attempts',
-      `at most ${retry.attempts} for one request (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
+      `at most ${retry.attempts} for one request within ${formatDuration(retry.deadline)} (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
     ],
-    ['gateway', serverText(explanation)],
+    ['balance', balanceText(explanation)],
+    ...(explanation.hedge === null
+      ? []
+      : [
+          ['hedge', `a second target after ${hedgeText(explanation.hedge)} without output`] as [
+            string,
+            string,
+          ],
+        ]),
+    ['gateway', gatewayText(live, config.hash)],
   ];
   const blocks = targets.map((target, index) => {
     const begins = target.priority !== targets[index - 1]?.priority;
@@ -363,28 +323,28 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
     ],
     ['timeouts', deadlines.join(', ')],
     ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
+    ...(target.health === null
+      ? []
+      : [
+          ['health', `${target.health.path} asked every ${formatDuration(target.health.interval)}`] as [
+            string,
+            string,
+          ],
+        ]),
     ...(server.upstreams ? [['now', liveText(live)] as [string, string]] : []),
   ];
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
 
-function liveText(live: Explanation['targets'][number]['live']): string {
-  if (live === null) return 'not asked yet';
-  const alone = live.until_ms > 0 ? `, left alone for another ${Math.ceil(live.until_ms / 1000)}s` : '';
-  return `breaker ${live.state.replace('_', ' ')}, ${live.in_flight} in flight${alone}`;
-}
-
-function serverText({ config, server }: Explanation): string {
-  if (server.url === null) return 'not asked for its state: admin.port is 0, so its port is not known';
-  if (server.same_config === null && !server.upstreams)
-    return `none answers at ${server.url}: no state to show`;
-  const which =
-    server.same_config === null
-      ? 'did not say in time which configuration it runs'
-      : server.same_config
-        ? 'runs this configuration'
-        : `runs another configuration or environment (${server.config_hash}, this is ${config.hash})`;
-  return `${server.url} ${which}${server.upstreams ? '' : ', and tells no state of upstreams'}`;
+function balanceText({ balance }: Explanation): string {
+  switch (balance) {
+    case 'weighted':
+      return 'within a priority by weight';
+    case 'least_requests':
+      return 'within a priority the less busy of two drawn by weight';
+    case 'latency':
+      return 'within a priority the sooner to answer of two drawn by weight';
+  }
 }
 
 function limitText(limits: Readonly<Record<string, number>> | null): string {

@@ -16,6 +16,7 @@ import { isPrefix, KEY_STATES, type KeyFilter, type KeySummary, type Prefix } fr
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+import { Fleet, isConfirmed, toldFields, toldText, warnings } from './fleet.ts';
 
 export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
@@ -40,7 +41,7 @@ const PAGE = 500;
 
 /**
  * @param argv what follows `tollgate keys`
- * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage
+ * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage, 3 revoked and not confirmed by all replicas
  */
 export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
   const [name, ...rest] = argv;
@@ -80,7 +81,9 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
   const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
   return withStore(given, io, 'create', async (store, config) => {
     const secret = await openSecret(config.static.secret, config.static.store, store);
-    const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics()) });
+    await using fleet = await openFleet(config);
+    const announcer = fleet?.announcer(secret);
+    const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
     const issued =
       order !== undefined
         ? await issuer.issue(order)
@@ -157,18 +160,32 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
 async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', reason: 'text', json: 'flag' }, ['PREFIX']);
   const prefix = await readPrefix(given.operands[0] ?? '', io);
-  return withStore(given, io, 'must exist', async (store) => {
+  return withStore(given, io, 'must exist', async (store, config) => {
+    await using fleet = await openFleet(config);
     // Without the secret: access must be endable even when that is lost.
-    const outcome = await revokeKey({ store }, prefix, given.text('reason'));
+    const outcome = await revokeKey(
+      { store, announcer: fleet?.confirmingAnnouncer },
+      prefix,
+      given.text('reason'),
+    );
     if (outcome.kind === 'unknown') return notFound(io);
     const { record } = outcome;
+    const told = fleet?.told;
     if (given.flag('json')) {
-      await write(io.stdout, `${JSON.stringify({ outcome: outcome.kind, ...publicFields(record) })}\n`);
-    } else if (outcome.kind === 'revoked') {
-      await write(io.stdout, `${prefix} is revoked. Running gateways refuse it within 1 s, 5 s at most.\n`);
+      const fields = {
+        outcome: outcome.kind,
+        ...publicFields(record),
+        ...(told && { replicas: toldFields(told) }),
+      };
+      await write(io.stdout, `${JSON.stringify(fields)}\n`);
     } else {
-      await write(io.stdout, `${prefix} was ${record.state} before, at ${record.endedAt}.\n`);
+      const ended =
+        outcome.kind === 'revoked'
+          ? `${prefix} is revoked.`
+          : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
+      await write(io.stdout, `${ended} ${toldText(told)}\n`);
     }
+    for (const line of warnings(told)) await write(io.stderr, `${line}\n`);
     const latest = await latestOf(store, record);
     if (latest.prefix !== prefix && latest.state === 'active') {
       await write(
@@ -177,7 +194,8 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
       );
     }
     // A rotated key cannot become a revoked one. It is dead either way, but not what was asked for.
-    return record.state === 'revoked' ? 0 : 1;
+    if (record.state !== 'revoked') return 1;
+    return isConfirmed(told) ? 0 : 3;
   });
 }
 
@@ -190,6 +208,11 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
     latest = next;
   }
   return latest;
+}
+
+/** Undefined where replicas share no Redis. */
+async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
+  return redis === undefined ? undefined : Fleet.open(redis);
 }
 
 async function withStore<Name extends string>(

@@ -1,6 +1,7 @@
 // Addresses that the operator writes: URLs of upstreams, store and Redis, hosts, networks, origins. Each is checked for its
 // form; whether anything answers there is found out by who uses it.
 import { isIP } from 'node:net';
+import { readRedisAddress } from './redis-address.ts';
 import { type Reading, read, refuse } from './units.ts';
 
 /** Where keys, usage and orders are kept. */
@@ -64,8 +65,9 @@ export function readStore(text: string): Reading<StoreAddress> {
   return refuse('must be sqlite:PATH or a postgres:// URL');
 }
 
+/** Any form of `readRedisAddress`, kept as written. */
 export function readRedis(text: string): Reading<string> {
-  const reading = readUrl(text, ['redis', 'rediss']);
+  const reading = readRedisAddress(text);
   return reading.ok ? read(text) : reading;
 }
 

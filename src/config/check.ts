@@ -36,7 +36,10 @@ function describeUpstream(upstream: UpstreamConfig): string {
             : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
         ];
   const deadlines = `connect ${formatDuration(connect)}, headers ${formatDuration(headers)}, first token ${formatDuration(first_token)}, idle ${formatDuration(idle)}, total ${formatDuration(total)}`;
-  return [...where, `at most ${upstream.max_concurrency} at once`, deadlines].join('; ');
+  // Its path may hold a credential in a query.
+  const health =
+    upstream.health === undefined ? [] : [`health asked every ${formatDuration(upstream.health.interval)}`];
+  return [...where, `at most ${upstream.max_concurrency} at once`, deadlines, ...health].join('; ');
 }
 
 /** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
@@ -58,8 +61,23 @@ function describeTargets({ targets }: ModelConfig): string {
 
 function describeModel(model: ModelConfig): string {
   const tiers = model.tiers.length === TIERS.length ? '' : ` [${model.tiers.join(', ')} only]`;
-  const name = model.response_model === 'upstream' ? ' (answers with the name of the upstream)' : '';
-  return `-> ${describeTargets(model)}${tiers}${name}`;
+  const notes = [
+    ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
+    ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
+    ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
+  ];
+  return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
+}
+
+/** Whether two targets share a priority, so that the balance decides. */
+function hasChoice({ targets }: ModelConfig): boolean {
+  const asked = targets.filter(({ weight }) => weight > 0);
+  return new Set(asked.map(({ priority }) => priority)).size < asked.length;
+}
+
+/** `500ms`, or `p95` for what most answers take. */
+export function hedgeText({ after }: NonNullable<ModelConfig['hedge']>): string {
+  return typeof after === 'number' ? formatDuration(after) : after;
 }
 
 function describeTier(tier: TierConfig): string {
@@ -96,7 +114,10 @@ export function describeConfig(config: Config): string {
     ['redis', redis === undefined ? 'none: a single process' : hostOf(redis)],
     ['secret', secret === undefined ? 'generated beside the store' : 'set'],
     ['max_body', formatSize(dynamic.max_body)],
-    ['retry', `at most ${dynamic.retry.attempts} upstream requests for one request`],
+    [
+      'retry',
+      `at most ${dynamic.retry.attempts} upstream requests for one request, within ${formatDuration(dynamic.retry.deadline)}`,
+    ],
     ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
     ...(dynamic.billing === undefined ? [] : [['billing', dynamic.billing.provider] as [string, string]]),
   ];

@@ -126,6 +126,27 @@ const quantity = (
 export const duration = (min: string, max: string) =>
   quantity(readDuration, 'duration', min, max, '^\\d+(ms|s|m|h|d)$');
 
+/** A duration, or the one word that may stand for it, which is read as it is. */
+export const durationOr = <W extends string>(word: W, min: string, max: string) => {
+  const [low, high] = [readDuration(min), readDuration(max)];
+  if (!low.ok || !high.ok) throw new TypeError(`not a duration: ${min} or ${max}`);
+  const inBounds = bounded(readDuration, low.value, high.value, (value) => (value === low.value ? min : max));
+  return leaf(
+    {
+      shown: 'short',
+      words: `\`${word}\`, or duration, ${min} to ${max}`,
+      json: { type: 'string', pattern: `^(${word}|\\d+(ms|s|m|h|d))$|${REFERENCE}` },
+    },
+    (text): Reading<number | W> => {
+      if (text === word) return read(word);
+      const reading = inBounds(text);
+      return reading.ok || readDuration(text).ok
+        ? reading
+        : refuse(`must be ${word}, or a whole number with a unit, such as 800ms`);
+    },
+  );
+};
+
 /** Written with a unit, read as bytes. */
 export const size = (min: string, max: string) => quantity(readSize, 'size', min, max, '^\\d+(B|[KMG]i?B)$');
 

@@ -15,8 +15,6 @@ export interface Notice {
 }
 
 export const NOTICES: readonly Notice[] = [
-  { path: ['store'], as: 'refuse', value: /^postgres/, subject: 'a Postgres store' },
-  { path: ['redis'], as: 'refuse' },
   { path: ['billing'], as: 'refuse' },
   { path: ['tiers', '*', 'requests_per_minute'], as: 'warn' },
   { path: ['tiers', '*', 'tokens_per_minute'], as: 'warn' },

@@ -8,6 +8,7 @@ import {
   credential,
   decimal,
   duration,
+  durationOr,
   flag,
   integer,
   LONGEST,
@@ -111,6 +112,15 @@ const model = section({
     .prefault('weighted')
     .describe(
       'Choice within one priority: by weight alone, or of two drawn by weight the less busy, or the sooner to answer.',
+    ),
+  hedge: section({
+    after: durationOr('p95', '10ms', LONGEST).describe(
+      'Time without output of a stream after which a second target is asked as well. `p95`: the 95th percentile of what the first target took of late.',
+    ),
+  })
+    .exactOptional()
+    .describe(
+      'Asks a second target where the first is slow to begin a stream; the first output wins. Both may be billed.',
     ),
   response_model: z
     .enum(['alias', 'upstream'])

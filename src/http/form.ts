@@ -4,6 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
+import { mediaType } from './media-type.ts';
 
 const MAX_FORM_BYTES = 16 * 1024;
 
@@ -18,7 +19,7 @@ export interface Form {
  * @throws GatewayError invalid_json, invalid_body, unsupported_content_type and what readBody throws
  */
 export async function readForm(exchange: Exchange): Promise<Form> {
-  const type = exchange.request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase();
+  const type = mediaType(exchange.request.headers);
   if (type === 'application/x-www-form-urlencoded') {
     const fields = new URLSearchParams((await readBody(exchange, MAX_FORM_BYTES)).toString());
     return { kind: 'form', get: (name) => fields.get(name) ?? undefined };

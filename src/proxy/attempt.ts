@@ -6,7 +6,8 @@ import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transpor
 import type { Upstream } from '../upstream/upstream.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
-import type { AttemptResult, ChatRequest, Receiver, Source } from './receiver.ts';
+import type { Contender, Entry, Race } from './hedge.ts';
+import type { AttemptEnd, AttemptResult, ChatRequest, Receiver, Source } from './receiver.ts';
 import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
@@ -20,12 +21,21 @@ export interface Watcher {
   onOutput(ms: number | undefined): void;
   /** After so many milliseconds without output the attempt was given up. */
   onSilence(ms: number): void;
+  /** After so many milliseconds without output another attempt was quicker. */
+  onOvertaken(ms: number): void;
 }
 
-export class Attempt implements Sink, Source {
+export class Attempt implements Sink, Source, Contender {
   readonly #request: ChatRequest;
   readonly #target: Target;
   readonly #watcher: Watcher;
+  readonly #race: Race | undefined;
+  /** Its place in the race, if there is one. */
+  rivalry: Entry | undefined;
+  /** For the access log: of two attempts it names one. */
+  #status: number | undefined;
+  #upstreamRequestId: string | undefined;
+  #outcome: string | undefined;
   #sentAt = performance.now();
   #hasOutput = false;
   /** It has less time than the upstream is usually given. */
@@ -36,12 +46,14 @@ export class Attempt implements Sink, Source {
   #isStream = false;
   /** Runs while the attempt is over and the body has not ended. */
   #lingering: NodeJS.Timeout | undefined;
-  #settle: ((result: AttemptResult) => void) | undefined;
+  #settle: ((result: AttemptEnd) => void) | undefined;
 
-  constructor(request: ChatRequest, target: Target, watcher: Watcher) {
+  /** @param race where another attempt of the same request may run at the same time */
+  constructor(request: ChatRequest, target: Target, watcher: Watcher, race?: Race) {
     this.#request = request;
     this.#target = target;
     this.#watcher = watcher;
+    this.#race = race;
   }
 
   /**
@@ -50,9 +62,9 @@ export class Attempt implements Sink, Source {
    * @param mostMs what the whole request has left, in milliseconds
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptResult> {
+  run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
     const { exchange, stream } = this.#request;
-    const { upstream, model } = this.#target;
+    const { upstream } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
@@ -61,13 +73,10 @@ export class Attempt implements Sink, Source {
     }
     const { access } = exchange;
     access.attempts = (access.attempts ?? 0) + 1;
-    access.upstream = upstream.name;
-    access.upstream_model = model;
-    // What the line says is about the last of them.
-    delete access.upstream_status;
-    delete access.upstream_request_id;
+    this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
+      this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       const { timeouts } = upstream.config;
       this.#isCurtailed = mostMs < timeouts.total;
@@ -115,10 +124,11 @@ export class Attempt implements Sink, Source {
   }
 
   #takeHead(status: number, headers: ResponseHeaders): void {
-    const { exchange, stream } = this.#request;
-    exchange.access.upstream_status = status;
+    const { stream } = this.#request;
+    this.#status = status;
     const id = headers['x-request-id'];
-    if (typeof id === 'string') exchange.access.upstream_request_id = id.slice(0, 128);
+    if (typeof id === 'string') this.#upstreamRequestId = id.slice(0, 128);
+    if (this.rivalry === undefined) this.sign();
 
     const type = mediaType(headers);
     if (status !== 200) {
@@ -190,8 +200,8 @@ export class Attempt implements Sink, Source {
     try {
       this.#fail(error, false);
     } catch {
-      // What failed was the way to the client, so it is told by the connection.
-      this.#request.exchange.response.destroy();
+      // What failed was the way to the client, so it is told by the connection; unless another attempt may still answer.
+      if (this.rivalry?.isUndecided !== true) this.#request.exchange.response.destroy();
       this.#finish(failed(failure(error, false)));
     }
   }
@@ -202,6 +212,41 @@ export class Attempt implements Sink, Source {
 
   finish(result: AttemptResult): void {
     this.#finish(result);
+  }
+
+  /** The line of the access log is about this attempt, until another one signs. */
+  sign(): void {
+    const { access } = this.#request.exchange;
+    access.upstream = this.#target.upstream.name;
+    access.upstream_model = this.#target.model;
+    if (this.#status === undefined) delete access.upstream_status;
+    else access.upstream_status = this.#status;
+    if (this.#upstreamRequestId === undefined) delete access.upstream_request_id;
+    else access.upstream_request_id = this.#upstreamRequestId;
+    if (this.#outcome !== undefined) access.outcome = this.#outcome;
+  }
+
+  won(): void {
+    this.sign();
+  }
+
+  superseded(): void {
+    if (this.#settle === undefined) return;
+    // A refusal and a JSON answer say nothing of a first token, and neither does the wait for a connection.
+    const isSilent = this.#receiver === undefined || (this.#isStream && !this.#hasOutput);
+    if (isSilent && this.#deadlines?.phase !== 'connect')
+      this.#watcher.onOvertaken(performance.now() - this.#sentAt);
+    this.#finish({ kind: 'superseded' });
+  }
+
+  alone(): void {
+    // Nobody waits any more, and its own end is next.
+    if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
+    try {
+      this.#receiver?.alone?.();
+    } catch (error) {
+      this.crashed(error);
+    }
   }
 
   readonly #onDeadline = (which: Phase | 'total') => {
@@ -247,7 +292,7 @@ export class Attempt implements Sink, Source {
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 
-  #finish(result: AttemptResult): void {
+  #finish(result: AttemptEnd): void {
     const settle = this.#settle;
     if (settle === undefined) return;
     this.#settle = undefined;
@@ -260,12 +305,17 @@ export class Attempt implements Sink, Source {
     if (isWhole && this.#isStream) this.#linger();
     else this.#call?.abort();
     const { upstream } = this.#target;
-    const outcome = result.kind === 'answered' ? result.outcome : result.failure.error.code;
+    const outcome = outcomeOf(result);
     upstream.release(outcome);
-    exchange.access.outcome = outcome;
+    if (result.kind !== 'superseded') {
+      this.#outcome = outcome;
+      if (this.rivalry === undefined) exchange.access.outcome = outcome;
+      else this.sign();
+    }
     if (result.kind === 'answered' && outcome !== 'ok') {
       metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
     }
+    this.rivalry?.leave();
     settle(result.kind === 'failed' ? failed(shown(result.failure, upstream)) : result);
   }
 
@@ -280,6 +330,12 @@ export class Attempt implements Sink, Source {
 function shown(cause: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = cause;
   return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
+}
+
+/** As the metrics name it. */
+function outcomeOf(result: AttemptEnd): string {
+  if (result.kind === 'answered') return result.outcome;
+  return result.kind === 'failed' ? result.failure.error.code : result.kind;
 }
 
 function failed(cause: Failure): AttemptResult {

@@ -6,8 +6,9 @@ import type { Outcome } from '../upstream/breaker.ts';
 import { backoff } from '../upstream/budget.ts';
 import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
 import { Attempt } from './attempt.ts';
+import { bothFailed, Race } from './hedge.ts';
 import { type Exhausted, type Next, Plan } from './plan.ts';
-import type { AttemptResult, ChatRequest } from './receiver.ts';
+import type { AttemptEnd, ChatRequest } from './receiver.ts';
 import type { RequestScan } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import { asksForUsage, bodyFor } from './rewrite.ts';
@@ -26,7 +27,15 @@ export interface AttemptsOptions {
   readonly resilience: Resilience;
 }
 
-type Reason = 'fallback' | 'retry' | 'resend';
+type Reason = 'fallback' | 'retry' | 'resend' | 'hedge';
+
+/** What one target is asked for, where another may be asked at the same time. */
+interface Runner {
+  readonly race: Race;
+  readonly isHedge: boolean;
+  /** The last attempt at it. */
+  attempt?: Attempt;
+}
 
 export class Attempts {
   readonly #options: AttemptsOptions;
@@ -40,6 +49,8 @@ export class Attempts {
   readonly #endsAt: number;
   /** The one attempt was made that may repeat what an upstream has begun. */
   #hasRisked = false;
+  /** A request has one hedge at most. */
+  #hasHedged = false;
 
   constructor(options: AttemptsOptions) {
     this.#options = options;
@@ -57,15 +68,16 @@ export class Attempts {
 
   /**
    * Asks one target after the other until one has answered, none is left, or it would not help.
+   * @returns how the last one that counts ended; of two at the same time, never the one that was superseded
    * @throws GatewayError client_closed or draining, when the exchange was stopped between two attempts
    */
-  async run(): Promise<AttemptResult> {
+  async run(): Promise<AttemptEnd> {
     let step = this.#plan.next();
     if (step.kind === 'exhausted') return { kind: 'failed', failure: refused(step) };
     const { resilience } = this.#options;
     resilience.budget.deposit();
     resilience.roundsAt(step.target.upstream).deposit();
-    let result = await this.#ask(step);
+    let result = await this.#try(step);
     let last = result;
     while (last.kind === 'failed' && this.#mayGoOn(last.failure)) {
       step = this.#plan.next();
@@ -81,25 +93,115 @@ export class Attempts {
         break;
       }
       this.#count(step.target, this.#round === 1 ? 'fallback' : 'retry');
-      last = await this.#ask(step);
+      last = await this.#try(step);
       // That one is busy is no news about another that has answered.
       if (!isBusy(last)) result = last;
     }
     return result;
   }
 
-  /** One target; a kept connection that it had closed says nothing about it, and is tried again on a new one. */
-  async #ask({ target, permit }: Next<Target>): Promise<AttemptResult> {
+  /** One target, and where it is silent for too long a second one beside it. */
+  #try(step: Next<Target>): Promise<AttemptEnd> {
+    const after = this.#hedgeAfter(step.target);
+    return after === undefined ? this.#ask(step) : this.#race(step, after);
+  }
+
+  /**
+   * Milliseconds of silence after which a second target is asked beside this one; undefined for never. An answer as JSON has
+   * no first output by which to tell a slow target from a long answer.
+   */
+  #hedgeAfter(target: Target): number | undefined {
+    const { route, request, resilience } = this.#options;
+    if (route.hedge === undefined || !request.stream || this.#hasHedged || route.targets.length < 2)
+      return undefined;
+    const { after } = route.hedge;
+    return after === 'p95' ? resilience.standing(target).latency.p95 : after;
+  }
+
+  async #race(step: Next<Target>, after: number): Promise<AttemptEnd> {
+    const race = new Race();
+    const [leader, hedge]: [Runner, Runner] = [
+      { race, isHedge: false },
+      { race, isHedge: true },
+    ];
+    const hedged: Promise<AttemptEnd | undefined>[] = [];
+    // From the attempt's beginning: a connection that does not come about is a kind of silence, too.
+    race.arm(after, () => hedged.push(this.#hedge(hedge, step.target)));
+    let first: AttemptEnd;
+    try {
+      first = await this.#ask(step, leader);
+    } finally {
+      race.disarm();
+    }
+    const second = await hedged[0];
+    if (second === undefined) return first;
+    this.#countHedge(second);
+    if (first.kind === 'failed' && second.kind === 'failed') {
+      // To repeat once what may have begun was allowed, and both may have.
+      if (first.failure.risky === true && second.failure.risky === true) this.#hasRisked = true;
+      (first.failure.next ? hedge : leader).attempt?.sign();
+      return { kind: 'failed', failure: bothFailed(first.failure, second.failure) };
+    }
+    const isSecond = first.kind === 'superseded' || second.kind === 'answered';
+    return isSecond ? second : first;
+  }
+
+  /**
+   * The second of a race, if it may begin.
+   * @returns how it ended; undefined when it did not begin
+   * @throws nothing: the first one is waited for meanwhile, and nobody would hear it
+   */
+  async #hedge(runner: Runner, running: Target): Promise<AttemptEnd | undefined> {
+    try {
+      const { exchange } = this.#options.request;
+      if (exchange.stopReason !== undefined || this.#isUsedUp || this.#leftMs <= 0) return undefined;
+      const step = this.#plan.next(
+        ({ upstream, model }) =>
+          upstream.isHealthy &&
+          upstream.inFlight < upstream.config.max_concurrency &&
+          !(upstream === running.upstream && model === running.model),
+      );
+      if (step.kind === 'exhausted') return undefined;
+      if (!this.#pays({}, step.target)) {
+        this.#plan.giveBack(step);
+        return undefined;
+      }
+      this.#hasHedged = true;
+      Object.assign(exchange.access, { hedged: true });
+      this.#count(step.target, 'hedge');
+      return await this.#ask(step, runner);
+    } catch (error) {
+      const wrapped =
+        error instanceof GatewayError
+          ? error
+          : new GatewayError('internal_error', undefined, { cause: error });
+      return { kind: 'failed', failure: failure(wrapped, false) };
+    }
+  }
+
+  #countHedge(result: AttemptEnd): void {
+    const { metrics, exchange } = this.#options.request;
+    if (result.kind === 'answered') metrics.hedges.inc({ result: 'won' });
+    else if (result.kind === 'superseded') metrics.hedges.inc({ result: 'lost' });
+    else metrics.hedges.inc({ result: exchange.stopReason === undefined ? 'failed' : 'stopped' });
+  }
+
+  /**
+   * One target; a kept connection that it had closed says nothing about it, and is tried again on a new one.
+   * @param runner in a race
+   */
+  async #ask({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
     let outcome: Outcome = { kind: 'neutral' };
     try {
       exchange.throwIfStopped();
-      let result = await this.#send({ target, permit }, false);
-      if (result.kind === 'failed' && result.failure.again === true && !this.#isUsedUp) {
+      let result = await this.#send({ target, permit }, false, runner);
+      if (result.kind === 'failed' && result.failure.again === true && this.#mayResend(runner)) {
         exchange.throwIfStopped();
         this.#count(target, 'resend');
-        result = await this.#send({ target, permit }, true);
+        result = await this.#send({ target, permit }, true, runner);
       }
+      if (result.kind === 'superseded') return result;
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
       if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
       else this.#hopeless.add(target);
@@ -109,16 +211,30 @@ export class Attempts {
     }
   }
 
-  #send({ target, permit }: Pick<Next<Target>, 'target' | 'permit'>, fresh: boolean): Promise<AttemptResult> {
+  /** In a race the hedge may take a new connection; for the first, a hedge that runs is as good as that. */
+  #mayResend(runner: Runner | undefined): boolean {
+    if (this.#isUsedUp) return false;
+    return runner === undefined || (!runner.race.isDecided && (runner.isHedge || runner.race.running === 0));
+  }
+
+  #send(
+    { target, permit }: Pick<Next<Target>, 'target' | 'permit'>,
+    fresh: boolean,
+    runner?: Runner,
+  ): Promise<AttemptEnd> {
     const { request, body, scan, resilience } = this.#options;
     const { latency } = resilience.standing(target);
-    const attempt = new Attempt({ ...request, hideUsage: asksForUsage(target, scan) }, target, {
-      onOutput(ms) {
+    const watcher = {
+      onOutput(ms: number | undefined) {
         permit.answered();
         if (ms !== undefined) latency.observe(ms);
       },
-      onSilence: (ms) => latency.observe(ms),
-    });
+      onSilence: (ms: number) => latency.observe(ms),
+      onOvertaken: (ms: number) => latency.observeAtLeast(ms),
+    };
+    const asked = { ...request, hideUsage: asksForUsage(target, scan) };
+    const attempt = new Attempt(asked, target, watcher, runner?.race);
+    if (runner !== undefined) runner.attempt = attempt;
     const left = this.#isFirst ? this.#options.retry.deadline : this.#leftMs;
     return attempt.run(bodyFor(target, body, scan), fresh, left);
   }
@@ -144,7 +260,7 @@ export class Attempts {
   }
 
   /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */
-  #pays({ free = false }: Failure, { upstream }: Target): boolean {
+  #pays({ free = false }: Pick<Failure, 'free'>, { upstream }: Target): boolean {
     if (free) return true;
     const { resilience, request } = this.#options;
     const own = this.#round === 1 ? undefined : resilience.roundsAt(upstream);
@@ -190,7 +306,7 @@ export class Attempts {
   }
 }
 
-function isBusy(result: AttemptResult): boolean {
+function isBusy(result: AttemptEnd): boolean {
   return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
 }
 

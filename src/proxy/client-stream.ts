@@ -64,9 +64,13 @@ export class ClientStream {
     }
   }
 
-  /** Sends the head and all that was held back. Once. */
+  /** Sends the head and all that was held back. Once; and never when another attempt has the client. */
   open(): void {
     if (this.#isOpen || this.#isOver) return;
+    if (this.#source.rivalry?.claim() === false) {
+      this.drop();
+      return;
+    }
     const { exchange, keepalive } = this.#request;
     exchange.response.writeHead(200, {
       ...exchange.headers,
@@ -87,6 +91,7 @@ export class ClientStream {
 
   /** Ends as a whole answer does. */
   end(): void {
+    if (!this.#isOpen) return;
     this.#close();
     this.#request.exchange.response.end();
   }
@@ -157,6 +162,7 @@ export class ClientStream {
   #close(): void {
     this.#isOver = true;
     clearTimeout(this.#keepAlive);
-    this.#request.exchange.probe = undefined;
+    // Of a stream that was never opened it is another's.
+    if (this.#isOpen) this.#request.exchange.probe = undefined;
   }
 }

@@ -59,6 +59,7 @@ export class Completion implements Receiver {
 
   #answer(type: string, body: Buffer, { usage }: CompletionFacts): void {
     const { exchange } = this.#request;
+    if (this.#source.rivalry?.claim() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;

@@ -6,6 +6,7 @@ import { GatewayError } from '../errors.ts';
 import { answer, answerError } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
+import { isJson, mediaType } from '../http/media-type.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Attempts } from './attempts.ts';
@@ -88,7 +89,5 @@ function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure
 
 /** @throws GatewayError unsupported_content_type: another type would be read by chance, or not at all. */
 function requireJson(exchange: Exchange): void {
-  const type = exchange.request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase();
-  if (type !== 'application/json' && type?.endsWith('+json') !== true)
-    throw new GatewayError('unsupported_content_type');
+  if (!isJson(mediaType(exchange.request.headers))) throw new GatewayError('unsupported_content_type');
 }

@@ -64,10 +64,13 @@ export class Plan<T extends Ranked> {
     this.#targets = options.targets.filter(({ weight }) => weight > 0);
   }
 
-  /** Chooses a target that this request has not asked, and takes the permit for it. */
-  next(): Next<T> | Exhausted {
+  /**
+   * Chooses a target that this request has not asked, and takes the permit for it.
+   * @param suits only such a one; default: any
+   */
+  next(suits: (target: T) => boolean = () => true): Next<T> | Exhausted {
     const { isHealthy = () => true } = this.#options;
-    const untried = this.#targets.filter((target) => !this.#tried.has(target));
+    const untried = this.#targets.filter((target) => !this.#tried.has(target) && suits(target));
     const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
     const healthy = admissible.filter(isHealthy);
     const target = this.#choose(healthy.length > 0 ? healthy : admissible);
@@ -91,6 +94,12 @@ export class Plan<T extends Ranked> {
   again(without: ReadonlySet<T> = new Set()): void {
     this.#tried.clear();
     for (const target of without) this.#tried.add(target);
+  }
+
+  /** It was not asked after all: the permit is released, and it may be handed out again. */
+  giveBack({ target, permit }: Next<T>): void {
+    permit.release({ kind: 'neutral' });
+    this.#tried.delete(target);
   }
 
   #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {

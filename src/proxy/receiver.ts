@@ -29,6 +29,9 @@ export type AttemptResult =
   /** Nothing was sent to the client. */
   | { readonly kind: 'failed'; readonly failure: Failure };
 
+/** Or another attempt of the same request had the client first, and this one was ended for that. */
+export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
+
 export type Outcome = 'ok' | ErrorCode;
 
 /** Reads what follows the head of an answer. After it has called `finish` it hears nothing but `dispose`. */
@@ -44,10 +47,25 @@ export interface Receiver {
   broken(error: GatewayError): AttemptResult | undefined;
   /** The attempt is over: drop timers and listeners, write down what was seen. */
   dispose(): void;
+  /** No other attempt runs beside this one any more: what waited for that may happen. */
+  alone?(): void;
+}
+
+/** How an attempt stands to another one of the same request. */
+export interface Rivalry {
+  /** Another one is under way too, and neither has the client. */
+  readonly isUndecided: boolean;
+  /**
+   * To be called before the first byte goes to the client. Ends the other attempt. May be called again.
+   * @returns false when the other one was first: then nothing may be sent
+   */
+  claim(): boolean;
 }
 
 /** The attempt, as a receiver sees it. */
 export interface Source {
+  /** Only where another attempt of the same request may run at the same time. */
+  readonly rivalry?: Rivalry | undefined;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;

@@ -20,6 +20,8 @@ export interface Route {
   readonly tiers: readonly Tier[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
+  /** When a second target is asked beside a silent one; undefined for never. */
+  readonly hedge: ModelConfig['hedge'] | undefined;
   /** Ascending priority, in the configuration's order within one. Never empty. */
   readonly targets: readonly Target[];
 }
@@ -43,6 +45,7 @@ export class RouteTable {
         tiers: model.tiers,
         responseModel: model.response_model,
         balance: model.balance,
+        hedge: model.hedge,
         targets: model.targets
           .map(({ upstream: key, ...target }) => {
             const upstream = upstreams.get(key);

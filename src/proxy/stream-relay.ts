@@ -27,6 +27,8 @@ export class StreamRelay implements Receiver {
   readonly #client: ClientStream;
   readonly #scanner = new FrameScanner(MAX_FRAME_BYTES);
   readonly #commitTimer: NodeJS.Timeout;
+  /** The time for output has passed, and another attempt may still have some first. */
+  #isDue = false;
   /** A finish reason was seen: an upstream that sends no `[DONE]` may end. */
   #finished = false;
   /** `[DONE]` was seen. What an upstream says after it is not relayed: clients are told to stop there. */
@@ -44,7 +46,9 @@ export class StreamRelay implements Receiver {
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {
-        this.#commit();
+        // Silence wins no race: who has the client is for the first output to say.
+        if (source.rivalry?.isUndecided === true) this.#isDue = true;
+        else this.#commit();
       } catch (error) {
         source.crashed(error);
       }
@@ -94,6 +98,10 @@ export class StreamRelay implements Receiver {
     }
     client.cut(this.#failure ?? error, this.#failure === undefined);
     return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
+  }
+
+  alone(): void {
+    if (this.#isDue) this.#commit();
   }
 
   dispose(): void {

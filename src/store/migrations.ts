@@ -1,93 +1,31 @@
-// The schema, as the steps that made it, and how a database is brought up to date. Steps are never edited once released.
-import { type Kysely, sql } from 'kysely';
+// How a database is brought up to date: which steps there are, in which order, and that one process at a time applies them.
+// What a step does is in its own file.
+import { type Kysely, sql, type Transaction } from 'kysely';
+import type { Migration } from './migration.ts';
 import { StoreOpenError } from './open-error.ts';
+import { KEYS } from './schema-keys.ts';
 import type { Tables } from './tables.ts';
 
-interface Migration {
-  readonly id: number;
-  readonly name: string;
-  /** One statement each: a prepared statement holds no second one. */
-  readonly sqlite: readonly string[];
+export const MIGRATIONS: readonly Migration[] = [KEYS];
+
+/** What the two kinds of database do differently here. */
+export interface MigrationDialect {
+  readonly statements: 'sqlite' | 'postgres';
+  /** Names of the tables that are there, where Tollgate's would be; their columns too, as Tollgate is not alone with its names. */
+  tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** Resolves when no other process migrates, until the end of the transaction. */
+  alone(trx: Transaction<Tables>): Promise<void>;
 }
 
-const HEX_PREFIX = (column: string) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`;
-
-/**
- * The triggers are the last guard of the life of a key: a fault in this program, or a hand in the sqlite3 shell, cannot
- * bring an ended key back. `insert or replace` deletes without asking delete triggers, hence the guard on insert.
- */
-const KEYS: Migration = {
-  id: 1,
-  name: 'keys',
-  sqlite: [
-    `create table settings (name text primary key, value blob not null) strict`,
-    `create table holders (
-       id text primary key,
-       tier text not null check (tier in ('Free', 'Lite', 'Pro')),
-       label text,
-       created_at text not null
-     ) strict`,
-    `create table keys (
-       id integer primary key autoincrement,
-       prefix text not null unique check (${HEX_PREFIX('prefix')}),
-       holder_id text not null references holders (id),
-       argon2 text not null check (argon2 like '$argon2id$%'),
-       hmac blob not null check (length(hmac) = 32),
-       state text not null check (state in ('active', 'invalidated', 'revoked')),
-       version integer not null check (version >= 1),
-       created_at text not null,
-       ended_at text,
-       replaces text unique references keys (prefix),
-       check ((state = 'active') = (ended_at is null))
-     ) strict`,
-    `create index keys_by_holder on keys (holder_id)`,
-    `create table key_events (
-       id integer primary key autoincrement,
-       prefix text not null references keys (prefix),
-       kind text not null check (kind in ('issued', 'rotated', 'revoked')),
-       version integer not null,
-       at text not null,
-       reason text
-     ) strict`,
-    `create index key_events_by_prefix on key_events (prefix, id)`,
-    `create table free_key_grants (
-       day text not null check (day glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'),
-       address blob not null check (length(address) = 32),
-       count integer not null check (count >= 1),
-       primary key (day, address)
-     ) strict, without rowid`,
-    `create trigger keys_begin_active before insert on keys
-     when new.state <> 'active' or new.version <> 1
-     begin select raise(abort, 'a key begins active, with version 1'); end`,
-    `create trigger keys_are_not_replaced before insert on keys
-     when exists (
-       select 1 from keys where id = new.id or prefix = new.prefix or replaces = new.replaces
-     )
-     begin select raise(abort, 'a key with this prefix, id or predecessor exists'); end`,
-    `create trigger keys_are_not_deleted before delete on keys
-     begin select raise(abort, 'keys are never deleted'); end`,
-    `create trigger keys_ended_stay before update on keys
-     when old.state <> 'active'
-     begin select raise(abort, 'nothing leaves the states invalidated and revoked'); end`,
-    `create trigger keys_material_stays before update on keys
-     when new.id is not old.id or new.prefix is not old.prefix or new.holder_id is not old.holder_id
-       or new.argon2 is not old.argon2 or new.hmac is not old.hmac
-       or new.created_at is not old.created_at or new.replaces is not old.replaces
-     begin select raise(abort, 'identity and material of a key never change'); end`,
-    `create trigger keys_version_grows before update on keys
-     when new.version <= old.version
-     begin select raise(abort, 'every change of a key raises its version'); end`,
-    `create trigger key_events_stay before update on key_events
-     begin select raise(abort, 'key events never change'); end`,
-    `create trigger key_events_are_not_deleted before delete on key_events
-     begin select raise(abort, 'key events are never deleted'); end`,
-    `create trigger key_events_are_not_replaced before insert on key_events
-     when exists (select 1 from key_events where id = new.id)
-     begin select raise(abort, 'key events never change'); end`,
-  ],
+export const SQLITE: MigrationDialect = {
+  statements: 'sqlite',
+  async tables(db) {
+    const tables = await db.introspection.getTables();
+    return new Map(tables.map(({ name, columns }) => [name, columns.map((column) => column.name)]));
+  },
+  // The transaction began with the lock of the file.
+  async alone() {},
 };
-
-export const MIGRATIONS: readonly Migration[] = [KEYS];
 
 interface Applied {
   readonly id: number;
@@ -101,10 +39,15 @@ interface Applied {
  *
  * @throws StoreOpenError when the database is not Tollgate's, or was written by a newer version
  */
-export async function migrate(db: Kysely<Tables>, migrations = MIGRATIONS): Promise<void> {
-  if (missing(await appliedTo(db), migrations).length === 0) return;
+export async function migrate(
+  db: Kysely<Tables>,
+  dialect: MigrationDialect,
+  migrations = MIGRATIONS,
+): Promise<void> {
+  if (missing(await appliedTo(db, dialect), migrations).length === 0) return;
   await db.transaction().execute(async (trx) => {
-    const applied = await appliedTo(trx);
+    await dialect.alone(trx);
+    const applied = await appliedTo(trx, dialect);
     if (applied === undefined) {
       await trx.schema
         .createTable('schema_migrations')
@@ -114,7 +57,7 @@ export async function migrate(db: Kysely<Tables>, migrations = MIGRATIONS): Prom
         .execute();
     }
     for (const migration of missing(applied, migrations)) {
-      for (const statement of migration.sqlite) await sql.raw(statement).execute(trx);
+      for (const statement of migration[dialect.statements]) await sql.raw(statement).execute(trx);
       await trx
         .insertInto('schema_migrations')
         .values({ id: migration.id, name: migration.name, applied_at: new Date().toISOString() })
@@ -146,12 +89,15 @@ function missing(
 }
 
 /** What was applied before, in order; undefined in an empty database. */
-async function appliedTo(db: Kysely<Tables>): Promise<readonly Applied[] | undefined> {
-  const tables = await db.introspection.getTables();
-  if (tables.some((table) => table.name === 'schema_migrations')) {
+async function appliedTo(
+  db: Kysely<Tables>,
+  dialect: MigrationDialect,
+): Promise<readonly Applied[] | undefined> {
+  const tables = await dialect.tables(db);
+  const history = tables.get('schema_migrations');
+  if (history?.includes('id') === true && history.includes('name')) {
     return db.selectFrom('schema_migrations').select(['id', 'name']).orderBy('id').execute();
   }
-  if (tables.length > 0)
-    throw new StoreOpenError('the database holds tables of something else than Tollgate');
+  if (tables.size > 0) throw new StoreOpenError('the database holds tables of something else than Tollgate');
   return undefined;
 }

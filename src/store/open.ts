@@ -1,6 +1,7 @@
 // Which store a configuration means.
 import type { StaticConfig } from '../config/schema.ts';
 import { StoreOpenError } from './open-error.ts';
+import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
 import type { Store } from './store.ts';
 
@@ -16,6 +17,6 @@ export async function openStore(config: StaticConfig['store']): Promise<Store> {
     case 'sqlite':
       return openSqlite(config.path);
     case 'postgres':
-      throw new StoreOpenError('a PostgreSQL store is not supported by this version; use sqlite:PATH');
+      return openPostgres(config.url);
   }
 }

@@ -1,4 +1,7 @@
 // The store's operations as queries. Dialects differ below this file; rules about keys are above it, in auth/issuer.ts.
+//
+// In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
+// two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import { wrapError } from '../errors.ts';
 import type {
@@ -35,18 +38,31 @@ const SUMMARY = [
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
+export interface SqlParts {
+  readonly reader: Kysely<Tables>;
+  readonly writer: Kysely<Tables>;
+  /**
+   * Resolves when no other transaction can commit before this one that comes after it here. Ids are drawn after that, so
+   * that they become visible in their order.
+   */
+  readonly takeTurn: (trx: Transaction<Tables>) => Promise<void>;
+  /** Ends the connections, also those that Kysely never used and so would not close. */
+  readonly close: () => Promise<void>;
+}
+
+/** Thrown inside a transaction: takes back what it wrote, and is an outcome of the operation all the same. */
+class PrefixTaken extends Error {}
+
 export class SqlStore implements Store {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
+  readonly #takeTurn: SqlParts['takeTurn'];
   readonly #close: () => Promise<void>;
 
-  /**
-   * @param reader and `writer` may be one and the same where the database gives every transaction a connection of its own
-   * @param close ends the connections, also those that Kysely never used and so would not close
-   */
-  constructor(reader: Kysely<Tables>, writer: Kysely<Tables>, close: () => Promise<void>) {
+  constructor({ reader, writer, takeTurn, close }: SqlParts) {
     this.#reader = reader;
     this.#writer = writer;
+    this.#takeTurn = takeTurn;
     this.#close = close;
   }
 
@@ -55,7 +71,7 @@ export class SqlStore implements Store {
   }
 
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome> {
-    return this.#transaction(async (trx): Promise<AddOutcome> => {
+    return this.#storingKey(async (trx): Promise<AddOutcome> => {
       if (await isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
       const holderId = holder.kind === 'new' ? holder.id : await holderOf(trx, holder.prefix);
       if (holderId === undefined) return { kind: 'unknown_holder' };
@@ -64,6 +80,7 @@ export class SqlStore implements Store {
         const { id, tier, label } = holder;
         await trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }).execute();
       }
+      await this.#takeTurn(trx);
       await insertKey(trx, key, holderId, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
       return { kind: 'added', record: await mustFind(trx, key.prefix) };
@@ -71,7 +88,7 @@ export class SqlStore implements Store {
   }
 
   rotateKey(old: { prefix: Prefix; version: number }, successor: NewKey): Promise<RotateOutcome> {
-    return this.#transaction(async (trx): Promise<RotateOutcome> => {
+    return this.#storingKey(async (trx): Promise<RotateOutcome> => {
       if (await isTaken(trx, successor.prefix)) return { kind: 'prefix_taken' };
       const ended = await trx
         .updateTable('keys')
@@ -82,6 +99,7 @@ export class SqlStore implements Store {
         .returning('holder_id')
         .executeTakeFirst();
       if (ended === undefined) return { kind: 'not_active' };
+      await this.#takeTurn(trx);
       await insertKey(trx, successor, ended.holder_id, old.prefix);
       await insertEvent(trx, old.prefix, 'rotated', old.version + 1, successor.createdAt, null);
       await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
@@ -91,6 +109,7 @@ export class SqlStore implements Store {
 
   revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome> {
     return this.#transaction(async (trx): Promise<RevokeOutcome> => {
+      if ((await recordOf(trx, prefix)) === undefined) return { kind: 'unknown' };
       const ended = await trx
         .updateTable('keys')
         .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
@@ -98,10 +117,8 @@ export class SqlStore implements Store {
         .where('state', '=', 'active')
         .returning('version')
         .executeTakeFirst();
-      if (ended === undefined) {
-        const record = await recordOf(trx, prefix);
-        return record === undefined ? { kind: 'unknown' } : { kind: 'already', record };
-      }
+      if (ended === undefined) return { kind: 'already', record: await mustFind(trx, prefix) };
+      await this.#takeTurn(trx);
       await insertEvent(trx, prefix, 'revoked', ended.version, at, reason);
       return { kind: 'revoked', record: await mustFind(trx, prefix) };
     });
@@ -174,10 +191,14 @@ export class SqlStore implements Store {
 
   pinSecret(check: Uint8Array): Promise<Uint8Array> {
     return this.#transaction(async (trx) => {
+      await trx
+        .insertInto('settings')
+        .values({ name: SECRET_CHECK, value: check })
+        .onConflict((conflict) => conflict.column('name').doNothing())
+        .execute();
       const pinned = await readSetting(trx, SECRET_CHECK);
-      if (pinned !== undefined) return pinned;
-      await trx.insertInto('settings').values({ name: SECRET_CHECK, value: check }).execute();
-      return check;
+      if (pinned === undefined) throw new Error('a setting that was just written is not there');
+      return pinned;
     });
   }
 
@@ -191,6 +212,19 @@ export class SqlStore implements Store {
 
   async #transaction<T>(work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
     return guarded(() => this.#writer.transaction().execute(work));
+  }
+
+  async #storingKey<T>(
+    work: (trx: Transaction<Tables>) => Promise<T>,
+  ): Promise<T | { kind: 'prefix_taken' }> {
+    return guarded(async () => {
+      try {
+        return await this.#writer.transaction().execute(work);
+      } catch (error) {
+        if (error instanceof PrefixTaken) return { kind: 'prefix_taken' };
+        throw error;
+      }
+    });
   }
 }
 
@@ -256,13 +290,14 @@ async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Promise<b
   return counted !== undefined;
 }
 
+/** @throws PrefixTaken when somebody else stored a key with this prefix since it was looked for */
 async function insertKey(
   trx: Transaction<Tables>,
   key: NewKey,
   holderId: string,
   replaces: Prefix | null,
 ): Promise<void> {
-  await trx
+  const inserted = await trx
     .insertInto('keys')
     .values({
       prefix: key.prefix,
@@ -275,7 +310,10 @@ async function insertKey(
       ended_at: null,
       replaces,
     })
-    .execute();
+    .onConflict((conflict) => conflict.column('prefix').doNothing())
+    .returning('id')
+    .executeTakeFirst();
+  if (inserted === undefined) throw new PrefixTaken();
 }
 
 async function insertEvent(

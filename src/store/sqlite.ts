@@ -7,7 +7,7 @@ import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Kysely } from 'kysely';
-import { migrate } from './migrations.ts';
+import { migrate, SQLITE } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { SqlStore } from './sql-store.ts';
 import { LaneDialect } from './sqlite-dialect.ts';
@@ -35,15 +35,21 @@ export async function openSqlite(path: string): Promise<Store> {
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
     const migrating = new SqliteLane(writing, { ...WRITES, waitMs: OPEN_MS });
-    await migrate(over(migrating));
+    await migrate(over(migrating), SQLITE);
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
     const writes = new SqliteLane(writing, WRITES);
     const reads = new SqliteLane(reading, READS);
-    return new SqlStore(over(reads), over(writes), async () => {
-      await reads.close();
-      // The last connection to close moves the log into the file, so this is the one that may write.
-      await writes.close();
+    return new SqlStore({
+      reader: over(reads),
+      writer: over(writes),
+      // A transaction begins with the lock of the file: its turn came then.
+      takeTurn: async () => {},
+      close: async () => {
+        await reads.close();
+        // The last connection to close moves the log into the file, so this is the one that may write.
+        await writes.close();
+      },
     });
   } catch (error) {
     for (const database of opened) if (database.isOpen) database.close();

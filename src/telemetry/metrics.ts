@@ -45,7 +45,7 @@ export function createMetrics() {
     }),
     upstreamAttempts: new Counter({
       name: 'tollgate_upstream_attempts_total',
-      help: 'Requests sent to upstreams, by how each ended: ok, client_closed or an error code.',
+      help: 'Requests sent to upstreams, by how each ended: ok, client_closed, superseded (another one of the same request answered) or an error code.',
       labelNames: ['upstream', 'outcome'],
       registers,
     }),
@@ -63,13 +63,19 @@ export function createMetrics() {
     }),
     extraAttempts: new Counter({
       name: 'tollgate_upstream_extra_attempts_total',
-      help: 'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed).',
+      help: 'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed), hedge (beside a silent first).',
       labelNames: ['upstream', 'reason'],
       registers,
     }),
     retryBudgetRefusals: new Counter({
       name: 'tollgate_retry_budget_refusals_total',
       help: 'Attempts that were not made because `retry.budget` was used up.',
+      registers,
+    }),
+    hedges: new Counter({
+      name: 'tollgate_hedges_total',
+      help: 'Second requests beside a silent first, by result: won (it answered the client), lost (the first did), failed, stopped (nobody waited any more).',
+      labelNames: ['result'],
       registers,
     }),
     breakerState: new Gauge({
@@ -88,6 +94,12 @@ export function createMetrics() {
       name: 'tollgate_auth_total',
       help: 'Key checks by outcome: cached, verified, refused, refused_cached, limited, unavailable.',
       labelNames: ['outcome'],
+      registers,
+    }),
+    authUnavailable: new Counter({
+      name: 'tollgate_auth_unavailable_total',
+      help: 'Keys that could not be checked (503), by reason: store, late, queue, hashing, contradiction, changing, other.',
+      labelNames: ['reason'],
       registers,
     }),
     authCacheEntries: new Gauge({
@@ -113,10 +125,43 @@ export function createMetrics() {
       labelNames: ['kind'],
       registers,
     }),
+    keyLag: new Histogram({
+      name: 'tollgate_key_propagation_seconds',
+      help: 'From a change of a key by another process until this one heard of it, by message or poll.',
+      labelNames: ['via'],
+      buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
+      registers,
+    }),
+    sharedRecords: new Counter({
+      name: 'tollgate_key_cache_lookups_total',
+      help: 'Look-ups of key records in Redis: hit, miss, ended, damaged, unavailable.',
+      labelNames: ['result'],
+      registers,
+    }),
+    redis: redisMetrics(registers),
     keyPollFailures: new Counter({
       name: 'tollgate_key_poll_failures_total',
       help: 'Polls for changed keys that the store did not answer.',
       registers,
     }),
+  };
+}
+
+/** In the form in which the Redis client tells them. */
+function redisMetrics(registers: Registry[]) {
+  const up = new Gauge({
+    name: 'tollgate_redis_up',
+    help: 'Whether Redis takes commands, where one is configured: 1 or 0.',
+    registers,
+  });
+  const calls = new Counter({
+    name: 'tollgate_redis_calls_total',
+    help: 'Calls to Redis by outcome: ok, error (refused by Redis), deadline, lost, away (not sent), overload, closed.',
+    labelNames: ['outcome'],
+    registers,
+  });
+  return {
+    onState: (isUp: boolean) => up.set(isUp ? 1 : 0),
+    onCall: (outcome: string) => calls.inc({ outcome }),
   };
 }

@@ -1,10 +1,12 @@
 // HTTP/1.1 to one upstream over a bounded pool of kept connections, on undici. It knows sockets, framing and codings,
 // not keys, routes or retries.
+import type { LookupFunction } from 'node:net';
 import type { Transform } from 'node:stream';
 import { buildConnector, type Dispatcher, errors, Pool } from 'undici';
 import { GatewayError } from '../errors.ts';
 import { Connection, type Connector, UnusableAnswer, type Wire } from './connection.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
+import { Resolver } from './resolver.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from './transport.ts';
 
 export interface HttpTransportOptions {
@@ -14,7 +16,12 @@ export interface HttpTransportOptions {
   readonly connectTimeout: number;
   /** Most connections that may be open at once. */
   readonly connections: number;
+  /** Finds the addresses of a name. Default: the system's resolver. */
+  readonly lookup?: LookupFunction;
 }
+
+/** A resolver that needs longer than this is passed over, where addresses are known from before. */
+const LOOKUP_PATIENCE_MS = 1_000;
 
 const CLIENT_OPTIONS = {
   pipelining: 1,
@@ -36,10 +43,17 @@ export class HttpTransport implements Transport {
 
   constructor(options: HttpTransportOptions) {
     this.#origin = options.origin;
+    const { connectTimeout, lookup } = options;
+    const resolver = new Resolver({
+      // The rest of the time is for the connection itself.
+      patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
+      ...(lookup === undefined ? {} : { lookup }),
+    });
     this.#connector = buildConnector({
-      timeout: options.connectTimeout,
+      timeout: connectTimeout,
       autoSelectFamily: true,
       allowH2: false,
+      lookup: resolver.lookup,
     });
     this.#pool = new Pool(options.origin, {
       ...CLIENT_OPTIONS,

@@ -5,6 +5,8 @@ import type { Outcome } from './breaker.ts';
 import { connectionNames } from './header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
+export { mediaType } from '../http/media-type.ts';
+
 /** An attempt that gave the client nothing. */
 export interface Failure {
   /** For the log and, unless `verbatim` is there, for the client. */
@@ -45,12 +47,6 @@ export function relayedHeaders(headers: ResponseHeaders): Record<string, string>
     if (typeof value === 'string' && named?.has(name) !== true) relayed[name] = value;
   }
   return relayed;
-}
-
-/** The media type of an answer, without parameters, in lower case. */
-export function mediaType(headers: ResponseHeaders): string {
-  const value = headers['content-type'];
-  return typeof value === 'string' ? (value.split(';', 1)[0] ?? '').trim().toLowerCase() : '';
 }
 
 /** A failure of the gateway's own finding: a deadline, a broken connection, an answer that cannot be used. */

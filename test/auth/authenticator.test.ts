@@ -409,7 +409,7 @@ describe('a change that overtakes a check', () => {
     const { authenticator, asked } = await manual(setting);
     const result = outcome(authenticator, key);
     await settle();
-    authenticator.changed(key.prefix, 'revoked');
+    authenticator.changed({ prefix: key.prefix, kind: 'revoked', version: 2 });
     asked[0]?.answer(active);
     await settle();
     expect(asked).toHaveLength(2);
@@ -421,7 +421,7 @@ describe('a change that overtakes a check', () => {
     const { setting, key, active, ended } = await prepared();
     await using _ = setting;
     const { authenticator, asked, whileVerifying } = await manual(setting);
-    whileVerifying(() => authenticator.changed(key.prefix, 'revoked'));
+    whileVerifying(() => authenticator.changed({ prefix: key.prefix, kind: 'revoked', version: 2 }));
     const result = outcome(authenticator, key);
     await settle();
     asked[0]?.answer(active);
@@ -436,7 +436,7 @@ describe('a change that overtakes a check', () => {
     const { authenticator, asked } = await manual(setting);
     const result = outcome(authenticator, key);
     await settle();
-    authenticator.changed(wrongKey().prefix, 'revoked');
+    authenticator.changed({ prefix: wrongKey().prefix, kind: 'revoked', version: 2 });
     asked[0]?.answer(active);
     expect(await result).toBe(key.prefix);
     expect(asked).toHaveLength(1);
@@ -449,7 +449,7 @@ describe('a change that overtakes a check', () => {
     const result = outcome(authenticator, key);
     for (let round = 0; round < 3; round += 1) {
       await settle();
-      authenticator.changed(key.prefix, 'rotated');
+      authenticator.changed({ prefix: key.prefix, kind: 'rotated', version: 2 });
       asked[round]?.answer(active);
     }
     expect(await result).toBe('auth_unavailable');
@@ -462,7 +462,7 @@ describe('a change that overtakes a check', () => {
     const { authenticator, asked } = await manual(setting);
     const result = outcome(authenticator, key);
     await settle();
-    authenticator.changed(key.prefix, 'issued');
+    authenticator.changed({ prefix: key.prefix, kind: 'issued', version: 2 });
     asked[0]?.answer(undefined);
     await settle();
     asked[1]?.answer(active);

@@ -40,7 +40,7 @@ describe('the change clock', () => {
   test('never holds what was asked before a change, however many changes there were', () => {
     const clock = new ChangeClock();
     const early = clock.now();
-    for (let index = 0; index < 25_000; index += 1) clock.mark(numbered(index).prefix);
+    for (let index = 0; index < 25_000; index += 1) clock.mark(numbered(index).prefix, 2);
     for (const index of [0, 1, 9_999, 10_000, 20_000, 24_999]) {
       expect(clock.holds(numbered(index).prefix, early)).toBe(false);
       expect(clock.holds(numbered(index).prefix, clock.now())).toBe(true);
@@ -59,13 +59,34 @@ describe('the change clock', () => {
             asked = clock.now();
             changed = false;
           } else {
-            clock.mark(numbered(event).prefix);
+            clock.mark(numbered(event).prefix, 2);
             changed ||= event === subject;
           }
         }
         expect(clock.holds(numbered(subject).prefix, asked)).toBe(!changed);
       }),
     );
+  });
+});
+
+describe('the versions that the change clock has heard of', () => {
+  test('older ones are not allowed, and a late notice takes nothing back', () => {
+    const clock = new ChangeClock();
+    const { prefix } = numbered(1);
+    expect(clock.allows(prefix, 1)).toBe(true);
+    expect(clock.mark(prefix, 3)).toBe(true);
+    expect(clock.mark(prefix, 2)).toBe(false);
+    expect(clock.mark(prefix, 3)).toBe(false);
+    expect([1, 2, 3, 4].map((version) => clock.allows(prefix, version))).toEqual([false, false, true, true]);
+    expect(clock.allows(numbered(2).prefix, 1)).toBe(true);
+  });
+
+  test('are remembered for the keys that changed last', () => {
+    const clock = new ChangeClock();
+    for (let index = 0; index < 10_500; index += 1) clock.mark(numbered(index).prefix, 2);
+    expect(clock.allows(numbered(10_499).prefix, 1)).toBe(false);
+    expect(clock.allows(numbered(500).prefix, 1)).toBe(false);
+    expect(clock.allows(numbered(499).prefix, 1)).toBe(true);
   });
 });
 
@@ -77,6 +98,7 @@ describe('known keys', () => {
     expect(known.get(fingerprints.of(key))).toEqual({
       caller: callerFor(key),
       confirmedAt: 1000,
+      soughtAt: 1000,
       freshUntil: 1000 + FRESH_MS,
     });
     expect(FRESH_MS).toBe(5000);
@@ -98,6 +120,27 @@ describe('known keys', () => {
     expect(known.stretch(print, entry(), 59_900)).toBe(true);
     expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 60_000 });
     expect(known.stretch(print, entry(), 60_001)).toBe(false);
+  });
+
+  test('are not fresh after changes may have been missed, and can still be stretched', () => {
+    const known = new KnownKeys();
+    const name = fingerprints.of(numbered(1));
+    known.confirm(name, callerFor(numbered(1)), 0);
+    const fresh = (now: number) => {
+      const entry = known.get(name);
+      return entry !== undefined && known.isFresh(entry, now);
+    };
+    expect(fresh(1000)).toBe(true);
+    known.expire(1000, 1000);
+    expect(fresh(1000)).toBe(false);
+    const entry = known.get(name);
+    expect(entry !== undefined && known.stretch(name, entry, 1500)).toBe(true);
+    expect([fresh(1500), fresh(2500), fresh(2501)]).toEqual([true, true, false]);
+    known.confirm(name, callerFor(numbered(1)), 3000);
+    expect([fresh(4000), fresh(4001)]).toEqual([true, false]);
+    known.expire(4001, FRESH_MS);
+    known.confirm(name, callerFor(numbered(1)), 4001);
+    expect([fresh(9001), fresh(9002)]).toEqual([true, false]);
   });
 
   test('that were dropped meanwhile are not stretched', () => {
@@ -147,7 +190,7 @@ describe('refused keys', () => {
     const key = Key.generate();
     const position = clock.now();
     refused.add(fingerprints.of(key), 0, position);
-    clock.mark(key.prefix);
+    clock.mark(key.prefix, 2);
     expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);
     refused.add(fingerprints.of(key), 0, position);
     expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);

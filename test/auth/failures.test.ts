@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { addressBlock } from '../../src/auth/address-block.ts';
 import { FailureLimit } from '../../src/auth/failures.ts';
 
 function limit(perMinute: number) {
@@ -6,6 +7,7 @@ function limit(perMinute: number) {
   const failures = new FailureLimit(
     () => state.perMinute,
     () => state.now,
+    addressBlock,
   );
   const fail = (address: string, times: number) => {
     for (let index = 0; index < times; index += 1) failures.record(address);

@@ -31,6 +31,9 @@ export interface Setting extends Replica, AsyncDisposable {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
+  /** The store as authenticators see it, in its mood. */
+  readonly moody: Pick<Store, 'findKey'>;
+  readonly now: () => number;
   /** Moves monotonic time, in milliseconds. */
   advance(ms: number): void;
   mood: StoreMood;
@@ -116,6 +119,8 @@ export async function openSetting(
     store,
     secret,
     argon2,
+    moody,
+    now: () => time,
     advance: (ms) => {
       time += ms;
     },

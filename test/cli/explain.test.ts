@@ -33,6 +33,7 @@ upstreams:
     headers: { api-key: "\${AZURE_KEY}" }
     query: { api-version: "2024-10-21", sig: "\${SIGNATURE}" }
     stream_usage: off
+    health: { path: "/up?sig=\${SIGNATURE}", interval: 20s }
   bare:
     base_url: https://bare.example?\${SIGNATURE}
   demo: { builtin: echo }
@@ -44,14 +45,18 @@ models:
       - { upstream: azure, model: d, weight: 1 }
       - { upstream: bare, model: never, weight: 0 }
     tiers: [Lite, Pro]
-  gpt-4o-mini: { targets: [{ upstream: demo, model: mini }], response_model: upstream }
+  gpt-4o-mini:
+    targets: [{ upstream: demo, model: mini }, { upstream: openai, model: mini }]
+    response_model: upstream
+    balance: latency
+    hedge: { after: 1500ms }
   "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
   "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
   bare: { targets: [{ upstream: bare, model: b }] }
 tiers:
   Lite: { requests_per_minute: 20, concurrency: 2, price: { amount: 900, currency: usd, interval: month } }
   Free: {}
-retry: { attempts: 4, budget: 0.25, after_send: true }
+retry: { attempts: 4, budget: 0.25, after_send: true, deadline: 90s }
 `;
 
 let dir: TempDir;
@@ -107,7 +112,9 @@ describe('by the configuration alone', () => {
       tiers: ['Lite', 'Pro'],
       tier: { name: 'Lite', allowed: true, offered: true },
       response_model: 'alias',
-      retry: { attempts: 4, budget: 0.25, after_send: true },
+      retry: { attempts: 4, budget: 0.25, after_send: true, deadline: 90_000 },
+      balance: 'weighted',
+      hedge: null,
       limits: { Lite: { requests_per_minute: 20, concurrency: 2 } },
       server: { url: null, same_config: null, upstreams: false },
     });
@@ -125,6 +132,7 @@ describe('by the configuration alone', () => {
         stream_usage: 'inject',
         timeouts: { connect: 2000, headers: 60_000, first_token: 1500, idle: 60_000, total: 600_000 },
         max_concurrency: 7,
+        health: null,
         live: null,
       },
       {
@@ -134,6 +142,7 @@ describe('by the configuration alone', () => {
         path: '/openai/deployments/d/chat/completions?region=****&api-version=****&sig=****',
         headers: ['api-key'],
         stream_usage: 'off',
+        health: { path: '/up?sig=****', interval: 20_000 },
       },
       { upstream: 'bare', weight: 0, share: 0 },
       { upstream: 'demo', model: 'echo', priority: 2, share: 1, builtin: 'echo', host: null, path: null },
@@ -155,6 +164,8 @@ describe('by the configuration alone', () => {
       '    headers     authorization, openai-project (values hidden)',
       '    timeouts    connect 2s, headers 1m, first token 1500ms, idle 1m, total 10m',
       '    usage       not asked for',
+      '    health      /up?sig=**** asked every 20s',
+      '  balance     within a priority by weight',
       '  bare  (weight 0: never asked)',
       'priority 2',
       '    to          built in (echo)',
@@ -162,7 +173,7 @@ describe('by the configuration alone', () => {
       expect(out.split('\n')).toContain(line);
     }
     expect(out).toMatch(
-      /attempts +at most 4 for one request \(once an upstream may have begun: one more\); .* 25% /,
+      /attempts +at most 4 for one request within 90s \(once an upstream may have begun: one more\); .* 25% /,
     );
     expect(out.match(/^priority/gm)).toHaveLength(2);
     expect(out).not.toContain('    now ');
@@ -170,7 +181,7 @@ describe('by the configuration alone', () => {
   });
 
   test.each([
-    ['gpt-4o-mini', { kind: 'exact', name: 'gpt-4o-mini' }, ['mini']],
+    ['gpt-4o-mini', { kind: 'exact', name: 'gpt-4o-mini' }, ['mini', 'mini']],
     ['meta/x:1', { kind: 'pattern', name: 'meta/*', taken: 'x:1' }, ['m/x:1:free', 'fixed']],
     ['meta/llama-3', { kind: 'pattern', name: 'meta/llama-*', taken: '3' }, ['3']],
     ['meta/$&', { kind: 'pattern', name: 'meta/*', taken: '$&' }, ['m/$&:free', 'fixed']],
@@ -180,6 +191,19 @@ describe('by the configuration alone', () => {
     expect(code).toBe(0);
     expect(said).toMatchObject({ match, targets: models.map((each) => ({ model: each })) });
     expect(Reflect.get(Object(said), 'targets')).toHaveLength(models.length);
+  });
+
+  test('says how a model is balanced and hedged', async () => {
+    const { out } = await explain(['--model', 'gpt-4o-mini']);
+    expect(out).toContain(
+      '  balance     within a priority the sooner to answer of two drawn by weight\n' +
+        '  hedge       a second target after 1500ms without output\n',
+    );
+    expect((await asJson('--model', 'gpt-4o-mini')).said).toMatchObject({
+      balance: 'latency',
+      hedge: { after: 1500 },
+    });
+    expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  hedge ');
   });
 
   test('says in words what matches', async () => {

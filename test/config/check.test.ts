@@ -10,7 +10,7 @@ describe('the description of a configuration', () => {
         'secret: 0123456789abcdef0123456789abcdef',
         'upstreams:',
         '  openai: { base_url: https://api.example.com:8443/v1?x=y, api_key: sk-1, headers: { openai-project: p } }',
-        '  local: { base_url: http://127.0.0.1:11434/v1, timeouts: { idle: 1500ms } }',
+        '  local: { base_url: http://127.0.0.1:11434/v1, timeouts: { idle: 1500ms }, health: { path: "/up?key=hidden-1", interval: 20s } }',
         '  demo: { builtin: echo, max_concurrency: 5 }',
         'models:',
         '  m:',
@@ -35,14 +35,14 @@ describe('the description of a configuration', () => {
       '  redis       none: a single process',
       '  secret      set',
       '  max_body    32MiB',
-      '  retry       at most 3 upstream requests for one request',
+      '  retry       at most 3 upstream requests for one request, within 10m',
       '  drain       after 0s, for 30s',
       'upstreams',
       '  openai  https://api.example.com:8443; api_key set; headers openai-project; at most 200 at once; connect 3s, headers 1m, first token 1m, idle 1m, total 10m',
-      '  local   http://127.0.0.1:11434; no api_key; at most 200 at once; connect 3s, headers 1m, first token 1m, idle 1500ms, total 10m',
+      '  local   http://127.0.0.1:11434; no api_key; at most 200 at once; connect 3s, headers 1m, first token 1m, idle 1500ms, total 10m; health asked every 20s',
       '  demo    built in (echo); at most 5 at once; connect 3s, headers 1m, first token 1m, idle 1m, total 10m',
       'models',
-      '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last',
+      '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last (balance weighted)',
       '  x/*  -> openai: * [Pro only] (answers with the name of the upstream)',
       'tiers',
       '  Free  20 requests a minute, 2 at once',
@@ -52,6 +52,40 @@ describe('the description of a configuration', () => {
     expect(lines.slice(21)).toContain(
       'config.yaml:16:11: tiers.Free.requests_per_minute: is read but not enforced by this version',
     );
-    expect(lines.join('\n')).not.toMatch(/sk-1|0123456789|x=y/);
+    expect(lines.join('\n')).not.toMatch(/sk-1|0123456789|x=y|hidden-1|\/up/);
+  });
+
+  const withModel = (model: string, rest = '') =>
+    describeConfig(
+      load(`upstreams: { up: { base_url: "https://a.example/v1" } }\nmodels:\n  m:\n    ${model}\n${rest}`),
+    );
+
+  it.each([
+    ['targets: [{ upstream: up, model: a }, { upstream: up, model: b }]', ' (balance weighted)'],
+    [
+      'targets: [{ upstream: up, model: a }, { upstream: up, model: b }]\n    balance: least_requests',
+      ' (balance least_requests)',
+    ],
+    [
+      'targets: [{ upstream: up, model: a }, { upstream: up, model: b }]\n    balance: latency\n    hedge: { after: 800ms }\n    response_model: upstream',
+      ' (balance latency; hedge after 800ms; answers with the name of the upstream)',
+    ],
+    [
+      'targets: [{ upstream: up, model: a }, { upstream: up, model: b, priority: 2 }]\n    balance: latency\n    hedge: { after: p95 }',
+      ' (hedge after p95)',
+    ],
+    ['targets: [{ upstream: up, model: a }, { upstream: up, model: b, weight: 0 }]', ''],
+    ['targets: [{ upstream: up, model: a }]', ''],
+  ])('says how a model is balanced and hedged: %s', (model, expected) => {
+    const line = withModel(model)
+      .split('\n')
+      .find((each) => each.startsWith('  m  -> '));
+    expect(line?.replace(/^[^(]*(\(\d[^)]*\)[^(]*)*/, '')).toBe(expected.trimStart());
+  });
+
+  it('says how long a request may be tried again', () => {
+    expect(
+      withModel('targets: [{ upstream: up, model: a }]', 'retry: { attempts: 5, deadline: 90s }'),
+    ).toContain('  retry       at most 5 upstream requests for one request, within 90s\n');
   });
 });

@@ -493,7 +493,6 @@ describe('models', () => {
 describe('what this version does not do', () => {
   it.each([
     ['redis: redis://h', '1:1 redis: is not supported by this version'],
-    ['store: postgres://u:p@h/db', '1:1 store: a Postgres store is not supported by this version'],
     [
       'billing: { provider: stripe, secret_key: a, webhook_secret: b }',
       '1:1 billing: is not supported by this version',
@@ -509,6 +508,7 @@ describe('what this version does not do', () => {
     ['retry: { budget: 0.1, after_send: true, attempts: 2 }', 0],
     ['branding: { name: A, color: "#102030" }', 1],
     ['listen: { port: 1 }', 0],
+    ['store: postgres://u:p@h/db', 0],
   ])('%s has %d warnings', (line, count) => {
     const { warnings } = load(`${line}\n${MINIMAL}`);
     expect(warnings).toHaveLength(count);

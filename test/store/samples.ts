@@ -2,6 +2,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { type HolderOf, isPrefix, type NewKey, type Prefix } from '../../src/store/record.ts';
 
+/** The secret of processes that share a store without a file. */
+export const SHARED_SECRET = 'the secret of a test';
+
 export function prefix(text: string): Prefix {
   if (!isPrefix(text)) throw new Error(`${text} is no prefix`);
   return text;

@@ -1,49 +1,36 @@
+// The last guard of the life of a key: what the database itself refuses, whoever asks. Raw SQL as a hand in a shell would write it.
 import { DatabaseSync } from 'node:sqlite';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Client } from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
+import { POSTGRES_KIND, SQLITE_KIND, type StoreSource } from './stores.ts';
 
-// Raw SQL on the file, with the defaults of a shell: no recursive triggers, as `insert or replace` would need. A shell has
-// no foreign keys either, and what must hold without them says so.
-let dir: TempDir;
-let database: DatabaseSync;
-
-beforeEach(async () => {
-  dir = await tempDir();
-  const path = dir.file('keys.db');
-  const store = await openStore({ kind: 'sqlite', path });
-  await store.addKey(newKey('aaaaaaaa'), newHolder(), null);
-  await store.addKey(newKey('bbbbbbbb'), newHolder(), null);
-  await store.addKey(newKey('cccccccc'), newHolder(), null);
-  await store.rotateKey({ prefix: prefix('bbbbbbbb'), version: 1 }, newKey('dddddddd'));
-  await store.revokeKey(prefix('cccccccc'), null, '2030-01-01T00:00:00Z');
-  await store.close();
-  database = new DatabaseSync(path);
-});
-
-afterEach(async () => {
-  database.close();
-  await dir.remove();
-});
+/** A database as a shell sees it. */
+interface Shell {
+  run(statement: string): Promise<void>;
+  rows(query: string): Promise<readonly unknown[]>;
+  close(): Promise<void>;
+}
 
 const INSERT = `insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at, ended_at, replaces)
   select`;
 const copy = (columns: string) => `${INSERT} ${columns} from keys where prefix = 'aaaaaaaa'`;
 const NEW = `'eeeeeeee', holder_id, argon2, hmac, 'active', 1, created_at, null, null`;
 
-const REFUSED: Record<string, string> = {
+/** @param zeros an expression for that many zero bytes */
+const refusedEverywhere = (zeros: (length: number) => string): Record<string, string> => ({
   'revoked to active': `update keys set state = 'active', ended_at = null, version = version + 1 where prefix = 'cccccccc'`,
   'invalidated to active': `update keys set state = 'active', ended_at = null, version = version + 1 where prefix = 'bbbbbbbb'`,
   'invalidated to revoked': `update keys set state = 'revoked', version = version + 1 where prefix = 'bbbbbbbb'`,
   'revoked to invalidated': `update keys set state = 'invalidated', version = version + 1 where prefix = 'cccccccc'`,
   'a new version of an ended key': `update keys set version = version + 1 where prefix = 'cccccccc'`,
   'another end of an ended key': `update keys set ended_at = '2031', version = version + 1 where prefix = 'cccccccc'`,
-  'deletion of an active key': `pragma foreign_keys = off; delete from keys where prefix = 'aaaaaaaa'`,
-  'deletion of an ended key': `pragma foreign_keys = off; delete from keys where prefix = 'cccccccc'`,
-  'deletion of all keys': `pragma foreign_keys = off; delete from keys`,
+  'deletion of an active key': `delete from keys where prefix = 'aaaaaaaa'`,
+  'deletion of an ended key': `delete from keys where prefix = 'cccccccc'`,
+  'deletion of all keys': `delete from keys`,
   'another prefix': `update keys set prefix = 'eeeeeeee', version = version + 1 where prefix = 'aaaaaaaa'`,
-  'another hmac': `update keys set hmac = zeroblob(32), version = version + 1 where prefix = 'aaaaaaaa'`,
+  'another hmac': `update keys set hmac = ${zeros(32)}, version = version + 1 where prefix = 'aaaaaaaa'`,
   'another argon2': `update keys set argon2 = '$argon2id$x', version = version + 1 where prefix = 'aaaaaaaa'`,
   'another holder': `update keys set version = version + 1, holder_id =
     (select holder_id from keys where prefix = 'bbbbbbbb') where prefix = 'aaaaaaaa'`,
@@ -63,10 +50,23 @@ const REFUSED: Record<string, string> = {
   'a key of nobody': copy(NEW.replace('holder_id', `'nobody'`)),
   'a prefix with capitals': copy(NEW.replace('eeeeeeee', 'EEEEEEEE')),
   'a prefix that is too long': copy(NEW.replace('eeeeeeee', 'eeeeeeeee')),
-  'a short hmac': copy(NEW.replace('hmac', 'zeroblob(31)')),
-  'an hmac that is text': copy(NEW.replace('hmac', `'${'x'.repeat(32)}'`)),
+  'a short hmac': copy(NEW.replace('hmac', zeros(31))),
   'another kind of hash': copy(NEW.replace('argon2', `'$2b$10$abc'`)),
   'the same prefix again': copy(NEW.replace('eeeeeeee', 'cccccccc')),
+  'an unknown tier': `update holders set tier = 'Gold'`,
+  'deletion of a holder': `delete from holders`,
+  'another event': `update key_events set kind = 'issued'`,
+  'deletion of events': `delete from key_events`,
+});
+
+// A shell has no foreign keys in SQLite, and what must hold without them is asked without. Nor has it recursive triggers,
+// which `insert or replace` would need to ask for its deletion.
+const REFUSED_BY_SQLITE: Record<string, string> = {
+  ...refusedEverywhere((length) => `zeroblob(${length})`),
+  'deletion of an active key': `pragma foreign_keys = off; delete from keys where prefix = 'aaaaaaaa'`,
+  'deletion of an ended key': `pragma foreign_keys = off; delete from keys where prefix = 'cccccccc'`,
+  'deletion of all keys': `pragma foreign_keys = off; delete from keys`,
+  'an hmac that is text': copy(NEW.replace('hmac', `'${'x'.repeat(32)}'`)),
   'replacement of a revoked key': copy(NEW.replace('eeeeeeee', 'cccccccc')).replace(
     'insert',
     'insert or replace',
@@ -80,36 +80,107 @@ const REFUSED: Record<string, string> = {
     .replace('(prefix', '(id, prefix')
     .replace('select', 'select 3,'),
   'update or replace': `update or replace keys set prefix = 'cccccccc', version = 2 where prefix = 'aaaaaaaa'`,
-  'an unknown tier': `update holders set tier = 'Gold'`,
-  'deletion of a holder': `delete from holders`,
-  'another event': `update key_events set kind = 'issued'`,
-  'deletion of events': `delete from key_events`,
   'replacement of an event': `insert or replace into key_events (id, prefix, kind, version, at)
     values (1, 'aaaaaaaa', 'issued', 1, '2030')`,
 };
 
-describe('the database refuses', () => {
-  test.each(Object.entries(REFUSED))('%s', (_, statement) => {
-    const before = everything();
-    expect(() => database.exec(statement)).toThrow(
-      /constraint|never|nothing leaves|begins|raises|exists|cannot store/i,
+const REFUSED_BY_POSTGRES: Record<string, string> = {
+  ...refusedEverywhere((length) => `decode(repeat('00', ${length}), 'hex')`),
+  'truncation of keys': `truncate keys, key_events`,
+  'truncation of events': `truncate key_events`,
+  'truncation by way of holders': `truncate holders cascade`,
+  'truncation of a holder alone': `truncate holders`,
+  'an upsert that brings a revoked key back': `${copy(NEW.replace('eeeeeeee', 'cccccccc'))}
+    on conflict (prefix) do update set state = 'active', ended_at = null, version = keys.version + 1`,
+  'an upsert that changes a hash': `${copy(NEW.replace('eeeeeeee', 'aaaaaaaa'))}
+    on conflict (prefix) do update set argon2 = '$argon2id$x', version = keys.version + 1`,
+  'a key with an id of its own': copy(NEW).replace('(prefix', '(id, prefix').replace('select', 'select 3,'),
+  'an event with an id of its own': `insert into key_events (id, prefix, kind, version, at)
+    values (1, 'aaaaaaaa', 'issued', 1, '2030')`,
+  'a day that is none': `insert into free_key_grants values ('2030-1-1', ${`decode(repeat('00', 32), 'hex')`}, 1)`,
+};
+
+const KINDS = [
+  { kind: SQLITE_KIND, refused: REFUSED_BY_SQLITE },
+  { kind: POSTGRES_KIND, refused: REFUSED_BY_POSTGRES },
+];
+
+describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
+  let source: StoreSource;
+  let shell: Shell;
+
+  beforeAll(async () => {
+    source = await kind.start();
+  }, kind.timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    const address = await source.fresh();
+    const store = await openStore(address);
+    await store.addKey(newKey('aaaaaaaa'), newHolder(), null);
+    await store.addKey(newKey('bbbbbbbb'), newHolder(), null);
+    await store.addKey(newKey('cccccccc'), newHolder(), null);
+    await store.rotateKey({ prefix: prefix('bbbbbbbb'), version: 1 }, newKey('dddddddd'));
+    await store.revokeKey(prefix('cccccccc'), null, '2030-01-01T00:00:00Z');
+    await store.close();
+    shell = address.kind === 'sqlite' ? sqliteShell(address.path) : await postgresShell(address.url);
+  });
+
+  afterEach(() => shell.close());
+
+  async function everything(): Promise<unknown[]> {
+    const tables: unknown[] = [];
+    for (const table of ['keys', 'holders', 'key_events', 'free_key_grants']) {
+      tables.push(await shell.rows(`select * from ${table} order by 1`));
+    }
+    return tables;
+  }
+
+  test.each(Object.entries(refused))('refuses %s', async (_, statement) => {
+    const before = await everything();
+    await expect(shell.run(statement)).rejects.toThrow(
+      /constraint|never|nothing leaves|begins|raises|exists|cannot store|cannot insert a non-DEFAULT/i,
     );
-    expect(everything()).toEqual(before);
+    expect(await everything()).toEqual(before);
+  });
+
+  test('refuses to empty a table of keys or events for the reason that they are never deleted', async () => {
+    for (const [name, statement] of Object.entries(refused)) {
+      if (!/^(deletion of|truncation of|truncation by way)/.test(name) || /holder$|alone/.test(name))
+        continue;
+      await expect(shell.run(statement)).rejects.toThrow(/never deleted/);
+    }
+  });
+
+  test('allows what the store does: an insert and an end', async () => {
+    await shell.run(copy(NEW));
+    await shell.run(
+      `update keys set state = 'revoked', ended_at = '2030', version = 2 where prefix = 'eeeeeeee'`,
+    );
+    expect(await shell.rows(`select state from keys where prefix = 'eeeeeeee'`)).toEqual([
+      { state: 'revoked' },
+    ]);
   });
 });
 
-test('what it allows is what the store does: an insert and an end', () => {
-  database.exec(copy(NEW));
-  database.exec(
-    `update keys set state = 'revoked', ended_at = '2030', version = 2 where prefix = 'eeeeeeee'`,
-  );
-  expect(database.prepare(`select state from keys where prefix = 'eeeeeeee'`).get()).toEqual({
-    state: 'revoked',
-  });
-});
+function sqliteShell(path: string): Shell {
+  const database = new DatabaseSync(path);
+  return {
+    run: async (statement) => database.exec(statement),
+    rows: async (query) => database.prepare(query).all(),
+    close: async () => database.close(),
+  };
+}
 
-function everything(): unknown[] {
-  return ['keys', 'holders', 'key_events'].map((table) =>
-    database.prepare(`select * from ${table} order by 1`).all(),
-  );
+async function postgresShell(url: string): Promise<Shell> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  return {
+    run: async (statement) => {
+      await client.query(statement);
+    },
+    rows: async (query) => (await client.query(query)).rows,
+    close: () => client.end(),
+  };
 }

@@ -71,3 +71,123 @@ describe('the average time to the first token', () => {
     );
   });
 });
+
+describe('the 95th percentile', () => {
+  /** From the first question on. */
+  function counting() {
+    const all = setting();
+    expect(all.latency.p95).toBeUndefined();
+    return all;
+  }
+
+  test('is unknown with fewer than 20 times, and counts from the first question on', () => {
+    const { clock, latency } = setting();
+    for (let i = 0; i < 50; i += 1) latency.observe(100);
+    expect(latency.p95).toBeUndefined();
+    for (let i = 0; i < 19; i += 1) latency.observe(100);
+    expect(latency.p95).toBeUndefined();
+    latency.observe(100);
+    expect(latency.p95).toBe(100);
+    clock.now += 1;
+    expect(latency.p95).toBe(100);
+  });
+
+  test('is what 95 of 100 did not exceed', () => {
+    const { latency } = counting();
+    for (let ms = 100; ms > 0; ms -= 1) latency.observe(ms * 10);
+    expect(latency.p95).toBe(950);
+  });
+
+  test('is never below 10 ms', () => {
+    const { latency } = counting();
+    for (let i = 0; i < 30; i += 1) latency.observe(1);
+    expect(latency.p95).toBe(10);
+  });
+
+  test('knows the last 128 only', () => {
+    const { clock, latency } = counting();
+    for (let i = 0; i < 128; i += 1) latency.observe(5000);
+    for (let i = 0; i < 128; i += 1) latency.observe(100);
+    clock.now += 1000;
+    expect(latency.p95).toBe(100);
+  });
+
+  test('knows the last five minutes only', () => {
+    const { clock, latency } = counting();
+    for (let i = 0; i < 20; i += 1) latency.observe(100);
+    clock.now += 300_000;
+    expect(latency.p95).toBe(100);
+    clock.now += 1000;
+    expect(latency.p95).toBeUndefined();
+    for (let i = 0; i < 20; i += 1) latency.observe(700);
+    expect(latency.p95).toBe(700);
+  });
+
+  test('is made anew once in a second', () => {
+    const { clock, latency } = counting();
+    for (let i = 0; i < 20; i += 1) latency.observe(100);
+    expect(latency.p95).toBe(100);
+    for (let i = 0; i < 20; i += 1) latency.observe(900);
+    clock.now += 999;
+    expect(latency.p95).toBe(100);
+    clock.now += 1;
+    expect(latency.p95).toBe(900);
+  });
+
+  test('agrees with all of its samples sorted', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.integer({ min: 10, max: 60_000 }), { minLength: 20, maxLength: 300 }),
+        (times) => {
+          const { latency } = counting();
+          for (const ms of times) latency.observe(ms);
+          const last = times.slice(-128).sort((a, b) => a - b);
+          const p95 = latency.p95 ?? Number.NaN;
+          const share = (ms: number) => last.filter((each) => each <= ms).length / last.length;
+          expect(last).toContain(p95);
+          expect(share(p95)).toBeGreaterThanOrEqual(0.95);
+          expect(share(p95 - 1)).toBeLessThan(0.95);
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+});
+
+describe('a request that was overtaken', () => {
+  test('after less than is usual says nothing', () => {
+    const { clock, latency } = setting();
+    expect(latency.p95).toBeUndefined();
+    for (let i = 0; i < 20; i += 1) latency.observe(500);
+    for (let i = 0; i < 200; i += 1) {
+      clock.now += 100;
+      latency.observeAtLeast(20);
+    }
+    expect(latency.p95).toBe(500);
+    expect(latency.value).toBeGreaterThan(100);
+  });
+
+  test('after more than is usual keeps its place among the slow: the percentile does not sink by hedging', () => {
+    const { clock, latency } = setting();
+    expect(latency.p95).toBeUndefined();
+    for (let i = 0; i < 200; i += 1) latency.observe(i % 10 === 0 ? 2000 : 100);
+    const asked = latency.p95 ?? 0;
+    expect(asked).toBe(2000);
+    // From now on the slow ones are overtaken, a little after that time.
+    for (let i = 0; i < 500; i += 1) {
+      clock.now += 100;
+      if (i % 10 === 0) latency.observeAtLeast(asked + 5);
+      else latency.observe(100);
+      expect(latency.p95).toBeGreaterThanOrEqual(2000);
+    }
+    expect(latency.value).toBeGreaterThan(1500);
+  });
+
+  test('is all that is known of a target that has never answered', () => {
+    const { latency } = setting();
+    latency.observeAtLeast(800);
+    expect(latency.value).toBe(800);
+    latency.observeAtLeast(Number.NaN);
+    expect(latency.value).toBe(800);
+  });
+});

@@ -1,6 +1,6 @@
 // What an upstream's refusal means, as a table.
 import { describe, expect, test } from 'vitest';
-import { judgeErrorObject, judgeRefusal, mediaType, relayedHeaders } from '../../src/upstream/outcome.ts';
+import { judgeErrorObject, judgeRefusal, relayedHeaders } from '../../src/upstream/outcome.ts';
 
 const OBJECT = '{"error":{"message":"m","type":"t","param":null,"code":"c"}}';
 const judge = (status: number, body = OBJECT, headers = {}) =>
@@ -146,13 +146,4 @@ describe('an error object with status 200', () => {
       'upstream_auth_error',
     );
   });
-});
-
-test.each([
-  [undefined, ''],
-  ['application/json', 'application/json'],
-  ['Application/JSON ; charset=utf-8', 'application/json'],
-  ['text/event-stream;charset=utf-8', 'text/event-stream'],
-])('the media type of %s is %s', (header, type) => {
-  expect(mediaType(header === undefined ? {} : { 'content-type': header })).toBe(type);
 });

@@ -3,10 +3,13 @@ import { createHash } from 'node:crypto';
 import { type Argon2, Hasher } from '../../../src/auth/hasher.ts';
 import { Issuer } from '../../../src/auth/issuer.ts';
 import { openSecret } from '../../../src/auth/secret.ts';
+import type { StoreAddress } from '../../../src/config/addresses.ts';
 import { openStore } from '../../../src/store/open.ts';
 import { createMetrics } from '../../../src/telemetry/metrics.ts';
+import { SHARED_SECRET } from '../samples.ts';
 
-const [path = '', count = 'Infinity'] = process.argv.slice(2);
+// A path, or the address of a PostgreSQL database, which has no file beside it for the secret.
+const [place = '', count = 'Infinity'] = process.argv.slice(2);
 // The hash is not what is tested, and the real one would leave the process computing nearly all the time.
 const quick: Argon2 = {
   hash: async (text) => {
@@ -16,9 +19,10 @@ const quick: Argon2 = {
   verify: async () => true,
 };
 
-const config = { kind: 'sqlite', path } as const;
+const isPostgres = place.startsWith('postgres://');
+const config: StoreAddress = isPostgres ? { kind: 'postgres', url: place } : { kind: 'sqlite', path: place };
 const store = await openStore(config);
-const secret = await openSecret(undefined, config, store);
+const secret = await openSecret(isPostgres ? SHARED_SECRET : undefined, config, store);
 const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics(), quick) });
 for (let issued = 0; issued < Number(count); issued += 1) {
   const { key } = await issuer.issue({ tier: 'Lite' });

@@ -1,0 +1,92 @@
+// Everything about keys that one gateway process runs, wired together: with Redis as one replica of several, without it alone.
+import type { StaticConfig } from '../config/schema.ts';
+import { RedisClient } from '../redis/client.ts';
+import { Replicas } from '../redis/replicas.ts';
+import type { Store } from '../store/store.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { Authenticator } from './authenticator.ts';
+import { KeyChanges } from './changes.ts';
+import { KeyAnnouncer, KeyFleet } from './fleet.ts';
+import { Hasher } from './hasher.ts';
+import { Issuer } from './issuer.ts';
+import { openSecret } from './secret.ts';
+import { SharedRecords } from './shared-records.ts';
+
+export interface KeysOptions {
+  readonly config: StaticConfig;
+  readonly store: Store;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+  /** `auth.failures_per_minute` of the configuration in force. */
+  readonly failuresPerMinute: () => number;
+}
+
+export interface Keys {
+  readonly authenticator: Authenticator;
+  readonly issuer: Issuer;
+  /** Undefined where none is configured. */
+  readonly redis: RedisClient | undefined;
+  /** Whether this process hears what others change. */
+  readonly isLinked: boolean;
+  /** Leaves the fleet, and ends what runs. The store stays open. */
+  close(): Promise<void>;
+}
+
+/**
+ * Opens the secret and begins to follow the changes. A Redis that is away does not keep it from starting.
+ * @throws SecretError, or GatewayError `store_unavailable`
+ */
+export async function openKeys(options: KeysOptions): Promise<Keys> {
+  const { config, store, logger, metrics, failuresPerMinute } = options;
+  const secret = await openSecret(config.secret, config.store, store);
+  const hasher = new Hasher(metrics);
+  const url = config.redis;
+  if (url === undefined) {
+    const authenticator = new Authenticator({ store, secret, hasher, metrics, failuresPerMinute });
+    const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
+    const changes = new KeyChanges({ store, listener: authenticator, metrics });
+    await changes.start();
+    return { authenticator, issuer, redis: undefined, isLinked: true, close: () => changes.stop() };
+  }
+  const redis = new RedisClient({ url, logger, metrics: metrics.redis });
+  const shared = new SharedRecords({ redis, secret, metrics });
+  const authenticator = new Authenticator({ store, shared, secret, hasher, metrics, failuresPerMinute });
+  const replicas = new Replicas({
+    redis,
+    url,
+    logger,
+    onMessage: (text) => fleet.heard(text),
+    onLost: () => authenticator.unlinked(),
+    onRestored: () => {
+      authenticator.linked();
+      void changes.poll();
+    },
+  });
+  const fleet = new KeyFleet({ redis, listener: authenticator, metrics });
+  const announcer = new KeyAnnouncer({ redis, shared, send: (body) => replicas.send(body) });
+  const changes = new KeyChanges({
+    store,
+    listener: authenticator,
+    onChange: (change) => void fleet.ended(change),
+    metrics,
+  });
+  authenticator.unlinked();
+  // The feed first: a message that comes before its place is noted is in it.
+  await changes.start();
+  await redis.start();
+  await replicas.start();
+  return {
+    authenticator,
+    issuer: new Issuer({ store, secret, hasher, listener: authenticator, announcer }),
+    redis,
+    get isLinked() {
+      return replicas.isLinked;
+    },
+    async close() {
+      await changes.stop();
+      await replicas.stop();
+      await redis.close();
+    },
+  };
+}

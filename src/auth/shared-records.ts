@@ -1,0 +1,236 @@
+// Key records in Redis, where all replicas find them: what stands there, who may overwrite what, and what is believed of it.
+// Truth is the store's; this is a cache that can be emptied, lost or damaged at any time, and that others may have written to.
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { z } from 'zod';
+import { TIERS } from '../config/schema.ts';
+import { type RedisClient, RedisCommandError, type RedisScript } from '../redis/client.ts';
+import { isPrefix, type Prefix } from '../store/record.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import type { CheckableKey } from './caller.ts';
+import type { KeySecret } from './secret.ts';
+
+/** After this time a key is looked up in the store again, and proved again by whoever has not proved it. */
+const RECORD_MS = 6 * 3_600_000;
+/** Longer than any process could have been asleep between its question to the store and its writing of the answer here. */
+const ENDED_MS = 24 * 3_600_000;
+/** A replica that was to run Argon2 and did not, because it is gone, holds up the others no longer. */
+const PROOF_MS = 2_000;
+const PROOF_WAIT_MS = 250;
+const PROOF_POLL_MS = 20;
+
+const keyOf = (prefix: Prefix) => `tollgate:key:{${prefix}}`;
+const proofOf = (prefix: Prefix) => `tollgate:proof:{${prefix}}`;
+
+/**
+ * Writes unless something newer is there, so that a reader who was slow cannot put back what has ended since. Whatever is
+ * not of this form is overwritten.
+ */
+const KEEP = {
+  name: 'keep',
+  keys: 1,
+  lua: `
+local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'string' then
+  local version = tonumber(string.match(held, '^(%d+) '))
+  if version and version > tonumber(ARGV[1]) then return 0 end
+end
+redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
+return 1`,
+} as const;
+
+/** Removes exactly what was found to be damaged: its SHA-1 in hexadecimal is given, or nothing where it is no string. */
+const DISCARD = {
+  name: 'discard',
+  keys: 1,
+  lua: `
+local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'string' and redis.sha1hex(held) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])`,
+} as const;
+
+const ENDED = 'ended';
+
+/** A record of an active key. What is not in it follows from that. */
+const Payload = z.strictObject({
+  prefix: z.string(),
+  holder: z.string(),
+  tier: z.enum(TIERS),
+  version: z.int().min(1),
+  argon2: z.string(),
+  hmac: z.base64(),
+});
+
+/**
+ * - `record`: the key is active, and Argon2 has proved it somewhere in the fleet.
+ * - `ended`: it is not active any more. Anybody who can write to Redis can write this, so the store has the last word.
+ * - `nothing`: not there, not usable, or Redis is away.
+ */
+export type SharedAnswer =
+  | { readonly kind: 'record'; readonly record: CheckableKey }
+  | { readonly kind: 'ended'; readonly version: number }
+  | { readonly kind: 'nothing' };
+
+const NOTHING: SharedAnswer = { kind: 'nothing' };
+
+/** Marks keys as ended for all replicas. It needs no secret. */
+export class EndedMarks {
+  readonly #keep: RedisScript;
+
+  constructor(redis: Pick<RedisClient, 'script'>) {
+    this.#keep = redis.script(KEEP);
+  }
+
+  /** Never rejects. @returns whether Redis took it */
+  async mark(prefix: Prefix, version: number): Promise<boolean> {
+    try {
+      await this.#keep([keyOf(prefix)], [version, ENDED, ENDED_MS]);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+export class SharedRecords {
+  readonly #redis: RedisClient;
+  readonly #keep: RedisScript;
+  readonly #discard: RedisScript;
+  readonly #secret: KeySecret;
+  readonly #lookups: Metrics['sharedRecords'];
+
+  constructor(parts: {
+    readonly redis: RedisClient;
+    readonly secret: KeySecret;
+    readonly metrics: Pick<Metrics, 'sharedRecords'>;
+  }) {
+    this.#redis = parts.redis;
+    this.#keep = parts.redis.script(KEEP);
+    this.#discard = parts.redis.script(DISCARD);
+    this.#secret = parts.secret;
+    this.#lookups = parts.metrics.sharedRecords;
+  }
+
+  /** Never rejects: Redis that does not answer knows nothing. */
+  async find(prefix: Prefix): Promise<SharedAnswer> {
+    let bytes: Buffer | null;
+    try {
+      bytes = await this.#redis.run((commands) => commands.getBuffer(keyOf(prefix)));
+    } catch (error) {
+      const isOther = error instanceof RedisCommandError && error.code === 'WRONGTYPE';
+      this.#lookups.inc({ result: isOther ? 'damaged' : 'unavailable' });
+      if (isOther) await quietly(this.#discard([keyOf(prefix)], ['']));
+      return NOTHING;
+    }
+    if (bytes === null) {
+      this.#lookups.inc({ result: 'miss' });
+      return NOTHING;
+    }
+    const answer = this.#read(prefix, bytes.toString());
+    this.#lookups.inc({
+      result: answer === undefined ? 'damaged' : answer.kind === 'ended' ? 'ended' : 'hit',
+    });
+    if (answer !== undefined) return answer;
+    // By the bytes, which are not always those of the text.
+    await quietly(this.#discard([keyOf(prefix)], [createHash('sha1').update(bytes).digest('hex')]));
+    return NOTHING;
+  }
+
+  /** Tells all replicas that the key is active and proved. Never rejects. */
+  async keep(record: CheckableKey): Promise<void> {
+    const { prefix, version } = record;
+    const payload = encode(record);
+    const value = `${this.#mac(version, payload)} ${payload}`;
+    await quietly(this.#keep([keyOf(prefix)], [version, value, RECORD_MS]));
+  }
+
+  /**
+   * Whether this replica should run Argon2 for the key: only one of those that meet it at the same time has to.
+   * Without Redis everyone has to.
+   */
+  async claimProof(prefix: Prefix): Promise<boolean> {
+    try {
+      const claimed = await this.#redis.run((commands) =>
+        commands.set(proofOf(prefix), '1', 'PX', PROOF_MS, 'NX'),
+      );
+      return claimed === 'OK';
+    } catch {
+      return true;
+    }
+  }
+
+  /** Waits a moment for the proof by another replica. @returns whether it came */
+  async isProvedSoon({ prefix, version }: CheckableKey): Promise<boolean> {
+    const end = performance.now() + PROOF_WAIT_MS;
+    do {
+      await new Promise((resolve) => setTimeout(resolve, PROOF_POLL_MS));
+      const answer = await this.find(prefix);
+      if (answer.kind === 'record' && answer.record.version === version) return true;
+    } while (performance.now() < end);
+    return false;
+  }
+
+  /** Lets others run Argon2 at once when it came to nothing here. Never rejects. */
+  async disclaimProof(prefix: Prefix): Promise<void> {
+    await quietly(this.#redis.run((commands) => commands.del(proofOf(prefix))));
+  }
+
+  #read(prefix: Prefix, text: string): SharedAnswer | undefined {
+    const [, digits = '', body = ''] = /^(\d{1,15}) (.+)$/s.exec(text) ?? [];
+    if (body === ENDED) return { kind: 'ended', version: Number(digits) };
+    const space = body.indexOf(' ');
+    const payload = body.slice(space + 1);
+    const given = Buffer.from(body.slice(0, Math.max(0, space)));
+    const expected = Buffer.from(this.#mac(Number(digits), payload));
+    if (given.length !== expected.length || !timingSafeEqual(given, expected)) return undefined;
+    const record = decode(payload);
+    return record?.prefix === prefix && record.version === Number(digits)
+      ? { kind: 'record', record }
+      : undefined;
+  }
+
+  /** Without the secret nobody can invent a record, raise a tier in one, or claim that Argon2 has run. */
+  #mac(version: number, payload: string): string {
+    return this.#secret.recordDigest(`${version} ${payload}`).toString('base64');
+  }
+}
+
+async function quietly(work: Promise<unknown>): Promise<void> {
+  try {
+    await work;
+  } catch {
+    // The store has it.
+  }
+}
+
+function encode({ prefix, holderId, tier, version, argon2, hmac }: CheckableKey): string {
+  const payload: z.input<typeof Payload> = {
+    prefix,
+    holder: holderId,
+    tier,
+    version,
+    argon2,
+    hmac: Buffer.from(hmac).toString('base64'),
+  };
+  return JSON.stringify(payload);
+}
+
+function decode(text: string): CheckableKey | undefined {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const parsed = Payload.safeParse(json);
+  if (!parsed.success || !isPrefix(parsed.data.prefix)) return undefined;
+  const { prefix, holder, tier, version, argon2, hmac } = parsed.data;
+  return {
+    prefix,
+    holderId: holder,
+    tier,
+    state: 'active',
+    version,
+    argon2,
+    hmac: Buffer.from(hmac, 'base64'),
+  };
+}

@@ -1,0 +1,133 @@
+// What a Redis URL says: one server, a master named to Sentinels, or a Cluster. Pure; it connects to nothing, and what it
+// says about a fault never quotes the URL, which may hold a password.
+import { isIP } from 'node:net';
+import { type Reading, read, refuse } from './units.ts';
+
+/** A host without brackets, and a port. */
+export interface RedisNode {
+  readonly host: string;
+  readonly port: number;
+}
+
+interface Common {
+  readonly tls: boolean;
+  /** Not empty; for `single` exactly one. */
+  readonly nodes: readonly RedisNode[];
+  /** Decoded. A user is never there without a password. */
+  readonly username?: string;
+  readonly password?: string;
+}
+
+/**
+ * - `single`: the server itself.
+ * - `sentinel`: `nodes` are Sentinels, which are asked where the master called `name` is. User and password are the master's.
+ * - `cluster`: `nodes` are where to begin; the rest of the Cluster is learned from them.
+ */
+export type RedisAddress =
+  | (Common & { readonly kind: 'single'; readonly db: number })
+  | (Common & { readonly kind: 'sentinel'; readonly name: string; readonly db: number })
+  | (Common & { readonly kind: 'cluster' });
+
+const DEFAULT_PORT = { single: 6379, sentinel: 26_379, cluster: 6379 } as const;
+const MAX_NODES = 64;
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
+const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
+const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/i;
+
+/**
+ * Reads `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis-sentinel://[…@]HOST[:PORT],…/NAME[/DB]` and
+ * `redis-cluster://[…@]HOST[:PORT],…`, each with `rediss` in place of `redis` for TLS.
+ * @returns the address, or a fault that can follow the name of the field
+ */
+export function readRedisAddress(text: string): Reading<RedisAddress> {
+  if (UNSAFE.test(text)) return refuse('must be a URL without white space or backslashes');
+  const form = FORM.exec(text);
+  if (form === null) {
+    return refuse(
+      'must be a URL that begins with redis:// or rediss:// (also redis-sentinel://, redis-cluster://) and names a host',
+    );
+  }
+  const [, scheme = '', variant, authority = '', path = '', rest] = form;
+  if (rest !== undefined) return refuse('must have neither a query nor a fragment');
+  const kind = readKind(variant);
+  const at = authority.lastIndexOf('@');
+  const login = readLogin(at === -1 ? undefined : authority.slice(0, at));
+  if (!login.ok) return login;
+  const nodes = readNodes(authority.slice(at + 1), DEFAULT_PORT[kind]);
+  if (!nodes.ok) return nodes;
+  const common = { tls: scheme.toLowerCase() === 'rediss', nodes: nodes.value, ...login.value };
+  if (kind === 'cluster') {
+    return path === '' || path === '/' || path === '/0'
+      ? read({ kind, ...common })
+      : refuse('must have no path: a Cluster has no database numbers');
+  }
+  if (kind === 'single') {
+    if (nodes.value.length > 1) {
+      return refuse('must name one host; several are for redis-sentinel:// and redis-cluster://');
+    }
+    const db = readDatabase(path.slice(1));
+    return db.ok ? read({ kind, ...common, db: db.value }) : db;
+  }
+  const [, name, number = ''] = /^\/([A-Za-z0-9._-]+)(?:\/([^/]*))?$/.exec(path) ?? [];
+  if (name === undefined) return refuse('must name the master behind the Sentinels, such as /mymaster');
+  const db = readDatabase(number);
+  return db.ok ? read({ kind, ...common, name, db: db.value }) : db;
+}
+
+/** `host:port` of the address, several with commas: what may be shown of it. */
+export function redisHosts(address: RedisAddress): string {
+  return address.nodes.map(({ host, port }) => `${isIP(host) === 6 ? `[${host}]` : host}:${port}`).join(',');
+}
+
+function readKind(variant: string | undefined): RedisAddress['kind'] {
+  switch (variant?.toLowerCase()) {
+    case 'sentinel':
+      return 'sentinel';
+    case 'cluster':
+      return 'cluster';
+    default:
+      return 'single';
+  }
+}
+
+function readLogin(text: string | undefined): Reading<{ username?: string; password?: string }> {
+  if (text === undefined) return read({});
+  const [, user, password] = /^([^:@]*):([^:@]+)$/.exec(text) ?? [];
+  const fault =
+    'must give the login as USER:PASSWORD@ or :PASSWORD@, with `:`, `@`, `/` in them as %3A, %40, %2F';
+  if (user === undefined || password === undefined) return refuse(fault);
+  try {
+    const username = decodeURIComponent(user);
+    return read({ ...(username === '' ? {} : { username }), password: decodeURIComponent(password) });
+  } catch {
+    return refuse('must have a login in which every `%` begins an escape such as %25');
+  }
+}
+
+function readNodes(text: string, defaultPort: number): Reading<readonly RedisNode[]> {
+  const parts = text.split(',');
+  if (parts.length > MAX_NODES) return refuse(`must name at most ${MAX_NODES} hosts`);
+  const nodes: RedisNode[] = [];
+  for (const part of parts) {
+    const [, bracketed, name, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::(\d{1,5}))?$/.exec(part) ?? [];
+    const host = bracketed ?? name ?? '';
+    const port = digits === undefined ? defaultPort : Number(digits);
+    const isHost =
+      bracketed === undefined
+        ? /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(host)
+        : isIP(host) === 6 && !host.includes('%');
+    if (!isHost || port === 0 || port > 65_535) {
+      return refuse('must name each host as HOST or HOST:PORT, IPv6 in brackets, several with commas');
+    }
+    nodes.push({ host, port });
+  }
+  return read(nodes);
+}
+
+function readDatabase(text: string): Reading<number> {
+  if (text === '') return read(0);
+  return /^(0|[1-9]\d{0,4})$/.test(text)
+    ? read(Number(text))
+    : refuse('must have a database number, such as /0, or nothing at the end');
+}

@@ -1,0 +1,216 @@
+// The replicas of a fleet: who is there, messages to all of them, and who has confirmed one. What a message says is the
+// sender's and the receivers' matter.
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import { z } from 'zod';
+import type { Logger } from '../telemetry/logger.ts';
+import type { RedisClient, RedisScript } from './client.ts';
+import { inTime } from './deadline.ts';
+import { Subscription } from './subscription.ts';
+
+const CHANNEL = 'tollgate:changes';
+const REGISTRY = 'tollgate:replicas';
+const HEARTBEAT_MS = 1000;
+/**
+ * A replica that was not heard of for so long accepts nothing any more that it would have to be told about. Until then it is
+ * counted, because from here one that is cut off and one that was killed look the same.
+ */
+const REMEMBERED_MS = 65_000;
+
+/** By Redis's clock, so that those of the replicas need not agree. */
+const NOW = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)`;
+
+const HEARTBEAT = {
+  name: 'heartbeat',
+  keys: 1,
+  lua: `${NOW}
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
+return 1`,
+} as const;
+
+const REPLICAS = {
+  name: 'replicas',
+  keys: 1,
+  lua: `${NOW}
+local found = {}
+local entries = redis.call('ZRANGEBYSCORE', KEYS[1], now - ARGV[1], '+inf', 'WITHSCORES')
+for i = 1, #entries, 2 do
+  found[i] = entries[i]
+  found[i + 1] = tostring(now - tonumber(entries[i + 1]))
+end
+return found`,
+} as const;
+
+const Envelope = z.object({
+  body: z.string(),
+  ack: z
+    .string()
+    .regex(/^tollgate:ack:[0-9a-f]{24}$/)
+    .optional(),
+});
+
+export interface ReplicasOptions {
+  readonly redis: RedisClient;
+  /** Of the same Redis, for a connection that listens. */
+  readonly url: string;
+  readonly logger: Logger;
+  readonly onMessage: (body: string) => void;
+  /** From now on messages may be missed. */
+  readonly onLost: () => void;
+  /** From now on none is missed. */
+  readonly onRestored: () => void;
+}
+
+/** This process as one of the replicas. */
+export class Replicas {
+  /** Tells replicas apart, for support: host, process, and chance, because both can come again. */
+  readonly id = `${hostname()}:${process.pid}:${randomBytes(3).toString('hex')}`;
+  readonly #redis: RedisClient;
+  readonly #heartbeat: RedisScript;
+  readonly #subscription: Subscription;
+  readonly #onMessage: (body: string) => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor({ redis, url, logger, onMessage, onLost, onRestored }: ReplicasOptions) {
+    this.#redis = redis;
+    this.#onMessage = onMessage;
+    this.#heartbeat = redis.script(HEARTBEAT);
+    this.#subscription = new Subscription({
+      url,
+      logger,
+      channels: [CHANNEL],
+      onMessage: (_, text) => this.#receive(text),
+      onLost,
+      onRestored: () => {
+        // Whoever sends a message from now on has to count this replica.
+        void this.#beat();
+        onRestored();
+      },
+    });
+  }
+
+  get isLinked(): boolean {
+    return this.#subscription.isLinked;
+  }
+
+  /** Resolves when messages are heard, or after a moment: a Redis that is away keeps no gateway from starting. */
+  async start(): Promise<void> {
+    await this.#subscription.start();
+    this.#timer = setInterval(() => void this.#beat(), HEARTBEAT_MS);
+    this.#timer.unref();
+  }
+
+  /** Leaves the fleet, so that nobody waits for this one. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#subscription.close();
+    await this.#redis.run((commands) => commands.zrem(REGISTRY, this.id)).catch(() => {});
+  }
+
+  /** To all replicas, this one included. @throws RedisUnavailable, RedisCommandError */
+  async send(body: string): Promise<void> {
+    await publish(this.#redis, { body });
+  }
+
+  async #beat(): Promise<void> {
+    // A replica that hears nothing says nothing, and so is missed by whoever waits for its confirmation.
+    if (this.#subscription.isLinked)
+      await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS]).catch(() => {});
+  }
+
+  #receive(text: string): void {
+    const envelope = readEnvelope(text);
+    if (envelope === undefined) return;
+    this.#onMessage(envelope.body);
+    const { ack } = envelope;
+    if (ack !== undefined) this.#redis.run((commands) => commands.publish(ack, this.id)).catch(() => {});
+  }
+}
+
+export interface SeenReplica {
+  readonly id: string;
+  /** Milliseconds since it was last heard of. */
+  readonly seenMs: number;
+}
+
+/** What came of a message that all replicas were to confirm. */
+export interface Confirmation {
+  readonly confirmed: readonly { readonly id: string; readonly ms: number }[];
+  readonly missing: readonly SeenReplica[];
+}
+
+/**
+ * Sends a message to all replicas and waits until each has confirmed that it has acted on it.
+ *
+ * @param deadlineMs how long to wait for the last one
+ * @throws RedisUnavailable, RedisCommandError when nothing was sent
+ */
+export async function sendAndConfirm(
+  { redis, url, logger }: { readonly redis: RedisClient; readonly url: string; readonly logger: Logger },
+  body: string,
+  deadlineMs: number,
+): Promise<Confirmation> {
+  const ack = `tollgate:ack:${randomBytes(12).toString('hex')}`;
+  const confirmed = new Map<string, number>();
+  const missing = new Map<string, number>();
+  let begun = 0;
+  let settle = () => {};
+  const all = new Promise<void>((resolve) => {
+    settle = resolve;
+  });
+  const subscription = new Subscription({
+    url,
+    logger,
+    channels: [ack],
+    onMessage: (_, id) => {
+      if (!confirmed.has(id)) confirmed.set(id, performance.now() - begun);
+      missing.delete(id);
+      if (missing.size === 0) settle();
+    },
+  });
+  try {
+    await subscription.start();
+    for (const { id, seenMs } of await replicasSeen(redis)) missing.set(id, seenMs);
+    begun = performance.now();
+    await publish(redis, { body, ack });
+    // Without anybody to wait for, there is nothing to wait for.
+    if (missing.size > 0) await inTime(all, 'a replica', deadlineMs).catch(() => {});
+  } finally {
+    await subscription.close();
+  }
+  return {
+    confirmed: Array.from(confirmed, ([id, ms]) => ({ id, ms })),
+    missing: Array.from(missing, ([id, seenMs]) => ({ id, seenMs })),
+  };
+}
+
+/** Replicas that were heard of in the last 65 s. */
+async function replicasSeen(redis: RedisClient): Promise<readonly SeenReplica[]> {
+  const answer = await redis.script(REPLICAS)([REGISTRY], [REMEMBERED_MS]);
+  const cells = z.array(z.string()).parse(answer);
+  return cells.flatMap((id, index) =>
+    index % 2 === 0 ? [{ id, seenMs: Math.max(0, Number(cells[index + 1])) }] : [],
+  );
+}
+
+/** Sends a message to all replicas. @throws RedisUnavailable, RedisCommandError */
+export async function publish(
+  redis: RedisClient,
+  envelope: { readonly body: string; readonly ack?: string },
+): Promise<void> {
+  await redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
+}
+
+function readEnvelope(text: string): z.output<typeof Envelope> | undefined {
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  return Envelope.safeParse(json).data;
+}

@@ -1,0 +1,414 @@
+// What is kept in Redis, on a real one: who may overwrite what, and that nothing damaged, forged or outdated is believed.
+import fc from 'fast-check';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { CheckableKey } from '../../src/auth/caller.ts';
+import { KeySecret } from '../../src/auth/secret.ts';
+import { EndedMarks, SharedRecords } from '../../src/auth/shared-records.ts';
+import type { RedisClient } from '../../src/redis/client.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
+import { connect, marksIn, numbered, proofKey, recordKey, recordOf } from './fleet-setting.ts';
+import { counted } from './setting.ts';
+
+const SECRET = new KeySecret('a secret of the test');
+const ONE = numbered(1);
+
+let server: RedisServer;
+let redis: RedisClient;
+
+beforeAll(async () => {
+  server = await startRedis();
+  redis = await connect(server.url);
+}, REDIS_TIMEOUT);
+beforeEach(() => server.flush());
+afterAll(async () => {
+  await redis?.close();
+  await server?.stop();
+});
+
+function sharing(client: RedisClient = redis, secret = SECRET) {
+  const metrics = createMetrics();
+  return { shared: new SharedRecords({ redis: client, secret, metrics }), metrics };
+}
+
+function put(value: string | Buffer, name = recordKey(ONE)): Promise<unknown> {
+  return redis.run((commands) => commands.set(name, value));
+}
+
+/** What `keep` writes for this record. */
+async function kept(record: CheckableKey): Promise<Buffer> {
+  await sharing().shared.keep(record);
+  const value = await redis.run((commands) => commands.getBuffer(recordKey(record.prefix)));
+  if (value === null) throw new Error('nothing was kept');
+  return value;
+}
+
+describe('a record', () => {
+  test('is found by every replica as it was kept', async () => {
+    const { shared, metrics } = sharing();
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    await shared.keep(recordOf(ONE, 3));
+    expect(await sharing().shared.find(ONE)).toEqual({ kind: 'record', record: recordOf(ONE, 3) });
+    expect(await shared.find(ONE)).toEqual({ kind: 'record', record: recordOf(ONE, 3) });
+    expect(await shared.find(numbered(2))).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ hit: 1, miss: 2 });
+  });
+
+  test('is found again after Redis has forgotten its scripts', async () => {
+    const { shared } = sharing();
+    await shared.keep(recordOf(ONE));
+    await server.command('SCRIPT', 'FLUSH');
+    await shared.keep(recordOf(ONE, 2));
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record', record: { version: 2 } });
+  });
+
+  test('that has ended is a mark, which a slow reader does not undo', async () => {
+    const { shared, metrics } = sharing();
+    await shared.keep(recordOf(ONE, 1));
+    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
+    await shared.keep(recordOf(ONE, 1));
+    expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
+    expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
+  });
+
+  test('of the version that is there is written anew: a mark that is not true does not stay', async () => {
+    const { shared } = sharing();
+    await marksIn(redis).mark(ONE, 1);
+    await shared.keep(recordOf(ONE, 1));
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
+  });
+});
+
+test('everything that is written expires', async () => {
+  const { shared } = sharing();
+  await shared.keep(recordOf(numbered(1)));
+  await shared.keep(recordOf(numbered(1), 2));
+  await marksIn(redis).mark(numbered(2), 2);
+  await marksIn(redis).mark(numbered(2), 3);
+  expect(await shared.claimProof(numbered(3))).toBe(true);
+  const lives: Record<string, number> = {};
+  for (const name of await redis.run((commands) => commands.keys('*'))) {
+    lives[name] = await redis.run((commands) => commands.pttl(name));
+  }
+  const hours = (count: number) => count * 3_600_000;
+  expect(Object.keys(lives).sort()).toEqual(
+    [recordKey(numbered(1)), recordKey(numbered(2)), proofKey(numbered(3)), 'tollgate:probe'].sort(),
+  );
+  expect(Math.min(...Object.values(lives))).toBeGreaterThan(0);
+  expect(lives[recordKey(numbered(1))]).toBeLessThanOrEqual(hours(6));
+  // A mark outlives every record that could be put back against it.
+  expect(lives[recordKey(numbered(2))]).toBeGreaterThan(hours(23));
+  expect(lives[proofKey(numbered(3))]).toBeLessThanOrEqual(2000);
+});
+
+describe('in any order of what replicas do', () => {
+  // Calls of one client are carried out in the order in which they were made, so that a batch need not wait for each.
+  type Step =
+    | { readonly kind: 'keep' | 'mark'; readonly version: number }
+    | { readonly kind: 'forget' | 'find' };
+
+  const step: fc.Arbitrary<Step> = fc.oneof(
+    fc.record({ kind: fc.constantFrom('keep', 'mark'), version: fc.integer({ min: 1, max: 4 }) }),
+    fc.constantFrom({ kind: 'find' as const }, { kind: 'find' as const }, { kind: 'forget' as const }),
+  );
+
+  test('Redis holds what is newest of what it was told since it last forgot', async () => {
+    const { shared } = sharing();
+    const marks = marksIn(redis);
+    await shared.keep(recordOf(ONE));
+    const property = fc.asyncProperty(
+      fc.array(fc.tuple(fc.integer({ min: 0, max: 9 }), step), { maxLength: 300 }),
+      async (steps) => {
+        await server.command('FLUSHALL');
+        const model = new Map<number, { readonly kind: 'record' | 'ended'; readonly version: number }>();
+        const found: { readonly expected: string; readonly answer: Promise<string> }[] = [];
+        const under: Promise<unknown>[] = [];
+        for (const [index, { kind, ...rest }] of steps) {
+          const prefix = numbered(index);
+          const held = model.get(index);
+          if (kind === 'find') {
+            const answer = shared
+              .find(prefix)
+              .then(
+                (it) =>
+                  `${it.kind} ${it.kind === 'record' ? it.record.version : 'version' in it ? it.version : 0}`,
+              );
+            found.push({ expected: `${held?.kind ?? 'nothing'} ${held?.version ?? 0}`, answer });
+          } else if (kind === 'forget') {
+            model.delete(index);
+            under.push(redis.run((commands) => commands.del(recordKey(prefix))));
+          } else if ('version' in rest) {
+            const { version } = rest;
+            under.push(
+              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark(prefix, version),
+            );
+            if (held === undefined || held.version <= version)
+              model.set(index, { kind: kind === 'keep' ? 'record' : 'ended', version });
+          }
+        }
+        await Promise.all(under);
+        for (const { expected, answer } of found) expect(await answer).toBe(expected);
+      },
+    );
+    await fc.assert(property, { numRuns: 100 });
+  });
+
+  test('no key that was marked comes back in 10^5 races, unless Redis forgets the mark', async () => {
+    // Three readers ask the store and write what they saw, each as late as it likes; one process ends the key.
+    const actors = ['a.ask', 'a.put', 'b.ask', 'b.put', 'c.ask', 'c.put', 'commit', 'mark'];
+    const race = fc.tuple(fc.shuffledSubarray(actors, { minLength: actors.length }), fc.nat({ max: 79 }));
+    const { shared } = sharing();
+    const marks = marksIn(redis);
+    await shared.keep(recordOf(ONE));
+    let ends = 0;
+    let resurrections = 0;
+    let forgotten = 0;
+    const property = fc.asyncProperty(fc.array(race, { minLength: 1000, maxLength: 1000 }), async (races) => {
+      await server.command('FLUSHALL');
+      const answers = races.map(([order, forgetAt], index) => {
+        const prefix = numbered(index);
+        const record = recordOf(prefix, 1);
+        const seen = new Set<string>();
+        let isCommitted = false;
+        let isMarked = false;
+        let isForgotten = false;
+        for (const [place, name] of order.entries()) {
+          const [reader = '', act] = name.split('.');
+          if (act === 'ask') {
+            if (!isCommitted) seen.add(reader);
+          } else if (act === 'put') {
+            if (seen.has(reader)) void shared.keep(record);
+          } else if (name === 'commit') isCommitted = true;
+          else {
+            // The mark follows the commit, or is repaired by whoever reads of it.
+            isCommitted = true;
+            isMarked = true;
+            void marks.mark(prefix, 2);
+          }
+          if (place === forgetAt) {
+            void redis.run((commands) => commands.del(recordKey(prefix)));
+            isForgotten = isMarked;
+          }
+        }
+        return shared.find(prefix).then(({ kind }) => ({ kind, isForgotten }));
+      });
+      for (const { kind, isForgotten } of await Promise.all(answers)) {
+        if (isForgotten) forgotten += kind === 'record' ? 1 : 0;
+        else {
+          ends += kind === 'ended' ? 1 : 0;
+          resurrections += kind === 'record' ? 1 : 0;
+        }
+      }
+      return resurrections === 0;
+    });
+    await fc.assert(property, { numRuns: 100, endOnFailure: true });
+    expect(resurrections).toBe(0);
+    expect(ends).toBeGreaterThan(90_000);
+    // The order is as wild as it should be: what the mark prevents happens without it.
+    expect(forgotten).toBeGreaterThan(100);
+  });
+});
+
+describe('what is not as a replica wrote it', () => {
+  async function expectDamaged(value: string | Buffer): Promise<void> {
+    const { shared, metrics } = sharing();
+    await put(value);
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ damaged: 1 });
+    expect(await server.command('EXISTS', recordKey(ONE))).toBe(0);
+  }
+
+  const signed = (version: number, payload: string, secret = SECRET) =>
+    `${version} ${secret.recordDigest(`${version} ${payload}`).toString('base64')} ${payload}`;
+
+  test('is not believed and removed: cut at any place', async () => {
+    const value = await kept(recordOf(ONE));
+    for (let length = 0; length < value.length; length += 1) await expectDamaged(value.subarray(0, length));
+  });
+
+  test('… with any one bit the other way', async () => {
+    const value = await kept(recordOf(ONE));
+    const { shared, metrics } = sharing();
+    const names = value.length * 8;
+    for (let bit = 0; bit < names; bit += 1) {
+      const changed = Buffer.from(value);
+      changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
+      await put(changed);
+      const answer = await shared.find(ONE);
+      if (answer.kind !== 'nothing') throw new Error(`bit ${bit} makes it ${JSON.stringify(answer)}`);
+      if ((await redis.run((commands) => commands.exists(recordKey(ONE)))) !== 0)
+        throw new Error(`with bit ${bit} the other way it is not removed`);
+    }
+    expect(await counted(metrics.sharedRecords)).toEqual({ damaged: names });
+  });
+
+  test('… with another tier, version or holder than it was signed with', async () => {
+    const value = String(await kept(recordOf(ONE)));
+    expect(value).toContain('"tier":"Lite"');
+    await expectDamaged(value.replace('"Lite"', '"Pro"'));
+    await expectDamaged(value.replace(/^1 /, '2 '));
+    await expectDamaged(value.replace('"version":1', '"version":2'));
+    await expectDamaged(value.replace(/^1 /, '2 ').replace('"version":1', '"version":2'));
+    await expectDamaged(value.replace('holder of', 'friend of'));
+    await expectDamaged(`${value} `);
+    await expectDamaged(`${value}\n`);
+  });
+
+  test('… another key’s record under this name', async () => {
+    await expectDamaged(await kept(recordOf(numbered(2))));
+  });
+
+  test('… signed with another secret', async () => {
+    const other = new KeySecret('another');
+    const { shared } = sharing(redis, other);
+    await shared.keep(recordOf(ONE));
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
+    await expectDamaged((await redis.run((commands) => commands.getBuffer(recordKey(ONE)))) ?? '');
+    // Each removes what it cannot read, and writes its own: neither takes the other's for true.
+    await sharing().shared.keep(recordOf(ONE));
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+  });
+
+  test('… signed, and not a record', async () => {
+    const payload = (await kept(recordOf(ONE))).toString().split(' ').slice(2).join(' ');
+    await put(signed(1, payload));
+    expect((await sharing().shared.find(ONE)).kind).toBe('record');
+    for (const other of [
+      payload.replace('"Lite"', '"Gold"'),
+      payload.replace('"version":1', '"version":0'),
+      payload.replace('"version":1', '"version":2'),
+      payload.replace('"version":1', '"version":"1"'),
+      payload.replace('{', '{"state":"active",'),
+      payload.replace(/"hmac":"[^"]*"/, '"hmac":"*"'),
+      payload.replace(ONE, 'no prefix'),
+      payload.slice(0, -1),
+      'null',
+      '[]',
+      '{}',
+      '1',
+    ]) {
+      await expectDamaged(signed(1, other));
+    }
+  });
+
+  test.each([
+    ['empty', ''],
+    ['a word', 'ended'],
+    ['no version', ' ended'],
+    ['a version that is none', 'x ended'],
+    ['a negative version', '-1 ended'],
+    ['a version of 30 digits', `${'9'.repeat(30)} ended`],
+    ['a huge version without more', `${'9'.repeat(15)} `],
+    ['JSON alone', JSON.stringify({ prefix: ONE, tier: 'Pro', version: 1 })],
+    ['bytes that are no text', Buffer.from([0xff, 0x00, 0xc3, 0x28, 0x80])],
+    ['a version and bytes', Buffer.from([0x31, 0x20, 0xff, 0xfe, 0x00])],
+    ['a mebibyte', Buffer.alloc(1_048_576, 0x31)],
+  ])('… %s', async (_, value) => {
+    await expectDamaged(value);
+  });
+
+  test.each([
+    ['list', ['RPUSH', 'x']],
+    ['hash', ['HSET', 'x', '1']],
+    ['set', ['SADD', 'x']],
+    ['sorted set', ['ZADD', '1', 'x']],
+    ['stream', ['XADD', '*', 'x', '1']],
+  ] as const)('… a %s', async (_, [command, ...args]) => {
+    const { shared, metrics } = sharing();
+    await server.command(command, recordKey(ONE), ...args);
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ damaged: 1 });
+    expect(await server.command('EXISTS', recordKey(ONE))).toBe(0);
+    // Who does not look before writing finds no hindrance either.
+    await server.command(command, recordKey(ONE), ...args);
+    await shared.keep(recordOf(ONE));
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
+    await server.command('DEL', recordKey(ONE));
+    await server.command(command, recordKey(ONE), ...args);
+    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
+    expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
+  });
+
+  test('does not keep a record out for longer than until it is looked at', async () => {
+    const { shared } = sharing();
+    await put(`${'9'.repeat(15)} rubbish`);
+    await shared.keep(recordOf(ONE));
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    await shared.keep(recordOf(ONE));
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
+  });
+});
+
+describe('when Redis is in trouble', () => {
+  afterEach(async () => {
+    server.resume();
+    await server.config('maxmemory', 0);
+    await server.promote();
+    await until(() => redis.isUp, 'Redis');
+  });
+
+  async function expectHarmless(client: RedisClient): Promise<void> {
+    const { shared } = sharing(client);
+    await expect(shared.keep(recordOf(ONE))).resolves.toBeUndefined();
+    expect(await new EndedMarks(client).mark(ONE, 2)).toBe(false);
+    // Whoever cannot ask has to prove the key itself.
+    expect(await shared.claimProof(ONE)).toBe(true);
+    await expect(shared.disclaimProof(ONE)).resolves.toBeUndefined();
+    expect(await shared.isProvedSoon(recordOf(numbered(2)))).toBe(false);
+  }
+
+  test('paused: nothing is known of any key, and nothing rejects', async () => {
+    await using client = await impatient();
+    await sharing().shared.keep(recordOf(ONE));
+    server.pause();
+    const { shared, metrics } = sharing(client);
+    const answers = await Promise.all(Array.from({ length: 20 }, () => shared.find(ONE)));
+    expect(new Set(answers.map(({ kind }) => kind))).toEqual(new Set(['nothing']));
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ unavailable: 21 });
+    await expectHarmless(client);
+    server.resume();
+    await until(() => client.isUp, 'Redis');
+    expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
+  });
+
+  test('away: likewise', async () => {
+    await using gone = await startRedis();
+    await using client = await impatient(gone.url);
+    await gone.kill();
+    const { shared, metrics } = sharing(client);
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+    expect(await counted(metrics.sharedRecords)).toEqual({ unavailable: 1 });
+    await expectHarmless(client);
+  });
+
+  test('a replica that takes no writes: likewise, as soon as one was tried', async () => {
+    await using client = await impatient();
+    await sharing().shared.keep(recordOf(ONE));
+    await server.replicaOf();
+    await expectHarmless(client);
+    expect(await sharing(client).shared.find(ONE)).toEqual({ kind: 'nothing' });
+  });
+
+  test('out of memory: what is there is read, and what cannot be written is not missed', async () => {
+    await using client = await impatient();
+    await sharing().shared.keep(recordOf(numbered(3)));
+    await server.config('maxmemory', 1);
+    await expectHarmless(client);
+    const { shared } = sharing(client);
+    // The connection may have been given up, because its own probe is a write too.
+    await until(
+      async () => ['record', 'nothing'].includes((await shared.find(numbered(3))).kind),
+      'an answer',
+    );
+    expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
+  });
+
+  /** A client with the deadlines of a gateway. */
+  async function impatient(url = server.url): Promise<RedisClient & AsyncDisposable> {
+    const client = await connect(url, 200);
+    await until(() => client.isUp, 'Redis');
+    return Object.assign(client, { [Symbol.asyncDispose]: () => client.close() });
+  }
+});

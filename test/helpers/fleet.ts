@@ -1,0 +1,91 @@
+// Several gateway processes on one Redis and one PostgreSQL, each with its own way to Redis that a test can cut.
+import { writeFile } from 'node:fs/promises';
+import { type Cable, startCable } from './cable.ts';
+import {
+  type CommandResult,
+  configText,
+  type Gateway,
+  type GatewayOptions,
+  runCommand,
+  startGateway,
+} from './gateway.ts';
+import { POSTGRES_TIMEOUT, type PostgresServer, startPostgres } from './postgres.ts';
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from './redis.ts';
+import { tempDir } from './wait.ts';
+
+/** For `beforeAll` of a file that starts a fleet, in milliseconds. */
+export const FLEET_TIMEOUT = POSTGRES_TIMEOUT + REDIS_TIMEOUT;
+
+export interface Replica {
+  readonly gateway: Gateway;
+  /** Between this replica and Redis. */
+  readonly cable: Cable;
+}
+
+export interface Fleet extends AsyncDisposable {
+  readonly redis: RedisServer;
+  readonly postgres: PostgresServer;
+  /** The database of this fleet. */
+  readonly database: string;
+  readonly replicas: readonly Replica[];
+  /** One more replica. */
+  join(): Promise<Replica>;
+  /** `tollgate keys …` with a way of its own to both. */
+  keys(...words: string[]): Promise<CommandResult>;
+  /** The sum of a metric over all replicas that run. */
+  metric(sample: string): Promise<number>;
+}
+
+export interface FleetOptions {
+  readonly replicas?: number;
+  readonly gateway?: GatewayOptions;
+}
+
+const SECRET = 'a secret of the test';
+
+export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOptions = {}): Promise<Fleet> {
+  await using stack = new AsyncDisposableStack();
+  const redis = stack.use(await startRedis());
+  const postgres = stack.use(await startPostgres());
+  const database = await postgres.createDatabase();
+  const replicas: Replica[] = [];
+  const join = async (): Promise<Replica> => {
+    const cable = stack.use(await startCable(redis.port));
+    const started = await startGateway({
+      process: true,
+      ...gateway,
+      config: {
+        store: database,
+        redis: `redis://127.0.0.1:${cable.port}`,
+        secret: SECRET,
+        ...gateway.config,
+      },
+    });
+    stack.use(started);
+    const replica = { gateway: started, cable };
+    replicas.push(replica);
+    return replica;
+  };
+  for (let index = 0; index < count; index += 1) await join();
+  // The commands are run beside no gateway: theirs is the straight way.
+  const folder = stack.use(await tempDir());
+  const configFile = folder.file('config.yaml');
+  await writeFile(configFile, configText({ config: { store: database, redis: redis.url, secret: SECRET } }));
+  const all = stack.move();
+  return {
+    redis,
+    postgres,
+    database,
+    replicas,
+    join,
+    keys: (...words) => runCommand(['keys', ...words, '--config', configFile]),
+    async metric(sample) {
+      const running = replicas.filter(
+        ({ gateway }) => gateway.child.exitCode === null && gateway.child.signalCode === null,
+      );
+      const values = await Promise.all(running.map(({ gateway }) => gateway.metric(sample)));
+      return values.reduce((sum, value) => sum + value, 0);
+    },
+    [Symbol.asyncDispose]: () => all.disposeAsync(),
+  };
+}

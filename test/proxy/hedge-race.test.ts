@@ -1,0 +1,115 @@
+// The parts of a hedge by themselves: who has the client, what two failures come to, and a target that is given back.
+import { describe, expect, test } from 'vitest';
+import { GatewayError } from '../../src/errors.ts';
+import { bothFailed, type Contender, Race } from '../../src/proxy/hedge.ts';
+import { Plan } from '../../src/proxy/plan.ts';
+import { CircuitBreaker } from '../../src/upstream/breaker.ts';
+import { LatencyAverage } from '../../src/upstream/latency.ts';
+import { type Failure, failure } from '../../src/upstream/outcome.ts';
+import { pause } from '../helpers/wait.ts';
+
+function contender(heard: string[], name: string): Contender {
+  return {
+    won: () => heard.push(`${name} won`),
+    superseded: () => heard.push(`${name} superseded`),
+    alone: () => heard.push(`${name} alone`),
+  };
+}
+
+describe('a race', () => {
+  function setting() {
+    const heard: string[] = [];
+    const race = new Race();
+    return {
+      heard,
+      race,
+      a: race.enter(contender(heard, 'a')),
+      b: race.enter(contender(heard, 'b')),
+    };
+  }
+
+  test('gives the client to one, and ends the other before', () => {
+    const { heard, race, a, b } = setting();
+    expect([a.isUndecided, b.isUndecided]).toEqual([true, true]);
+    expect([b.claim(), a.claim(), b.claim()]).toEqual([true, false, true]);
+    expect(heard).toEqual(['a superseded', 'b won']);
+    expect([race.isDecided, a.isUndecided, b.isUndecided]).toEqual([true, false, false]);
+  });
+
+  test('tells the one that is left, and nobody once it is decided', () => {
+    const { heard, race, a, b } = setting();
+    a.leave();
+    a.leave();
+    expect([heard, race.running, b.isUndecided]).toEqual([['b alone'], 1, false]);
+    expect(b.claim()).toBe(true);
+    b.leave();
+    expect([heard, race.running]).toEqual([['b alone', 'b won'], 0]);
+  });
+
+  test.each(['decided', 'disarmed'])('that is %s begins no second', async (how) => {
+    const race = new Race();
+    let begun = 0;
+    race.arm(5, () => {
+      begun += 1;
+    });
+    const entry = race.enter(contender([], 'a'));
+    if (how === 'decided') entry.claim();
+    else race.disarm();
+    await pause(20);
+    expect(begun).toBe(0);
+    race.arm(5, () => {
+      begun += 1;
+    });
+    await pause(20);
+    expect(begun).toBe(1);
+  });
+});
+
+describe('two failures', () => {
+  const of = (code: 'upstream_error' | 'upstream_timeout', more: Partial<Failure>): Failure => ({
+    ...failure(new GatewayError(code), true),
+    ...more,
+  });
+
+  test.each<[Partial<Failure>, Partial<Failure>, object]>([
+    [{}, {}, { next: true, free: false, risky: false, says: 'second' }],
+    [{ next: false }, {}, { next: false, says: 'first' }],
+    [{}, { next: false }, { next: false, says: 'second' }],
+    [{ next: false }, { next: false }, { next: false, says: 'first' }],
+    [{ free: true }, {}, { free: true, says: 'second' }],
+    [{}, { free: true }, { free: true }],
+    [{ risky: true }, {}, { risky: true }],
+    [{}, { risky: true }, { risky: true }],
+  ])('%j and %j come to %j', (first, second, expected) => {
+    const both = bothFailed(of('upstream_timeout', first), of('upstream_error', second));
+    const says = both.error.code === 'upstream_timeout' ? 'first' : 'second';
+    expect({ ...both, says }).toMatchObject(expected);
+  });
+});
+
+test('a target that was given back is handed out again, and its permit is back', () => {
+  const now = () => 0;
+  const targets = ['a', 'b'].map((name, index) => ({ name, weight: 1, priority: index + 1 }));
+  const standings = new Map(
+    targets.map((target) => [
+      target,
+      { breaker: new CircuitBreaker({ now, random: now }), latency: new LatencyAverage(now) },
+    ]),
+  );
+  const standing = (target: (typeof targets)[number]) => {
+    const found = standings.get(target);
+    if (found === undefined) throw new Error('no such target');
+    return found;
+  };
+  const plan = new Plan({ targets, balance: 'weighted', standing, now, random: now });
+  expect(plan.next(() => false).kind).toBe('exhausted');
+  const step = plan.next(({ name }) => name === 'b');
+  if (step.kind !== 'target') throw new Error('a target was expected');
+  expect(step.target.name).toBe('b');
+  plan.giveBack(step);
+  expect(standing(step.target).breaker.inFlight).toBe(0);
+  const names = [plan.next(), plan.next(), plan.next()].map((each) =>
+    each.kind === 'target' ? each.target.name : each.cause,
+  );
+  expect(names).toEqual(['a', 'b', 'tried']);
+});

@@ -1,0 +1,145 @@
+// What the forms of a Redis URL mean, what is refused, and that no refusal shows a password.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { readRedis } from '../../src/config/addresses.ts';
+import { readRedisAddress, redisHosts } from '../../src/config/redis-address.ts';
+import { createCommands, parseRedisUrl } from '../../src/redis/address.ts';
+
+const one = (host: string, port: number) => [{ host, port }];
+
+describe('a URL is read', () => {
+  test.each([
+    ['redis://h', { kind: 'single', tls: false, nodes: one('h', 6379), db: 0 }],
+    ['redis://h/', { kind: 'single', tls: false, nodes: one('h', 6379), db: 0 }],
+    ['REDISS://h:1/15', { kind: 'single', tls: true, nodes: one('h', 1), db: 15 }],
+    ['redis://[::1]:7', { kind: 'single', tls: false, nodes: one('::1', 7), db: 0 }],
+    ['redis://[::1]', { kind: 'single', tls: false, nodes: one('::1', 6379), db: 0 }],
+    ['redis://:p@h', { kind: 'single', tls: false, nodes: one('h', 6379), db: 0, password: 'p' }],
+    [
+      'redis://u%40x:%3Ap%2F%25@my_redis.example',
+      {
+        kind: 'single',
+        tls: false,
+        nodes: one('my_redis.example', 6379),
+        db: 0,
+        username: 'u@x',
+        password: ':p/%',
+      },
+    ],
+    [
+      'redis-sentinel://u:p@a,b:1,[2001:db8::1]:2/my-master.x/3',
+      {
+        kind: 'sentinel',
+        tls: false,
+        nodes: [...one('a', 26_379), ...one('b', 1), ...one('2001:db8::1', 2)],
+        username: 'u',
+        password: 'p',
+        name: 'my-master.x',
+        db: 3,
+      },
+    ],
+    ['rediss-sentinel://a/m', { kind: 'sentinel', tls: true, nodes: one('a', 26_379), name: 'm', db: 0 }],
+    ['redis-cluster://a,b:1', { kind: 'cluster', tls: false, nodes: [...one('a', 6379), ...one('b', 1)] }],
+    ['rediss-cluster://:p@a/0', { kind: 'cluster', tls: true, nodes: one('a', 6379), password: 'p' }],
+  ])('%s', (url, address) => {
+    expect(readRedisAddress(url)).toEqual({ ok: true, value: address });
+    expect(parseRedisUrl(url)).toEqual(address);
+    // The configuration keeps it as written.
+    expect(readRedis(url)).toEqual({ ok: true, value: url });
+  });
+});
+
+describe('a URL is refused', () => {
+  test.each([
+    ['', 'begins with'],
+    ['h:6379', 'begins with'],
+    ['http://h', 'begins with'],
+    ['redis-other://h', 'begins with'],
+    ['redis:/h', 'begins with'],
+    ['redis://', 'each host'],
+    ['redis://:sesame', 'each host'],
+    ['redis://h:0', 'each host'],
+    ['redis://h:65536', 'each host'],
+    ['redis://h:port', 'each host'],
+    ['redis://::1', 'each host'],
+    ['redis://[::1', 'each host'],
+    ['redis://[h]', 'each host'],
+    ['redis-cluster://a,', 'each host'],
+    ['redis-cluster://a,,b', 'each host'],
+    [`redis-cluster://${'a,'.repeat(64)}a`, 'at most 64'],
+    ['redis://a,b', 'one host'],
+    ['redis:// h', 'white space'],
+    ['redis://h\\x', 'white space'],
+    ['redis://sesame@h', 'login'],
+    ['redis://u:@h', 'login'],
+    ['redis://@h', 'login'],
+    ['redis://u:a:sesame@h', 'login'],
+    ['redis://u:a@sesame@h', 'login'],
+    ['redis://u:%zzsesame@h', 'escape'],
+    ['redis://u:sesame#x@h', 'fragment'],
+    ['redis://h/0?password=sesame', 'query'],
+    ['redis://h/x', 'database number'],
+    ['redis://h/01', 'database number'],
+    ['redis://h/1/2', 'database number'],
+    ['redis-sentinel://h', 'master'],
+    ['redis-sentinel://h/', 'master'],
+    ['redis-sentinel://h/m/0/1', 'master'],
+    ['redis-sentinel://h/m/x', 'database number'],
+    ['redis-cluster://h/1', 'no path'],
+  ])('%s', (url, fault) => {
+    const reading = readRedisAddress(url);
+    expect(reading).toEqual({ ok: false, fault: expect.stringContaining(fault) });
+    expect(JSON.stringify(reading)).not.toContain('sesame');
+    expect(readRedis(url)).toEqual(reading);
+    expect(() => parseRedisUrl(url)).toThrow(fault);
+  });
+});
+
+test('any login survives its escapes, whatever is in it', () => {
+  const text = fc.string({ unit: 'grapheme', minLength: 1 }).filter((each) => each.isWellFormed());
+  fc.assert(
+    fc.property(text, text, (username, password) => {
+      const url = `redis://${encodeURIComponent(username)}:${encodeURIComponent(password)}@h`;
+      expect(readRedisAddress(url)).toMatchObject({ ok: true, value: { username, password } });
+    }),
+  );
+});
+
+test('no text makes the reader throw, and what it accepts names a host', () => {
+  const piece = fc.constantFrom(
+    'redis',
+    'rediss',
+    '-sentinel',
+    '-cluster',
+    '://',
+    ':',
+    '@',
+    '/',
+    ',',
+    '[',
+    ']',
+    'a',
+    '1',
+    '%',
+  );
+  fc.assert(
+    fc.property(fc.array(piece, { maxLength: 12 }), (pieces) => {
+      const reading = readRedisAddress(pieces.join(''));
+      if (reading.ok) expect(redisHosts(reading.value)).toMatch(/^(([a1]+|\[[^\]]+\]):\d+,?)+$/);
+    }),
+    { numRuns: 2000 },
+  );
+});
+
+test('what may be shown of an address has no login', () => {
+  expect(redisHosts(parseRedisUrl('redis-sentinel://u:sesame@a,[::1]:2/m'))).toBe('a:26379,[::1]:2');
+});
+
+test('each try begins with another of several nodes', () => {
+  const address = parseRedisUrl('redis-sentinel://a,b,c/m');
+  const first = (turn: number) => {
+    const { options } = createCommands(address, { connectMs: 1, name: 'x' }, turn);
+    return 'sentinels' in options ? options.sentinels?.[0]?.host : undefined;
+  };
+  expect([0, 1, 2, 3].map(first)).toEqual(['a', 'b', 'c', 'a']);
+});

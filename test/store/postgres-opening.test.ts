@@ -1,0 +1,302 @@
+// Opening a PostgreSQL store: what is made of an empty database, and what is refused in which words.
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import { Kysely } from 'kysely';
+import { Client } from 'pg';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { MIGRATIONS, migrate } from '../../src/store/migrations.ts';
+import { openStore, StoreOpenError } from '../../src/store/open.ts';
+import { POSTGRES } from '../../src/store/postgres.ts';
+import { PoolDialect } from '../../src/store/postgres-dialect.ts';
+import { PostgresPool } from '../../src/store/postgres-pool.ts';
+import { readAddress } from '../../src/store/postgres-server.ts';
+import type { Tables } from '../../src/store/tables.ts';
+import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
+import { closedPort } from '../helpers/wait.ts';
+import { startChild } from './processes.ts';
+import { newHolder, newKey, prefix } from './samples.ts';
+
+let server: PostgresServer;
+let url: string;
+
+beforeAll(async () => {
+  server = await startPostgres();
+}, POSTGRES_TIMEOUT);
+
+afterAll(() => server[Symbol.asyncDispose]());
+
+beforeEach(async () => {
+  url = await server.createDatabase();
+});
+
+const open = (address: string) => openStore({ kind: 'postgres', url: address });
+
+/** The address with something of it replaced. */
+function changed(change: (address: URL) => void): string {
+  const address = new URL(url);
+  change(address);
+  return address.href;
+}
+
+/** Opens, expects a refusal, and makes sure that it tells no password. */
+async function refusal(address: string): Promise<string> {
+  const error: unknown = await open(address).then(
+    async (store) => {
+      await store.close();
+      return undefined;
+    },
+    (reason: unknown) => reason,
+  );
+  if (!(error instanceof StoreOpenError)) throw new Error('it was not refused', { cause: error });
+  const { password } = new URL(address);
+  if (password !== '') expect(JSON.stringify([error.message, error.stack])).not.toContain(password);
+  return error.message;
+}
+
+async function tables(address = url): Promise<string[]> {
+  const rows = await query<{ name: string }>(
+    address,
+    `select schemaname || '.' || tablename as name from pg_tables
+     where schemaname not in ('pg_catalog', 'information_schema') order by 1`,
+  );
+  return rows.map(({ name }) => name);
+}
+
+describe('an empty database', () => {
+  test('gets the tables, and keeps what was stored', async () => {
+    const first = await open(url);
+    await first.addKey(newKey('0123abcd'), newHolder(), null);
+    await first.close();
+    const second = await open(url);
+    expect(await second.findKey(prefix('0123abcd'))).toMatchObject({ state: 'active' });
+    await second.close();
+    expect(await query(url, 'select id, name from schema_migrations')).toEqual([{ id: 1, name: 'keys' }]);
+  });
+
+  test('is migrated by one of several processes that start at once, and all of them work', async () => {
+    const children = Array.from({ length: 4 }, () => startChild('issue-keys.ts', [url, '3']));
+    for (const child of children) expect([await child.ended, child.stderr()]).toEqual([0, '']);
+    const store = await open(url);
+    expect(await store.listKeys({ limit: 100 })).toHaveLength(12);
+    await store.close();
+  });
+
+  test('many starts at once in one process: the schema is made once', async () => {
+    const stores = await Promise.all(Array.from({ length: 8 }, () => open(url)));
+    expect(await query(url, 'select id, name from schema_migrations')).toHaveLength(1);
+    await Promise.all(stores.map((store) => store.close()));
+  });
+
+  test('a start waits for a migration that runs, and gives up when it does not end', async () => {
+    const client = new Client({ connectionString: url });
+    await client.connect();
+    await client.query('begin');
+    await client.query('create table schema_migrations (id integer primary key, name text, applied_at text)');
+    expect(await refusal(url)).toMatch(/somebody holds a lock|did not answer within/);
+    await client.query('rollback');
+    await client.end();
+    await (await open(url)).close();
+  });
+});
+
+describe('steps', () => {
+  const step = { id: 2, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
+  const broken = {
+    id: 3,
+    name: 'broken',
+    sqlite: [],
+    postgres: ['create table half (x integer)', 'create nonsense'],
+  };
+
+  async function run(migrations: typeof MIGRATIONS): Promise<unknown[]> {
+    const pool = new PostgresPool(readAddress(url).server, {
+      connections: 1,
+      maxWaiting: 1,
+      connectMs: 10_000,
+      callMs: 10_000,
+      statementMs: 10_000,
+      lockMs: 9000,
+    });
+    try {
+      await migrate(new Kysely<Tables>({ dialect: new PoolDialect(pool) }), POSTGRES, migrations);
+    } finally {
+      await pool.close();
+    }
+    return query(url, 'select id, name from schema_migrations order by id');
+  }
+
+  test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
+    expect(await run(MIGRATIONS)).toEqual([{ id: 1, name: 'keys' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([
+      { id: 1, name: 'keys' },
+      { id: 2, name: 'more' },
+    ]);
+    await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(2);
+    expect(await tables()).not.toContain('public.half');
+  });
+
+  test('a schema that a newer version wrote is refused, and left as it is', async () => {
+    await (await open(url)).close();
+    await query(url, `insert into schema_migrations values (99, 'the future', '2040')`);
+    expect(await refusal(url)).toMatch(/test_\d+: the store has schema 99 \(the future\).*newer version/);
+    await query(url, 'delete from schema_migrations where id = 99');
+    await (await open(url)).close();
+  });
+
+  test('a schema with another history is refused', async () => {
+    await (await open(url)).close();
+    await query(url, `update schema_migrations set name = 'else' where id = 1`);
+    expect(await refusal(url)).toMatch(/schema 1 \(else\) where this version expects 1 \(keys\)/);
+  });
+});
+
+describe('a database of something else', () => {
+  test.each([
+    ['a table', 'create table invoices (id integer primary key)'],
+    ['a view', 'create view invoices as select 1 as id'],
+    ['a schema_migrations of another program', 'create table schema_migrations (version text primary key)'],
+  ])('with %s is refused, and nothing is added to it', async (_, statement) => {
+    await query(url, statement);
+    const before = await tables();
+    expect(await refusal(url)).toMatch(/tables of something else/);
+    expect(await tables()).toEqual(before);
+  });
+
+  test('is no concern when its tables are in another schema, and ours go where the connection says', async () => {
+    await query(url, 'create table invoices (id integer primary key)');
+    await query(url, 'create schema gate');
+    const store = await open(
+      changed((address) => address.searchParams.set('options', '-c search_path=gate')),
+    );
+    await store.addKey(newKey(), newHolder(), null);
+    expect(await store.listKeys({ limit: 10 })).toHaveLength(1);
+    await store.close();
+    expect(await tables()).toContain('gate.keys');
+    expect(await tables()).not.toContain('public.keys');
+  });
+
+  test('a schema that is not there is told', async () => {
+    const address = changed(({ searchParams }) => searchParams.set('options', '-c search_path=nowhere'));
+    expect(await refusal(address)).toMatch(/no schema of the search_path/);
+  });
+});
+
+describe('what cannot be reached', () => {
+  test('a port where nothing listens', async () => {
+    const port = String(await closedPort());
+    expect(await refusal(changed((address) => Object.assign(address, { port })))).toMatch(
+      /^cannot open the store postgres:\/\/127\.0\.0\.1:\d+\/test_\d+: ECONNREFUSED; nothing listens there/,
+    );
+  });
+
+  test('a host with several addresses where nothing listens', async () => {
+    const port = String(await closedPort());
+    const address = changed((one) => Object.assign(one, { port, hostname: 'localhost' }));
+    expect(await refusal(address)).toMatch(/localhost.*ECONNREFUSED; nothing listens there/);
+  });
+
+  test('a wrong password', async () => {
+    const address = changed((one) => Object.assign(one, { password: 'hunter2' }));
+    expect(await refusal(address)).toMatch(/password authentication failed.*correct user and password/);
+  });
+
+  test('an unknown user', async () => {
+    const address = changed((one) => Object.assign(one, { username: 'nobody-here' }));
+    expect(await refusal(address)).toMatch(/authentication failed.*correct user and password/);
+  });
+
+  test('a database that does not exist', async () => {
+    const address = changed((one) => Object.assign(one, { pathname: '/nowhere' }));
+    expect(await refusal(address)).toMatch(/"nowhere" does not exist; create the database/);
+  });
+
+  test('a certificate file that is not there', async () => {
+    const address = changed(({ searchParams }) => searchParams.set('sslrootcert', '/nowhere/root.pem'));
+    expect(await refusal(address)).toMatch(/ENOENT.*\/nowhere\/root\.pem/);
+  });
+
+  test('a server without TLS where the address asks for it', async () => {
+    const address = changed(({ searchParams }) => searchParams.set('sslmode', 'verify-full'));
+    expect(await refusal(address)).toMatch(/does not support SSL/);
+  });
+
+  test.each(['says nothing', 'hangs up', 'speaks HTTP'])('a server that %s', async (how) => {
+    const sockets: Socket[] = [];
+    const other = createServer((socket) => {
+      sockets.push(socket);
+      socket.on('error', () => {});
+      if (how === 'hangs up') socket.destroy();
+      if (how === 'speaks HTTP') socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n');
+    }).listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const place = other.address();
+    if (place === null || typeof place === 'string') throw new Error('a TCP server has a port');
+    const begun = performance.now();
+    const port = String(place.port);
+    expect(await refusal(changed((address) => Object.assign(address, { port })))).toMatch(/cannot open/);
+    // The deadline is 5 s; the rest is for a slow machine.
+    expect(performance.now() - begun).toBeLessThan(20_000);
+    for (const socket of sockets) socket.destroy();
+    other.close();
+  });
+});
+
+describe('a role that may not do what the store does', () => {
+  const asRole = (name: string) =>
+    changed((address) => Object.assign(address, { username: name, password: 'of-a-role' }));
+
+  async function createRole(name: string): Promise<void> {
+    await query(url, `drop role if exists ${name}`).catch(() => {});
+    await query(url, `create role ${name} login password 'of-a-role'`);
+  }
+
+  test('may only read: the rights that are missing are named', async () => {
+    await (await open(url)).close();
+    await createRole('reader');
+    await query(url, 'grant select on all tables in schema public to reader');
+    const message = await refusal(asRole('reader'));
+    expect(message).toMatch(/the role "reader" lacks rights/);
+    for (const right of ['insert on keys', 'update on keys', 'insert on key_events', 'insert on settings']) {
+      expect(message).toContain(right);
+    }
+    await query(url, 'drop owned by reader');
+  });
+
+  test('may not create tables', async () => {
+    await createRole('guest');
+    expect(await refusal(asRole('guest'))).toMatch(/permission denied.*let the role create tables/);
+  });
+
+  test('may not even read', async () => {
+    await (await open(url)).close();
+    await createRole('stranger');
+    expect(await refusal(asRole('stranger'))).toMatch(/permission denied/);
+  });
+
+  test('with just the rights it needs works, without owning a table', async () => {
+    await (await open(url)).close();
+    await createRole('worker');
+    await query(url, 'grant select, insert, update on keys to worker');
+    await query(
+      url,
+      'grant select, insert on settings, holders, key_events, free_key_grants, schema_migrations to worker',
+    );
+    await query(url, 'grant update, delete on free_key_grants to worker');
+    const store = await open(asRole('worker'));
+    const grant = { day: '2030-01-01', address: Buffer.alloc(32), perDay: 2 };
+    const added = await store.addKey(newKey(), newHolder('Free'), null, grant);
+    if (added.kind !== 'added') throw new Error(added.kind);
+    expect(await store.rotateKey(added.record, newKey())).toMatchObject({ kind: 'rotated' });
+    await store.pinSecret(Buffer.alloc(32));
+    await store.close();
+    await query(url, 'drop owned by worker');
+  });
+
+  test('whose transactions are read-only', async () => {
+    const address = changed(({ searchParams }) =>
+      searchParams.set('options', '-c default_transaction_read_only=on'),
+    );
+    expect(await refusal(address)).toMatch(/read-only/);
+  });
+});
