@@ -7,6 +7,7 @@ import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
 import { loadConfig } from './config/load.ts';
 import type { Config } from './config/schema.ts';
+import { GatewayError } from './errors.ts';
 import { clientAddress } from './http/address.ts';
 import { AdminServer, type TargetState } from './http/admin.ts';
 import type { Exchange } from './http/exchange.ts';
@@ -92,6 +93,8 @@ async function compose(
     logger,
     metrics,
     failuresPerMinute: () => dynamic.auth.failures_per_minute,
+    onCompromised: (prefix) =>
+      server.endWhere(({ access }) => access.key_prefix === prefix, new GatewayError('invalid_api_key')),
   });
   opened(() => keys.close());
   const { authenticator, issuer } = keys;

@@ -219,7 +219,15 @@ export const ERRORS = {
     type: SERVER,
     retry: 'default',
     message: 'The upstream could not be reached.',
-    meaning: 'Name resolution, connection or TLS failed, or the connection broke before an answer.',
+    meaning: 'Name resolution or connection failed, or the connection broke before an answer.',
+  },
+  upstream_tls: {
+    status: 502,
+    type: SERVER,
+    retry: 'no',
+    message: 'The identity of the upstream could not be verified. The operator has to act.',
+    meaning:
+      'The certificate is expired, for another host or of an unknown issuer, or TLS failed otherwise. Nothing was sent.',
   },
   upstream_auth_error: {
     status: 502,

@@ -258,6 +258,11 @@ export async function revokeKey(
   return outcome;
 }
 
+/** Whether a key was revoked for a reason that ends its running requests as well: one that begins with `compromised`. */
+export function isCompromised(reason: string | null): boolean {
+  return reason !== null && /^compromised\b/i.test(reason);
+}
+
 function addedRecord(outcome: AddOutcome): KeyRecord {
   if (outcome.kind === 'added') return outcome.record;
   if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');

@@ -2,6 +2,7 @@
 import type { StaticConfig } from '../config/schema.ts';
 import { RedisClient } from '../redis/client.ts';
 import { Replicas } from '../redis/replicas.ts';
+import type { KeyChange, Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -9,7 +10,7 @@ import { Authenticator } from './authenticator.ts';
 import { KeyChanges } from './changes.ts';
 import { KeyAnnouncer, KeyFleet } from './fleet.ts';
 import { Hasher } from './hasher.ts';
-import { Issuer } from './issuer.ts';
+import { Issuer, isCompromised } from './issuer.ts';
 import { openSecret } from './secret.ts';
 import { SharedRecords } from './shared-records.ts';
 
@@ -20,6 +21,8 @@ export interface KeysOptions {
   readonly metrics: Metrics;
   /** `auth.failures_per_minute` of the configuration in force. */
   readonly failuresPerMinute: () => number;
+  /** Another process revoked this key because it was compromised: what it has running is to end too. */
+  readonly onCompromised: (prefix: Prefix) => void;
 }
 
 export interface Keys {
@@ -39,13 +42,16 @@ export interface Keys {
  */
 export async function openKeys(options: KeysOptions): Promise<Keys> {
   const { config, store, logger, metrics, failuresPerMinute } = options;
+  const onChange = ({ kind, prefix, reason }: KeyChange) => {
+    if (kind === 'revoked' && isCompromised(reason)) options.onCompromised(prefix);
+  };
   const secret = await openSecret(config.secret, config.store, store);
   const hasher = new Hasher(metrics);
   const url = config.redis;
   if (url === undefined) {
     const authenticator = new Authenticator({ store, secret, hasher, metrics, failuresPerMinute });
     const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
-    const changes = new KeyChanges({ store, listener: authenticator, metrics });
+    const changes = new KeyChanges({ store, listener: authenticator, onChange, metrics });
     await changes.start();
     return { authenticator, issuer, redis: undefined, isLinked: true, close: () => changes.stop() };
   }
@@ -68,7 +74,10 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   const changes = new KeyChanges({
     store,
     listener: authenticator,
-    onChange: (change) => void fleet.ended(change),
+    onChange: (change) => {
+      void fleet.ended(change);
+      onChange(change);
+    },
     metrics,
   });
   authenticator.unlinked();

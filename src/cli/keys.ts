@@ -25,6 +25,7 @@ export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
   list [--tier TIER] [--state STATE] [--json]
   show PREFIX [--json]                one key and what happened to it
   revoke PREFIX [--reason TEXT] [--json]
+                                      running answers end by themselves, with --reason compromised at once
 
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
 --config names the configuration file; the default is ./config.yaml.

@@ -1,6 +1,7 @@
 // What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
 // is in it.
 import { formatFault } from './fault.ts';
+import { readRedisAddress, redisHosts } from './redis-address.ts';
 import { type Config, type ModelConfig, TIERS, type TierConfig, type UpstreamConfig } from './schema.ts';
 import { formatDuration, formatSize } from './units.ts';
 
@@ -21,6 +22,11 @@ function table(rows: readonly (readonly [string, string])[]): string[] {
 function hostOf(address: string): string {
   const { protocol, host } = new URL(address);
   return `${protocol}//${host}`;
+}
+
+function describeRedis(url: string): string {
+  const address = readRedisAddress(url);
+  return address.ok ? `${address.value.kind}, ${redisHosts(address.value)}` : 'unusable';
 }
 
 function describeUpstream(upstream: UpstreamConfig): string {
@@ -111,7 +117,7 @@ export function describeConfig(config: Config): string {
     ['admin', address(admin)],
     ['public_url', dynamic.public_url],
     ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
-    ['redis', redis === undefined ? 'none: a single process' : hostOf(redis)],
+    ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],
     ['secret', secret === undefined ? 'generated beside the store' : 'set'],
     ['max_body', formatSize(dynamic.max_body)],
     [

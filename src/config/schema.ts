@@ -58,9 +58,12 @@ export const staticShape = {
     .describe(
       'Where keys and usage are kept: sqlite:PATH, relative to the working directory, or a postgres:// URL.',
     ),
-  redis: address(readRedis, '^rediss?://')
+  redis: address(readRedis, '^rediss?(-sentinel|-cluster)?://')
     .exactOptional()
-    .describe('Redis shared by several replicas, redis:// or rediss://. Leave it out for a single process.'),
+    .describe(
+      'Redis shared by several replicas: redis://, redis-sentinel://HOST:PORT,…/MASTER or redis-cluster://HOST:PORT,…, with ' +
+        'rediss for TLS. Leave it out for a single process.',
+    ),
   secret: credential()
     .exactOptional()
     .describe(

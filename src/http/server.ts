@@ -136,6 +136,11 @@ export class Server {
     }, CUT_MS).unref();
   }
 
+  /** Ends the running exchanges for which `matches` holds; a stream is cut so that its client can tell. */
+  endWhere(matches: (exchange: Exchange) => boolean, reason: GatewayError): void {
+    for (const exchange of this.#active) if (matches(exchange)) this.#stop(exchange, reason);
+  }
+
   #open(socket: Socket): void {
     this.#connections.set(socket, new Connection(socket, this.#room));
     this.#options.metrics.connections.set(this.#connections.size);

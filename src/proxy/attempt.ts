@@ -1,7 +1,8 @@
 // One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
 import { GatewayError } from '../errors.ts';
-import { type Failure, failure, mediaType } from '../upstream/outcome.ts';
+import { isJson, mediaType } from '../http/media-type.ts';
+import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { Completion } from './completion.ts';
@@ -344,8 +345,4 @@ function failed(cause: Failure): AttemptResult {
 
 function unusable(cause: unknown): GatewayError {
   return new GatewayError('upstream_invalid_response', undefined, { cause });
-}
-
-function isJson(type: string): boolean {
-  return type === 'application/json' || type.endsWith('+json');
 }

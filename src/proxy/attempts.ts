@@ -82,11 +82,9 @@ export class Attempts {
     while (last.kind === 'failed' && this.#mayGoOn(last.failure)) {
       step = this.#plan.next();
       if (step.kind === 'exhausted') {
-        if (!this.#mayWait(last.failure, step)) break;
-        await this.#wait(step);
-        if (this.#leftMs <= 0) break;
-        step = this.#plan.next();
-        if (step.kind === 'exhausted') break;
+        const next = await this.#waitForOne(last.failure, step);
+        if (next === undefined) break;
+        step = next;
       }
       if (!this.#pays(last.failure, step.target)) {
         step.permit.release({ kind: 'neutral' });
@@ -167,7 +165,7 @@ export class Attempts {
         return undefined;
       }
       this.#hasHedged = true;
-      Object.assign(exchange.access, { hedged: true });
+      exchange.access.hedged = true;
       this.#count(step.target, 'hedge');
       return await this.#ask(step, runner);
     } catch (error) {
@@ -273,19 +271,37 @@ export class Attempts {
   }
 
   /** Whether all were asked, and one of them may do better soon enough to wait for it here. */
-  #mayWait({ free = false }: Failure, { retryAfterMs }: Exhausted): boolean {
-    if (!this.#mayRetry || retryAfterMs > Math.min(LONGEST_WAIT_MS, this.#leftMs)) return false;
+  #mayWait({ free = false }: Failure, exhausted: Exhausted): boolean {
+    if (!this.#mayRetry || !this.#isSoon(exhausted)) return false;
     const { resilience, request } = this.#options;
     if (free || resilience.budget.available >= 1) return true;
     request.metrics.retryBudgetRefusals.inc();
     return false;
   }
 
+  /**
+   * Another round, after one wait. When others have learnt meanwhile that it would have to be longer, the client is told so:
+   * a crowd that waits on here would only come back together.
+   * @returns undefined when none may be asked
+   */
+  async #waitForOne(failure: Failure, exhausted: Exhausted): Promise<Next<Target> | undefined> {
+    if (!this.#mayWait(failure, exhausted)) return undefined;
+    await this.#wait(exhausted);
+    if (this.#leftMs <= 0) return undefined;
+    const step = this.#plan.next();
+    return step.kind === 'target' ? step : undefined;
+  }
+
+  #isSoon({ retryAfterMs }: Exhausted): boolean {
+    return retryAfterMs <= Math.min(LONGEST_WAIT_MS, this.#leftMs);
+  }
+
   /** @throws GatewayError client_closed or draining, at once when the exchange is stopped */
   async #wait({ retryAfterMs }: Exhausted): Promise<void> {
     const { request, resilience } = this.#options;
     const { exchange } = request;
-    const ms = Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#leftMs);
+    // A timer may be a millisecond early, and would then find the target still closed.
+    const ms = 1 + Math.ceil(Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#leftMs));
     await new Promise<void>((resolve) => {
       const end = () => {
         clearTimeout(timer);

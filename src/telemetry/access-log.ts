@@ -14,6 +14,8 @@ export interface AccessFields {
   upstream_request_id?: string;
   /** Requests sent to upstreams for this one. */
   attempts?: number;
+  /** A second target was asked beside a silent first one. */
+  hedged?: boolean;
   stream?: boolean;
   /** How it ended: `ok`, or a code of the error table. */
   outcome?: string;

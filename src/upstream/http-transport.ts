@@ -255,5 +255,13 @@ function wrapTransportError(cause: Error, hasHead: boolean): GatewayError {
   ) {
     return unusable(cause);
   }
-  return new GatewayError('upstream_unreachable', undefined, { cause });
+  return new GatewayError(isDistrust(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, { cause });
+}
+
+/** Codes of Node and OpenSSL for a handshake that failed: by its certificate, or because the other side speaks no TLS. */
+const DISTRUST =
+  /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;
+
+function isDistrust(cause: Error): boolean {
+  return 'code' in cause && typeof cause.code === 'string' && DISTRUST.test(cause.code);
 }

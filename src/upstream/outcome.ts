@@ -5,8 +5,6 @@ import type { Outcome } from './breaker.ts';
 import { connectionNames } from './header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
-export { mediaType } from '../http/media-type.ts';
-
 /** An attempt that gave the client nothing. */
 export interface Failure {
   /** For the log and, unless `verbatim` is there, for the client. */
@@ -62,6 +60,7 @@ export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
     // The client's and the gateway's own doing.
     case 'client_closed':
     case 'draining':
+    case 'invalid_api_key':
     case 'upstream_busy':
     case 'internal_error':
       return { kind: 'neutral' };

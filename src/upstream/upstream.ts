@@ -188,6 +188,8 @@ export function endpoint(
 ): { origin: string; path: string } {
   const url = new URL(baseUrl);
   const root = url.pathname.replace(/\/+$/, '');
-  for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-  return { origin: url.origin, path: `${root}/${suffix}${url.search}` };
+  // Appended, because to set one parameter would write the others anew.
+  const added = new URLSearchParams({ ...query }).toString();
+  const search = [url.search.slice(1), added].filter((part) => part !== '').join('&');
+  return { origin: url.origin, path: `${root}/${suffix}${search === '' ? '' : `?${search}`}` };
 }

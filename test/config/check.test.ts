@@ -89,3 +89,17 @@ describe('the description of a configuration', () => {
     ).toContain('  retry       at most 5 upstream requests for one request, within 90s\n');
   });
 });
+
+it.each([
+  ['redis://:hidden@cache:6380/1', 'single, cache:6380'],
+  ['redis-sentinel://:hidden@a:1,b:2/main', 'sentinel, a:1,b:2'],
+  ['rediss-cluster://u:hidden@a:1,[::1]:2', 'cluster, a:1,[::1]:2'],
+])('Redis is named by its hosts, without its password: %s', (url, shown) => {
+  const text = describeConfig(
+    load(
+      `redis: ${url}\nupstreams: { one: { builtin: echo } }\nmodels: { m: { targets: [{ upstream: one, model: m }] } }`,
+    ),
+  );
+  expect(text).toContain(`  redis       ${shown}\n`);
+  expect(text).not.toContain('hidden');
+});

@@ -492,7 +492,6 @@ describe('models', () => {
 
 describe('what this version does not do', () => {
   it.each([
-    ['redis: redis://h', '1:1 redis: is not supported by this version'],
     [
       'billing: { provider: stripe, secret_key: a, webhook_secret: b }',
       '1:1 billing: is not supported by this version',

@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../src/errors.ts';
+import { makeCertificate } from '../helpers/certificate.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -348,6 +349,14 @@ describe('errors of the gateway over HTTP', () => {
       });
       await using own = await startGateway({ upstreams: { up: plain.url.replace('http:', 'https:') } });
       expectError(await own.chat(chatRequest()), 'upstream_unreachable');
+    });
+
+    test('upstream_tls: a certificate that nobody vouches for', async () => {
+      await using faked = await HostileUpstream.start({ tls: makeCertificate() });
+      await using own = await startGateway({ upstreams: { up: faked.baseUrl } });
+      const response = await own.chat(chatRequest());
+      expectError(response, 'upstream_tls');
+      expect(faked.requests).toHaveLength(0);
     });
 
     test.each([401, 403])('upstream_auth_error: %i', async (status) => {

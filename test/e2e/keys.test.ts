@@ -324,6 +324,35 @@ test('a stream that runs when its key is revoked ends by itself, whole', async (
   expect(response.text()).toContain(' and ended');
 });
 
+test('a stream is cut when its key is revoked as compromised, and others go on', async () => {
+  let release = false;
+  await using upstream = await HostileUpstream.start([
+    head(200, SSE_HEADERS),
+    chunk(frame(contentChunk('Begun'))),
+    waitFor(() => release),
+    chunk(frame(finishChunk())),
+    chunk(DONE),
+    lastChunk(),
+  ]);
+  await using gateway = await startGateway({ process: true, upstreams: { up: upstream.baseUrl } });
+  const [bad, good] = [await gateway.issueKey('Pro'), await gateway.issueKey('Pro')];
+  using cut = await gateway.open(chatRequest({ stream: true }), { key: bad });
+  using kept = await gateway.open(chatRequest({ stream: true }), { key: good });
+  const [ended, whole] = [await cut.responseHead(), await kept.responseHead()];
+  await until(() => ended.text().includes('Begun') && whole.text().includes('Begun'), 'the first tokens');
+  expect((await keys(gateway, 'revoke', bad.slice(0, 8), '--reason', 'Compromised: in a log')).code).toBe(0);
+  await ended.ended;
+  expect(ended.complete).toBe(false);
+  expect(ended.frames().at(-1)).toContain('"code":"invalid_api_key"');
+  expect(await gateway.accessLine(ended)).toMatchObject({ outcome: 'invalid_api_key', status: 200 });
+  release = true;
+  await whole.ended;
+  expect([whole.complete, whole.frames().at(-1)]).toEqual([true, 'data: [DONE]']);
+  expect(await gateway.metric('tollgate_upstream_breaker_state{upstream="up",model="upstream-model"}')).toBe(
+    0,
+  );
+});
+
 describe('free keys', () => {
   test('are limited for an address and a day, by form and JSON together', async () => {
     await using gateway = await startGateway({ config: { free_keys: { per_ip_per_day: 3 } } });

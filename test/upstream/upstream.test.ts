@@ -58,10 +58,10 @@ describe('the endpoint', () => {
       '/openai/deployments/my%20dep/chat/completions?api-version=2024-10-21',
     ],
     [
-      'https://a.example/v1?api-version=old&x=1',
+      'https://a.example/v1?flag&x=a%20b%2fc',
       { 'api-version': 'new' },
       'https://a.example',
-      '/v1/chat/completions?api-version=new&x=1',
+      '/v1/chat/completions?flag&x=a%20b%2fc&api-version=new',
     ],
     ['https://[::1]:1/v1', {}, 'https://[::1]:1', '/v1/chat/completions'],
     ['https://a.example/v1', { q: 'a b&c' }, 'https://a.example', '/v1/chat/completions?q=a+b%26c'],
