@@ -27,6 +27,8 @@ export interface Fleet extends AsyncDisposable {
   readonly postgres: PostgresServer;
   /** The database of this fleet. */
   readonly database: string;
+  /** `secret` of its configuration. */
+  readonly secret: string;
   readonly replicas: readonly Replica[];
   /** One more replica. */
   join(): Promise<Replica>;
@@ -49,8 +51,10 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
   const postgres = stack.use(await startPostgres());
   const database = await postgres.createDatabase();
   const replicas: Replica[] = [];
+  // Of its own, because replicas join later, too.
+  const joined = stack.use(new AsyncDisposableStack());
   const join = async (): Promise<Replica> => {
-    const cable = stack.use(await startCable(redis.port));
+    const cable = joined.use(await startCable(redis.port));
     const started = await startGateway({
       process: true,
       ...gateway,
@@ -61,7 +65,7 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
         ...gateway.config,
       },
     });
-    stack.use(started);
+    joined.use(started);
     const replica = { gateway: started, cable };
     replicas.push(replica);
     return replica;
@@ -76,6 +80,7 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
     redis,
     postgres,
     database,
+    secret: SECRET,
     replicas,
     join,
     keys: (...words) => runCommand(['keys', ...words, '--config', configFile]),

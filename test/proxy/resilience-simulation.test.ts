@@ -61,20 +61,26 @@ test('one of two upstreams is dead: every request succeeds, and few ask it', asy
   );
 });
 
+/** What a model takes to answer. It hides neither a queue at the gateway nor a busy event loop, which would come on top. */
+const THINKS_MS = 400;
+const MEASUREMENTS = 4;
+
 test('a vendor fails half its requests: amplification at most 1.2, and the other vendor does not notice', async () => {
   let failing = false;
   let count = 0;
   const flakyScript: Script = async (c) => {
     count += 1;
-    const step = failing && count % 2 === 0 ? json(500, upstreamError('oops')) : standardAnswer;
-    await step(c);
+    const fails = failing && count % 2 === 0;
+    await pause(THINKS_MS);
+    await (fails ? json(500, upstreamError('oops')) : standardAnswer)(c);
   };
   await using flaky = await HostileUpstream.start(flakyScript);
   await using steady = await HostileUpstream.start(async (c) => {
-    await pause(20);
+    await pause(THINKS_MS);
     await standardAnswer(c);
   });
   const options: GatewayOptions = {
+    process: true,
     upstreams: { flaky: flaky.baseUrl, steady: steady.baseUrl },
     config: {
       models: {
@@ -86,20 +92,28 @@ test('a vendor fails half its requests: amplification at most 1.2, and the other
   // A gateway of its own each time: what the calm has saved is not to be spent in the storm.
   const both = async () => {
     await using gateway = await startGateway(options);
-    return await Promise.all([crowd(gateway, 'flaky', 200, 6), crowd(gateway, 'steady', 20, 20)]);
+    // The first request of a key and the first connections cost what later ones do not.
+    await crowd(gateway, 'steady', 1, 1);
+    return await Promise.all([crowd(gateway, 'flaky', 200, 6), crowd(gateway, 'steady', 40, 6)]);
   };
   await both();
-  const [, calm] = await both();
-  const asked = flaky.requests.length;
-  failing = true;
-  const [troubled, other] = await both();
-  const amplification = (flaky.requests.length - asked) / troubled.statuses.length;
-  const ratio = at(other.times, 0.99) / at(calm.times, 0.99);
-  console.info(
-    `half fail: amplification ${amplification.toFixed(3)}, succeeded ${troubled.statuses.filter((s) => s === 200).length} of ${troubled.statuses.length}, p99 of the other vendor × ${ratio.toFixed(2)}`,
-  );
-  // Three of them are the floor of the first second.
-  expect(amplification).toBeLessThanOrEqual(1.2 + 3 / troubled.statuses.length);
-  expect(other.statuses.every((status) => status === 200)).toBe(true);
-  expect(ratio).toBeLessThan(5);
+  const ratios: number[] = [];
+  // What else the machine does can only make a ratio worse, so the best of a few is the nearest to the truth.
+  while (ratios.length < MEASUREMENTS && Math.min(...ratios) >= 1.05) {
+    failing = false;
+    const [, calm] = await both();
+    const asked = flaky.requests.length;
+    failing = true;
+    const [troubled, other] = await both();
+    const amplification = (flaky.requests.length - asked) / troubled.statuses.length;
+    const ratio = at(other.times, 0.99) / at(calm.times, 0.99);
+    ratios.push(ratio);
+    console.info(
+      `half fail: amplification ${amplification.toFixed(3)}, succeeded ${troubled.statuses.filter((s) => s === 200).length} of ${troubled.statuses.length}, p99 of the other vendor ${at(calm.times, 0.99).toFixed(0)} → ${at(other.times, 0.99).toFixed(0)} ms, × ${ratio.toFixed(3)}`,
+    );
+    // Three of them are the floor of the first second.
+    expect(amplification).toBeLessThanOrEqual(1.2 + 3 / troubled.statuses.length);
+    expect(other.statuses.every((status) => status === 200)).toBe(true);
+  }
+  expect(Math.min(...ratios)).toBeLessThan(1.05);
 });
