@@ -31,7 +31,7 @@ const KEEP = {
   lua: `
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'string' then
-  local version = tonumber(string.match(held, '^(%d+) '))
+  local version = tonumber(string.match(held, '^(%d%d?%d?%d?%d?%d?) '))
   if version and version > tonumber(ARGV[1]) then return 0 end
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
@@ -175,7 +175,7 @@ export class SharedRecords {
   }
 
   #read(prefix: Prefix, text: string): SharedAnswer | undefined {
-    const [, digits = '', body = ''] = /^(\d{1,15}) (.+)$/s.exec(text) ?? [];
+    const [, digits = '', body = ''] = /^(\d{1,6}) (.+)$/s.exec(text) ?? [];
     if (body === ENDED) return { kind: 'ended', version: Number(digits) };
     const space = body.indexOf(' ');
     const payload = body.slice(space + 1);

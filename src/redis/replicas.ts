@@ -172,6 +172,8 @@ export async function sendAndConfirm(
       if (missing.size === 0) settle();
     },
   });
+  // A Redis that is away is found out by this, before anybody waits for a connection that listens.
+  await redis.run((commands) => commands.ping());
   try {
     await subscription.start();
     for (const { id, seenMs } of await replicasSeen(redis)) missing.set(id, seenMs);

@@ -1,0 +1,167 @@
+// Argon2 in a fleet: replicas on one real Redis that meet a key at the same time prove it once between them.
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { SLOTS } from '../../src/auth/hasher.ts';
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { pause, until } from '../helpers/wait.ts';
+import { openFleetSetting, proofKey, recordKey } from './fleet-setting.ts';
+import { atOnce, bearer, counted, outcome } from './setting.ts';
+
+let server: RedisServer;
+
+beforeAll(async () => {
+  server = await startRedis();
+}, REDIS_TIMEOUT);
+beforeEach(() => server.flush());
+afterAll(() => server?.stop());
+
+/** Verifications that the test ends. */
+function gate() {
+  const waiting: (() => void)[] = [];
+  let isOpen = false;
+  return {
+    waiting,
+    verifying: () => (isOpen ? Promise.resolve() : new Promise<void>((resolve) => waiting.push(resolve))),
+    open: () => {
+      isOpen = true;
+      for (const go of waiting) go();
+    },
+  };
+}
+
+test('a key that three replicas meet at once is proved once', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  // Slow enough for the others to come while it runs.
+  const verifying = () => pause(60);
+  const replicas = [
+    await fleet.replica({ verifying }),
+    await fleet.replica({ verifying }),
+    await fleet.replica({ verifying }),
+  ];
+  for (let round = 1; round <= 5; round += 1) {
+    const { key } = await setting.issue();
+    const outcomes = await Promise.all(
+      replicas.flatMap(({ authenticator }) => [outcome(authenticator, key), outcome(authenticator, key)]),
+    );
+    expect(outcomes).toEqual(Array.from({ length: 6 }, () => key.prefix));
+    expect(setting.argon2.verifies).toBe(round);
+    for (const { authenticator } of replicas) atOnce(authenticator.authenticate(bearer(key), ''));
+  }
+});
+
+test('a key that was proved once is not proved by a replica that starts later, nor looked up in the store', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  const { key, prefix } = await setting.issue();
+  await outcome((await fleet.replica()).authenticator, key);
+  await until(async () => (await server.command('EXISTS', recordKey(prefix))) === 1);
+  const before = setting.lookups;
+  const late = await fleet.replica();
+  expect(await outcome(late.authenticator, key)).toBe(prefix);
+  expect([setting.argon2.verifies, setting.lookups - before]).toEqual([1, 0]);
+});
+
+test('a key that a replica issued is proved for all of them', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const [one, other] = [await fleet.replica(), await fleet.replica()];
+  const { key } = await one.issuer.issue({ tier: 'Pro' });
+  expect(await outcome(other.authenticator, key)).toBe(key.prefix);
+  expect([fleet.setting.argon2.verifies, fleet.setting.lookups]).toEqual([0, 0]);
+});
+
+test('when the replica that began is gone, the others go on after a moment', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  const { key, prefix } = await setting.issue();
+  const [one, other] = [await fleet.replica(), await fleet.replica()];
+  // It took the claim, and was killed.
+  expect(await one.shared.claimProof(prefix)).toBe(true);
+  expect(await outcome(other.authenticator, key)).toBe(prefix);
+  expect(setting.argon2.verifies).toBe(1);
+  // By then every replica may take the word of this one.
+  await until(async () => (await server.command('EXISTS', recordKey(prefix))) === 1);
+  expect(await outcome(one.authenticator, key)).toBe(prefix);
+  expect(setting.argon2.verifies).toBe(1);
+});
+
+test('when it takes too long, the others prove the key themselves', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const slow = gate();
+  const one = await fleet.replica({ verifying: slow.verifying });
+  const other = await fleet.replica();
+  const { key } = await fleet.setting.issue();
+  const first = outcome(one.authenticator, key);
+  await until(() => slow.waiting.length === 1);
+  expect(await outcome(other.authenticator, key)).toBe(key.prefix);
+  expect(fleet.setting.argon2.verifies).toBe(2);
+  slow.open();
+  expect(await first).toBe(key.prefix);
+});
+
+test('where there is no place for Argon2 the answer is 503, and another replica may begin at once', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  const blocked = gate();
+  const one = await fleet.replica({ verifying: blocked.verifying });
+  const other = await fleet.replica();
+  const busy = [];
+  for (let index = 0; index < SLOTS; index += 1) {
+    const { key } = await setting.issue();
+    busy.push(outcome(one.authenticator, key));
+    await until(() => blocked.waiting.length === index + 1);
+  }
+  const { key, prefix } = await setting.issue();
+  const refused = outcome(one.authenticator, key);
+  await until(async () => (await server.command('EXISTS', proofKey(prefix))) === 1, 'the claim');
+  // So that it does not end by itself.
+  await server.command('PERSIST', proofKey(prefix));
+  expect(await refused).toBe('auth_unavailable');
+  expect(await counted(one.metrics.authUnavailable)).toEqual({ hashing: 1 });
+  await until(
+    async () => (await server.command('EXISTS', proofKey(prefix))) === 0,
+    'the claim to be given back',
+  );
+  const before = setting.argon2.verifies;
+  expect(await outcome(other.authenticator, key)).toBe(prefix);
+  expect(setting.argon2.verifies - before).toBe(1);
+  // And the first one takes its word, with no place still.
+  await until(async () => (await server.command('EXISTS', recordKey(prefix))) === 1);
+  setting.advance(1000);
+  expect(await outcome(one.authenticator, key)).toBe(prefix);
+  blocked.open();
+  await Promise.all(busy);
+});
+
+test('a wrong key claims nothing, and is proved by nobody', async () => {
+  await using fleet = await openFleetSetting(server.url, { failuresPerMinute: () => 1e6 });
+  const { setting } = fleet;
+  const { prefix } = await setting.issue();
+  const replicas = [await fleet.replica(), await fleet.replica()];
+  for (let index = 0; index < 50; index += 1) {
+    const wrong = `Bearer ${prefix}${index.toString(16).padStart(24, '0')}`;
+    for (const { authenticator } of replicas) {
+      expect(await outcome(authenticator, wrong)).toBe('invalid_api_key');
+    }
+  }
+  expect(setting.argon2.verifies).toBe(0);
+  expect(await server.command('EXISTS', proofKey(prefix), recordKey(prefix))).toBe(0);
+});
+
+test('without Redis every replica proves for itself', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const { setting } = fleet;
+  const { key } = await setting.issue();
+  const replicas = [await fleet.replica({ commandMs: 200 }), await fleet.replica({ commandMs: 200 })];
+  server.pause();
+  try {
+    for (const { authenticator } of replicas) {
+      await until(async () => {
+        setting.advance(1000);
+        return (await outcome(authenticator, key)) === key.prefix;
+      }, 'the key to be accepted');
+    }
+    expect(setting.argon2.verifies).toBe(2);
+  } finally {
+    server.resume();
+  }
+});

@@ -1,0 +1,207 @@
+import { describe, expect, test } from 'vitest';
+import { ChangeClock } from '../../src/auth/cache.ts';
+import type { CheckableKey } from '../../src/auth/caller.ts';
+import { type Found, RecordLookup } from '../../src/auth/record-lookup.ts';
+import type { SharedAnswer } from '../../src/auth/shared-records.ts';
+import { GatewayError } from '../../src/errors.ts';
+import type { KeyRecord, Prefix } from '../../src/store/record.ts';
+import { until } from '../helpers/wait.ts';
+import { numbered, recordOf } from './fleet-setting.ts';
+
+const ONE = numbered(1);
+
+function stored(prefix: Prefix, version = 1): KeyRecord {
+  return {
+    ...recordOf(prefix, version),
+    label: null,
+    createdAt: '2030-01-01T00:00:00.000Z',
+    endedAt: null,
+    replaces: null,
+    replacedBy: null,
+  };
+}
+
+/** A look-up that writes down whom it asks, and whose store answers at once, or when the test says so. */
+function open(options: { readonly isManual?: boolean } = {}) {
+  const asked: string[] = [];
+  const ended: [Prefix, number][] = [];
+  const clock = new ChangeClock();
+  const held: { readonly prefix: Prefix; readonly answer: () => void }[] = [];
+  const state = {
+    time: 1000,
+    isFailing: false,
+    inRedis: (_: Prefix): SharedAnswer => ({ kind: 'nothing' }),
+  };
+  const lookup = new RecordLookup({
+    store: {
+      findKey: async (prefix) => {
+        asked.push(`store ${prefix}`);
+        if (state.isFailing) throw new GatewayError('store_unavailable');
+        if (options.isManual)
+          await new Promise<void>((resolve) => held.push({ prefix, answer: () => resolve() }));
+        return stored(prefix);
+      },
+    },
+    shared: {
+      find: async (prefix) => {
+        asked.push(`redis ${prefix}`);
+        return state.inRedis(prefix);
+      },
+    },
+    clock,
+    now: () => state.time,
+    onEnded: (prefix, version) => {
+      ended.push([prefix, version]);
+      clock.mark(prefix, version);
+    },
+  });
+  return { lookup, asked, ended, clock, held, state };
+}
+
+const record = (version: number, of: CheckableKey = recordOf(ONE, version)) =>
+  ({ kind: 'record', record: of }) as const;
+
+async function late(work: Promise<Found>): Promise<string> {
+  try {
+    return (await work).record?.prefix ?? 'no record';
+  } catch (error) {
+    if (error instanceof GatewayError) return error.code;
+    throw error;
+  }
+}
+
+describe('a record is looked for', () => {
+  test('in Redis, then in the store, and then for one second in neither', async () => {
+    const { lookup, asked, state } = open();
+    expect(await lookup.find(ONE, false)).toMatchObject({
+      record: { prefix: ONE },
+      isProved: false,
+      at: 1000,
+    });
+    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+    state.time = 1999;
+    expect(await lookup.find(ONE, false)).toMatchObject({ record: { prefix: ONE }, at: 1000 });
+    expect(asked).toHaveLength(2);
+    state.time = 2000;
+    await lookup.find(ONE, false);
+    expect(asked).toHaveLength(4);
+  });
+
+  test('in Redis alone when it is there, and has been proved then', async () => {
+    const { lookup, asked, state } = open();
+    state.inRedis = () => record(1);
+    expect(await lookup.find(ONE, false)).toMatchObject({ record: { version: 1 }, isProved: true });
+    expect(asked).toEqual([`redis ${ONE}`]);
+  });
+
+  test('once for all who ask at the same time', async () => {
+    const { lookup, asked } = open();
+    const found = await Promise.all(Array.from({ length: 100 }, () => lookup.find(ONE, false)));
+    expect(new Set(found).size).toBe(1);
+    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+  });
+
+  test('again as soon as the key has changed, and not because another has', async () => {
+    const { lookup, asked, clock } = open();
+    await lookup.find(ONE, false);
+    clock.mark(numbered(2), 2);
+    await lookup.find(ONE, false);
+    expect(asked).toHaveLength(2);
+    clock.mark(ONE, 1);
+    await lookup.find(ONE, false);
+    expect(asked).toHaveLength(4);
+  });
+
+  test('again after a failure, which is not remembered', async () => {
+    const { lookup, state } = open();
+    state.isFailing = true;
+    expect(await late(lookup.find(ONE, false))).toBe('auth_unavailable');
+    state.isFailing = false;
+    expect(await late(lookup.find(ONE, false))).toBe(ONE);
+  });
+});
+
+describe('what Redis says', () => {
+  test('is not believed when a newer version was heard of, and is when it is that one', async () => {
+    const { lookup, asked, clock, state } = open();
+    clock.mark(ONE, 2);
+    state.inRedis = () => record(1);
+    expect(await lookup.find(ONE, false)).toMatchObject({ isProved: false });
+    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+    clock.mark(ONE, 2);
+    state.inRedis = () => record(2);
+    expect(await lookup.find(ONE, false)).toMatchObject({ record: { version: 2 }, isProved: true });
+  });
+
+  test('of an end is passed on, and the store has the last word', async () => {
+    const { lookup, asked, clock, ended, state } = open();
+    state.inRedis = () => ({ kind: 'ended', version: 2 });
+    const found = await lookup.find(ONE, true);
+    expect(ended).toEqual([[ONE, 2]]);
+    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+    // The answer of the store was asked for after the change that Redis claims, and counts.
+    expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
+    expect(clock.holds(ONE, found.position)).toBe(true);
+  });
+
+  test('of an end that is older than what was heard is nothing new', async () => {
+    const { lookup, clock, ended, state } = open();
+    clock.mark(ONE, 3);
+    state.inRedis = () => ({ kind: 'ended', version: 2 });
+    await lookup.find(ONE, true);
+    expect(ended).toEqual([]);
+  });
+});
+
+describe('when many wait', () => {
+  /** As many as may run at once, none of which gets an answer before the test says so. */
+  async function busy() {
+    const setting = open({ isManual: true });
+    const all: Promise<string>[] = [];
+    const find = (index: number, isKnown: boolean) =>
+      all.push(late(setting.lookup.find(numbered(index), isKnown)));
+    for (let index = 0; index < 32; index += 1) find(index, false);
+    await until(() => setting.held.length === 32);
+    return { ...setting, find, all };
+  }
+
+  test('keys that proved good come before all others', async () => {
+    const { held, find, all } = await busy();
+    for (let index = 100; index < 120; index += 1) find(index, false);
+    for (let index = 200; index < 205; index += 1) find(index, true);
+    for (let done = 0; done < 57; done += 1) {
+      await until(() => held.length > done);
+      held[done]?.answer();
+    }
+    expect(held.slice(32).map(({ prefix }) => prefix)).toEqual([
+      ...[200, 201, 202, 203, 204].map(numbered),
+      ...Array.from({ length: 20 }, (_, index) => numbered(100 + index)),
+    ]);
+    await Promise.all(all);
+  });
+
+  test('no more than 32 are under way, 512 wait, and others are refused at once; known ones have a queue of their own', async () => {
+    const { asked, held, find, lookup, all } = await busy();
+    for (let index = 1000; index < 1512; index += 1) find(index, false);
+    expect(await late(lookup.find(numbered(2000), false))).toBe('auth_unavailable');
+    find(3000, true);
+    expect(asked.filter((each) => each.startsWith('store'))).toHaveLength(32);
+    held[0]?.answer();
+    await until(() => held.length === 33);
+    expect(held[32]?.prefix).toBe(numbered(3000));
+    // Nobody waits for ever, whatever becomes of what they wait for.
+    const outcomes = await Promise.all(all);
+    expect(new Set(outcomes)).toContain('auth_unavailable');
+    for (const { answer } of held) answer();
+  });
+
+  test('who asks for a key that waits already does not take a second place', async () => {
+    const { held, find, all } = await busy();
+    for (let index = 0; index < 600; index += 1) find(5000, false);
+    for (const { answer } of held) answer();
+    await until(() => held.length === 33);
+    held[32]?.answer();
+    await Promise.all(all);
+    expect(held).toHaveLength(33);
+  });
+});
