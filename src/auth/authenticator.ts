@@ -130,6 +130,10 @@ export class Authenticator implements KeyListener {
     return isNews;
   }
 
+  caughtUp(at: number): void {
+    this.#clock.caughtUp(at);
+  }
+
   /** Nobody tells this process of changes by others at the moment: what it knows may be old, and is asked about more often. */
   unlinked(): void {
     this.#known.expire(this.#now(), UNLINKED_FRESH_MS);
@@ -209,7 +213,7 @@ export class Authenticator implements KeyListener {
         }
         throw error;
       }
-      const { record, position, at, isProved } = found;
+      const { record, position, soughtAt, at, isProved } = found;
       if (record === undefined || record.state !== 'active' || !this.#matches(record, key)) {
         if (!this.#clock.holds(key.prefix, position)) continue;
         this.#refused.add(fingerprint, this.#now(), position);
@@ -226,7 +230,7 @@ export class Authenticator implements KeyListener {
       // Not waited for: Redis may be slow, and the next replica can ask the store too.
       if (!isProved) void this.#shared?.keep(record);
       const caller = callerOf(record);
-      this.#known.confirm(fingerprint, caller, at);
+      this.#known.confirm(fingerprint, caller, at, soughtAt);
       this.#showEntries();
       return { caller, outcome: 'verified' };
     }

@@ -60,6 +60,16 @@ export class ChangeClock {
   /** Keys that are not in the map count as changed at this tick, because the map is bounded. */
   #floor = 0;
   #tick = 0;
+  #caughtUpAt = Number.NEGATIVE_INFINITY;
+
+  /** When the store last said all that had changed, in milliseconds of the injected clock. */
+  get caughtUpAt(): number {
+    return this.#caughtUpAt;
+  }
+
+  caughtUp(at: number): void {
+    this.#caughtUpAt = Math.max(at, this.#caughtUpAt);
+  }
 
   /** The position to note before the store is asked. */
   now(): number {
@@ -137,9 +147,16 @@ export class KnownKeys {
     this.#freshMs = freshMs;
   }
 
-  /** @param at when the store was asked */
-  confirm(fingerprint: Fingerprint, caller: Caller, at: number): void {
-    this.#put(fingerprint, { caller, confirmedAt: at, soughtAt: at, freshUntil: at + this.#freshMs });
+  /**
+   * @param heardAt as of when it is known to be good; what was known before, of the same version, may be newer
+   * @param soughtAt when that was asked for; with the store away that may be later
+   */
+  confirm(fingerprint: Fingerprint, caller: Caller, heardAt: number, soughtAt = heardAt): void {
+    const known = this.#byFingerprint.get(fingerprint);
+    const at = known?.caller.version === caller.version ? Math.max(heardAt, known.confirmedAt) : heardAt;
+    const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
+    const freshUntil = Math.max(at + this.#freshMs, soughtAt === heardAt ? at : pause);
+    this.#put(fingerprint, { caller, confirmedAt: at, soughtAt, freshUntil });
   }
 
   /** The store did not answer: accepts the key a while longer, or returns false when its time is up. */
@@ -208,6 +225,8 @@ export class RefusedKeys {
 export interface KeyListener {
   /** @returns whether it had not heard of this before */
   changed(change: KeyNotice): boolean;
+  /** The store has said all that had changed at this moment, in milliseconds of the process's monotonic clock. */
+  caughtUp(at: number): void;
   /** This process made the key and has seen it stored: it need not be proved on first use. */
   learned(key: Key, caller: Caller): void;
 }

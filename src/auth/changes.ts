@@ -12,16 +12,19 @@ const LOOK_BACK = 1000;
 
 export interface KeyChangesParts {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
-  readonly listener: Pick<KeyListener, 'changed'>;
+  readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
   /** Hears of what happened since the start as well, after the listener. */
   readonly onChange?: (change: KeyChange) => void;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag' | 'keyPollFailures'>;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
   /** Pause between two polls in milliseconds, for tests. */
   readonly intervalMs?: number;
 }
 
 export class KeyChanges {
   readonly #parts: KeyChangesParts;
+  readonly #now: () => number;
   #last = 0;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> | undefined;
@@ -29,6 +32,7 @@ export class KeyChanges {
 
   constructor(parts: KeyChangesParts) {
     this.#parts = parts;
+    this.#now = parts.now ?? (() => performance.now());
   }
 
   /**
@@ -39,11 +43,13 @@ export class KeyChanges {
    */
   async start(): Promise<void> {
     const { store, listener } = this.#parts;
+    const at = this.#now();
     this.#last = await store.lastChange();
     for (const change of await store.changesAfter(Math.max(0, this.#last - LOOK_BACK), LOOK_BACK)) {
       listener.changed(change);
       this.#last = Math.max(this.#last, change.id);
     }
+    listener.caughtUp(at);
     this.#schedule();
   }
 
@@ -74,6 +80,7 @@ export class KeyChanges {
     const { store, listener, onChange, metrics } = this.#parts;
     try {
       for (;;) {
+        const at = this.#now();
         const changes = await store.changesAfter(this.#last, BATCH);
         for (const change of changes) {
           if (listener.changed(change)) {
@@ -83,6 +90,7 @@ export class KeyChanges {
           onChange?.(change);
           this.#last = change.id;
         }
+        if (changes.length < BATCH) listener.caughtUp(at);
         if (changes.length < BATCH || this.#stopped) return;
       }
     } catch {

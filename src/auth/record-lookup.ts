@@ -2,7 +2,7 @@
 // for a bounded number of keys at once, and nobody waits longer than a request can bear.
 import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
-import type { ChangeClock } from './cache.ts';
+import { type ChangeClock, STALE_MS } from './cache.ts';
 import type { CheckableKey } from './caller.ts';
 import { withDeadline } from './deadline.ts';
 import type { SharedRecords } from './shared-records.ts';
@@ -20,6 +20,11 @@ export interface Found {
   /** Position of the change clock just before it was asked for. */
   readonly position: number;
   /** The same moment in milliseconds of the injected clock. */
+  readonly soughtAt: number;
+  /**
+   * As of when it is true. What Redis says is no newer than what the store last told of changes: a mark may be missing there, and
+   * with the store away nobody would put it back.
+   */
   readonly at: number;
   /** Argon2 has run for this version of the key, here or on another replica. */
   readonly isProved: boolean;
@@ -88,11 +93,13 @@ export class RecordLookup {
     const { shared, clock, now, onEnded } = this.#parts;
     if (shared === undefined) return undefined;
     const position = clock.now();
-    const at = now();
+    const soughtAt = now();
+    const at = Math.min(soughtAt, clock.caughtUpAt);
+    if (soughtAt - at > STALE_MS) return undefined;
     const answer = await shared.find(prefix);
     // Only an active key is believed, and only if nothing newer was heard: the store says what else there is.
     if (answer.kind === 'record' && clock.allows(prefix, answer.record.version)) {
-      return { record: answer.record, position, at, isProved: true };
+      return { record: answer.record, position, soughtAt, at, isProved: true };
     }
     if (answer.kind === 'ended' && clock.allows(prefix, answer.version)) onEnded?.(prefix, answer.version);
     return undefined;
@@ -102,14 +109,14 @@ export class RecordLookup {
     const { store, clock, now } = this.#parts;
     const position = clock.now();
     const at = now();
-    return { record: await store.findKey(prefix), position, at, isProved: false };
+    return { record: await store.findKey(prefix), position, soughtAt: at, at, isProved: false };
   }
 
   #recall(prefix: Prefix): Found | undefined {
     const found = this.#remembered.get(prefix);
     if (found === undefined) return undefined;
     const { clock, now } = this.#parts;
-    if (now() - found.at < REMEMBER_MS && clock.holds(prefix, found.position)) return found;
+    if (now() - found.soughtAt < REMEMBER_MS && clock.holds(prefix, found.position)) return found;
     this.#remembered.delete(prefix);
     return undefined;
   }

@@ -15,7 +15,7 @@ const RECORD_MS = 6 * 3_600_000;
 const ENDED_MS = 24 * 3_600_000;
 /** A replica that was to run Argon2 and did not, because it is gone, holds up the others no longer. */
 const PROOF_MS = 2_000;
-const PROOF_WAIT_MS = 250;
+const PROOF_WAIT_MS = 1000;
 const PROOF_POLL_MS = 20;
 
 const keyOf = (prefix: Prefix) => `tollgate:key:{${prefix}}`;

@@ -16,7 +16,7 @@ afterEach(() => running?.stop());
 function feed(intervalMs = 5) {
   const changes: KeyChange[] = [];
   const seen: [Prefix, ChangeKind][] = [];
-  const state = { failing: false, calls: 0 };
+  const state = { failing: false, calls: 0, caughtUp: 0 };
   const metrics = createMetrics();
   const follower = new KeyChanges({
     store: {
@@ -31,6 +31,9 @@ function feed(intervalMs = 5) {
       changed: ({ prefix, kind }) => {
         seen.push([prefix, kind]);
         return true;
+      },
+      caughtUp: () => {
+        state.caughtUp += 1;
       },
     },
     metrics,
@@ -114,7 +117,7 @@ describe('the follower of the change feed', () => {
             return [];
           },
         },
-        listener: { changed: () => true },
+        listener: { changed: () => true, caughtUp: () => {} },
         metrics,
       });
       await own.start();

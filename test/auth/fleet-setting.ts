@@ -79,6 +79,7 @@ export async function openFleetSetting(
       listener: authenticator,
       onChange: (change) => void fleet.ended(change),
       metrics,
+      now: setting.now,
       intervalMs: 3_600_000,
     });
     await changes.start();

@@ -221,6 +221,7 @@ describe('a replica that hears nothing', () => {
       (await verified(replica)).key,
     ];
     const ask = async () => {
+      await replica.changes.poll();
       const answers: boolean[] = [];
       for (const key of keys) answers.push(await asks(replica, key));
       return new Set(answers);
@@ -290,17 +291,28 @@ describe('a replica that hears nothing', () => {
     expect(await outcome(replica.authenticator, strange)).toBe('invalid_api_key');
   });
 
-  test('and reaches Redis goes on for as long as Redis knows the key, with the store away', async () => {
+  test('with the store away takes the word of Redis for 60 s after the last reading of the feed, then says 503', async () => {
     await using fleet = await openFleetSetting(server.url);
     const { setting } = fleet;
     const replica = await fleet.replica();
     const { key, prefix } = await verified(replica);
+    const met = await replica.issuer.issue({ tier: 'Free' });
+    // Its revocation is in the store and nowhere else, and what stands in Redis is the record from before.
+    await setting.issuer.revoke(prefix);
     setting.mood = 'failing';
-    for (let minute = 0; minute < 10; minute += 1) {
-      setting.advance(60_000);
+    for (let second = 0; second <= 60; second += 6) {
       expect(await outcome(replica.authenticator, key)).toBe(prefix);
+      expect(await outcome(replica.authenticator, met.key)).toBe(met.prefix);
+      expect(isInMemory(replica.authenticator, key)).toBe(true);
+      setting.advance(6000);
     }
     expect(setting.lookups).toBe(0);
+    expect(await outcome(replica.authenticator, key)).toBe('auth_unavailable');
+    expect(await outcome(replica.authenticator, met.key)).toBe('auth_unavailable');
+    setting.mood = 'well';
+    await replica.changes.poll();
+    expect(await outcome(replica.authenticator, key)).toBe('invalid_api_key');
+    expect(await outcome(replica.authenticator, met.key)).toBe(met.prefix);
   });
 });
 

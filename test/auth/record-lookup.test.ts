@@ -26,6 +26,8 @@ function open(options: { readonly isManual?: boolean } = {}) {
   const asked: string[] = [];
   const ended: [Prefix, number][] = [];
   const clock = new ChangeClock();
+  // The feed is read all the time.
+  clock.caughtUp(Number.MAX_SAFE_INTEGER);
   const held: { readonly prefix: Prefix; readonly answer: () => void }[] = [];
   const state = {
     time: 1000,

@@ -107,7 +107,13 @@ export async function openSetting(
       ...(options.random && { random: options.random }),
       ...(options.today && { today: options.today }),
     });
-    const changes = new KeyChanges({ store, listener: authenticator, metrics, intervalMs: 3_600_000 });
+    const changes = new KeyChanges({
+      store,
+      listener: authenticator,
+      metrics,
+      now: () => time,
+      intervalMs: 3_600_000,
+    });
     await changes.start();
     return { authenticator, issuer, changes, metrics, hasher };
   };
