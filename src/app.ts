@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { Issuer } from './auth/issuer.ts';
 import { type Keys, openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
+import { answerAccount } from './billing/account-page.ts';
 import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
 import { loadConfig } from './config/load.ts';
@@ -13,6 +14,7 @@ import { AdminServer, type TargetState } from './http/admin.ts';
 import type { Exchange } from './http/exchange.ts';
 import { Health } from './http/health.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
+import { type Metering, openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
 import { Resilience } from './proxy/resilience.ts';
@@ -26,6 +28,9 @@ import type { BreakerSnapshot } from './upstream/breaker.ts';
 import { Upstream } from './upstream/upstream.ts';
 
 export const VERSION = readVersion();
+
+/** How long the end of the process waits for the store to take what was used. */
+const FLUSH_MS = 5000;
 
 export interface AppOptions {
   readonly configFile: string;
@@ -124,7 +129,7 @@ async function compose(
     draining: () => server.draining,
     checks: {
       store: () => checkStore(store),
-      ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys) }),
+      ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
   const resilience = new Resilience({
@@ -133,8 +138,20 @@ async function compose(
     ...(now === undefined ? {} : { now }),
     ...(random === undefined ? {} : { random }),
   });
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience });
-  const models = new Models(authenticator, snapshot);
+  const metering = await openMetering({
+    config: config.static,
+    store: store.usage,
+    redis: keys.redis,
+    authenticator,
+    limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
+    logger,
+    metrics,
+  });
+  // Before Redis and the store: what was reserved and used is still to be told to them.
+  opened(() => metering.close(FLUSH_MS));
+  const { accounts, limiter } = metering;
+  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
+  const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
   server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
@@ -142,7 +159,9 @@ async function compose(
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
+  server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
   server.route('GET', '/pricing', (exchange) => answerPricing(exchange, snapshot().config));
+  server.route('GET', '/account', (exchange) => answerAccount(exchange, snapshot().config));
   server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
 
   const targets = () => [...upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
@@ -189,8 +208,8 @@ async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
 }
 
 /** Without Redis, or without the messages that come through it, replicas go on by themselves. */
-function checkRedis({ redis, isLinked }: Keys): 'ok' | 'degraded' {
-  return redis?.isUp === true && isLinked ? 'ok' : 'degraded';
+function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering): 'ok' | 'degraded' {
+  return redis?.isUp === true && isLinked && !isDegraded ? 'ok' : 'degraded';
 }
 
 /** How the targets at one upstream are doing, for the admin listener. */

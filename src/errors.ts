@@ -178,6 +178,22 @@ export const ERRORS = {
     message: 'This address has received as many free keys today as it may.',
     meaning: '`free_keys.per_ip_per_day` is used up until midnight UTC.',
   },
+  rate_limit_exceeded: {
+    status: 429,
+    type: 'requests',
+    retry: 'wait',
+    message: 'A limit of this key is reached.',
+    meaning:
+      'A limit of the tier is reached; the message and the `x-ratelimit` headers say which. The type is `tokens` for limits of tokens. Where waiting for less than a minute helps there is `retry-after`, else `x-should-retry: false`.',
+  },
+  insufficient_quota: {
+    status: 429,
+    type: 'insufficient_quota',
+    retry: 'no',
+    message: 'The tokens of this month are used up.',
+    meaning:
+      '`tokens_per_month` of the tier is spent. It begins anew with the next month (UTC), or with another tier.',
+  },
   upstream_rate_limited: {
     status: 429,
     type: 'requests',
@@ -306,6 +322,10 @@ export interface GatewayErrorOptions {
   readonly param?: string;
   /** How long to wait before another try, in milliseconds; sent where the rule says `wait`. Default 1000. */
   readonly retryAfterMs?: number;
+  /** `error.type` instead of the table's, for `rate_limit_exceeded` alone. */
+  readonly type?: 'tokens';
+  /** Advice instead of the table's, where the same error may or may not pass. */
+  readonly retry?: RetryAdvice;
   /** Status instead of the table's, for `upstream_error` alone. */
   readonly status?: number;
 }
@@ -316,6 +336,9 @@ export class GatewayError extends Error {
   readonly status: number;
   readonly param: string | null;
   readonly retryAfterMs: number;
+  /** `error.type` on the wire. */
+  readonly type: string;
+  readonly retry: RetryAdvice;
 
   constructor(code: ErrorCode, message?: string, options: GatewayErrorOptions = {}) {
     super(
@@ -327,6 +350,8 @@ export class GatewayError extends Error {
     this.status = options.status ?? ERRORS[code].status;
     this.param = options.param ?? null;
     this.retryAfterMs = options.retryAfterMs ?? 1000;
+    this.type = options.type ?? ERRORS[code].type;
+    this.retry = options.retry ?? ERRORS[code].retry;
   }
 
   get rule(): ErrorRule {
@@ -342,6 +367,6 @@ export function wrapError(error: unknown, code: ErrorCode): GatewayError {
 /** The body every error answer has (OpenAI's error object). */
 export function errorBody(error: GatewayError): string {
   return JSON.stringify({
-    error: { message: error.message, type: error.rule.type, param: error.param, code: error.code },
+    error: { message: error.message, type: error.type, param: error.param, code: error.code },
   });
 }

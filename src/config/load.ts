@@ -117,18 +117,17 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
   const parsed = fileSchema.safeParse(inputOf(tree, fileSchema));
   const issues = parsed.error?.issues ?? [];
   const references = checkReferences(tree, port?.ok ? port.value : undefined);
-  const notices = unsupported(tree);
   const marks = [
     ...found,
     ...(port === undefined || port.ok ? [] : [{ at, path: ['listen', 'port'], message: port.fault }]),
     ...nameMarks(tree, fileSchema),
     ...issues.flatMap((issue) => issueMarks(issue, tree, fileSchema)),
     ...references.faults,
-    ...notices.faults,
+    ...unsupported(tree),
   ];
   if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
 
-  const { listen, admin, store, redis, secret, public_url, tiers, ...dynamic } = parsed.data;
+  const { listen, admin, store, redis, secret, usage, public_url, tiers, ...dynamic } = parsed.data;
   const bound = port?.ok ? { ...listen, port: port.value } : listen;
   const meaning = {
     static: {
@@ -137,6 +136,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
       store,
       ...(redis === undefined ? {} : { redis }),
       ...(secret === undefined ? {} : { secret }),
+      ...(usage === undefined ? {} : { usage }),
     },
     dynamic: {
       ...dynamic,
@@ -148,7 +148,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
     file,
     hash: createHash('sha256').update(canonical(meaning)).digest('hex').slice(0, 12),
     ...meaning,
-    warnings: toFaults(file, source, [...references.warnings, ...notices.warnings], tree).faults,
+    warnings: toFaults(file, source, references.warnings, tree).faults,
   };
 }
 

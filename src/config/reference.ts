@@ -63,14 +63,9 @@ export function fieldRows(shape: Readonly<Record<string, Schema>>): readonly Row
   return Object.entries(shape).flatMap(([name, schema]) => rowsOf(name, schema, name));
 }
 
-/** What this version does not do with a field yet. */
+/** Whether this version does nothing with a field yet. */
 function noticeOf(path: string): string {
-  const pattern = path.replaceAll(/\b(NAME|TIER)\b/g, '*');
-  const notice = NOTICES.find((known) => known.path.join('.') === pattern);
-  if (notice === undefined) return '';
-  if (notice.as === 'warn') return ' *Read but not enforced by this version.*';
-  const subject = notice.subject === undefined ? 'Not' : `${notice.subject} is not`;
-  return ` *${subject[0]?.toUpperCase()}${subject.slice(1)} supported by this version.*`;
+  return NOTICES.includes(path) ? ' *Not supported by this version.*' : '';
 }
 
 function table(rows: readonly Row[]): string {

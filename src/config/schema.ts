@@ -18,7 +18,7 @@ import {
   size,
   text,
 } from './fields.ts';
-import { read, refuse } from './units.ts';
+import { type Reading, read, refuse } from './units.ts';
 import { upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
@@ -69,6 +69,15 @@ export const staticShape = {
     .describe(
       'Secret of the keyed hash that keys are stored under. Generated beside a SQLite store when left out.',
     ),
+  usage: section({
+    spool: text()
+      .exactOptional()
+      .describe(
+        'Directory where use is kept until the store has it. Several processes may share it. Default: PATH.usage beside a SQLite store, else ./data/usage.',
+      ),
+  })
+    .exactOptional()
+    .describe('How use is recorded.'),
 };
 
 // --- models --------------------------------------------------------------------------------------------------------
@@ -155,6 +164,22 @@ const tier = section({
 });
 
 const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left out is no limit.';
+
+// --- pages -----------------------------------------------------------------------------------------------------------
+
+function readBrandName(value: string): Reading<string> {
+  const isName = value.trim() !== '' && [...value].length <= 60 && !/\p{C}/u.test(value);
+  return isName ? read(value) : refuse('must be a name of 1 to 60 visible characters');
+}
+
+/** It becomes a link on the pages, so nothing but mail and the web, and no user or password. */
+function readContact(value: string): Reading<string> {
+  const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
+  const isPage = /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
+  return isMail || isPage
+    ? read(value)
+    : refuse('must be a mail address, or the address of a page that begins with https:// or http://');
+}
 
 // --- read again on every reload --------------------------------------------------------------------------------------
 
@@ -250,12 +275,19 @@ export const dynamicShape = {
     .exactOptional()
     .describe('Access from web pages. Without it, browsers are given none.'),
   branding: section({
-    name: text().describe('Name on the pages.'),
+    name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
     color: text((value) =>
       /^#[0-9a-fA-F]{6}$/.test(value) ? read(value) : refuse('must be a colour such as "#1a7f5a", in quotes'),
     )
       .exactOptional()
-      .describe('Main colour of the pages, `"#rrggbb"` in quotes.'),
+      .describe(
+        'Main colour of the pages, `"#rrggbb"` in quotes. It is made darker or lighter where text could not be read.',
+      ),
+    contact: text(readContact)
+      .exactOptional()
+      .describe(
+        'Whom people ask, for a key that cannot be taken on the pages for one: a mail address, or the address of a page.',
+      ),
   })
     .exactOptional()
     .describe('How the pages for browsers look.'),

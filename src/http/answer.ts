@@ -63,7 +63,7 @@ export function answerError(exchange: Exchange, error: GatewayError, headers: An
  * waiting helps, `x-should-retry: false` where it does not.
  */
 export function retryHeaders(error: GatewayError): Record<string, string> {
-  switch (error.rule.retry) {
+  switch (error.retry) {
     case 'wait': {
       // Zero and NaN count as one.
       const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), 60_000);

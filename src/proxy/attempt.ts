@@ -5,10 +5,11 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
-import type { AttemptEnd, AttemptResult, ChatRequest, Receiver, Source } from './receiver.ts';
+import type { AttemptEnd, AttemptResult, ChatRequest, Outcome, Receiver, Source } from './receiver.ts';
 import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
@@ -39,6 +40,9 @@ export class Attempt implements Sink, Source, Contender {
   #outcome: string | undefined;
   #sentAt = performance.now();
   #hasOutput = false;
+  #isSent = false;
+  #usage: Usage | null = null;
+  #outputs = 0;
   /** It has less time than the upstream is usually given. */
   #isCurtailed = false;
   #call: Call | undefined;
@@ -89,11 +93,14 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onSent(): void {
+    this.#isSent = true;
     this.#sentAt = performance.now();
     this.#deadlines?.enter('headers');
   }
 
   onHead(status: number, headers: ResponseHeaders): void {
+    // A transport without connections does not say so before.
+    this.#isSent = true;
     try {
       this.#takeHead(status, headers);
     } catch (error) {
@@ -175,6 +182,11 @@ export class Attempt implements Sink, Source, Contender {
   resume(): void {
     this.#deadlines?.resume();
     this.#call?.resume();
+  }
+
+  used(usage: Usage | null, outputs: number): void {
+    this.#usage = usage;
+    this.#outputs = outputs;
   }
 
   progress(): void {
@@ -298,7 +310,7 @@ export class Attempt implements Sink, Source, Contender {
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics } = this.#request;
+    const { exchange, metrics, meter } = this.#request;
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
@@ -308,6 +320,13 @@ export class Attempt implements Sink, Source, Contender {
     const { upstream } = this.#target;
     const outcome = outcomeOf(result);
     upstream.release(outcome);
+    meter.note({
+      upstream: upstream.name,
+      usage: this.#usage,
+      outputs: this.#outputs,
+      isSent: this.#isSent,
+      outcome,
+    });
     if (result.kind !== 'superseded') {
       this.#outcome = outcome;
       if (this.rivalry === undefined) exchange.access.outcome = outcome;
@@ -334,7 +353,7 @@ function shown(cause: Failure, upstream: Upstream): Failure {
 }
 
 /** As the metrics name it. */
-function outcomeOf(result: AttemptEnd): string {
+function outcomeOf(result: AttemptEnd): Outcome | 'superseded' {
   if (result.kind === 'answered') return result.outcome;
   return result.kind === 'failed' ? result.failure.error.code : result.kind;
 }

@@ -5,6 +5,7 @@ import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import { type CompletionFacts, readCompletion } from './chunk.ts';
 import { asStream } from './conversion.ts';
+import { tokensOf } from './estimate.ts';
 import type { ChatRequest, Receiver, Source } from './receiver.ts';
 import { spliceSpans } from './request-scan.ts';
 
@@ -64,6 +65,7 @@ export class Completion implements Receiver {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }
+    this.#source.used(usage, tokensOf(this.#size));
     exchange.access.ttft_ms = Math.round(exchange.elapsed);
     const cache = type === 'application/json' ? {} : { 'cache-control': 'no-cache, no-transform' };
     answer(exchange, 200, { 'content-type': type, ...cache, ...relayedHeaders(this.#headers) }, body);

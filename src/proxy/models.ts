@@ -4,6 +4,8 @@ import type { Tier } from '../config/schema.ts';
 import { answerJson } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { MODEL_PATH } from '../http/server.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { limitHeaders } from './limit-headers.ts';
 import type { Snapshot } from './pipeline.ts';
 
 /**
@@ -23,10 +25,13 @@ interface ModelObject {
 export class Models {
   readonly #authenticator: Authenticator;
   readonly #snapshot: () => Snapshot;
+  readonly #limiter: Pick<Limiter, 'peek'>;
 
-  constructor(authenticator: Authenticator, snapshot: () => Snapshot) {
+  /** @param limiter asked for the headers alone: looking at models is free */
+  constructor(authenticator: Authenticator, snapshot: () => Snapshot, limiter: Pick<Limiter, 'peek'>) {
     this.#authenticator = authenticator;
     this.#snapshot = snapshot;
+    this.#limiter = limiter;
   }
 
   /** `GET /v1/models` */
@@ -55,6 +60,9 @@ export class Models {
     );
     exchange.access.key_prefix = caller.prefix;
     exchange.access.tier = caller.tier;
+    const { tiers } = this.#snapshot().config;
+    const states = await this.#limiter.peek(caller.holderId, tiers[caller.tier] ?? {});
+    Object.assign(exchange.headers, limitHeaders(states));
     return caller.tier;
   }
 }

@@ -9,11 +9,13 @@ import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
+import { Account, type AccountParts } from './account.ts';
 import { Attempts } from './attempts.ts';
+import { estimateTokens } from './estimate.ts';
 import type { ChatRequest } from './receiver.ts';
-import { jsonString, scanRequest } from './request-scan.ts';
+import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
-import type { RouteTable } from './route-table.ts';
+import type { Route, RouteTable } from './route-table.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -29,6 +31,17 @@ export interface PipelineOptions {
   readonly snapshot: () => Snapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
+  readonly accounts: AccountParts;
+}
+
+/** A request that may go on its way. */
+interface Relay {
+  readonly exchange: Exchange;
+  readonly config: DynamicConfig;
+  readonly route: Route;
+  readonly body: Buffer;
+  readonly scan: RequestScan;
+  readonly account: Account;
 }
 
 export class Pipeline {
@@ -40,7 +53,7 @@ export class Pipeline {
 
   /** `POST /v1/chat/completions` */
   async chat(exchange: Exchange): Promise<void> {
-    const { authenticator, snapshot, metrics, resilience } = this.#options;
+    const { authenticator, snapshot, accounts } = this.#options;
     const { config, routes } = snapshot();
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
@@ -56,7 +69,25 @@ export class Pipeline {
     exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
     exchange.access.stream = scan.stream;
     const route = routes.resolve(scan.model, caller.tier);
+    const opening = Account.open(accounts, {
+      exchange,
+      caller,
+      route,
+      limits: config.tiers[caller.tier] ?? {},
+      estimate: estimateTokens(body, scan),
+    });
+    // Most are decided in memory: no promise, no turn of the event loop.
+    const account = opening instanceof Promise ? await opening : opening;
+    try {
+      exchange.throwIfStopped();
+      await this.#relay({ exchange, config, route, body, scan, account });
+    } finally {
+      account.settle();
+    }
+  }
 
+  async #relay({ exchange, config, route, body, scan, account }: Relay): Promise<void> {
+    const { metrics, resilience } = this.#options;
     const request: Omit<ChatRequest, 'hideUsage'> = {
       exchange,
       stream: scan.stream,
@@ -66,6 +97,7 @@ export class Pipeline {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
+      meter: account.meter,
     };
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, retry, resilience }).run();

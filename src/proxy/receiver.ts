@@ -3,6 +3,7 @@ import type { ErrorCode, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
+import type { Usage } from './chunk.ts';
 
 /** What an attempt has to know of the client's request. */
 export interface ChatRequest {
@@ -21,6 +22,7 @@ export interface ChatRequest {
   /** Whether another target may be asked although the first may have begun to work. */
   readonly afterSend: boolean;
   readonly metrics: Metrics;
+  readonly meter: { note(use: AttemptUse): void };
 }
 
 export type AttemptResult =
@@ -33,6 +35,19 @@ export type AttemptResult =
 export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
 
 export type Outcome = 'ok' | ErrorCode;
+
+/** One attempt, when it is over. */
+export interface AttemptUse {
+  /** Name of the upstream. */
+  readonly upstream: string;
+  /** What the upstream said; null when it said nothing. */
+  readonly usage: Usage | null;
+  /** Pieces of output that came, most of one token. */
+  readonly outputs: number;
+  /** Some of the request may have reached the upstream. */
+  readonly isSent: boolean;
+  readonly outcome: Outcome | 'superseded';
+}
 
 /** Reads what follows the head of an answer. After it has called `finish` it hears nothing but `dispose`. */
 export interface Receiver {
@@ -69,6 +84,11 @@ export interface Source {
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;
+  /**
+   * What the answer says that it used, and how many pieces of output came. Called once before the attempt ends, if at all.
+   * @param usage null when it said nothing
+   */
+  used(usage: Usage | null, outputs: number): void;
   /** Output came: the deadline for the first token becomes the one for silence, or begins anew. */
   progress(): void;
   /** Nothing more is expected but the rest of a line end, or the end of the body: `end` is called after a moment. */

@@ -16,6 +16,10 @@ export interface RequestScan {
   readonly includeUsage: boolean;
   /** The value of `include_usage`, when `stream_options` has one. */
   readonly includeUsageSpan: Span | null;
+  /** `max_completion_tokens`, or else the older `max_tokens`, where it is a number that can be meant. */
+  readonly maxTokens: number | null;
+  /** `n`: how many answers are asked for. */
+  readonly choices: number;
   /** Just before the closing brace of the body: where `,"key":value` may go in. */
   readonly insertAt: number;
 }
@@ -31,6 +35,9 @@ const QUOTE = 0x22;
 const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 const LETTER_T = 0x74;
+
+/** No count of tokens has more. */
+const MAX_DIGITS = 12;
 
 /** The top-level names that gateway and upstream must not read differently. */
 type Parameter = 'model' | 'stream' | 'stream_options';
@@ -101,6 +108,9 @@ class RequestReader {
   #streamOptions: Span | null = null;
   #includeUsageSpan: Span | null = null;
   #includeUsage = false;
+  #maxTokens: number | null = null;
+  #maxCompletionTokens: number | null = null;
+  #choices = 1;
 
   constructor(body: Buffer) {
     this.#body = body;
@@ -131,6 +141,8 @@ class RequestReader {
       streamOptions: this.#streamOptions,
       includeUsage: this.#includeUsage,
       includeUsageSpan: this.#includeUsageSpan,
+      maxTokens: this.#maxCompletionTokens ?? this.#maxTokens,
+      choices: this.#choices,
       insertAt,
     };
   }
@@ -140,6 +152,9 @@ class RequestReader {
     if (scanner.keyIs('model')) this.#model();
     else if (scanner.keyIs('stream')) this.#stream = this.#flag('stream');
     else if (scanner.keyIs('stream_options')) this.#options();
+    else if (scanner.keyIs('max_completion_tokens')) this.#maxCompletionTokens = this.#count();
+    else if (scanner.keyIs('max_tokens')) this.#maxTokens = this.#count();
+    else if (scanner.keyIs('n')) this.#choices = this.#count() ?? 1;
     else {
       // `Model` beside `model` is the same field twice for an upstream that does not look at case.
       if (scanner.keyIsLike('model')) this.#once('model');
@@ -190,6 +205,14 @@ class RequestReader {
       this.#complain('invalid_type', name, 'must be true, false or null');
     }
     return first === LETTER_T;
+  }
+
+  /** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
+  #count(): number | null {
+    const { start, end } = this.#skip();
+    if (end - start > MAX_DIGITS) return null;
+    const number = Number(this.#body.toString('latin1', start, end));
+    return Number.isSafeInteger(number) && number > 0 ? number : null;
   }
 
   #skip(): Span {

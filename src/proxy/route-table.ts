@@ -17,6 +17,9 @@ export interface Target {
 export interface Route {
   /** The name that was asked for, which the client reads back. */
   readonly model: string;
+  /** The entry of the table that it took: the name itself, or a pattern. */
+  readonly entry: string;
+  readonly price: ModelConfig['price'] | undefined;
   readonly tiers: readonly Tier[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
@@ -42,6 +45,8 @@ export class RouteTable {
     for (const [name, model] of Object.entries(models)) {
       const route: Route = {
         model: name,
+        entry: name,
+        price: model.price,
         tiers: model.tiers,
         responseModel: model.response_model,
         balance: model.balance,

@@ -38,6 +38,8 @@ export class StreamRelay implements Receiver {
   /** The last frame ended with a CR and was hidden: an LF that comes now is the second half of its line end. */
   #hidesLf = false;
   #usage: Usage | null = null;
+  /** Frames with output, of which most have one token. */
+  #outputs = 0;
 
   constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
@@ -107,6 +109,7 @@ export class StreamRelay implements Receiver {
   dispose(): void {
     clearTimeout(this.#commitTimer);
     this.#client.dispose();
+    this.#source.used(this.#usage, this.#outputs);
     // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
@@ -155,7 +158,10 @@ export class StreamRelay implements Receiver {
         out.push(alias);
         taken = facts.modelSpan.end;
       }
-      hasOutput ||= facts.hasOutput;
+      if (facts.hasOutput) {
+        hasOutput = true;
+        this.#outputs += 1;
+      }
       start = end;
       if (facts.kind === 'done') {
         this.#done = true;

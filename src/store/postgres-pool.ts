@@ -64,6 +64,8 @@ export class PostgresPool {
     });
     // A connection that broke while nobody had it: the pool has dropped it, and without a listener the process would end.
     this.#pool.on('error', () => {});
+    // One that the server ends in the same breath in which it let it in: nobody listens yet, and the process would end too.
+    this.#pool.on('connect', (client) => client.on('error', () => {}));
   }
 
   /** Resolves with a connection that the caller has alone until release. Rejects by `connectMs`. */

@@ -40,6 +40,8 @@ const PRIVILEGES = {
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
   free_key_grants: ['select', 'insert', 'update', 'delete'],
+  usage_hours: ['select', 'insert', 'update'],
+  usage_batches: ['select', 'insert', 'delete'],
 } as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
 
 /**
@@ -64,6 +66,7 @@ function storeOn(server: PostgresServer): Store {
   return new SqlStore({
     reader: over(reads),
     writer: over(writes),
+    elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     takeTurn,
     close: async () => {
       await Promise.all([reads.close(), writes.close()]);

@@ -3,7 +3,7 @@
 // In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
-import { wrapError } from '../errors.ts';
+import { guarded } from './guarded.ts';
 import type {
   AddOutcome,
   ChangeKind,
@@ -18,7 +18,8 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
-import type { Store } from './store.ts';
+import { SqlUsage, type UsageParts } from './sql-usage.ts';
+import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
 
 const SECRET_CHECK = 'secret_check';
@@ -38,9 +39,7 @@ const SUMMARY = [
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
-export interface SqlParts {
-  readonly reader: Kysely<Tables>;
-  readonly writer: Kysely<Tables>;
+export interface SqlParts extends UsageParts {
   /**
    * Resolves when no other transaction can commit before this one that comes after it here. Ids are drawn after that, so
    * that they become visible in their order.
@@ -54,12 +53,14 @@ export interface SqlParts {
 class PrefixTaken extends Error {}
 
 export class SqlStore implements Store {
+  readonly usage: UsageStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
   readonly #close: () => Promise<void>;
 
-  constructor({ reader, writer, takeTurn, close }: SqlParts) {
+  constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
+    this.usage = new SqlUsage({ reader, writer, elementsOf });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;
@@ -225,14 +226,6 @@ export class SqlStore implements Store {
         throw error;
       }
     });
-  }
-}
-
-async function guarded<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw wrapError(error, 'store_unavailable');
   }
 }
 

@@ -6,7 +6,7 @@
 import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely } from 'kysely';
+import { Kysely, sql } from 'kysely';
 import { migrate, SQLITE } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { SqlStore } from './sql-store.ts';
@@ -43,6 +43,7 @@ export async function openSqlite(path: string): Promise<Store> {
     return new SqlStore({
       reader: over(reads),
       writer: over(writes),
+      elementsOf: (json) => sql`json_each(${json}) as e`,
       // A transaction begins with the lock of the file: its turn came then.
       takeTurn: async () => {},
       close: async () => {

@@ -12,6 +12,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
  * Every method settles within 1.5 s. One that cannot do its work rejects with GatewayError `store_unavailable` (the
@@ -19,6 +20,9 @@ import type {
  * database server may break during a commit.
  */
 export interface Store {
+  /** What was used. */
+  readonly usage: UsageStore;
+
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;
 
@@ -60,4 +64,31 @@ export interface Store {
 
   /** Lets what runs finish, then closes. Calls after it reject with `store_unavailable`. */
   close(): Promise<void>;
+}
+
+/** The part of the store that keeps what was used. The contract of `Store` holds for its methods. */
+export interface UsageStore {
+  /**
+   * Adds the rows of a batch, unless a batch with this id was added before: by whom and when does not matter. So a batch
+   * whose writing failed, perhaps after its commit, is sent again.
+   */
+  addUsage(batch: UsageBatch): Promise<'written' | 'known'>;
+
+  /**
+   * Forgets ids of batches that were added before a time. A batch that is sent again after that counts twice.
+   * @param before RFC 3339, UTC
+   * @param limit most to forget in this call
+   * @returns how many were forgotten
+   */
+  forgetBatches(before: string, limit: number): Promise<number>;
+
+  /** Sums, in the order of their groups. */
+  usageReport(query: UsageQuery): Promise<readonly UsageLine[]>;
+
+  /**
+   * What a holder used on a day, and in the month of that day.
+   * @param day `YYYY-MM-DD`, UTC
+   * @returns requests of the day; tokens, of prompt and completion, of the month
+   */
+  usageOf(holderId: string, day: string): Promise<{ dayRequests: number; monthTokens: number }>;
 }

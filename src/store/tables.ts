@@ -2,6 +2,7 @@
 import type { Generated } from 'kysely';
 import type { Tier } from '../config/schema.ts';
 import type { ChangeKind, KeyState, Prefix } from './record.ts';
+import type { UsageSums } from './usage-record.ts';
 
 export interface Tables {
   schema_migrations: { id: number; name: string; applied_at: string };
@@ -28,4 +29,12 @@ export interface Tables {
     reason: string | null;
   };
   free_key_grants: { day: string; address: Uint8Array; count: number };
+  usage_hours: {
+    hour: string;
+    holder_id: string;
+    prefix: string;
+    model: string;
+    upstream: string;
+  } & UsageSums;
+  usage_batches: { id: string; at: string };
 }

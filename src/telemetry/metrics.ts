@@ -138,6 +138,39 @@ export function createMetrics() {
       labelNames: ['result'],
       registers,
     }),
+    limitsRefused: new Counter({
+      name: 'tollgate_limits_refused_total',
+      help: 'Requests refused by a limit of their tier, by the limit.',
+      labelNames: ['limit', 'tier'],
+      registers,
+    }),
+    limitsDegraded: new Gauge({
+      name: 'tollgate_limits_degraded',
+      help: 'Whether limits are those of this process alone though Redis is configured: 1 or 0.',
+      registers,
+    }),
+    limitHolders: new Gauge({
+      name: 'tollgate_limit_holders',
+      help: 'Holders whose limits are counted in the memory of this process.',
+      registers,
+    }),
+    limitLeases: new Gauge({
+      name: 'tollgate_limit_leases',
+      help: 'Requests that were admitted here and are not settled.',
+      registers,
+    }),
+    limitSeedFailures: new Counter({
+      name: 'tollgate_limit_seed_failures_total',
+      help: 'Totals of a day or month that the usage store did not give to the limiter.',
+      registers,
+    }),
+    limitSettlementsDropped: new Counter({
+      name: 'tollgate_limit_settlements_dropped_total',
+      help: 'Settlements that will not reach Redis, where the lease expires instead: overflow, unknown, error, closed.',
+      labelNames: ['reason'],
+      registers,
+    }),
+    ledger: ledgerMetrics(registers),
     redis: redisMetrics(registers),
     keyPollFailures: new Counter({
       name: 'tollgate_key_poll_failures_total',
@@ -163,5 +196,36 @@ function redisMetrics(registers: Registry[]) {
   return {
     onState: (isUp: boolean) => up.set(isUp ? 1 : 0),
     onCall: (outcome: string) => calls.inc({ outcome }),
+  };
+}
+
+/** In the form in which the ledger tells them. */
+function ledgerMetrics(registers: Registry[]) {
+  const batches = new Counter({
+    name: 'tollgate_usage_batches_total',
+    help: 'Batches of usage sent to the store: written, known (written before, the answer got lost), failed (sent again).',
+    labelNames: ['outcome'],
+    registers,
+  });
+  const dropped = new Counter({
+    name: 'tollgate_usage_dropped_total',
+    help: 'Requests whose use is not counted by itself, by reason.',
+    labelNames: ['reason'],
+    registers,
+  });
+  const waiting = new Gauge({
+    name: 'tollgate_usage_waiting',
+    help: 'Usage that the store does not have yet: segments of the spool, their bytes, rows in memory.',
+    labelNames: ['of'],
+    registers,
+  });
+  return {
+    onBatch: (outcome: string) => batches.inc({ outcome }),
+    onDropped: (reason: string, requests: number) => dropped.inc({ reason }, requests),
+    onWaiting: ({ segments, bytes, rows }: { segments: number; bytes: number; rows: number }) => {
+      waiting.set({ of: 'segments' }, segments);
+      waiting.set({ of: 'bytes' }, bytes);
+      waiting.set({ of: 'rows' }, rows);
+    },
   };
 }

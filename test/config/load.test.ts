@@ -65,6 +65,7 @@ describe('a configuration', () => {
         'public_url: https://gate.example/api/',
         'store: sqlite:/var/lib/tollgate/db',
         'secret: 0123456789abcdef0123456789abcdef',
+        'usage: { spool: /var/lib/tollgate/usage }',
         'max_body: 64KiB',
         'upstreams:',
         '  a:',
@@ -93,6 +94,7 @@ describe('a configuration', () => {
       admin: { host: 'localhost', port: 0 },
       store: { kind: 'sqlite', path: '/var/lib/tollgate/db' },
       secret: '0123456789abcdef0123456789abcdef',
+      usage: { spool: '/var/lib/tollgate/usage' },
     });
     expect(config.dynamic).toEqual({
       public_url: 'https://gate.example/api',
@@ -167,6 +169,7 @@ describe('a configuration', () => {
       redis?: string;
       secret?: string;
     }>();
+    expectTypeOf<StaticConfig['usage']>().toEqualTypeOf<{ spool?: string } | undefined>();
     expectTypeOf<DynamicConfig['upstreams']>().toEqualTypeOf<Record<string, UpstreamConfig>>();
     expectTypeOf<DynamicConfig['models']>().toEqualTypeOf<Record<string, ModelConfig>>();
     expectTypeOf<DynamicConfig['tiers']>().toEqualTypeOf<Partial<Record<Tier, TierConfig>>>();

@@ -291,10 +291,9 @@ describe('credentials', () => {
   });
 
   it('are not in warnings', () => {
-    const { warnings } = load(`secret: ${secret('a')}\nbranding: { name: A } # ${secret('c')}\n${MINIMAL}`);
+    const { warnings } = load(`secret: ${secret('a')} # ${secret('c')}\n${MINIMAL}`);
     expect(warnings.map(({ message }) => message)).toEqual([
       'secret: is shorter than 32 characters; take a long random one',
-      'branding: is read but not enforced by this version',
     ]);
     expect(JSON.stringify(warnings)).not.toContain(MARK);
   });

@@ -335,6 +335,24 @@ describe('errors of the gateway over HTTP', () => {
     });
   });
 
+  describe('the limits of a tier', () => {
+    const limited = (limits: { readonly [name: string]: number }) =>
+      startGateway({ config: { tiers: { Pro: limits } } });
+
+    test('rate_limit_exceeded, of requests', async () => {
+      await using own = await limited({ requests_per_minute: 1 });
+      expect((await own.chat(chatRequest())).status).toBe(200);
+      expectError(await own.chat(chatRequest()), 'rate_limit_exceeded');
+    });
+
+    test('insufficient_quota', async () => {
+      await using own = await limited({ tokens_per_month: 1000 });
+      const big = chatRequest({ messages: [{ role: 'user', content: 'word '.repeat(780) }] });
+      expect((await own.chat(big)).status).toBe(200);
+      expectError(await own.chat(big), 'insufficient_quota');
+    });
+  });
+
   describe('the upstream', () => {
     test('upstream_unreachable: refused, no such name, no TLS, reset', async () => {
       expectError(await chat(chatRequest({ model: 'refused' })), 'upstream_unreachable');

@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
+import { Meter } from '../../src/proxy/meter.ts';
 import type { AttemptResult, ChatRequest, Source } from '../../src/proxy/receiver.ts';
 import { StreamRelay } from '../../src/proxy/stream-relay.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
@@ -71,9 +72,12 @@ class Run implements Source {
       keepalive: 1e6,
       afterSend: false,
       metrics,
+      meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
     };
     this.relay = new StreamRelay(chat, {}, this);
   }
+
+  used(): void {}
 
   crashed(error: unknown): void {
     throw error;

@@ -27,6 +27,8 @@ export interface Fleet extends AsyncDisposable {
   readonly postgres: PostgresServer;
   /** The database of this fleet. */
   readonly database: string;
+  /** Of commands, which have a straight way to both. */
+  readonly configFile: string;
   /** `secret` of its configuration. */
   readonly secret: string;
   readonly replicas: readonly Replica[];
@@ -74,12 +76,15 @@ export async function startFleet({ replicas: count = 3, gateway = {} }: FleetOpt
   // The commands are run beside no gateway: theirs is the straight way.
   const folder = stack.use(await tempDir());
   const configFile = folder.file('config.yaml');
-  await writeFile(configFile, configText({ config: { store: database, redis: redis.url, secret: SECRET } }));
+  const spool = folder.file('usage');
+  const config = { store: database, redis: redis.url, secret: SECRET, usage: { spool } };
+  await writeFile(configFile, configText({ config }));
   const all = stack.move();
   return {
     redis,
     postgres,
     database,
+    configFile,
     secret: SECRET,
     replicas,
     join,

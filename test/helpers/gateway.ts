@@ -310,6 +310,8 @@ export function configText(
     admin: { host: '127.0.0.1', port: adminPort },
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
     store: 'sqlite:${TEST_DIR}/tollgate.db',
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
+    usage: { spool: '${TEST_DIR}/usage' },
   };
   if (options.yaml === undefined)
     return stringify(merge(merge(own, baseConfig(options)), options.config ?? {}));

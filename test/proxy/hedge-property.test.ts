@@ -9,6 +9,7 @@ import type { UpstreamConfig } from '../../src/config/schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { Attempts } from '../../src/proxy/attempts.ts';
+import { Meter } from '../../src/proxy/meter.ts';
 import { scanRequest } from '../../src/proxy/request-scan.ts';
 import { Resilience } from '../../src/proxy/resilience.ts';
 import type { Target } from '../../src/proxy/route-table.ts';
@@ -221,9 +222,12 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       keepalive: 1e6,
       afterSend,
       metrics,
+      meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
     },
     route: {
       model: 'm',
+      entry: 'm',
+      price: undefined,
       tiers: ['Pro'],
       responseModel: 'upstream',
       balance: 'weighted',

@@ -15,6 +15,10 @@ import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../
 import { closedPort } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
+import { batch, row } from './usage-samples.ts';
+
+/** The steps of this version, as the database lists them. */
+const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
 
 let server: PostgresServer;
 let url: string;
@@ -70,7 +74,7 @@ describe('an empty database', () => {
     const second = await open(url);
     expect(await second.findKey(prefix('0123abcd'))).toMatchObject({ state: 'active' });
     await second.close();
-    expect(await query(url, 'select id, name from schema_migrations')).toEqual([{ id: 1, name: 'keys' }]);
+    expect(await query(url, 'select id, name from schema_migrations order by id')).toEqual(released);
   });
 
   test('is migrated by one of several processes that start at once, and all of them work', async () => {
@@ -83,7 +87,7 @@ describe('an empty database', () => {
 
   test('many starts at once in one process: the schema is made once', async () => {
     const stores = await Promise.all(Array.from({ length: 8 }, () => open(url)));
-    expect(await query(url, 'select id, name from schema_migrations')).toHaveLength(1);
+    expect(await query(url, 'select id, name from schema_migrations')).toHaveLength(released.length);
     await Promise.all(stores.map((store) => store.close()));
   });
 
@@ -100,9 +104,9 @@ describe('an empty database', () => {
 });
 
 describe('steps', () => {
-  const step = { id: 2, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
+  const step = { id: 3, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
   const broken = {
-    id: 3,
+    id: 4,
     name: 'broken',
     sqlite: [],
     postgres: ['create table half (x integer)', 'create nonsense'],
@@ -126,13 +130,10 @@ describe('steps', () => {
   }
 
   test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
-    expect(await run(MIGRATIONS)).toEqual([{ id: 1, name: 'keys' }]);
-    expect(await run([...MIGRATIONS, step])).toEqual([
-      { id: 1, name: 'keys' },
-      { id: 2, name: 'more' },
-    ]);
+    expect(await run(MIGRATIONS)).toEqual(released);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: 3, name: 'more' }]);
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(2);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(3);
     expect(await tables()).not.toContain('public.half');
   });
 
@@ -280,15 +281,22 @@ describe('a role that may not do what the store does', () => {
     await query(url, 'grant select, insert, update on keys to worker');
     await query(
       url,
-      'grant select, insert on settings, holders, key_events, free_key_grants, schema_migrations to worker',
+      `grant select, insert on settings, holders, key_events, free_key_grants, usage_hours, usage_batches,
+         schema_migrations to worker`,
     );
     await query(url, 'grant update, delete on free_key_grants to worker');
+    await query(url, 'grant update on usage_hours to worker');
+    await query(url, 'grant delete on usage_batches to worker');
     const store = await open(asRole('worker'));
     const grant = { day: '2030-01-01', address: Buffer.alloc(32), perDay: 2 };
     const added = await store.addKey(newKey(), newHolder('Free'), null, grant);
     if (added.kind !== 'added') throw new Error(added.kind);
     expect(await store.rotateKey(added.record, newKey())).toMatchObject({ kind: 'rotated' });
     await store.pinSecret(Buffer.alloc(32));
+    for (const rows of [[row()], [row()]]) {
+      expect(await store.usage.addUsage(batch(rows))).toBe('written');
+    }
+    await store.usage.forgetBatches('2030', 10);
     await store.close();
     await query(url, 'drop owned by worker');
   });

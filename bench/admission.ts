@@ -1,0 +1,121 @@
+// What admitting and settling a request costs: in memory in nanoseconds, in Redis as a multiple of one bare round trip in the
+// same run: `node bench/admission.ts`. Medians of many samples, taken in turns.
+import type { Admission, TierLimits } from '../src/limits/limiter.ts';
+import { MemoryLimiter } from '../src/limits/memory-limiter.ts';
+import { RedisLimiter } from '../src/limits/redis-limiter.ts';
+import { Seeds } from '../src/limits/seeds.ts';
+import { RedisClient } from '../src/redis/client.ts';
+import { createLogger } from '../src/telemetry/logger.ts';
+import { createMetrics } from '../src/telemetry/metrics.ts';
+import { startRedis } from '../test/helpers/redis.ts';
+
+/** None is ever reached, so that every request does all of the work. */
+const LIMITS: TierLimits = {
+  requests_per_minute: 1e12,
+  tokens_per_minute: 1e12,
+  requests_per_day: 1e12,
+  tokens_per_month: 1e12,
+  concurrency: 1e12,
+};
+const NONE = { set() {}, inc() {}, dec() {} };
+const METRICS = {
+  limitHolders: NONE,
+  limitLeases: createMetrics().requestsInFlight,
+  limitSeedFailures: NONE,
+  limitSettlementsDropped: NONE,
+};
+const SAMPLES = 25;
+
+function median(values: number[]): number {
+  const sorted = values.toSorted((one, other) => one - other);
+  return sorted[sorted.length >> 1] ?? Number.NaN;
+}
+
+function settle(admission: Admission): void {
+  if (admission.kind === 'refused') throw new Error('the limits of this measurement are never reached');
+  admission.lease.settle(900);
+}
+
+const seeds = new Seeds({ read: async () => ({ dayRequests: 0, monthTokens: 0 }), metrics: METRICS });
+
+async function inMemory(holders: number): Promise<number> {
+  const limiter = new MemoryLimiter({ seeds, metrics: METRICS });
+  const names = Array.from({ length: holders }, (_, number) => `holder-${number}`);
+  for (const name of names) settle(await limiter.admit(name, LIMITS, 1000));
+  const samples: number[] = [];
+  const repeats = 100_000;
+  for (let sample = 0; sample < SAMPLES + 3; sample += 1) {
+    const start = process.hrtime.bigint();
+    for (let number = 0; number < repeats; number += 1) {
+      const admission = limiter.admit(names[number % holders] ?? '', LIMITS, 1000);
+      if (admission instanceof Promise) throw new Error('every holder of this measurement is known');
+      settle(admission);
+    }
+    samples.push(Number(process.hrtime.bigint() - start) / repeats);
+  }
+  return median(samples.slice(3));
+}
+
+/** Medians in µs of one call of each, one call at a time, in turns. */
+async function compare(works: (() => Promise<unknown>)[]): Promise<number[]> {
+  const samples: number[][] = works.map(() => []);
+  for (let round = 0; round < 3000; round += 1) {
+    for (const [index, work] of works.entries()) {
+      const start = process.hrtime.bigint();
+      await work();
+      if (round >= 500) samples[index]?.push(Number(process.hrtime.bigint() - start) / 1000);
+    }
+  }
+  return samples.map(median);
+}
+
+/** The same with 100 under way at once: µs a call. */
+async function compareMany(works: (() => Promise<unknown>)[]): Promise<number[]> {
+  const samples: number[][] = works.map(() => []);
+  for (let round = 0; round < 150; round += 1) {
+    for (const [index, work] of works.entries()) {
+      const start = process.hrtime.bigint();
+      await Promise.all(Array.from({ length: 100 }, work));
+      if (round >= 30) samples[index]?.push(Number(process.hrtime.bigint() - start) / 100_000);
+    }
+  }
+  return samples.map(median);
+}
+
+for (const holders of [1, 1000, 50_000]) {
+  console.log(
+    `in memory, ${holders} holders: ${(await inMemory(holders)).toFixed(0)} ns to admit and settle`,
+  );
+}
+
+await using server = await startRedis();
+const client = new RedisClient({
+  url: server.url,
+  logger: createLogger(process.stderr, 'warn'),
+  commandMs: 5000,
+});
+await client.start();
+const limiter = new RedisLimiter({ redis: client, seeds, metrics: METRICS });
+const ping = () => client.run((redis) => redis.get('nothing'));
+const admit = async () => settle(await limiter.admit('holder', LIMITS, 1000));
+const look = () => limiter.peek('holder', LIMITS);
+await admit();
+for (const [name, measure] of [
+  ['one at a time', compare],
+  ['100 at once', compareMany],
+] as const) {
+  const [bare = 0, peek = 0, both = 0] = await measure([
+    ping,
+    look,
+    async () => {
+      await admit();
+      await limiter.settled();
+    },
+  ]);
+  console.log(
+    `in Redis, ${name}: a bare GET ${bare.toFixed(0)} µs; a look at the limits ${(peek / bare).toFixed(2)} of it; ` +
+      `to admit and, after that, settle ${(both / bare).toFixed(2)} of it`,
+  );
+}
+await limiter.close();
+await client.close();

@@ -1,0 +1,108 @@
+// A report of use in three forms: for people, for programs, for spreadsheets.
+import type { UsageLine, UsageSums } from '../store/usage-record.ts';
+import { hasCost, type PublicSums, publicSums } from '../usage/public-sums.ts';
+
+export interface UsageTable {
+  /** What the lines are by. */
+  readonly by: string;
+  /** The first and the last hour, `YYYY-MM-DDTHH`. */
+  readonly from: string;
+  readonly to: string;
+  readonly lines: readonly UsageLine[];
+  readonly totals: UsageSums;
+}
+
+interface Column {
+  readonly name: keyof PublicSums;
+  readonly head: string;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: 'requests', head: 'REQUESTS' },
+  { name: 'failed', head: 'FAILED' },
+  { name: 'estimated', head: 'ESTIMATED' },
+  { name: 'prompt_tokens', head: 'PROMPT' },
+  { name: 'cached_tokens', head: 'CACHED' },
+  { name: 'completion_tokens', head: 'COMPLETION' },
+  { name: 'reasoning_tokens', head: 'REASONING' },
+  { name: 'cost', head: 'COST' },
+  { name: 'average_duration_ms', head: 'AVG MS' },
+  { name: 'average_ttft_ms', head: 'TTFT MS' },
+];
+const COST_DIGITS = 6;
+
+/** The cost has a column where anything had a price. */
+function columnsOf({ totals }: UsageTable): readonly Column[] {
+  return COLUMNS.filter(({ name }) => name !== 'cost' || hasCost(totals));
+}
+
+export function tableOf(table: UsageTable): string {
+  if (table.lines.length === 0) return `No use since ${table.from}:00Z.\n`;
+  const columns = columnsOf(table);
+  const cells = (group: string, sums: UsageSums) => {
+    const told = publicSums(sums);
+    return [group, ...columns.map(({ name }) => cellOf(name, told[name]))];
+  };
+  const rows = [
+    [table.by.toUpperCase(), ...columns.map(({ head }) => head)],
+    ...table.lines.map(({ group, sums }) => cells(visible(group[0] ?? '') || '-', sums)),
+    cells('TOTAL', table.totals),
+  ];
+  const widths = rows[0]?.map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0))) ?? [];
+  return rows
+    .map((row) =>
+      row
+        .map((cell, at) => (at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0)))
+        .join('  '),
+    )
+    .map((line) => `${line}\n`)
+    .join('');
+}
+
+export function jsonOf({ by, from, to, lines, totals }: UsageTable): string {
+  const told = {
+    from: `${from}:00:00Z`,
+    to: `${to}:00:00Z`,
+    by,
+    lines: lines.map(({ group, sums }) => ({ [by]: group[0] ?? '', ...publicSums(sums) })),
+    totals: publicSums(totals),
+  };
+  return `${JSON.stringify(told, null, 2)}\n`;
+}
+
+/** RFC 4180, with a header, and without totals: a spreadsheet has its own. */
+export function csvOf(table: UsageTable): string {
+  const columns = columnsOf(table);
+  const rows = table.lines.map(({ group, sums }) => {
+    const told = publicSums(sums);
+    return [group[0] ?? '', ...columns.map(({ name }) => plain(name, told[name]))];
+  });
+  return [[table.by, ...columns.map(({ name }) => name)], ...rows]
+    .map((row) => `${row.map(field).join(',')}\r\n`)
+    .join('');
+}
+
+function cellOf(name: keyof PublicSums, value: number | null | undefined): string {
+  if (value === null || value === undefined) return name === 'cost' ? (0).toFixed(COST_DIGITS) : '-';
+  return name === 'cost' ? value.toFixed(COST_DIGITS) : String(value);
+}
+
+function plain(name: keyof PublicSums, value: number | null | undefined): string {
+  // Small costs would be written with an exponent.
+  if (name === 'cost') return (value ?? 0).toFixed(9);
+  return value === null || value === undefined ? '' : String(value);
+}
+
+/** A spreadsheet takes what begins with one of these for a formula; behind an apostrophe it is text. */
+function field(text: string): string {
+  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+}
+
+/** A model's name may come from a client: what turns or hides text in a terminal is shown as a code. */
+function visible(text: string): string {
+  return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
+    const code = character.codePointAt(0)?.toString(16) ?? '';
+    return `\\u{${code}}`;
+  });
+}

@@ -1,0 +1,187 @@
+// The limits of holders as this process alone sees them: the accounts it remembers and the requests it has admitted. It is
+// synchronous for a holder whose totals are known. How it counts is account.ts's, what is refused verdict.ts's.
+import { Account, type Moment, type Reservation } from './account.ts';
+import {
+  type Admission,
+  type Lease,
+  type Limiter,
+  type LimitMetrics,
+  type LimitStates,
+  needTotals,
+  type TierLimits,
+  wholeTokens,
+} from './limiter.ts';
+import type { Seeds } from './seeds.ts';
+import { refusalOf, statesOf } from './verdict.ts';
+
+export interface MemoryLimiterOptions {
+  readonly seeds: Seeds;
+  readonly metrics: Pick<LimitMetrics, 'limitHolders' | 'limitLeases'>;
+  /** Monotonic milliseconds, for windows. */
+  readonly now?: () => number;
+  /** Milliseconds since 1970, for days and months. */
+  readonly wallNow?: () => number;
+  /** Length of the window of the limits of a minute. Default 60 s. */
+  readonly windowMs?: number;
+  /** Holders that are remembered, besides those with requests under way, which are bounded elsewhere. Default 100,000. */
+  readonly maxHolders?: number;
+}
+
+export class MemoryLimiter implements Limiter {
+  readonly #seeds: Seeds;
+  readonly #metrics: MemoryLimiterOptions['metrics'];
+  readonly #now: () => number;
+  readonly #wallNow: () => number;
+  readonly #windowMs: number;
+  readonly #maxHolders: number;
+  /** With requests under way. */
+  readonly #busy = new Map<string, Account>();
+  /** Without; the one that has been idle for longest comes first. */
+  readonly #idle = new Map<string, Account>();
+  /** Accounts of an earlier one have totals that are not to be used. */
+  #generation = 0;
+
+  constructor(options: MemoryLimiterOptions) {
+    this.#seeds = options.seeds;
+    this.#metrics = options.metrics;
+    this.#now = options.now ?? (() => performance.now());
+    this.#wallNow = options.wallNow ?? Date.now;
+    this.#windowMs = options.windowMs ?? 60_000;
+    this.#maxHolders = options.maxHolders ?? 100_000;
+  }
+
+  /** Holders that are remembered. */
+  get size(): number {
+    return this.#busy.size + this.#idle.size;
+  }
+
+  admit(holder: string, limits: TierLimits, tokens: number): Admission | Promise<Admission> {
+    const account = this.#accountOf(holder);
+    if (needTotals(limits)) {
+      if (!account.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens);
+      if (account.isProvisional) this.#learn(account);
+    }
+    return this.#decide(account, limits, wholeTokens(tokens));
+  }
+
+  peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
+    const known = this.#busy.get(holder) ?? this.#idle.get(holder);
+    const account = known === undefined ? new Account(holder, this.#windowMs) : this.#ofNow(known);
+    if (needTotals(limits) && !account.knowsTotals(this.#wallNow()))
+      return this.#peekUnknown(account, limits);
+    return statesOf(account.used(this.#moment()), limits);
+  }
+
+  /**
+   * Somebody else has counted, or will: the totals of every holder are read again before they are used. Windows and requests
+   * under way stay as they are.
+   */
+  forgetTotals(): void {
+    this.#generation += 1;
+  }
+
+  async close(): Promise<void> {}
+
+  #moment(): Moment {
+    return { now: this.#now(), wallMs: this.#wallNow() };
+  }
+
+  async #admitUnknown(holder: string, limits: TierLimits, tokens: number): Promise<Admission> {
+    const totals = await this.#seeds.read(holder);
+    // Another one may have been first, or the account may have been forgotten meanwhile.
+    const account = this.#accountOf(holder);
+    const wallMs = this.#wallNow();
+    if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
+    return this.#decide(account, limits, wholeTokens(tokens));
+  }
+
+  async #peekUnknown(account: Account, limits: TierLimits): Promise<LimitStates> {
+    const totals = await this.#seeds.read(account.holder);
+    const wallMs = this.#wallNow();
+    if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
+    return statesOf(account.used(this.#moment()), limits);
+  }
+
+  /** Asks for totals that were not to be had, while requests go on. */
+  #learn(account: Account): void {
+    if (this.#seeds.isResting(account.holder)) return;
+    void this.#seeds.read(account.holder).then((totals) => {
+      if (totals !== undefined && account.isProvisional) account.setTotals(totals, this.#wallNow());
+    });
+  }
+
+  #decide(account: Account, limits: TierLimits, tokens: number): Admission {
+    const moment = this.#moment();
+    const used = account.used(moment);
+    const refusal = refusalOf(used, limits, tokens);
+    if (refusal !== undefined) return { ...refusal, states: statesOf(used, limits) };
+    const reservation = account.reserve(moment, tokens);
+    if (account.running === 1) this.#move(account, this.#idle, this.#busy);
+    this.#metrics.limitLeases.inc();
+    const lease = new MemoryLease(reservation, (real) => this.#settle(account, reservation, real));
+    return { kind: 'admitted', lease, states: statesOf(account.used(moment), limits) };
+  }
+
+  #settle(account: Account, reservation: Reservation, tokens: number): void {
+    account.settle(this.#moment(), reservation, tokens);
+    this.#metrics.limitLeases.dec();
+    if (account.running === 0) this.#move(account, this.#busy, this.#idle);
+  }
+
+  #move(account: Account, from: Map<string, Account>, to: Map<string, Account>): void {
+    from.delete(account.holder);
+    to.set(account.holder, account);
+    this.#trim();
+  }
+
+  #accountOf(holder: string): Account {
+    const busy = this.#busy.get(holder);
+    if (busy !== undefined) return this.#ofNow(busy);
+    const idle = this.#idle.get(holder);
+    if (idle !== undefined) {
+      // To the end of the order.
+      this.#idle.delete(holder);
+      this.#idle.set(holder, idle);
+      return this.#ofNow(idle);
+    }
+    const account = this.#ofNow(new Account(holder, this.#windowMs));
+    this.#idle.set(holder, account);
+    this.#trim();
+    this.#metrics.limitHolders.set(this.size);
+    return account;
+  }
+
+  #ofNow(account: Account): Account {
+    if (account.generation !== this.#generation) account.forgetTotals();
+    account.generation = this.#generation;
+    return account;
+  }
+
+  /** A holder that is forgotten begins with a new minute, and with the totals of the store. */
+  #trim(): void {
+    if (this.size <= this.#maxHolders) return;
+    for (const [holder] of this.#idle) {
+      // The one that is being asked about stays.
+      if (this.#idle.size === 1) return;
+      this.#idle.delete(holder);
+      this.#metrics.limitHolders.set(this.size);
+      return;
+    }
+  }
+}
+
+class MemoryLease implements Lease {
+  readonly tokens: number;
+  #settle: ((tokens: number) => void) | undefined;
+
+  constructor({ tokens }: Reservation, settle: (tokens: number) => void) {
+    this.tokens = tokens;
+    this.#settle = settle;
+  }
+
+  settle(tokens: number): void {
+    const settle = this.#settle;
+    this.#settle = undefined;
+    settle?.(wholeTokens(tokens));
+  }
+}

@@ -1,0 +1,87 @@
+// The rules of the limits, without any counter: which limit refuses a request, what is left of each.
+// Both limiters use them; reserve.lua repeats the question whether it fits, since only Redis can decide that atomically.
+import { dayLeftMs, monthLeftMs } from './calendar.ts';
+import { LIMIT_NAMES, type LimitName, type LimitStates, type Refused, type TierLimits } from './limiter.ts';
+
+/** What is used at one moment. */
+export interface Used {
+  readonly wallMs: number;
+  /** Until the minute window ends; 0 when none is open. */
+  readonly windowLeftMs: number;
+  readonly requests: number;
+  readonly tokens: number;
+  readonly dayRequests: number;
+  readonly monthTokens: number;
+  readonly running: number;
+}
+
+/** Nobody knows when a request ends, so this is when to ask again. */
+const CONCURRENCY_WAIT_MS = 1000;
+
+/** Which limit refuses a request that does not fit, with the longest wait; undefined when it fits. */
+export function refusalOf(
+  used: Used,
+  limits: TierLimits,
+  tokens: number,
+): Omit<Refused, 'states'> | undefined {
+  let found: LimitName | undefined;
+  let longest = -1;
+  for (const name of LIMIT_NAMES) {
+    const limit = limits[name];
+    if (limit === undefined || usedOf(used, name) + costOf(name, tokens) <= limit) continue;
+    const wait = costOf(name, tokens) > limit ? Number.POSITIVE_INFINITY : waitOf(used, name);
+    if (wait <= longest) continue;
+    found = name;
+    longest = wait;
+  }
+  if (found === undefined) return undefined;
+  return longest === Number.POSITIVE_INFINITY
+    ? { kind: 'refused', limit: found, reason: 'too_large', retryAfterMs: undefined }
+    : { kind: 'refused', limit: found, reason: 'spent', retryAfterMs: longest };
+}
+
+/** A state for each limit that there is. */
+export function statesOf(used: Used, limits: TierLimits): LimitStates {
+  const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
+  for (const name of LIMIT_NAMES) {
+    const limit = limits[name];
+    if (limit === undefined) continue;
+    const value = usedOf(used, name);
+    const resetMs = name === 'concurrency' ? 0 : waitOf(used, name);
+    states[name] = { limit, used: value, remaining: Math.max(0, limit - value), resetMs };
+  }
+  return states;
+}
+
+function usedOf(used: Used, name: LimitName): number {
+  switch (name) {
+    case 'requests_per_minute':
+      return used.requests;
+    case 'tokens_per_minute':
+      return used.tokens;
+    case 'requests_per_day':
+      return used.dayRequests;
+    case 'tokens_per_month':
+      return used.monthTokens;
+    case 'concurrency':
+      return used.running;
+  }
+}
+
+function costOf(name: LimitName, tokens: number): number {
+  return name === 'tokens_per_minute' || name === 'tokens_per_month' ? tokens : 1;
+}
+
+function waitOf(used: Used, name: LimitName): number {
+  switch (name) {
+    case 'requests_per_minute':
+    case 'tokens_per_minute':
+      return used.windowLeftMs;
+    case 'requests_per_day':
+      return dayLeftMs(used.wallMs);
+    case 'tokens_per_month':
+      return monthLeftMs(used.wallMs);
+    case 'concurrency':
+      return CONCURRENCY_WAIT_MS;
+  }
+}

@@ -1,0 +1,113 @@
+// The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
+import type { Caller } from '../auth/caller.ts';
+import type { Exchange } from '../http/exchange.ts';
+import type { Admission, Lease, Limiter, TierLimits } from '../limits/limiter.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import type { Ledger } from '../usage/ledger.ts';
+import { costOf } from '../usage/price.ts';
+import type { Estimate } from './estimate.ts';
+import { limitHeaders, refusalError, refusalHeaders } from './limit-headers.ts';
+import { Meter } from './meter.ts';
+import type { Route } from './route-table.ts';
+
+export interface AccountParts {
+  readonly limiter: Pick<Limiter, 'admit'>;
+  readonly ledger: Pick<Ledger, 'record'>;
+  readonly metrics: Pick<Metrics, 'limitsRefused'>;
+}
+
+export interface AccountOrder {
+  readonly exchange: Exchange;
+  readonly caller: Caller;
+  readonly route: Pick<Route, 'entry' | 'price'>;
+  readonly limits: TierLimits;
+  readonly estimate: Estimate;
+}
+
+export class Account {
+  readonly meter: Meter;
+  readonly #parts: AccountParts;
+  readonly #order: AccountOrder;
+  readonly #lease: Lease;
+  #isSettled = false;
+
+  /**
+   * Reserves all that the request may need, or nothing. Says in the headers of the answer how the limits stand.
+   * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
+   */
+  static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
+    const { caller, limits, estimate } = order;
+    const tokens = reserved(estimate, limits);
+    const decision = parts.limiter.admit(caller.holderId, limits, tokens);
+    const take = (admission: Admission) => Account.#take(parts, order, tokens, admission);
+    return decision instanceof Promise ? decision.then(take) : take(decision);
+  }
+
+  static #take(parts: AccountParts, order: AccountOrder, tokens: number, admission: Admission): Account {
+    const { exchange, caller } = order;
+    if (admission.kind === 'refused') {
+      parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
+      Object.assign(exchange.headers, refusalHeaders(admission));
+      throw refusalError(admission, tokens);
+    }
+    Object.assign(exchange.headers, limitHeaders(admission.states));
+    return new Account(parts, order, admission.lease);
+  }
+
+  private constructor(parts: AccountParts, order: AccountOrder, lease: Lease) {
+    this.#parts = parts;
+    this.#order = order;
+    this.#lease = lease;
+    this.meter = new Meter(order.estimate);
+  }
+
+  /** To be called when the request is over, however it ended. The second time does nothing. */
+  settle(): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    const { ledger } = this.#parts;
+    const { exchange, caller, route } = this.#order;
+    const reading = this.meter.read();
+    if (reading === undefined) {
+      this.#lease.settle(0);
+      return;
+    }
+    const { tokens, isEstimated, upstream, extra } = reading;
+    this.#lease.settle(tokens.prompt + tokens.completion);
+    const { access, stopReason, error } = exchange;
+    const outcome = stopReason?.code ?? error?.code ?? 'ok';
+    ledger.record({
+      at: Date.now(),
+      holderId: caller.holderId,
+      prefix: caller.prefix,
+      tier: caller.tier,
+      // Clients invent names where a pattern serves: only those that somebody answered to become rows.
+      model: outcome === 'ok' ? (access.model ?? route.entry) : route.entry,
+      upstream,
+      attempts: access.attempts ?? 1,
+      outcome,
+      usage: tokens,
+      isEstimated,
+      durationMs: exchange.elapsed,
+      ttftMs: access.ttft_ms,
+      costNanos: route.price && costOf(route.price, tokens),
+      extra: extra.map((attempt) => ({
+        upstream: attempt.upstream,
+        usage: attempt.tokens,
+        costNanos: route.price && costOf(route.price, attempt.tokens),
+      })),
+    });
+  }
+}
+
+/**
+ * What is reserved: the estimate; but where the client left the length of the answer open, no more than the limits hold, so
+ * that what is only assumed refuses nobody.
+ */
+function reserved({ prompt, completion, isBounded }: Estimate, limits: TierLimits): number {
+  const most = Math.min(
+    limits.tokens_per_minute ?? Number.POSITIVE_INFINITY,
+    limits.tokens_per_month ?? Number.POSITIVE_INFINITY,
+  );
+  return isBounded ? prompt + completion : Math.max(prompt, Math.min(prompt + completion, most));
+}

@@ -1,0 +1,87 @@
+// What a client is told of its limits: OpenAI's headers, and the error of a refusal. Who decides is limits/.
+import { GatewayError } from '../errors.ts';
+import type { LimitName, LimitStates, Refused } from '../limits/limiter.ts';
+
+/** The two families that OpenAI has headers for, each with the limits that may stand in them. */
+const FAMILIES = {
+  requests: ['requests_per_minute', 'requests_per_day'],
+  tokens: ['tokens_per_minute', 'tokens_per_month'],
+} as const satisfies Record<string, readonly LimitName[]>;
+
+/** SDKs obey `retry-after` without a cap, and give up at a minute: a longer wait is not told. */
+const LONGEST_WAIT_MS = 59_000;
+
+/**
+ * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limit in each family that is nearest to refusing. A family
+ * without limits has none.
+ */
+export function limitHeaders(states: LimitStates): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const [family, names] of Object.entries(FAMILIES)) {
+    let nearest: LimitStates[LimitName];
+    for (const name of names) {
+      const state = states[name];
+      if (state === undefined) continue;
+      if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
+        nearest = state;
+    }
+    if (nearest === undefined) continue;
+    headers[`x-ratelimit-limit-${family}`] = String(nearest.limit);
+    headers[`x-ratelimit-remaining-${family}`] = String(nearest.remaining);
+    headers[`x-ratelimit-reset-${family}`] = goDuration(nearest.resetMs);
+  }
+  return headers;
+}
+
+/** Headers of a refusal: of the limit that refused, and of the other family as it stands. */
+export function refusalHeaders({ limit, states }: Refused): Record<string, string> {
+  const state = states[limit];
+  const headers = limitHeaders(states);
+  const family = Object.entries(FAMILIES).find(([, names]) => names.some((name) => name === limit))?.[0];
+  if (state === undefined || family === undefined) return headers;
+  return {
+    ...headers,
+    [`x-ratelimit-limit-${family}`]: String(state.limit),
+    [`x-ratelimit-remaining-${family}`]: String(state.remaining),
+    [`x-ratelimit-reset-${family}`]: goDuration(state.resetMs),
+  };
+}
+
+const WORDS: Record<LimitName, string> = {
+  requests_per_minute: 'requests per minute',
+  requests_per_day: 'requests per day',
+  tokens_per_minute: 'tokens per minute',
+  tokens_per_month: 'tokens per month',
+  concurrency: 'requests at once',
+};
+
+/** @param tokens what was asked for, by the gateway's estimate */
+export function refusalError({ limit, reason, retryAfterMs, states }: Refused, tokens: number): GatewayError {
+  const most = states[limit]?.limit ?? 0;
+  const type = limit.startsWith('tokens') ? ({ type: 'tokens' } as const) : {};
+  if (reason === 'too_large') {
+    const text = `This request may need about ${tokens} tokens, and the limit is ${most} ${WORDS[limit]}. Ask for a shorter answer, or send less.`;
+    return new GatewayError('rate_limit_exceeded', text, { ...type, retry: 'no' });
+  }
+  if (limit === 'tokens_per_month') {
+    return new GatewayError('insufficient_quota', `The limit of ${most} ${WORDS[limit]} is reached.`);
+  }
+  const helps = retryAfterMs !== undefined && retryAfterMs <= LONGEST_WAIT_MS + 1000;
+  return new GatewayError('rate_limit_exceeded', `The limit of ${most} ${WORDS[limit]} is reached.`, {
+    ...type,
+    ...(helps
+      ? { retryAfterMs: Math.min(Math.max(retryAfterMs, 1), LONGEST_WAIT_MS) }
+      : { retry: 'no' as const }),
+  });
+}
+
+/** As Go writes a duration (`time.Duration.String`), which is what OpenAI sends: `2ms`, `8.64s`, `1m23s`, `23h59m45s`. */
+export function goDuration(ms: number): string {
+  const whole = Math.max(0, Math.ceil(ms));
+  if (whole === 0) return '0s';
+  if (whole < 1000) return `${whole}ms`;
+  const hours = Math.floor(whole / 3_600_000);
+  const minutes = Math.floor((whole % 3_600_000) / 60_000);
+  const seconds = (whole % 60_000) / 1000;
+  return `${hours > 0 ? `${hours}h` : ''}${hours > 0 || minutes > 0 ? `${minutes}m` : ''}${seconds}s`;
+}

@@ -1,0 +1,75 @@
+// What the store keeps of use: sums by hour, holder, key, model and upstream. What a request adds to them is usage/'s.
+import type { Tier } from '../config/schema.ts';
+
+/** The columns that are summed, by their names in the table. */
+export const USAGE_SUMS = [
+  'requests',
+  'failed',
+  /** Requests whose tokens are estimated. */
+  'estimated',
+  /** Requests whose model had a price. */
+  'priced',
+  /** Requests to upstreams. */
+  'attempts',
+  'prompt',
+  'completion',
+  /** Part of `prompt`. */
+  'cached',
+  /** Part of `completion`. */
+  'reasoning',
+  /** In billionths of the unit of the configured prices. */
+  'cost',
+  'duration_ms',
+  'ttft_ms',
+  /** Requests that had a first token. */
+  'ttft_count',
+] as const;
+
+export type UsageSums = Readonly<Record<(typeof USAGE_SUMS)[number], number>>;
+
+export interface UsageKey {
+  /** `YYYY-MM-DDTHH`, UTC. */
+  readonly hour: string;
+  readonly holderId: string;
+  readonly prefix: string;
+  /** The public name. */
+  readonly model: string;
+  readonly upstream: string;
+}
+
+/** What is added to one row of the table. All numbers are whole, from 0 to 2^53 - 1. */
+export interface UsageRow extends UsageKey {
+  readonly sums: UsageSums;
+}
+
+/** Rows that are added together, once, however often they are sent. */
+export interface UsageBatch {
+  /** Unique in the fleet and for all time. The same id has the same rows. */
+  readonly id: string;
+  /** No two have the same key. */
+  readonly rows: readonly UsageRow[];
+  /** When it is sent. RFC 3339, UTC. */
+  readonly at: string;
+}
+
+export const USAGE_DIMENSIONS = ['hour', 'day', 'model', 'upstream', 'key', 'tier'] as const;
+export type UsageDimension = (typeof USAGE_DIMENSIONS)[number];
+
+export interface UsageQuery {
+  readonly holderId?: string;
+  /** Holders who are in this tier now. */
+  readonly tier?: Tier;
+  /** The first hour, `YYYY-MM-DDTHH` or the beginning of one: `YYYY-MM-DD` is a day from its first hour on. */
+  readonly from: string;
+  /** One line for each combination of these, in their order; none of them: one line, also when there is no use. */
+  readonly by: readonly UsageDimension[];
+  /** Most lines, from 1. */
+  readonly limit: number;
+}
+
+export interface UsageLine {
+  /** In the order of `by`. A holder that the store does not know has the tier ``. */
+  readonly group: readonly string[];
+  /** Sums beyond 2^53 - 1 stop there. */
+  readonly sums: UsageSums;
+}

@@ -1,0 +1,116 @@
+// What one holder used: what the store has, and what this process has recorded and not sent yet.
+import type { UsageStore } from '../store/store.ts';
+import type { UsageSums } from '../store/usage-record.ts';
+import { dayOf, daysBefore } from './hours.ts';
+import type { Ledger } from './ledger.ts';
+
+/** Where the counters of long limits begin. */
+export interface SeedSource {
+  /**
+   * @returns requests of this day and tokens, of prompt and completion, of this month, in UTC
+   * @throws GatewayError store_unavailable
+   */
+  totalsOf(holderId: string): Promise<{ dayRequests: number; monthTokens: number }>;
+}
+
+export interface UsageDay {
+  /** `YYYY-MM-DD`, UTC. */
+  readonly day: string;
+  readonly model: string;
+  readonly sums: UsageSums;
+}
+
+export interface HolderReport {
+  /** The first and the last day, both included. */
+  readonly from: string;
+  readonly to: string;
+  readonly totals: UsageSums;
+  /** In order of day and model. */
+  readonly days: readonly UsageDay[];
+  /** Whether there were more days and models than fit; the totals have them all. */
+  readonly isTruncated: boolean;
+}
+
+const MAX_LINES = 10_000;
+
+export class HolderUsage implements SeedSource {
+  readonly #ledger: Ledger;
+  readonly #store: UsageStore;
+  readonly #clock: () => number;
+
+  /** @param clock milliseconds since 1970 */
+  constructor(ledger: Ledger, store: UsageStore, clock: () => number = Date.now) {
+    this.#ledger = ledger;
+    this.#store = store;
+    this.#clock = clock;
+  }
+
+  async totalsOf(holderId: string): Promise<{ dayRequests: number; monthTokens: number }> {
+    const day = dayOf(this.#clock());
+    const month = day.slice(0, 7);
+    const { stored, pending } = await this.#ledger.withPending(holderId, () =>
+      this.#store.usageOf(holderId, day),
+    );
+    let { dayRequests, monthTokens } = stored;
+    for (const { hour, sums } of pending) {
+      if (hour.startsWith(day)) dayRequests += sums.requests;
+      if (hour.startsWith(month)) monthTokens += sums.prompt + sums.completion;
+    }
+    return { dayRequests, monthTokens };
+  }
+
+  /**
+   * @param days how many, with today: from 1
+   * @throws GatewayError store_unavailable
+   */
+  async reportOf(holderId: string, days: number): Promise<HolderReport> {
+    const to = dayOf(this.#clock());
+    const from = dayOf(daysBefore(this.#clock(), days - 1));
+    const { stored, pending } = await this.#ledger.withPending(holderId, async () => {
+      const [totals, lines] = await Promise.all([
+        this.#store.usageReport({ holderId, from, by: [], limit: 1 }),
+        this.#store.usageReport({ holderId, from, by: ['day', 'model'], limit: MAX_LINES + 1 }),
+      ]);
+      return { totals: totals[0]?.sums, lines };
+    });
+    const recent = pending.filter(({ hour }) => hour >= from);
+    const known = new Map<string, UsageDay>();
+    const add = (day: string, model: string, sums: UsageSums) => {
+      const name = `${day}\n${model}`;
+      known.set(name, { day, model, sums: sumOf(known.get(name)?.sums, sums) });
+    };
+    for (const { group, sums } of stored.lines.slice(0, MAX_LINES)) add(group[0] ?? '', group[1] ?? '', sums);
+    for (const { hour, model, sums } of recent) add(hour.slice(0, 10), model, sums);
+    return {
+      from,
+      to,
+      totals: sumOf(stored.totals, ...recent.map(({ sums }) => sums)),
+      days: [...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, day]) => day),
+      isTruncated: stored.lines.length > MAX_LINES,
+    };
+  }
+}
+
+/** The sum of all of them; undefined is nothing. */
+export function sumOf(...parts: readonly (UsageSums | undefined)[]): UsageSums {
+  const sum = (name: keyof UsageSums) =>
+    Math.min(
+      parts.reduce((total, part) => total + (part?.[name] ?? 0), 0),
+      Number.MAX_SAFE_INTEGER,
+    );
+  return {
+    requests: sum('requests'),
+    failed: sum('failed'),
+    estimated: sum('estimated'),
+    priced: sum('priced'),
+    attempts: sum('attempts'),
+    prompt: sum('prompt'),
+    completion: sum('completion'),
+    cached: sum('cached'),
+    reasoning: sum('reasoning'),
+    cost: sum('cost'),
+    duration_ms: sum('duration_ms'),
+    ttft_ms: sum('ttft_ms'),
+    ttft_count: sum('ttft_count'),
+  };
+}

@@ -1,0 +1,382 @@
+// What every limiter does, in memory and in Redis alike: exactly the limit, all or nothing, the right name and wait for a
+// refusal, real use in place of the estimate, days and months, totals from the store.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { TierLimits } from '../../src/limits/limiter.ts';
+import { REDIS_TIMEOUT } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
+import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';
+
+let setting: RedisSetting;
+
+beforeAll(async () => {
+  setting = await RedisSetting.start();
+}, REDIS_TIMEOUT);
+afterAll(() => setting?.stop());
+
+const ALL: TierLimits = {
+  requests_per_minute: 100,
+  tokens_per_minute: 1000,
+  requests_per_day: 500,
+  tokens_per_month: 50_000,
+  concurrency: 50,
+};
+const MINUTE = 60_000;
+const EVENING = NOON + DAY / 2 - 10_000;
+const MONTH_END = Date.UTC(2027, 5, 1);
+
+const RIGS: [string, MakeRig][] = [
+  ['in memory', memoryRig],
+  ['in Redis', () => setting.rig()],
+];
+
+describe.each(RIGS)('%s', (_name, makeRig) => {
+  test.each([
+    ['requests_per_minute', 7],
+    ['requests_per_day', 7],
+    ['concurrency', 7],
+    ['tokens_per_minute', 70],
+    ['tokens_per_month', 70],
+  ] as const)(
+    '%s: of ten times as many at once exactly as many as allowed are admitted',
+    async (name, limit) => {
+      await using rig = await makeRig();
+      const holder = newHolder();
+      const limits = { [name]: limit };
+      const all = await Promise.all(Array.from({ length: 70 }, () => rig.limiter.admit(holder, limits, 10)));
+      expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(7);
+      for (const each of all) {
+        if (each.kind === 'refused') expect(each).toMatchObject({ limit: name, reason: 'spent' });
+        expect(each.states[name]?.remaining).toBeGreaterThanOrEqual(0);
+      }
+      expect(await rig.limiter.peek(holder, limits)).toMatchObject({ [name]: { used: limit, remaining: 0 } });
+      expect(rig.counters.leases).toBe(7);
+    },
+  );
+
+  test('what is refused takes nothing of any limit, whichever of them refuses', async () => {
+    await using rig = await makeRig();
+    const tight = {
+      requests_per_minute: 1,
+      tokens_per_minute: 20,
+      requests_per_day: 1,
+      tokens_per_month: 20,
+      concurrency: 1,
+    };
+    for (const [name, value] of Object.entries(tight)) {
+      const holder = newHolder();
+      admitted(await rig.limiter.admit(holder, ALL, 15));
+      const before = await rig.limiter.peek(holder, ALL);
+      refused(await rig.limiter.admit(holder, { ...ALL, [name]: value }, 15));
+      expect(await rig.limiter.peek(holder, ALL)).toEqual(before);
+    }
+  });
+
+  test('holders do not share their limits', async () => {
+    await using rig = await makeRig();
+    const [one, other] = [newHolder(), newHolder()];
+    admitted(await rig.limiter.admit(one, { requests_per_minute: 1, concurrency: 1 }, 0));
+    refused(await rig.limiter.admit(one, { requests_per_minute: 1 }, 0));
+    admitted(await rig.limiter.admit(other, { requests_per_minute: 1, concurrency: 1 }, 0));
+  });
+
+  test('without limits everything is admitted, and a limit that appears knows what was used', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    for (let number = 0; number < 5; number += 1) {
+      expect(await rig.limiter.admit(holder, {}, 1e12)).toMatchObject({ kind: 'admitted', states: {} });
+    }
+    expect(rig.store.asked).toBe(0);
+    expect(await rig.limiter.admit(holder, { concurrency: 5 }, 0)).toMatchObject({ limit: 'concurrency' });
+    expect(await rig.limiter.admit(holder, { requests_per_minute: 5 }, 0)).toMatchObject({
+      limit: 'requests_per_minute',
+      states: { requests_per_minute: { limit: 5, used: 5, remaining: 0 } },
+    });
+    // Lowered below what is used.
+    expect(await rig.limiter.peek(holder, { requests_per_minute: 2 })).toMatchObject({
+      requests_per_minute: { limit: 2, used: 5, remaining: 0 },
+    });
+    admitted(await rig.limiter.admit(holder, { requests_per_minute: 6, concurrency: 6 }, 0));
+  });
+
+  test('a window begins with the first request and lasts a minute; the wait is exact', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const limits = { requests_per_minute: 2 };
+    await rig.advance(12_345);
+    expect(await rig.limiter.peek(holder, limits)).toMatchObject({ requests_per_minute: { resetMs: 0 } });
+    admitted(await rig.limiter.admit(holder, limits, 0));
+    await rig.advance(20_000);
+    admitted(await rig.limiter.admit(holder, limits, 0));
+    await rig.advance(10_000);
+    const { retryAfterMs, states } = refused(await rig.limiter.admit(holder, limits, 0));
+    expect(retryAfterMs).toBe(30_000);
+    expect(states.requests_per_minute).toEqual({ limit: 2, used: 2, remaining: 0, resetMs: 30_000 });
+    await rig.advance(29_999);
+    expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBe(1);
+    await rig.advance(1);
+    expect(admitted(await rig.limiter.admit(holder, limits, 0)).states).toMatchObject({
+      requests_per_minute: { used: 1, resetMs: MINUTE },
+    });
+  });
+
+  test('tokens that exceed a whole limit are refused as too large, also where another limit is spent', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    for (const name of ['tokens_per_minute', 'tokens_per_month'] as const) {
+      expect(await rig.limiter.admit(holder, { ...ALL, [name]: 100 }, 101)).toMatchObject({
+        kind: 'refused',
+        limit: name,
+        reason: 'too_large',
+        retryAfterMs: undefined,
+      });
+    }
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 100));
+    lease.settle(100);
+    await rig.settled();
+    expect(
+      await rig.limiter.admit(holder, { requests_per_day: 1, tokens_per_minute: 100 }, 101),
+    ).toMatchObject({
+      limit: 'tokens_per_minute',
+      reason: 'too_large',
+    });
+  });
+
+  test('a first request in an empty window is admitted up to the very limit', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const limits = { requests_per_minute: 1, tokens_per_minute: 100, concurrency: 1 };
+    for (let window = 0; window < 3; window += 1) {
+      const { lease } = admitted(await rig.limiter.admit(holder, limits, 100));
+      lease.settle(100_000);
+      await rig.settled();
+      expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBe(MINUTE);
+      await rig.advance(MINUTE);
+    }
+  });
+
+  test('of several limits that refuse, the one with the longest wait is named', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    admitted(await rig.limiter.admit(holder, ALL, 10));
+    const spent = {
+      requests_per_minute: 1,
+      tokens_per_minute: 15,
+      requests_per_day: 1,
+      tokens_per_month: 15,
+      concurrency: 1,
+    };
+    const ask = async (limits: TierLimits) => {
+      const { limit, retryAfterMs } = refused(await rig.limiter.admit(holder, limits, 10));
+      return [limit, retryAfterMs];
+    };
+    await rig.advance(1000);
+    expect(await ask(spent)).toEqual(['tokens_per_month', MONTH_END - NOON - 1000]);
+    expect(await ask({ ...spent, tokens_per_month: 100 })).toEqual(['requests_per_day', DAY / 2 - 1000]);
+    const { requests_per_minute, tokens_per_minute, concurrency } = spent;
+    expect(await ask({ requests_per_minute, concurrency })).toEqual(['requests_per_minute', 59_000]);
+    expect(await ask({ tokens_per_minute, concurrency })).toEqual(['tokens_per_minute', 59_000]);
+    expect(await ask({ concurrency })).toEqual(['concurrency', 1000]);
+  });
+
+  test('what is settled takes the place of the estimate, be it more or less, and once', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const used = async () => {
+      const states = await rig.limiter.peek(holder, ALL);
+      return [states.tokens_per_minute?.used, states.tokens_per_month?.used, states.concurrency?.used];
+    };
+    const first = admitted(await rig.limiter.admit(holder, ALL, 300));
+    const second = admitted(await rig.limiter.admit(holder, ALL, 300));
+    expect(first.lease.tokens).toBe(300);
+    expect(await used()).toEqual([600, 600, 2]);
+    first.lease.settle(50);
+    first.lease.settle(9000);
+    await rig.settled();
+    expect(await used()).toEqual([350, 350, 1]);
+    second.lease.settle(5000);
+    second.lease.settle(0);
+    first.lease.settle(0);
+    await rig.settled();
+    expect(await used()).toEqual([5050, 5050, 0]);
+    const states = await rig.limiter.peek(holder, ALL);
+    expect(states.tokens_per_minute).toMatchObject({ remaining: 0, limit: 1000 });
+    expect(states.requests_per_minute?.used).toBe(2);
+    expect(rig.counters.leases).toBe(0);
+  });
+
+  test('what is settled after its window has ended is not counted in the next one, but in the month', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 300));
+    await rig.advance(29_000);
+    // Another one keeps its own place.
+    await rig.advance(MINUTE - 29_000);
+    admitted(await rig.limiter.admit(holder, ALL, 20));
+    lease.settle(500);
+    await rig.settled();
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({
+      tokens_per_minute: { used: 20 },
+      tokens_per_month: { used: 520 },
+      concurrency: { used: 1 },
+    });
+  });
+
+  test.each([Number.NaN, -5, Number.NEGATIVE_INFINITY])('%s tokens are none', async (tokens) => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, tokens));
+    lease.settle(tokens);
+    await rig.settled();
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 0 } });
+  });
+
+  test('large figures stay exact', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const most = Number.MAX_SAFE_INTEGER;
+    const limits = { tokens_per_minute: most, tokens_per_month: most };
+    admitted(await rig.limiter.admit(holder, limits, most - 1));
+    expect(await rig.limiter.admit(holder, limits, 2)).toMatchObject({ limit: 'tokens_per_month' });
+    expect(admitted(await rig.limiter.admit(holder, limits, 1)).states).toMatchObject({
+      tokens_per_minute: { used: most, remaining: 0 },
+      tokens_per_month: { used: most, remaining: 0 },
+    });
+  });
+
+  test('a day ends at midnight UTC', async () => {
+    await using rig = await makeRig();
+    await rig.setWall(EVENING);
+    const holder = newHolder();
+    const limits = { requests_per_day: 1 };
+    admitted(await rig.limiter.admit(holder, limits, 0));
+    expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBe(10_000);
+    await rig.advance(9_999);
+    refused(await rig.limiter.admit(holder, limits, 0));
+    await rig.advance(1);
+    expect(admitted(await rig.limiter.admit(holder, limits, 0)).states).toEqual({
+      requests_per_day: { limit: 1, used: 1, remaining: 0, resetMs: DAY },
+    });
+  });
+
+  test.each([
+    ['an ordinary one', Date.UTC(2027, 5, 1)],
+    ['a year', Date.UTC(2028, 0, 1)],
+    ['February', Date.UTC(2027, 2, 1)],
+    ['February of a leap year', Date.UTC(2028, 2, 1)],
+    ['February of a year with a hundred and no leap day', Date.UTC(2100, 2, 1)],
+  ])('a month ends with its last day: %s', async (_which, end) => {
+    await using rig = await makeRig();
+    await rig.setWall(end - 86_400_000 + 1);
+    const holder = newHolder();
+    const limits = { tokens_per_month: 100 };
+    admitted(await rig.limiter.admit(holder, limits, 100)).lease.settle(100);
+    await rig.settled();
+    await rig.advance(86_400_000 - 2);
+    expect(refused(await rig.limiter.admit(holder, limits, 1)).retryAfterMs).toBe(1);
+    await rig.advance(1);
+    expect(admitted(await rig.limiter.admit(holder, limits, 1)).states).toMatchObject({
+      tokens_per_month: { used: 1 },
+    });
+  });
+
+  test('tokens that were reserved in one month and settled in the next one belong to the next one', async () => {
+    await using rig = await makeRig();
+    await rig.setWall(MONTH_END - 1000);
+    const holder = newHolder();
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 300));
+    await rig.advance(2000);
+    admitted(await rig.limiter.admit(holder, ALL, 10));
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 10 } });
+    lease.settle(200);
+    await rig.settled();
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({
+      tokens_per_month: { used: 210 },
+      tokens_per_minute: { used: 210 },
+    });
+  });
+
+  test('a clock that is set back over midnight makes no day longer: the store is asked again', async () => {
+    await using rig = await makeRig();
+    await rig.setWall(EVENING + 12_000);
+    const holder = newHolder();
+    rig.store.totals.set(holder, { dayRequests: 400, monthTokens: 7000 });
+    expect(admitted(await rig.limiter.admit(holder, ALL, 10)).states).toMatchObject({
+      requests_per_day: { used: 401 },
+      tokens_per_month: { used: 7010 },
+    });
+    await rig.setWall(EVENING);
+    expect(admitted(await rig.limiter.admit(holder, ALL, 10)).states).toMatchObject({
+      requests_per_day: { used: 401 },
+      tokens_per_month: { used: 7010 },
+    });
+    expect(rig.store.asked).toBe(2);
+  });
+
+  test('a clock that is set back by hours makes no window longer', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const limits = { requests_per_minute: 1 };
+    admitted(await rig.limiter.admit(holder, limits, 0));
+    await rig.setWall(NOON - 3 * 3_600_000);
+    expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBeLessThanOrEqual(MINUTE);
+    await rig.advance(30_000);
+    expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBeLessThanOrEqual(30_000);
+    await rig.advance(30_000);
+    admitted(await rig.limiter.admit(holder, limits, 0));
+  });
+
+  test('totals come from the store, for many requests at once', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    rig.store.totals.set(holder, { dayRequests: 497, monthTokens: 40_000 });
+    const all = await Promise.all(Array.from({ length: 20 }, () => rig.limiter.admit(holder, ALL, 1)));
+    expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(3);
+    // In Redis, who comes a little later may ask once more; what it hears changes nothing.
+    expect(rig.store.asked).toBeLessThan(20);
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({
+      requests_per_day: { used: 500, remaining: 0 },
+      tokens_per_month: { used: 40_003 },
+    });
+  });
+
+  test('no totals: counted from 0, and asked for again after a while, without forgetting what was used', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    rig.store.trouble = () => Promise.reject(new Error('the store is away'));
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 10));
+    admitted(await rig.limiter.admit(holder, ALL, 10));
+    expect(rig.counters.seedFailures).toBe(1);
+    expect(rig.store.asked).toBe(1);
+    rig.store.trouble = undefined;
+    rig.store.totals.set(holder, { dayRequests: 100, monthTokens: 7000 });
+    await rig.advance(5000);
+    // It waits for nothing.
+    expect(admitted(await rig.limiter.admit(holder, ALL, 10)).states).toMatchObject({
+      requests_per_day: { used: 3 },
+    });
+    await until(async () => {
+      const states = await rig.limiter.peek(holder, ALL);
+      return states.requests_per_day?.used === 100 && states.tokens_per_month?.used === 7000;
+    }, 'totals');
+    // What was reserved before is not in them.
+    lease.settle(25);
+    await rig.settled();
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 7025 } });
+  });
+
+  test('looking reserves nothing, and leaves a new holder as it was', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const empty = await rig.limiter.peek(holder, ALL);
+    expect(Object.keys(empty)).toEqual(Object.keys(ALL));
+    expect(Object.values(empty).map(({ used }) => used)).toEqual([0, 0, 0, 0, 0]);
+    await rig.limiter.peek(holder, ALL);
+    expect(admitted(await rig.limiter.admit(holder, ALL, 1000)).states).toMatchObject({
+      requests_per_minute: { used: 1, remaining: 99, resetMs: MINUTE },
+      tokens_per_minute: { used: 1000, remaining: 0, resetMs: MINUTE },
+      requests_per_day: { used: 1, resetMs: DAY / 2 },
+      tokens_per_month: { used: 1000, resetMs: MONTH_END - NOON },
+      concurrency: { used: 1, remaining: 49, resetMs: 0 },
+    });
+  });
+});

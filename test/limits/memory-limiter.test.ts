@@ -1,0 +1,73 @@
+// What only the limiter in memory does: it answers at once, bounds what it remembers, and heeds no clock on the wall for
+// windows and requests under way.
+import { expect, test } from 'vitest';
+import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { admitted, Counters, memoryRig, NOON, newHolder, refused, Store, seedsOf } from './setting.ts';
+
+const LIMITS = { requests_per_minute: 2, requests_per_day: 100, concurrency: 5 };
+
+test('a holder whose totals are known, or not needed, is answered at once', async () => {
+  await using rig = await memoryRig();
+  const holder = newHolder();
+  expect(rig.limiter.admit(holder, { requests_per_minute: 5 }, 1)).toMatchObject({ kind: 'admitted' });
+  const first = rig.limiter.admit(holder, LIMITS, 1);
+  expect(first).toBeInstanceOf(Promise);
+  admitted(await first);
+  expect(rig.limiter.admit(holder, LIMITS, 1)).toMatchObject({
+    kind: 'refused',
+    limit: 'requests_per_minute',
+  });
+  expect(rig.limiter.peek(holder, LIMITS)).toMatchObject({ concurrency: { used: 2 } });
+});
+
+test.each([3_600_000, -3_600_000, 86_400_000, -86_400_000, -5000])(
+  'the clock on the wall set by %s ms neither ends nor prolongs a window, or a request',
+  async (ms) => {
+    await using rig = await memoryRig();
+    const holder = newHolder();
+    admitted(await rig.limiter.admit(holder, LIMITS, 1));
+    admitted(await rig.limiter.admit(holder, LIMITS, 1));
+    await rig.setWall(NOON + ms);
+    expect(refused(await rig.limiter.admit(holder, LIMITS, 1))).toMatchObject({
+      limit: 'requests_per_minute',
+      retryAfterMs: 60_000,
+      states: { concurrency: { used: 2 } },
+    });
+    await rig.advance(59_999);
+    expect(refused(await rig.limiter.admit(holder, LIMITS, 1)).retryAfterMs).toBe(1);
+    await rig.advance(1);
+    admitted(await rig.limiter.admit(holder, LIMITS, 1));
+  },
+);
+
+test('no more holders are remembered than allowed; those without requests go first, the longest idle before others', async () => {
+  const counters = new Counters();
+  const limiter = new MemoryLimiter({
+    seeds: seedsOf(new Store(), counters),
+    metrics: counters,
+    maxHolders: 3,
+    now: () => 0,
+  });
+  const once = { requests_per_minute: 1 };
+  const remembers = async (holder: string) =>
+    (await limiter.peek(holder, once)).requests_per_minute?.used === 1;
+  const busy = admitted(await limiter.admit('busy', once, 0));
+  for (const holder of ['a', 'b']) admitted(await limiter.admit(holder, once, 0)).lease.settle(0);
+  // Being refused is being seen.
+  refused(await limiter.admit('a', once, 0));
+  admitted(await limiter.admit('c', once, 0)).lease.settle(0);
+  expect([limiter.size, counters.holders]).toEqual([3, 3]);
+  expect([await remembers('busy'), await remembers('a'), await remembers('b'), await remembers('c')]).toEqual(
+    [true, true, false, true],
+  );
+  const others = [];
+  for (let number = 0; number < 5; number += 1)
+    others.push(admitted(await limiter.admit(`${number}`, once, 0)));
+  // Those with requests under way are never forgotten.
+  expect(limiter.size).toBe(6);
+  expect(await remembers('busy')).toBe(true);
+  for (const { lease } of [busy, ...others]) lease.settle(0);
+  admitted(await limiter.admit('new', once, 0)).lease.settle(0);
+  for (let number = 0; number < 10; number += 1) await limiter.admit('new', once, 0);
+  expect([limiter.size, counters.holders, counters.leases]).toEqual([3, 3, 0]);
+});

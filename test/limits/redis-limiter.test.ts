@@ -1,0 +1,290 @@
+// What only the limiter in Redis does: one count for all replicas, leases of processes that are gone, what stands in Redis and
+// for how long. The clock is the one of Redis, except where a test needs another date.
+import { readFileSync } from 'node:fs';
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { dayOf, monthOf } from '../../src/limits/calendar.ts';
+import type { TierLimits } from '../../src/limits/limiter.ts';
+import { REDIS_TIMEOUT, type RedisServer, startCluster } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
+import { failure } from '../redis/recorder.ts';
+import {
+  admitted,
+  newHolder,
+  RedisSetting,
+  type Replica,
+  refused,
+  startReplica,
+  unreachable,
+} from './setting.ts';
+
+const ALL: TierLimits = {
+  requests_per_minute: 100,
+  tokens_per_minute: 1000,
+  requests_per_day: 500,
+  tokens_per_month: 50_000,
+  concurrency: 3,
+};
+
+let setting: RedisSetting;
+let server: RedisServer;
+
+beforeAll(async () => {
+  setting = await RedisSetting.start();
+  server = setting.server;
+}, REDIS_TIMEOUT);
+beforeEach(() => server.flush());
+afterAll(() => setting?.stop());
+
+const key = (holder: string, what: 'minute' | 'totals' | 'leases') => `tollgate:limit:{${holder}}:${what}`;
+
+/** What the limiter has written, without the client's own probe. */
+async function keys(): Promise<string[]> {
+  const all = await server.command('KEYS', 'tollgate:limit:*');
+  return Array.isArray(all) ? all.map(String).sort() : [];
+}
+
+describe('replicas', () => {
+  test.each([
+    ['requests_per_minute', 20],
+    ['concurrency', 20],
+    ['tokens_per_month', 200],
+  ] as const)(
+    'of 200 requests at three of them exactly as many as %s allows are admitted',
+    async (name, limit) => {
+      await using stack = new AsyncDisposableStack();
+      const replicas: Replica[] = [];
+      for (let number = 0; number < 3; number += 1) replicas.push(stack.use(await startReplica(server.url)));
+      const holder = newHolder();
+      const all = await Promise.all(
+        Array.from({ length: 201 }, (_, number) => {
+          const { limiter } = replicas[number % 3] ?? unreachable();
+          return limiter.admit(holder, { [name]: limit }, 10);
+        }),
+      );
+      expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(20);
+      expect(replicas.reduce((sum, { counters }) => sum + counters.leases, 0)).toBe(20);
+      for (const each of all) if (each.kind === 'admitted') each.lease.settle(10);
+      await Promise.all(replicas.map(({ limiter }) => limiter.settled()));
+      expect(replicas.map(({ counters }) => counters.leases)).toEqual([0, 0, 0]);
+      expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
+    },
+  );
+
+  test('what one has reserved, none of the others has; what it settles, they have at once', async () => {
+    await using one = await startReplica(server.url);
+    await using other = await startReplica(server.url);
+    const holder = newHolder();
+    const { lease } = admitted(await one.limiter.admit(holder, { concurrency: 1 }, 0));
+    refused(await other.limiter.admit(holder, { concurrency: 1 }, 0));
+    lease.settle(0);
+    await one.limiter.settled();
+    admitted(await other.limiter.admit(holder, { concurrency: 1 }, 0));
+  });
+});
+
+describe('a lease', () => {
+  test('of a process that is gone expires, and gives back all but the request', async () => {
+    await using gone = await startReplica(server.url, { leaseMs: 150 });
+    await using other = await startReplica(server.url, { leaseMs: 150 });
+    const holder = newHolder();
+    for (let number = 0; number < 3; number += 1) admitted(await gone.limiter.admit(holder, ALL, 100));
+    await until(async () => (await other.limiter.peek(holder, ALL)).concurrency?.used === 0, 'expiry');
+    expect(await other.limiter.peek(holder, ALL)).toMatchObject({
+      requests_per_minute: { used: 3 },
+      tokens_per_minute: { used: 0 },
+      requests_per_day: { used: 3 },
+      tokens_per_month: { used: 0 },
+    });
+    expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
+  });
+
+  test('is renewed for as long as its process runs, and no longer than its request', async () => {
+    await using one = await startReplica(server.url, { renewMs: 10 });
+    const holder = newHolder();
+    const score = async (member: unknown) =>
+      Number(await server.command('ZSCORE', key(holder, 'leases'), String(member)));
+    const { lease } = admitted(await one.limiter.admit(holder, ALL, 100));
+    const members = await server.command('ZRANGE', key(holder, 'leases'), 0, -1);
+    const member: unknown = Array.isArray(members) ? members[0] : undefined;
+    const first = await score(member);
+    await until(async () => (await score(member)) > first + 50, 'renewal');
+    lease.settle(0);
+    await one.limiter.settled();
+    const renewals = await server.calls('zadd');
+    await server.command('CONFIG', 'RESETSTAT');
+    expect(renewals).toBeGreaterThan(1);
+    expect(await server.command('EXISTS', key(holder, 'leases'))).toBe(0);
+  });
+
+  test('many of many holders are renewed together', async () => {
+    await using one = await startReplica(server.url, { renewMs: 10, leaseMs: 20_000 });
+    const holders = Array.from({ length: 230 }, newHolder);
+    await Promise.all(holders.map((holder) => one.limiter.admit(holder, {}, 0)));
+    const [crowded] = holders;
+    await Promise.all(Array.from({ length: 230 }, () => one.limiter.admit(crowded ?? '', {}, 0)));
+    const time = await server.command('TIME');
+    const now = Array.isArray(time) ? Number(time[0]) * 1000 + 1000 : 0;
+    await until(async () => {
+      for (const holder of holders) {
+        const old = await server.command('ZCOUNT', key(holder, 'leases'), '-inf', now + 20_000);
+        if (old !== 0) return false;
+      }
+      return true;
+    }, 'renewal of all');
+  });
+
+  test('that has expired and is settled all the same puts the real tokens into the month', async () => {
+    await using rig = await setting.rig();
+    const holder = newHolder();
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 100));
+    await rig.advance(rig.leaseMs);
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({ tokens_per_month: { used: 0 } });
+    lease.settle(70);
+    await rig.settled();
+    expect(await rig.limiter.peek(holder, ALL)).toMatchObject({
+      tokens_per_minute: { used: 70 },
+      tokens_per_month: { used: 70 },
+      concurrency: { used: 0 },
+    });
+  });
+
+  test('does not last for longer because the clock was set back', async () => {
+    await using rig = await setting.rig();
+    const holder = newHolder();
+    const start = Date.UTC(2027, 4, 17, 12);
+    admitted(await rig.limiter.admit(holder, { concurrency: 1 }, 0));
+    await rig.setWall(start - 3_600_000);
+    refused(await rig.limiter.admit(holder, { concurrency: 1 }, 0));
+    await rig.advance(rig.leaseMs);
+    admitted(await rig.limiter.admit(holder, { concurrency: 1 }, 0));
+  });
+});
+
+describe('in Redis', () => {
+  test('an admission is one call, and so is its settlement', async () => {
+    await using one = await startReplica(server.url);
+    const holder = newHolder();
+    await one.limiter.peek(holder, ALL);
+    await server.command('CONFIG', 'RESETSTAT');
+    const { lease } = admitted(await one.limiter.admit(holder, ALL, 10));
+    expect([await server.calls('evalsha'), await server.calls('eval')]).toEqual([1, 0]);
+    lease.settle(5);
+    await one.limiter.settled();
+    expect([await server.calls('evalsha'), await server.calls('eval')]).toEqual([2, 0]);
+  });
+
+  test('the clock is the one of Redis', async () => {
+    const lua = readFileSync(new URL('../../src/limits/reserve.lua', import.meta.url), 'utf8');
+    expect(lua).toContain("redis.call('TIME')");
+    await using one = await startReplica(server.url, { windowMs: 200 });
+    const holder = newHolder();
+    const limits = { requests_per_minute: 1 };
+    admitted(await one.limiter.admit(holder, limits, 0));
+    await until(
+      async () => (await one.limiter.admit(holder, limits, 0)).kind === 'admitted',
+      'the next window',
+    );
+  });
+
+  test('all keys of a holder have one hash tag, and each expires', async () => {
+    await using one = await startReplica(server.url);
+    const holder = newHolder();
+    const { lease } = admitted(await one.limiter.admit(holder, ALL, 10));
+    const named = ['leases', 'minute', 'totals'] as const;
+    expect(await keys()).toEqual(named.map((what) => key(holder, what)));
+    const life = async (what: (typeof named)[number]) =>
+      Number(await server.command('PTTL', key(holder, what)));
+    const check = async () => {
+      expect(await life('minute')).toBeGreaterThan(0);
+      expect(await life('minute')).toBeLessThanOrEqual(60_000);
+      // The month, and some.
+      expect(await life('totals')).toBeGreaterThan(86_400_000);
+      expect(await life('totals')).toBeLessThanOrEqual(33 * 86_400_000);
+    };
+    await check();
+    expect(await life('leases')).toBeGreaterThan(60_000);
+    lease.settle(5);
+    await one.limiter.settled();
+    await check();
+    expect(await keys()).toEqual([key(holder, 'minute'), key(holder, 'totals')]);
+  });
+
+  test('without limits of a day or a month nothing stays for longer than a minute', async () => {
+    await using one = await startReplica(server.url);
+    const holder = newHolder();
+    admitted(await one.limiter.admit(holder, { requests_per_minute: 5 }, 10));
+    for (const name of await keys())
+      expect(Number(await server.command('PTTL', name))).toBeLessThanOrEqual(60_000);
+    expect(await keys()).toHaveLength(2);
+  });
+
+  test('days and months are those of the calendar, whatever the date', async () => {
+    await using rig = await setting.rig();
+    const any = fc.integer({ min: Date.UTC(2000, 0, 1), max: Date.UTC(2120, 0, 1) });
+    const edge = fc
+      .tuple(fc.integer({ min: 2000, max: 2120 }), fc.nat(11), fc.constantFrom(-1, 0))
+      .map(([year, month, more]) => Date.UTC(year, month, 1) + more);
+    const check = async (ms: number) => {
+      await rig.setWall(ms);
+      const holder = newHolder();
+      admitted(await rig.limiter.admit(holder, ALL, 0));
+      const held = await server.command('HMGET', key(holder, 'totals'), 'd', 'm');
+      expect(held).toEqual([`${dayOf(ms)}`, `${monthOf(ms)}`]);
+      const life = Number(await server.command('PTTL', key(holder, 'totals')));
+      const date = new Date(ms);
+      expect(ms + life).toBeGreaterThan(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1));
+    };
+    await fc.assert(fc.asyncProperty(fc.oneof(any, edge), check), { numRuns: 300 });
+  });
+
+  test('keys without an end, above the limit or of no sense heal by themselves', async () => {
+    await using one = await startReplica(server.url);
+    for (const start of ['0', 'soon', '99999999999999', '-1', 'nan', 'inf']) {
+      await server.flush();
+      const holder = newHolder();
+      await server.command('HSET', key(holder, 'minute'), 's', start, 'r', '1000', 't', 'many');
+      await server.command('HSET', key(holder, 'totals'), 'd', start, 'r', '-7', 'm', 'may', 't', '1e400');
+      await server.command('ZADD', key(holder, 'leases'), 1, 'what is this', '+inf', 'a:1:2:3');
+      const first = await one.limiter.admit(holder, ALL, 10);
+      if (first.kind === 'refused') {
+        // Its window seems to have begun now. It ends in time.
+        expect(start).toBe('99999999999999');
+        expect(first.retryAfterMs).toBeLessThanOrEqual(60_000);
+        continue;
+      }
+      expect(first.states).toMatchObject({
+        requests_per_minute: { used: 1 },
+        tokens_per_minute: { used: 10 },
+        requests_per_day: { used: 1 },
+        tokens_per_month: { used: 10 },
+      });
+      for (const name of await keys()) expect(Number(await server.command('PTTL', name))).toBeGreaterThan(0);
+    }
+  });
+
+  test.each(['minute', 'totals', 'leases'] as const)('%s of another type is removed', async (what) => {
+    await using one = await startReplica(server.url);
+    const holder = newHolder();
+    await server.command('SET', key(holder, what), 'what is this');
+    expect(await failure(one.limiter.admit(holder, ALL, 10))).toMatchObject({ code: 'WRONGTYPE' });
+    admitted(await one.limiter.admit(holder, ALL, 10));
+  });
+
+  test('a Cluster does it too', { timeout: REDIS_TIMEOUT }, async () => {
+    await using cluster = await startCluster();
+    await using one = await startReplica(cluster.url, { renewMs: 10 });
+    await until(() => one.client.isUp, 'the Cluster');
+    for (const holder of Array.from({ length: 20 }, newHolder)) {
+      const { lease } = admitted(await one.limiter.admit(holder, { ...ALL, concurrency: 1 }, 10));
+      refused(await one.limiter.admit(holder, { ...ALL, concurrency: 1 }, 10));
+      lease.settle(30);
+      await one.limiter.settled();
+      expect(await one.limiter.peek(holder, ALL)).toMatchObject({
+        tokens_per_month: { used: 30 },
+        concurrency: { used: 0 },
+      });
+    }
+    expect(one.counters.dropped).toEqual({});
+  });
+});

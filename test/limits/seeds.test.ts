@@ -1,0 +1,113 @@
+// Totals from a usage store that answers, fails, is slow, hangs or talks nonsense, to one or very many who ask.
+import { expect, test } from 'vitest';
+import { Seeds, type SeedsOptions } from '../../src/limits/seeds.ts';
+import { Counters } from './setting.ts';
+
+const SOME = { dayRequests: 3, monthTokens: 70 };
+
+function seeds(read: SeedsOptions['read'], options: Partial<SeedsOptions> = {}) {
+  const counters = new Counters();
+  return { seeds: new Seeds({ read, metrics: counters, deadlineMs: 20_000, ...options }), counters };
+}
+
+test('whoever asks while the store is being asked hears the same', async () => {
+  let asked = 0;
+  const { seeds: one } = seeds(async () => {
+    asked += 1;
+    return SOME;
+  });
+  expect(await Promise.all([one.read('a'), one.read('a'), one.read('b')])).toEqual([SOME, SOME, SOME]);
+  expect(asked).toBe(2);
+  expect(await one.read('a')).toEqual(SOME);
+  expect(asked).toBe(3);
+});
+
+test.each<[string, SeedsOptions['read']]>([
+  ['rejects', () => Promise.reject(new Error('away'))],
+  [
+    'throws',
+    () => {
+      throw new Error('away');
+    },
+  ],
+  ['hangs', () => new Promise(() => {})],
+  ['says less than nothing', async () => ({ dayRequests: -1, monthTokens: 0 })],
+  ['says no number', async () => ({ dayRequests: 0, monthTokens: Number.NaN })],
+])('a store that %s has said nothing, is counted, and rests for this holder', async (_what, read) => {
+  let now = 0;
+  let asked = 0;
+  const { seeds: one, counters } = seeds(
+    (holder) => {
+      asked += 1;
+      return read(holder);
+    },
+    { now: () => now, restMs: 5000, deadlineMs: 30 },
+  );
+  expect(await one.read('a')).toBeUndefined();
+  expect(counters.seedFailures).toBe(1);
+  now = 4999;
+  expect([one.isResting('a'), one.isResting('b')]).toEqual([true, false]);
+  expect(await one.read('a')).toBeUndefined();
+  expect(asked).toBe(1);
+  now = 5000;
+  expect(one.isResting('a')).toBe(false);
+  expect(await one.read('a')).toBeUndefined();
+  expect([asked, counters.seedFailures]).toEqual([2, 2]);
+});
+
+test('the store is asked by few at once; the others come in turn, and no more wait than may', async () => {
+  let running = 0;
+  let most = 0;
+  const ends: (() => void)[] = [];
+  const { seeds: one, counters } = seeds(
+    async () => {
+      running += 1;
+      most = Math.max(most, running);
+      await new Promise<void>((resolve) => ends.push(resolve));
+      running -= 1;
+      return SOME;
+    },
+    { maxRunning: 2, maxWaiting: 3 },
+  );
+  const all = Array.from({ length: 8 }, (_, number) => one.read(`${number}`));
+  expect(await Promise.all(all.slice(5))).toEqual([undefined, undefined, undefined]);
+  expect(counters.seedFailures).toBe(3);
+  let isOver = false;
+  const answers = Promise.all(all.slice(0, 5)).finally(() => {
+    isOver = true;
+  });
+  while (!isOver) {
+    ends.shift()?.();
+    await new Promise(setImmediate);
+  }
+  expect(await answers).toEqual([SOME, SOME, SOME, SOME, SOME]);
+  expect([most, running, ends.length]).toEqual([2, 0, 0]);
+  const last = one.read('last');
+  await new Promise(setImmediate);
+  ends.shift()?.();
+  expect(await last).toEqual(SOME);
+});
+
+test('who has waited in vain leaves its place, and a question that was given up keeps one until it ends', async () => {
+  const ends: (() => void)[] = [];
+  let asked = 0;
+  const { seeds: one } = seeds(
+    async () => {
+      asked += 1;
+      await new Promise<void>((resolve) => ends.push(resolve));
+      return SOME;
+    },
+    { maxRunning: 1, maxWaiting: 1, deadlineMs: 30 },
+  );
+  expect(await Promise.all([one.read('a'), one.read('b')])).toEqual([undefined, undefined]);
+  expect(asked).toBe(1);
+  expect(await one.read('c')).toBeUndefined();
+  expect(asked).toBe(1);
+  ends.shift()?.();
+  await new Promise(setImmediate);
+  const later = one.read('d');
+  await new Promise(setImmediate);
+  expect(asked).toBe(2);
+  ends.shift()?.();
+  expect(await later).toEqual(SOME);
+});

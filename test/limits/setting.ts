@@ -1,0 +1,232 @@
+// Limiters for tests, in memory and on a real Redis, behind one face: the clock is the test's, also in Redis, where the
+// script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
+import type { Admission, Admitted, Limiter, Refused, Totals } from '../../src/limits/limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
+import { Seeds } from '../../src/limits/seeds.ts';
+import type { RedisClient } from '../../src/redis/client.ts';
+import { type RedisServer, startRedis } from '../helpers/redis.ts';
+import { type RecordedClient, startClient } from '../redis/recorder.ts';
+
+/** Noon of a day in the middle of a month. */
+export const NOON = Date.UTC(2027, 4, 17, 12);
+export const DAY = 86_400_000;
+export const NOTHING: Totals = { dayRequests: 0, monthTokens: 0 };
+
+export class Counters {
+  degraded = 0;
+  holders = 0;
+  leases = 0;
+  seedFailures = 0;
+  readonly dropped: Record<string, number> = {};
+  readonly limitsDegraded = {
+    set: (value: number) => {
+      this.degraded = value;
+    },
+  };
+  readonly limitHolders = {
+    set: (value: number) => {
+      this.holders = value;
+    },
+  };
+  readonly limitLeases = {
+    inc: () => {
+      this.leases += 1;
+    },
+    dec: () => {
+      this.leases -= 1;
+    },
+  };
+  readonly limitSeedFailures = {
+    inc: () => {
+      this.seedFailures += 1;
+    },
+  };
+  readonly limitSettlementsDropped = {
+    inc: ({ reason }: { reason: string }) => {
+      this.dropped[reason] = (this.dropped[reason] ?? 0) + 1;
+    },
+  };
+}
+
+/** The usage store, as far as limiters see it. */
+export class Store {
+  readonly totals = new Map<string, Totals>();
+  asked = 0;
+  /** Instead of an answer. */
+  trouble: (() => Promise<never>) | undefined;
+  readonly read = async (holder: string): Promise<Totals> => {
+    this.asked += 1;
+    if (this.trouble !== undefined) return await this.trouble();
+    return this.totals.get(holder) ?? NOTHING;
+  };
+}
+
+export interface Rig extends AsyncDisposable {
+  readonly limiter: Limiter;
+  readonly counters: Counters;
+  readonly store: Store;
+  /** After this time without renewal a lease is gone; nothing renews here. */
+  readonly leaseMs: number;
+  /** Lets time pass. */
+  advance(ms: number): Promise<void>;
+  /** Sets the clock on the wall: milliseconds since 1970. */
+  setWall(ms: number): Promise<void>;
+  /** All that was settled has been counted. */
+  settled(): Promise<void>;
+}
+
+export type MakeRig = () => Promise<Rig>;
+
+export function seedsOf(store: Store, counters: Counters, now?: () => number): Seeds {
+  return new Seeds({ read: store.read, metrics: counters, deadlineMs: 20_000, ...(now ? { now } : {}) });
+}
+
+export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimiter }> {
+  let [now, wall] = [1000, NOON];
+  const [counters, store] = [new Counters(), new Store()];
+  const seeds = seedsOf(store, counters, () => now);
+  const limiter = new MemoryLimiter({ seeds, metrics: counters, now: () => now, wallNow: () => wall });
+  return {
+    limiter,
+    counters,
+    store,
+    leaseMs: Number.POSITIVE_INFINITY,
+    async advance(ms) {
+      now += ms;
+      wall += ms;
+    },
+    async setWall(ms) {
+      wall = ms;
+    },
+    async settled() {},
+    async [Symbol.asyncDispose]() {},
+  };
+}
+
+export interface RedisRig extends Rig {
+  readonly limiter: RedisLimiter;
+  readonly client: RedisClient;
+}
+
+const LEASE_MS = 30_000;
+
+/** One server for a file of tests. */
+export class RedisSetting {
+  readonly server: RedisServer;
+  readonly #recorded: RecordedClient;
+
+  static async start(): Promise<RedisSetting> {
+    const server = await startRedis();
+    return new RedisSetting(server, await startClient(server.url));
+  }
+
+  private constructor(server: RedisServer, recorded: RecordedClient) {
+    this.server = server;
+    this.#recorded = recorded;
+  }
+
+  async stop(): Promise<void> {
+    await this.#recorded.client.close();
+    await this.server.stop();
+  }
+
+  async rig(options: Partial<RedisLimiterOptions> = {}): Promise<RedisRig> {
+    const { client } = this.#recorded;
+    let [now, wall] = [1000, NOON];
+    const setWall = async (ms: number) => {
+      wall = ms;
+      const micros = `${Math.round((ms % 1000) * 1000)}`;
+      await client.run((redis) => redis.mset('test:s', Math.floor(ms / 1000), 'test:us', micros));
+    };
+    await setWall(wall);
+    const [counters, store] = [new Counters(), new Store()];
+    const limiter = new RedisLimiter({
+      redis: withClock(client),
+      seeds: seedsOf(store, counters, () => now),
+      metrics: counters,
+      leaseMs: LEASE_MS,
+      renewMs: 2 ** 30,
+      ...options,
+    });
+    return {
+      limiter,
+      client,
+      counters,
+      store,
+      leaseMs: LEASE_MS,
+      async advance(ms) {
+        now += ms;
+        await setWall(wall + ms);
+      },
+      setWall,
+      settled: () => limiter.settled(),
+      [Symbol.asyncDispose]: () => limiter.close(),
+    };
+  }
+}
+
+export interface Replica extends AsyncDisposable {
+  readonly limiter: RedisLimiter;
+  readonly client: RedisClient;
+  readonly counters: Counters;
+}
+
+/** A process of a fleet, with a connection of its own and the clock of Redis. It renews nothing unless told to. */
+export async function startReplica(
+  url: string,
+  options: Partial<RedisLimiterOptions> = {},
+  commandMs = 20_000,
+): Promise<Replica> {
+  const { client } = await startClient(url, { commandMs });
+  const counters = new Counters();
+  const seeds = seedsOf(new Store(), counters);
+  const limiter = new RedisLimiter({ redis: client, seeds, metrics: counters, renewMs: 2 ** 30, ...options });
+  return {
+    limiter,
+    client,
+    counters,
+    async [Symbol.asyncDispose]() {
+      await limiter.close();
+      await client.close();
+    },
+  };
+}
+
+/** The clock of Redis is two keys that the test sets. */
+function withClock(client: RedisClient): RedisLimiterOptions['redis'] {
+  return {
+    get isUp() {
+      return client.isUp;
+    },
+    run: (work) => client.run(work),
+    onUp: (listener) => client.onUp(listener),
+    script: ({ lua, ...rest }) => {
+      const parts = lua.split("redis.call('TIME')");
+      if (parts.length !== 2) throw new Error('the script asks for the time once');
+      return client.script({ ...rest, lua: parts.join("redis.call('MGET', 'test:s', 'test:us')") });
+    },
+  };
+}
+
+export function unreachable(): never {
+  throw new Error('this cannot be');
+}
+
+let holders = 0;
+
+/** A holder that nobody has used yet. */
+export function newHolder(): string {
+  holders += 1;
+  return `holder-${process.pid}-${holders}`;
+}
+
+export function admitted(admission: Admission): Admitted {
+  if (admission.kind !== 'admitted') throw new Error(`refused by ${admission.limit}`);
+  return admission;
+}
+
+export function refused(admission: Admission): Refused {
+  if (admission.kind !== 'refused') throw new Error('admitted');
+  return admission;
+}

@@ -1,0 +1,259 @@
+// The limits of a fleet when Redis is paused, killed, flushed, read-only, full or full of nonsense midway: requests go on
+// within the limits of this process, each is settled where it was admitted, and it goes back by itself.
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { Admission, TierLimits } from '../../src/limits/limiter.ts';
+import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
+import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
+import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
+import type { RedisClient } from '../../src/redis/client.ts';
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
+import { PATIENT, startClient } from '../redis/recorder.ts';
+import { admitted, Counters, newHolder, refused, Store, seedsOf } from './setting.ts';
+
+const LIMITS: TierLimits = {
+  requests_per_minute: 10,
+  tokens_per_minute: 10_000,
+  requests_per_day: 1000,
+  tokens_per_month: 100_000,
+  concurrency: 8,
+};
+/** A deadline that a slow machine keeps, and that a test can wait for. */
+const DEADLINE_MS = 500;
+
+interface Gateway extends AsyncDisposable {
+  readonly limiter: SharedLimiter;
+  readonly shared: RedisLimiter;
+  readonly local: MemoryLimiter;
+  readonly client: RedisClient;
+  readonly counters: Counters;
+  readonly store: Store;
+  admit(holder: string, tokens?: number): Promise<Admission>;
+}
+
+let server: RedisServer;
+
+beforeEach(async () => {
+  server = await startRedis();
+}, REDIS_TIMEOUT);
+afterEach(() => server?.stop());
+
+async function gateway(commandMs = PATIENT): Promise<Gateway> {
+  const { client } = await startClient(server.url, { commandMs, heartbeatMs: 50 });
+  const [counters, store] = [new Counters(), new Store()];
+  const seeds = seedsOf(store, counters);
+  const shared = new RedisLimiter({ redis: client, seeds, metrics: counters, renewMs: 20 });
+  const local = new MemoryLimiter({ seeds, metrics: counters });
+  const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
+  await until(() => client.isUp && !limiter.isDegraded, 'Redis');
+  return {
+    limiter,
+    shared,
+    local,
+    client,
+    counters,
+    store,
+    admit: async (holder, tokens = 10) => await limiter.admit(holder, LIMITS, tokens),
+    async [Symbol.asyncDispose]() {
+      await limiter.close();
+      await client.close();
+    },
+  };
+}
+
+async function isBack({ limiter, client, shared }: Gateway): Promise<void> {
+  await until(() => client.isUp && !limiter.isDegraded && shared.waiting === 0, 'Redis');
+  await shared.settled();
+}
+
+test('with Redis up it is the limiter in Redis', async () => {
+  await using one = await gateway();
+  await using other = await gateway();
+  const holder = newHolder();
+  for (let number = 0; number < 5; number += 1) {
+    admitted(await one.admit(holder)).lease.settle(10);
+    admitted(await other.admit(holder)).lease.settle(10);
+    await Promise.all([one.shared.settled(), other.shared.settled()]);
+  }
+  expect(refused(await one.admit(holder)).limit).toBe('requests_per_minute');
+  expect(refused(await other.admit(holder)).limit).toBe('requests_per_minute');
+  expect(await other.limiter.peek(holder, LIMITS)).toMatchObject({ tokens_per_month: { used: 100 } });
+  expect([one.counters.degraded, one.local.size, one.counters.leases]).toEqual([0, 0, 0]);
+});
+
+test('started without Redis it has the limits of this process, and Redis as soon as it is there', async () => {
+  await server.kill();
+  const { client } = await startClient(server.url, { startMs: 20, commandMs: DEADLINE_MS });
+  const [counters, store] = [new Counters(), new Store()];
+  const seeds = seedsOf(store, counters);
+  const shared = new RedisLimiter({ redis: client, seeds, metrics: counters });
+  const local = new MemoryLimiter({ seeds, metrics: counters });
+  const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
+  expect([limiter.isDegraded, counters.degraded]).toEqual([true, 1]);
+  const holder = newHolder();
+  const all = await Promise.all(
+    Array.from({ length: 20 }, () => limiter.admit(holder, { requests_per_minute: 7 }, 0)),
+  );
+  expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(7);
+  await server.start();
+  await until(() => !limiter.isDegraded, 'Redis');
+  expect(counters.degraded).toBe(0);
+  admitted(await limiter.admit(holder, { requests_per_minute: 1 }, 0));
+  await limiter.close();
+  await client.close();
+});
+
+/** What makes Redis useless for writing, and what mends it. */
+const OUTAGES: [string, () => Promise<void>, () => Promise<void>][] = [
+  ['paused', async () => server.pause(), async () => server.resume()],
+  ['killed', () => server.kill(), () => server.start()],
+  ['a replica that takes no writes', () => server.replicaOf(), () => server.promote()],
+];
+
+describe.each(OUTAGES)('Redis is %s midway', (_what, begin, end) => {
+  test('the limits hold in this process, waits are short, everything is settled where it was admitted', async () => {
+    await using one = await gateway(DEADLINE_MS);
+    const holder = newHolder();
+    one.store.totals.set(holder, { dayRequests: 100, monthTokens: 5000 });
+    const before = [admitted(await one.admit(holder, 50)), admitted(await one.admit(holder, 50))];
+    await begin();
+
+    // Whoever is first finds out; nobody else waits.
+    const all = await Promise.all(Array.from({ length: 40 }, () => one.admit(holder)));
+    const here = all.flatMap((each) => (each.kind === 'admitted' ? [each] : []));
+    expect(here).toHaveLength(8);
+    for (const each of all) if (each.kind === 'refused') expect(each.limit).toBe('concurrency');
+    await until(() => one.limiter.isDegraded, 'the outage');
+    expect(one.counters.degraded).toBe(1);
+    // Known holders do not even wait for a turn of the loop.
+    expect(one.limiter.admit(holder, LIMITS, 0)).toMatchObject({ kind: 'refused', limit: 'concurrency' });
+    // What Redis has counted is not lost: the store knows it.
+    expect(here[0]?.states).toMatchObject({
+      requests_per_day: { used: 101 },
+      tokens_per_month: { used: 5010 },
+    });
+
+    for (const each of here.slice(0, 5)) each.lease.settle(20);
+    for (const each of here.slice(0, 5)) each.lease.settle(9999);
+    before[0]?.lease.settle(70);
+    await one.shared.settled();
+    expect(await one.limiter.peek(holder, LIMITS)).toMatchObject({
+      requests_per_minute: { used: 8 },
+      tokens_per_minute: { used: 130 },
+      concurrency: { used: 3 },
+    });
+    admitted(await one.admit(holder)).lease.settle(0);
+    admitted(await one.admit(holder)).lease.settle(0);
+    expect(refused(await one.admit(holder)).limit).toBe('requests_per_minute');
+
+    await end();
+    await isBack(one);
+    expect(one.counters.degraded).toBe(0);
+    // What began in this process ends in it.
+    for (const each of here.slice(5)) each.lease.settle(20);
+    before[1]?.lease.settle(70);
+    await one.shared.settled();
+    await until(
+      async () => (await one.limiter.peek(holder, LIMITS)).concurrency?.used === 0,
+      'the last place',
+    );
+    expect(one.counters.leases).toBe(0);
+    expect(await one.local.peek(holder, { concurrency: 8 })).toMatchObject({ concurrency: { used: 0 } });
+    admitted(await one.admit(holder)).lease.settle(10);
+  });
+});
+
+test('after an outage without loss, day and month in Redis have what was used meanwhile', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  const held = admitted(await one.admit(holder, 50));
+  await server.replicaOf();
+  await until(() => one.limiter.isDegraded, 'the outage');
+  for (let number = 0; number < 5; number += 1) admitted(await one.admit(holder)).lease.settle(40);
+  held.lease.settle(70);
+  await server.promote();
+  await isBack(one);
+  expect(await one.limiter.peek(holder, LIMITS)).toMatchObject({
+    requests_per_minute: { used: 1 },
+    tokens_per_minute: { used: 70 },
+    requests_per_day: { used: 6 },
+    tokens_per_month: { used: 270 },
+    concurrency: { used: 0 },
+  });
+  expect(one.counters.dropped).toEqual({});
+});
+
+test('a second outage begins with what the store knows by then', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  for (const used of [100, 900]) {
+    one.store.totals.set(holder, { dayRequests: used, monthTokens: used });
+    await server.kill();
+    await until(() => one.limiter.isDegraded, 'the outage');
+    expect(admitted(await one.admit(holder)).states).toMatchObject({ requests_per_day: { used: used + 1 } });
+    await server.start();
+    await isBack(one);
+  }
+});
+
+test('flushed midway: nobody is in trouble, totals come from the store, what runs is settled', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  const { lease } = admitted(await one.admit(holder, 50));
+  one.store.totals.set(holder, { dayRequests: 300, monthTokens: 7000 });
+  await server.flush();
+  expect(admitted(await one.admit(holder, 10)).states).toMatchObject({
+    requests_per_day: { used: 301 },
+    tokens_per_month: { used: 7010 },
+    concurrency: { used: 1 },
+  });
+  lease.settle(60);
+  await one.shared.settled();
+  expect(await one.limiter.peek(holder, LIMITS)).toMatchObject({
+    tokens_per_minute: { used: 10 },
+    tokens_per_month: { used: 7070 },
+    concurrency: { used: 1 },
+  });
+  expect(one.limiter.isDegraded).toBe(false);
+});
+
+test('out of memory: the limits of this process, call by call, until there is room', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  await server.config('maxmemory', 1);
+  const all: Admission[] = [];
+  for (let number = 0; number < 20; number += 1) {
+    const admission = await one.admit(holder);
+    all.push(admission);
+    if (admission.kind === 'admitted') admission.lease.settle(10);
+  }
+  expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(10);
+  expect([one.limiter.isDegraded, one.counters.degraded]).toEqual([true, 1]);
+  await server.config('maxmemory', 0);
+  await until(async () => {
+    await one.admit(newHolder());
+    return !one.limiter.isDegraded;
+  }, 'Redis');
+  admitted(await one.admit(holder)).lease.settle(10);
+});
+
+test('nonsense in the place of a holder: one call in this process, then all is well', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  await server.command('SET', `tollgate:limit:{${holder}}:totals`, 'x');
+  admitted(await one.admit(holder)).lease.settle(0);
+  expect(one.local.size).toBe(1);
+  admitted(await one.admit(holder)).lease.settle(0);
+  expect([one.limiter.isDegraded, one.counters.degraded, one.local.size]).toEqual([false, 0, 1]);
+});
+
+test('closed, it leaves nothing that runs, and what is settled later is counted as dropped', async () => {
+  await using one = await gateway();
+  const { lease } = admitted(await one.admit(newHolder()));
+  await one.limiter.close();
+  await one.client.close();
+  lease.settle(10);
+  await one.shared.settled();
+  expect(one.counters.dropped).toEqual({ closed: 1 });
+  expect(one.counters.leases).toBe(0);
+});

@@ -1,0 +1,56 @@
+import { describe, expect, test } from 'vitest';
+import { estimateTokens } from '../../src/proxy/estimate.ts';
+import { scanRequest } from '../../src/proxy/request-scan.ts';
+
+function estimate(request: object | string) {
+  const body = Buffer.from(typeof request === 'string' ? request : JSON.stringify(request));
+  return { ...estimateTokens(body, scanRequest(body)), bytes: body.length };
+}
+
+const user = (content: unknown) => ({ model: 'm', messages: [{ role: 'user', content }] });
+
+describe('the estimate of a request', () => {
+  test('is a token for four bytes, and what the client allows the answer', () => {
+    const { prompt, completion, isBounded, bytes } = estimate({ ...user('Hello'), max_tokens: 100 });
+    expect([prompt, completion, isBounded]).toEqual([Math.ceil(bytes / 4), 100, true]);
+  });
+
+  test.each([
+    ['the newer name counts', { max_tokens: 5, max_completion_tokens: 7 }, 7, true],
+    ['in any order', { max_completion_tokens: 7, max_tokens: 5 }, 7, true],
+    ['null is no number', { max_completion_tokens: null, max_tokens: 5 }, 5, true],
+    ['each of several answers counts', { max_tokens: 5, n: 3 }, 15, true],
+    ['nothing said', {}, 256, false],
+    ['null', { max_tokens: null }, 256, false],
+    ['nonsense is for the upstream to refuse', { max_tokens: '9', n: -1 }, 256, false],
+    ['zero, a fraction', { max_tokens: 0.5, n: 0 }, 256, false],
+    ['nonsense of the right type', { max_tokens: { a: 1 }, n: [2] }, 256, false],
+  ])('%s', (_, fields, completion, isBounded) => {
+    expect(estimate({ ...user('Hello'), ...fields })).toMatchObject({ completion, isBounded });
+  });
+
+  test('numbers as they may be spelled', () => {
+    expect(estimate('{"model":"m","max_tokens":1e3,"n": 2 }').completion).toBe(2000);
+    expect(estimate('{"model":"m","max_tokens":10.0}').completion).toBe(10);
+  });
+
+  test('stays exact however much is asked for', () => {
+    const { completion } = estimate('{"model":"m","max_tokens":999999999999,"n":999999999999}');
+    expect(Number.isSafeInteger(Math.floor(completion) * 1024)).toBe(true);
+  });
+
+  test('of attachments does not count their bytes', () => {
+    const data = 'A'.repeat(400_000);
+    const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${data}` } };
+    const sound = { type: 'input_audio', input_audio: { data, format: 'wav' } };
+    expect(estimate(user([image])).prompt).toBeLessThan(1100);
+    expect(estimate(user([image, image, sound])).prompt).toBeLessThan(3200);
+    expect(estimate(user([image, image, sound])).prompt).toBeGreaterThan(3000);
+  });
+
+  test('of text that only speaks of attachments counts it', () => {
+    const text = `;base64, is "data": ${'word '.repeat(2000)}`;
+    const { prompt, bytes } = estimate(user(text));
+    expect(prompt).toBeGreaterThan(bytes / 4 - 1500);
+  });
+});

@@ -1,0 +1,133 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { retryHeaders } from '../../src/http/answer.ts';
+import type { LimitName, LimitState, Refused } from '../../src/limits/limiter.ts';
+import { goDuration, limitHeaders, refusalError, refusalHeaders } from '../../src/proxy/limit-headers.ts';
+
+const state = (limit: number, remaining: number, resetMs: number): LimitState => ({
+  limit,
+  used: limit - remaining,
+  remaining,
+  resetMs,
+});
+
+function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Partial<Refused> = {}): Refused {
+  return {
+    kind: 'refused',
+    limit,
+    reason: 'spent',
+    retryAfterMs,
+    states: { [limit]: state(10, 0, 90_000) },
+    ...rest,
+  };
+}
+
+describe('a duration as Go writes it', () => {
+  test.each([
+    [0, '0s'],
+    [0.2, '1ms'],
+    [2, '2ms'],
+    [999, '999ms'],
+    [1000, '1s'],
+    [8640, '8.64s'],
+    [59_999, '59.999s'],
+    [60_000, '1m0s'],
+    [83_000, '1m23s'],
+    [360_000, '6m0s'],
+    [3_600_000, '1h0m0s'],
+    [86_385_000, '23h59m45s'],
+    [2_678_400_000, '744h0m0s'],
+    [-5, '0s'],
+  ])('%d ms is %s', (ms, text) => expect(goDuration(ms)).toBe(text));
+
+  test('says the same time again, whatever it is', () => {
+    const units: Record<string, number> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 3_000_000_000 }), (ms) => {
+        const parts = [...goDuration(ms).matchAll(/(\d+(?:\.\d+)?)(ms|h|m|s)/g)];
+        const sum = parts.reduce(
+          (total, [, digits, unit = '']) => total + Number(digits) * (units[unit] ?? Number.NaN),
+          0,
+        );
+        expect(Math.round(sum)).toBe(ms);
+      }),
+    );
+  });
+});
+
+describe('the headers', () => {
+  test('are those of the limit that is nearest to refusing, in each family', () => {
+    expect(
+      limitHeaders({
+        requests_per_minute: state(20, 10, 30_000),
+        requests_per_day: state(500, 20, 3_600_000),
+        tokens_per_minute: state(1000, 10, 30_000),
+        tokens_per_month: state(10_000, 5000, 86_400_000),
+        concurrency: state(2, 0, 0),
+      }),
+    ).toEqual({
+      'x-ratelimit-limit-requests': '500',
+      'x-ratelimit-remaining-requests': '20',
+      'x-ratelimit-reset-requests': '1h0m0s',
+      'x-ratelimit-limit-tokens': '1000',
+      'x-ratelimit-remaining-tokens': '10',
+      'x-ratelimit-reset-tokens': '30s',
+    });
+  });
+
+  test('of a tier without limits are none', () => {
+    expect(limitHeaders({})).toEqual({});
+    expect(limitHeaders({ concurrency: state(2, 1, 0) })).toEqual({});
+  });
+
+  test('of a refusal are those of the limit that refused', () => {
+    const headers = refusalHeaders(
+      refused('requests_per_minute', 1000, {
+        states: { requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) },
+      }),
+    );
+    expect(headers['x-ratelimit-limit-requests']).toBe('20');
+  });
+});
+
+describe('the error', () => {
+  test.each([
+    ['requests_per_minute', 1, { 'retry-after': '1', 'retry-after-ms': '1' }],
+    ['requests_per_minute', 30_001, { 'retry-after': '31', 'retry-after-ms': '30001' }],
+    // The last second of a minute: told as 59, which is early by no more than that second.
+    ['tokens_per_minute', 60_000, { 'retry-after': '59', 'retry-after-ms': '59000' }],
+    ['requests_per_day', 59_000, { 'retry-after': '59', 'retry-after-ms': '59000' }],
+    ['requests_per_day', 3_600_000, { 'x-should-retry': 'false' }],
+    ['concurrency', 1000, { 'retry-after': '1', 'retry-after-ms': '1000' }],
+  ] as const)('of %s in %d ms', (limit, ms, headers) => {
+    const error = refusalError(refused(limit, ms), 5);
+    expect([error.status, error.code, error.type]).toEqual([
+      429,
+      'rate_limit_exceeded',
+      limit === 'tokens_per_minute' ? 'tokens' : 'requests',
+    ]);
+    expect(retryHeaders(error)).toEqual(headers);
+  });
+
+  test('of a month that is spent is about quota, and waiting does not help', () => {
+    const error = refusalError(refused('tokens_per_month', 86_400_000), 5);
+    expect([error.code, error.type, retryHeaders(error)]).toEqual([
+      'insufficient_quota',
+      'insufficient_quota',
+      { 'x-should-retry': 'false' },
+    ]);
+  });
+
+  test.each(['tokens_per_minute', 'tokens_per_month'] as const)(
+    'of a request larger than %s names both figures',
+    (limit) => {
+      const error = refusalError(refused(limit, undefined, { reason: 'too_large' }), 5000);
+      expect([error.code, error.type, retryHeaders(error)]).toEqual([
+        'rate_limit_exceeded',
+        'tokens',
+        { 'x-should-retry': 'false' },
+      ]);
+      expect(error.message).toMatch(/about 5000 tokens.*limit is 10 /);
+    },
+  );
+});

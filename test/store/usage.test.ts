@@ -1,0 +1,216 @@
+// Use in the store: a batch counts once however often it is sent, and reports are the sums of what was added.
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { StoreAddress } from '../../src/config/addresses.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import type { UsageDimension, UsageQuery } from '../../src/store/usage-record.ts';
+import { newHolder, newKey } from './samples.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+import { batch, distinct, NOTHING, row } from './usage-samples.ts';
+
+const MAX = Number.MAX_SAFE_INTEGER;
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let address: StoreAddress;
+  let store: Store;
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    address = await source.fresh();
+    store = await openStore(address);
+  });
+
+  afterEach(() => store.close());
+
+  const report = (query: Partial<UsageQuery> = {}) =>
+    store.usage.usageReport({ from: '2000', by: [], limit: 100, ...query });
+  const by = async (...dimensions: UsageDimension[]) =>
+    (await report({ by: dimensions })).map(({ group, sums }) => [...group, sums.requests]);
+
+  describe('a batch', () => {
+    test('is added to the rows that are there, in every column', async () => {
+      expect(await store.usage.addUsage(batch([row({ sums: distinct() })]))).toBe('written');
+      expect(await store.usage.addUsage(batch([row({ sums: distinct(10) })]))).toBe('written');
+      expect(await report()).toEqual([{ group: [], sums: distinct(11) }]);
+    });
+
+    test('counts once when it is sent again, also to another process', async () => {
+      const once = batch([row(), row({ model: 'other' })]);
+      expect(await store.usage.addUsage(once)).toBe('written');
+      expect(await store.usage.addUsage(once)).toBe('known');
+      const other = await openStore(address);
+      expect(await other.usage.addUsage(once)).toBe('known');
+      await other.close();
+      expect(await by('model')).toEqual([
+        ['gpt', 1],
+        ['other', 1],
+      ]);
+    });
+
+    test('that many send at once counts once', async () => {
+      const once = batch([row()]);
+      const other = await openStore(address);
+      const outcomes = await Promise.all(
+        Array.from({ length: 20 }, (_, index) => (index % 2 ? store : other).usage.addUsage(once)),
+      );
+      await other.close();
+      expect(outcomes.filter((outcome) => outcome === 'written')).toHaveLength(1);
+      expect(await by()).toEqual([[1]]);
+    });
+
+    test('that fails leaves nothing, and counts when it is sent again in order', async () => {
+      const id = 'the-batch';
+      const bad = batch([row(), row({ model: 'x', sums: { requests: -1 } })], id);
+      await expect(store.usage.addUsage(bad)).rejects.toMatchObject({ code: 'store_unavailable' });
+      expect(await by()).toEqual([[0]]);
+      expect(await store.usage.addUsage(batch([row()], id))).toBe('written');
+    });
+
+    test('of rows that many writers share is never lost and never waits for ever', async () => {
+      const models = Array.from({ length: 20 }, (_, index) => `model-${index}`);
+      const other = await openStore(address);
+      await Promise.all(
+        Array.from({ length: 16 }, (_, index) => {
+          const rows = models.map((model) => row({ model }));
+          // Each in another order.
+          const turned = [...rows.slice(index), ...rows.slice(0, index)];
+          return (index % 2 ? store : other).usage.addUsage(batch(index % 3 ? turned : turned.reverse()));
+        }),
+      );
+      await other.close();
+      expect(await by('model')).toEqual(models.toSorted().map((model) => [model, 16]));
+    });
+
+    test('of no rows and of thousands', async () => {
+      expect(await store.usage.addUsage(batch([]))).toBe('written');
+      const rows = Array.from({ length: 3000 }, (_, index) => row({ model: `m${index}` }));
+      expect(await store.usage.addUsage(batch(rows))).toBe('written');
+      expect(await by()).toEqual([[3000]]);
+    });
+
+    test('keeps names as they are', async () => {
+      const names = [`it's "quoted"`, 'ünï/cödé:日本', '{"json":1}', '=1+1', '😀', ''];
+      await store.usage.addUsage(batch(names.map((model) => row({ model, upstream: 'a\\b' }))));
+      expect((await by('model')).map(([model]) => model).sort()).toEqual([...names].sort());
+    });
+
+    test('that would go beyond what a number holds stops there', async () => {
+      await store.usage.addUsage(batch([row({ sums: { prompt: MAX - 5 } })]));
+      await store.usage.addUsage(batch([row({ sums: { prompt: 10 } })]));
+      await store.usage.addUsage(batch([row({ model: 'other', sums: { prompt: MAX, completion: MAX } })]));
+      const [line] = await report();
+      expect(line?.sums).toMatchObject({ requests: 3, prompt: MAX, completion: MAX });
+      expect(await store.usage.usageOf('holder-1', '2030-01-02')).toEqual({
+        dayRequests: 3,
+        monthTokens: MAX,
+      });
+    });
+  });
+
+  test('ids of batches are forgotten by their age, a bounded number at a time', async () => {
+    const old = Array.from({ length: 5 }, () => ({ ...batch([row()]), at: '2030-01-01T00:00:00.000Z' }));
+    const young = { ...batch([row()]), at: '2030-01-09T00:00:00.000Z' };
+    for (const each of [...old, young]) await store.usage.addUsage(each);
+    const before = '2030-01-05T00:00:00.000Z';
+    expect(await store.usage.forgetBatches(before, 3)).toBe(3);
+    expect(await store.usage.forgetBatches(before, 3)).toBe(2);
+    expect(await store.usage.forgetBatches(before, 3)).toBe(0);
+    expect(await store.usage.addUsage(young)).toBe('known');
+    expect(await by()).toEqual([[6]]);
+  });
+
+  describe('a report', () => {
+    beforeEach(async () => {
+      const hours = ['2029-12-31T23', '2030-01-01T00', '2030-01-01T23', '2030-01-02T00'];
+      await store.usage.addUsage(
+        batch([
+          ...hours.map((hour) => row({ hour })),
+          row({ hour: '2030-01-01T05', model: 'b', upstream: 'azure', prefix: 'ffff0000' }),
+          row({ hour: '2030-01-01T05', holderId: 'holder-2', prefix: 'aaaa0000' }),
+        ]),
+      );
+    });
+
+    test('groups by each dimension and by several, in order', async () => {
+      expect(await by('day')).toEqual([
+        ['2029-12-31', 1],
+        ['2030-01-01', 4],
+        ['2030-01-02', 1],
+      ]);
+      expect(await by('hour')).toHaveLength(5);
+      expect(await by('upstream')).toEqual([
+        ['azure', 1],
+        ['openai', 5],
+      ]);
+      expect(await by('key')).toEqual([
+        ['0123abcd', 4],
+        ['aaaa0000', 1],
+        ['ffff0000', 1],
+      ]);
+      expect(await by('model', 'day')).toEqual([
+        ['b', '2030-01-01', 1],
+        ['gpt', '2029-12-31', 1],
+        ['gpt', '2030-01-01', 3],
+        ['gpt', '2030-01-02', 1],
+      ]);
+    });
+
+    test('begins at a day or at an hour, and is of one holder', async () => {
+      const total = async (query: Partial<UsageQuery>) => (await report(query))[0]?.sums.requests;
+      expect(await total({ from: '2030-01-01' })).toBe(5);
+      expect(await total({ from: '2030-01-01T05' })).toBe(4);
+      expect(await total({ holderId: 'holder-1' })).toBe(5);
+      expect(await total({ holderId: 'holder-2', from: '2030-01-02' })).toBe(0);
+      expect(await total({ holderId: `' or 1=1 --` })).toBe(0);
+    });
+
+    test('has no more lines than were asked for, and zeros for nothing', async () => {
+      expect(await report({ by: ['hour'], limit: 2 })).toHaveLength(2);
+      expect(await report({ from: '2040' })).toEqual([{ group: [], sums: NOTHING }]);
+      expect(await report({ from: '2040', by: ['model'] })).toEqual([]);
+    });
+
+    test('of a tier is of the holders who are in it, and one that nobody knows is in none', async () => {
+      const holder = { ...newHolder('Pro'), id: 'holder-2' };
+      if (holder.kind === 'new') await store.addKey(newKey(), holder, null);
+      expect((await report({ tier: 'Pro' }))[0]?.sums.requests).toBe(1);
+      expect((await report({ tier: 'Lite' }))[0]?.sums.requests).toBe(0);
+      expect(await by('tier')).toEqual([
+        ['', 5],
+        ['Pro', 1],
+      ]);
+    });
+  });
+
+  test('the use of a holder is of the day and of the month in UTC', async () => {
+    const sums = { prompt: 10, completion: 5, cached: 10, reasoning: 5 };
+    const hours = ['2029-12-31T23', '2030-01-01T00', '2030-01-31T23', '2030-02-01T00', '2029-01-31T12'];
+    await store.usage.addUsage(
+      batch([...hours.map((hour) => row({ hour, sums })), row({ hour: '2030-01-31T22', holderId: 'else' })]),
+    );
+    const use = (day: string) => store.usage.usageOf('holder-1', day);
+    expect(await use('2030-01-31')).toEqual({ dayRequests: 1, monthTokens: 30 });
+    expect(await use('2030-01-02')).toEqual({ dayRequests: 0, monthTokens: 30 });
+    expect(await use('2030-02-01')).toEqual({ dayRequests: 1, monthTokens: 15 });
+    expect(await store.usage.usageOf('nobody', '2030-01-31')).toEqual({ dayRequests: 0, monthTokens: 0 });
+  });
+
+  test('after close every method rejects with store_unavailable', async () => {
+    await store.close();
+    const calls: Promise<unknown>[] = [
+      store.usage.addUsage(batch([row()])),
+      store.usage.forgetBatches('2030', 1),
+      report(),
+      store.usage.usageOf('holder-1', '2030-01-01'),
+    ];
+    for (const outcome of await Promise.allSettled(calls)) {
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'store_unavailable' } });
+    }
+  });
+});

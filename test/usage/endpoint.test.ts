@@ -1,0 +1,190 @@
+// What a holder reads of its own use, over a real listener: sums that agree, all keys of the holder, no other's, no upstream.
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { GatewayError } from '../../src/errors.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import { UsageEndpoint } from '../../src/usage/endpoint.ts';
+import { HolderUsage } from '../../src/usage/holder-usage.ts';
+import type { Ledger } from '../../src/usage/ledger.ts';
+import { type TempDir, tempDir } from '../helpers/wait.ts';
+import { errorCode, property, Served } from '../http/served.ts';
+import { FaultyStore } from './faulty-store.ts';
+import { AT, BY_HAND, open, record } from './samples.ts';
+
+let dir: TempDir;
+let store: Store;
+let faulty: FaultyStore;
+let ledger: Ledger;
+let usage: HolderUsage;
+let served: Served;
+let now: number;
+
+beforeEach(async () => {
+  now = AT;
+  dir = await tempDir();
+  store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
+  faulty = new FaultyStore(store.usage);
+  ({ ledger } = await open(faulty, dir.file('spool'), BY_HAND, () => now));
+  usage = new HolderUsage(ledger, faulty, () => now);
+  const endpoint = new UsageEndpoint({
+    authenticate: async (authorization) => {
+      const holderId = /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
+      if (holderId === undefined) throw new GatewayError('missing_api_key');
+      return { holderId, prefix: '0123abcd', tier: 'Lite' };
+    },
+    usage,
+    limits: async ({ holderId }) => [{ of: holderId }],
+  });
+  served = await Served.start({
+    routes: (server) => server.route('GET', '/admin/usage', (exchange) => endpoint.answer(exchange)),
+  });
+});
+
+afterEach(async () => {
+  await served[Symbol.asyncDispose]();
+  await ledger.abandon();
+  await store.close();
+  await dir.remove();
+});
+
+async function get(query = '', holder = 'holder-1') {
+  const authorization = holder === '' ? '' : `authorization: Bearer ${holder}\r\n`;
+  const head = `GET /admin/usage${query} HTTP/1.1\r\nhost: x\r\n${authorization}\r\n`;
+  return (await served.say(head)).response;
+}
+
+describe('GET /admin/usage', () => {
+  test('has the days and models of the holder, with all of its keys, the stored and the pending', async () => {
+    ledger.record(record({ upstream: 'secret-upstream' }));
+    await ledger.flush();
+    ledger.record(record({ prefix: 'ffffffff', upstream: 'other-upstream', outcome: 'upstream_error' }));
+    ledger.record(record({ model: 'llama', at: AT - 86_400_000, costNanos: undefined, ttftMs: undefined }));
+    ledger.record(record({ holderId: 'holder-2' }));
+    const response = await get();
+    expect(response.status).toBe(200);
+    expect(response.header('cache-control')).toBe('no-store');
+    const line = {
+      requests: 1,
+      failed: 0,
+      estimated: 0,
+      prompt_tokens: 100,
+      cached_tokens: 40,
+      completion_tokens: 10,
+      reasoning_tokens: 3,
+      average_duration_ms: 1234,
+    };
+    expect(response.json()).toEqual({
+      prefix: '0123abcd',
+      tier: 'Lite',
+      from: '2029-12-04',
+      to: '2030-01-02',
+      totals: {
+        ...line,
+        requests: 3,
+        failed: 1,
+        prompt_tokens: 300,
+        cached_tokens: 120,
+        completion_tokens: 30,
+        reasoning_tokens: 9,
+        cost: 0.000014,
+        average_ttft_ms: 56,
+      },
+      days: [
+        { day: '2030-01-01', model: 'llama', ...line, average_ttft_ms: null },
+        {
+          day: '2030-01-02',
+          model: 'gpt',
+          ...line,
+          requests: 2,
+          failed: 1,
+          prompt_tokens: 200,
+          cached_tokens: 80,
+          completion_tokens: 20,
+          reasoning_tokens: 6,
+          cost: 0.000014,
+          average_ttft_ms: 56,
+        },
+      ],
+      truncated: false,
+      limits: [{ of: 'holder-1' }],
+    });
+    expect(response.text()).not.toContain('upstream');
+  });
+
+  test('is of as many days as asked for, with today', async () => {
+    for (const daysAgo of [0, 1, 29, 30, 89, 90]) ledger.record(record({ at: AT - daysAgo * 86_400_000 }));
+    const requests = async (query: string) =>
+      property(property((await get(query)).json(), 'totals'), 'requests');
+    for (const [query, expected] of [
+      ['', 3],
+      ['?days=30', 3],
+      ['?days=1', 1],
+      ['?days=2', 2],
+      ['?days=90', 5],
+    ] as const) {
+      expect([query, await requests(query)]).toEqual([query, expected]);
+      await ledger.flush();
+      expect([query, await requests(query)]).toEqual([query, expected]);
+    }
+  });
+
+  test.each(['0', '91', '-1', '1.5', '', '030', '1e1', 'x', '%20', '7&days=7'])(
+    '?days=%s is refused by name',
+    async (days) => {
+      const response = await get(`?days=${days}`);
+      expect(response.status).toBe(400);
+      expect(errorCode(response)).toBe('invalid_value');
+      expect(property(property(response.json(), 'error'), 'param')).toBe('days');
+    },
+  );
+
+  test('without a key is 401, and without the store 503', async () => {
+    expect(errorCode(await get('', ''))).toBe('missing_api_key');
+    expect((await get('?days=x', '')).status).toBe(401);
+    await store.close();
+    const response = await get();
+    expect([response.status, errorCode(response)]).toEqual([503, 'store_unavailable']);
+    expect(response.header('retry-after')).toBeDefined();
+  });
+});
+
+describe('totals for limits', () => {
+  test('are of the day and the month in UTC, with what is pending', async () => {
+    now = Date.parse('2030-02-01T00:00:00Z');
+    for (const at of ['2030-01-31T23:59:59Z', '2030-02-01T00:00:00Z', '2030-02-01T00:00:01Z']) {
+      ledger.record(record({ at: Date.parse(at) }));
+    }
+    const totals = () => usage.totalsOf('holder-1');
+    expect(await totals()).toEqual({ dayRequests: 2, monthTokens: 220 });
+    await ledger.flush();
+    expect(await totals()).toEqual({ dayRequests: 2, monthTokens: 220 });
+    ledger.record(record({ at: now }));
+    faulty.next.push('refuses');
+    await ledger.flush();
+    expect(await totals()).toEqual({ dayRequests: 3, monthTokens: 330 });
+    now = Date.parse('2030-02-02T00:00:00Z');
+    expect(await totals()).toEqual({ dayRequests: 0, monthTokens: 330 });
+    now = Date.parse('2030-03-01T00:00:00Z');
+    expect(await totals()).toEqual({ dayRequests: 0, monthTokens: 0 });
+  });
+
+  test('miss nothing that goes to the store between its answer and the sum', async () => {
+    ledger.record(record({ at: now }));
+    faulty.onRead = async () => {
+      faulty.onRead = undefined;
+      expect(await ledger.flush()).toBe(true);
+    };
+    expect(await usage.totalsOf('holder-1')).toEqual({ dayRequests: 1, monthTokens: 110 });
+  });
+
+  test('are the same before, during and after a write', async () => {
+    for (let round = 1; round <= 20; round += 1) {
+      ledger.record(record({ at: now }));
+      const reads = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
+      const flushed = ledger.flush();
+      const more = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
+      for (const { dayRequests } of await Promise.all([...reads, ...more])) expect(dayRequests).toBe(round);
+      expect(await flushed).toBe(true);
+    }
+  });
+});

@@ -1,0 +1,29 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { tempDir } from '../helpers/wait.ts';
+
+test('a disk that is full loses nothing while the memory has room, and leaves no half of a line', async () => {
+  await using dir = await tempDir();
+  const script = fileURLToPath(new URL('./children/full-disk.ts', import.meta.url));
+  // Files may not grow beyond a few KiB: a write there fails in the middle of a line, as on a full disk.
+  const command = 'ulimit -f 8; trap "" XFSZ; exec "$0" "$@"';
+  const { stdout } = await promisify(execFile)(
+    'sh',
+    ['-c', command, process.execPath, script, dir.file('spool')],
+    {
+      timeout: 60_000,
+    },
+  );
+  const told = JSON.parse(stdout);
+  expect(told).toEqual({
+    recorded: expect.any(Number),
+    counted: told.recorded,
+    isDone: true,
+    dropped: {},
+    torn: 0,
+    left: [],
+  });
+  expect(told.recorded).toBeGreaterThan(50);
+}, 90_000);

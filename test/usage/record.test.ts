@@ -1,0 +1,218 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { dayOf, daysBefore, hourOf } from '../../src/usage/hours.ts';
+import { readLine, writeLine } from '../../src/usage/line.ts';
+import { costOf } from '../../src/usage/price.ts';
+import { rowsOf } from '../../src/usage/record.ts';
+import { Totals } from '../../src/usage/totals.ts';
+import { AT, record } from './samples.ts';
+
+describe('a record', () => {
+  test('counts the request, its tokens and its times', () => {
+    expect(rowsOf(record())).toEqual([
+      {
+        hour: '2030-01-02T03',
+        holderId: 'holder-1',
+        prefix: '0123abcd',
+        model: 'gpt',
+        upstream: 'openai',
+        sums: {
+          requests: 1,
+          failed: 0,
+          estimated: 0,
+          priced: 1,
+          attempts: 1,
+          prompt: 100,
+          completion: 10,
+          cached: 40,
+          reasoning: 3,
+          cost: 7000,
+          duration_ms: 1234,
+          ttft_ms: 56,
+          ttft_count: 1,
+        },
+      },
+    ]);
+  });
+
+  test('gives the tokens of an earlier attempt to its own upstream, and counts the request once', () => {
+    const usage = { prompt: 5, completion: 2, cached: 0, reasoning: 0 };
+    const rows = rowsOf(record({ attempts: 2, extra: [{ upstream: 'azure', usage, costNanos: 3 }] }));
+    expect(
+      rows.map(({ upstream, sums }) => [upstream, sums.requests, sums.attempts, sums.prompt, sums.cost]),
+    ).toEqual([
+      ['openai', 1, 2, 100, 7000],
+      ['azure', 0, 0, 5, 3],
+    ]);
+  });
+
+  test.each([
+    ['ok', 0],
+    ['client_closed', 0],
+    ['upstream_timeout', 1],
+    ['stream_incomplete', 1],
+  ])('that ended with %s counts as failed %d times', (outcome, failed) => {
+    expect(rowsOf(record({ outcome }))[0]?.sums.failed).toBe(failed);
+  });
+
+  test('without usage has no tokens, and is neither estimated nor priced', () => {
+    const [row] = rowsOf(
+      record({ usage: undefined, isEstimated: true, costNanos: undefined, ttftMs: undefined }),
+    );
+    expect(row?.sums).toMatchObject({ requests: 1, prompt: 0, estimated: 0, priced: 0, ttft_count: 0 });
+    expect(rowsOf(record({ isEstimated: true }))[0]?.sums.estimated).toBe(1);
+  });
+
+  test('with numbers that cannot be is held within what can', () => {
+    const usage = { prompt: 1e300, completion: -5, cached: Number.NaN, reasoning: 7 };
+    const [row] = rowsOf(record({ usage, durationMs: Number.POSITIVE_INFINITY, at: Number.NaN }));
+    expect(row?.sums).toMatchObject({
+      prompt: 1e9,
+      completion: 0,
+      cached: 0,
+      reasoning: 0,
+      duration_ms: 1e9,
+    });
+    const more = { prompt: 10, completion: 5, cached: 50, reasoning: 50 };
+    expect(rowsOf(record({ usage: more }))[0]?.sums).toMatchObject({ cached: 10, reasoning: 5 });
+  });
+
+  test('with texts that no database takes is made one that all take', () => {
+    const [row] = rowsOf(record({ model: `a\0b\ud800c\n${'x'.repeat(500)}` }));
+    expect(row?.model.slice(0, 6)).toBe('a\ufffdb\ufffdc\ufffd');
+    expect(row?.model).toHaveLength(256);
+    expect(rowsOf(record({ model: 'v/😀' }))[0]?.model).toBe('v/😀');
+  });
+});
+
+describe('hours', () => {
+  test.each([
+    ['2030-01-31T23:59:59.999Z', '2030-01-31T23'],
+    ['2030-02-01T00:00:00.000Z', '2030-02-01T00'],
+    // Clocks go forward and back in Europe; UTC has one hour of each.
+    ['2030-03-31T02:30:00+01:00', '2030-03-31T01'],
+    ['2030-10-27T02:30:00+02:00', '2030-10-27T00'],
+    ['2030-10-27T02:30:00+01:00', '2030-10-27T01'],
+    ['2032-02-29T12:00:00Z', '2032-02-29T12'],
+  ])('%s is in %s', (time, hour) => {
+    expect(hourOf(Date.parse(time))).toBe(hour);
+    expect(dayOf(Date.parse(time))).toBe(hour.slice(0, 10));
+  });
+
+  test('a time that has no hour has the nearest', () => {
+    expect([hourOf(-1), hourOf(1e300)]).toEqual(['1970-01-01T00', '9999-12-31T23']);
+  });
+
+  test('days are counted back over the end of a month', () => {
+    expect(dayOf(daysBefore(Date.parse('2030-03-01T00:00:00Z'), 29))).toBe('2030-01-31');
+  });
+});
+
+describe('a cost', () => {
+  const usage = { prompt: 1000, completion: 200, cached: 400, reasoning: 150 };
+
+  test('takes cached tokens out of the prompt, and reasoning tokens as part of the completion', () => {
+    // 600 × 0.15 + 400 × 0.075 + 200 × 0.6, per million.
+    expect(costOf({ input: 0.15, cached_input: 0.075, output: 0.6 }, usage)).toBe(240_000);
+    expect(costOf({ input: 0.15, output: 0.6 }, usage)).toBe(270_000);
+    expect(costOf({ input: 0, output: 0 }, usage)).toBe(0);
+  });
+
+  test('is rounded once, half up', () => {
+    const one = { prompt: 1, completion: 0, cached: 0, reasoning: 0 };
+    expect(costOf({ input: 0.0005, output: 0 }, one)).toBe(1);
+    expect(costOf({ input: 0.000499, output: 0 }, one)).toBe(0);
+    // Thrice a third of a billionth is not three times nothing.
+    expect(costOf({ input: 0.0004, output: 0.0004 }, { ...one, completion: 1 })).toBe(1);
+  });
+
+  test('stops at what a number holds', () => {
+    expect(costOf({ input: 1e9, output: 1e9 }, { ...usage, prompt: 1e9 })).toBe(Number.MAX_SAFE_INTEGER);
+  });
+
+  test('is exact: the same as with fractions of whole numbers', () => {
+    const tokens = fc.nat(2_000_000);
+    const price = fc.nat(200_000_000);
+    fc.assert(
+      fc.property(
+        tokens,
+        tokens,
+        tokens,
+        price,
+        price,
+        price,
+        (prompt, completion, part, input, cached, output) => {
+          const used = { prompt, completion, cached: Math.min(part, prompt), reasoning: 0 };
+          const exact =
+            BigInt(prompt - used.cached) * BigInt(input) +
+            BigInt(used.cached) * BigInt(cached) +
+            BigInt(completion) * BigInt(output);
+          const prices = { input: input / 1e6, cached_input: cached / 1e6, output: output / 1e6 };
+          expect(costOf(prices, used)).toBe(Number((exact + 500n) / 1000n));
+        },
+      ),
+    );
+  });
+});
+
+describe('a line of the spool', () => {
+  const arbitrary = fc.record({
+    model: fc.string({ unit: 'binary', maxLength: 300 }),
+    upstream: fc.string({ maxLength: 200 }),
+    holderId: fc.string({ maxLength: 80 }),
+    at: fc.integer({ min: 0, max: AT * 2 }),
+    durationMs: fc.nat(),
+  });
+
+  test('reads back as what was written', () => {
+    fc.assert(
+      fc.property(fc.array(arbitrary, { maxLength: 5 }), (changes) => {
+        const rows = changes.flatMap((change) => rowsOf(record(change)));
+        const line = writeLine(rows);
+        expect(line.indexOf('\n')).toBe(line.length - 1);
+        expect(readLine(line.slice(0, -1))).toEqual(rows);
+      }),
+    );
+  });
+
+  test('that is cut anywhere is none', () => {
+    const line = writeLine(rowsOf(record()));
+    for (let length = 0; length < line.length - 1; length += 1) {
+      expect(readLine(line.slice(0, length))).toBeUndefined();
+    }
+  });
+
+  test.each([
+    ['no JSON', 'x'],
+    ['null', 'null'],
+    ['another version', '{"v":2,"rows":[]}'],
+    ['rows that are none', '{"v":1,"rows":{}}'],
+    ['a row that is none', '{"v":1,"rows":[1]}'],
+    ['too few numbers', '{"v":1,"rows":[["2030-01-02T03","h","p","m","u",1]]}'],
+    ['a negative number', writeLine(rowsOf(record())).replace('1234', '-1')],
+    ['a fraction', writeLine(rowsOf(record())).replace('1234', '1.5')],
+    ['too large a number', writeLine(rowsOf(record())).replace('1234', '1e16')],
+    ['no hour', writeLine(rowsOf(record())).replace('2030-01-02T03', '2030-01-02')],
+    ['a control character', writeLine(rowsOf(record())).replace('gpt', 'g\\u0000')],
+  ])('with %s is wrong', (_name, line) => {
+    expect(readLine(line.trimEnd())).toBeUndefined();
+  });
+});
+
+test('totals are the sums of their rows by key, whatever the order', () => {
+  const models = fc.constantFrom('a', 'b', 'a\u2028');
+  fc.assert(
+    fc.property(fc.array(fc.tuple(models, fc.nat(1000)), { maxLength: 50 }), (added) => {
+      const totals = new Totals();
+      for (const [model, prompt] of added) {
+        totals.addAll(rowsOf(record({ model, usage: { prompt, completion: 0, cached: 0, reasoning: 0 } })));
+      }
+      expect(totals.requests).toBe(added.length);
+      for (const { model, sums } of totals.rows()) {
+        const own = added.filter(([name]) => name === model);
+        expect(sums.requests).toBe(own.length);
+        expect(sums.prompt).toBe(own.reduce((sum, [, prompt]) => sum + prompt, 0));
+      }
+    }),
+  );
+});

@@ -1,0 +1,90 @@
+// Records and ledgers for the tests of this folder.
+import { readdirSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import type { UsageStore } from '../../src/store/store.ts';
+import type { UsageSums } from '../../src/store/usage-record.ts';
+import { createLogger } from '../../src/telemetry/logger.ts';
+import { Ledger, type LedgerLimits } from '../../src/usage/ledger.ts';
+import type { UsageRecord } from '../../src/usage/record.ts';
+
+export const AT = Date.parse('2030-01-02T03:04:05Z');
+
+export function record(changed: Partial<UsageRecord> = {}): UsageRecord {
+  return {
+    at: AT,
+    holderId: 'holder-1',
+    prefix: '0123abcd',
+    tier: 'Lite',
+    model: 'gpt',
+    upstream: 'openai',
+    attempts: 1,
+    outcome: 'ok',
+    usage: { prompt: 100, completion: 10, cached: 40, reasoning: 3 },
+    isEstimated: false,
+    durationMs: 1234.4,
+    ttftMs: 56,
+    costNanos: 7000,
+    ...changed,
+  };
+}
+
+/** What a ledger told of itself. */
+export class Told {
+  readonly batches: Record<'written' | 'known' | 'failed', number> = { written: 0, known: 0, failed: 0 };
+  readonly dropped: Record<string, number> = {};
+  waiting = { segments: 0, bytes: 0, rows: 0 };
+  log = '';
+
+  onBatch(outcome: 'written' | 'known' | 'failed'): void {
+    this.batches[outcome] += 1;
+  }
+
+  onDropped(reason: string, requests: number): void {
+    this.dropped[reason] = (this.dropped[reason] ?? 0) + requests;
+  }
+
+  onWaiting(state: Told['waiting']): void {
+    this.waiting = state;
+  }
+
+  get logger() {
+    const sink = new Writable({
+      write: (chunk, _encoding, done) => {
+        this.log += String(chunk);
+        done();
+      },
+    });
+    return createLogger(sink, 'info');
+  }
+}
+
+export async function open(
+  store: UsageStore,
+  directory: string,
+  limits: Partial<LedgerLimits> = {},
+  clock?: () => number,
+) {
+  const told = new Told();
+  const ledger = await Ledger.open({
+    store,
+    directory,
+    logger: told.logger,
+    events: told,
+    limits,
+    ...(clock && { clock }),
+  });
+  return { ledger, told };
+}
+
+/** Nothing happens by itself. */
+export const BY_HAND: Partial<LedgerLimits> = { writeMs: 1e9, sendMs: 1e9, scanMs: 1e9 };
+/** Everything happens soon. */
+export const QUICK: Partial<LedgerLimits> = { writeMs: 5, sendMs: 10, scanMs: 30, pauseMs: 20 };
+
+export async function sums(store: UsageStore): Promise<UsageSums | undefined> {
+  return (await store.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums;
+}
+
+export function segments(directory: string): string[] {
+  return readdirSync(directory).filter((name) => name.endsWith('.jsonl'));
+}
