@@ -1,5 +1,5 @@
 // From a chosen tier to a key. Free is given at once, as a page to a form and as JSON to a program; the key stands in that
-// one answer and nowhere else.
+// one answer and nowhere else. The page with the key is key-page.ts.
 import type { IssuedKey, Issuer } from '../auth/issuer.ts';
 import { wireKey } from '../auth/rotation.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../config/schema.ts';
@@ -7,9 +7,8 @@ import { GatewayError } from '../errors.ts';
 import { answerJson, retryHeaders } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { readForm, requireSameOrigin } from '../http/form.ts';
-import { baseUrl } from './base-url.ts';
-import { answerPage, copyBox, html } from './page.ts';
-import { modelsOf } from './pricing.ts';
+import { answerKeyPage } from './key-page.ts';
+import { answerPage, html } from './page.ts';
 
 export class Checkout {
   readonly #issuer: Issuer;
@@ -35,7 +34,7 @@ export class Checkout {
     } catch (error) {
       // A fault of the gateway's own is the server's to log and to answer.
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error);
+      answerErrorPage(exchange, error, config);
     }
   }
 
@@ -72,48 +71,16 @@ function tierOf(text: string | undefined): Tier {
   return tier;
 }
 
-function answerKeyPage(exchange: Exchange, issued: IssuedKey, config: DynamicConfig): void {
-  const key = issued.key.reveal();
-  const base = baseUrl(exchange, config);
-  const model = modelsOf(issued.tier, config).find((name) => !name.includes('*')) ?? 'MODEL';
-  answerPage(
-    exchange,
-    201,
-    `Your ${issued.tier} key`,
-    html`<h1>Your ${issued.tier} key</h1>
-<p class="notice"><strong>Copy it now: it is shown only this once.</strong> The gateway keeps no copy of it that could be shown again. Reloading this page would not bring it back but make another key.</p>
-${copyBox('key', 'API key', key, 'key')}
-${copyBox('base-url', 'Base URL', base, 'line')}
-${copyBox('example', 'Try it in a shell', curlLine(base, key, model), 'line')}
-<p class="soft">The official OpenAI SDKs take both from the variables <code>OPENAI_API_KEY</code> and <code>OPENAI_BASE_URL</code>. Keep the key out of version control. To support it is known by its first eight characters, <code translate="no">${issued.prefix}</code>.</p>
-<p><a href="/pricing">Back to the tiers</a></p>`,
-  );
-}
-
-/** A first request, ready to be pasted into a POSIX shell whatever is in the names. */
-function curlLine(base: string, key: string, model: string): string {
-  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] });
-  return `curl ${quoted(`${base}/chat/completions`)} \\
-  -H 'Authorization: Bearer ${key}' \\
-  -H 'Content-Type: application/json' \\
-  -d ${quoted(body)}`;
-}
-
-function quoted(text: string): string {
-  return `'${text.replaceAll("'", "'\\''")}'`;
-}
-
-function answerErrorPage(exchange: Exchange, error: GatewayError): void {
+function answerErrorPage(exchange: Exchange, error: GatewayError, { branding }: DynamicConfig): void {
   exchange.error = error;
   exchange.access.outcome = error.code;
-  answerPage(
-    exchange,
-    error.status,
-    'That did not work',
-    html`<h1>That did not work</h1>
-<p class="notice">${error.message}</p>
+  answerPage(exchange, error.status, {
+    title: 'That did not work',
+    branding,
+    headers: retryHeaders(error),
+    body: html`<h1>That did not work</h1>
+<p class="notice bad">${error.message}</p>
 <p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
-<p><a href="/pricing">Back to the tiers</a></p>`,
-    retryHeaders(error),
-  );
+<p><a href="pricing">Back to the tiers</a></p>`,
+  });
 }

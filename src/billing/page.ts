@@ -1,9 +1,9 @@
-// The frame that all pages share: HTML that works without scripts, and the headers that keep it closed. What stands on a
-// page is pricing.ts and checkout.ts; how it looks is style.ts.
-import { createHash } from 'node:crypto';
+// The frame that all pages share: HTML that works without scripts where it can, and the headers that keep it closed. What
+// stands on a page is in the files beside; how it looks is style.ts and look.ts.
 import { type AnswerHeaders, answer } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { STYLE } from './style.ts';
+import { type Branding, brandName, contactHref, lookOf } from './look.ts';
+import type { Script } from './scripts.ts';
 
 /** HTML that is safe to put into a page: made by the tag `html`, never by concatenation. */
 export class Html {
@@ -30,60 +30,113 @@ function render(value: HtmlValue): string {
   return String(value).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
+export const NOTHING = new Html('');
+
 /** Text to be copied: in a typewriter face, reachable by keyboard because it may scroll, and not for translators. */
-export function copyBox(id: string, label: string, text: string, kind: 'key' | 'line'): Html {
-  return html`<h2 id="${id}">${label}</h2>
-<pre class="${kind}" role="group" aria-labelledby="${id}" tabindex="0" translate="no">${text}</pre>`;
+export function textBox(
+  id: string,
+  label: string,
+  text: string,
+  kind: 'key' | 'line',
+  button = NOTHING,
+): Html {
+  return html`<div class="copy-head"><h2 id="${id}">${label}</h2>${button}</div>
+<pre class="${kind}" id="${id}-text" role="group" aria-labelledby="${id}" tabindex="0" translate="no">${text}</pre>`;
 }
 
-const STYLE_HASH = createHash('sha256').update(STYLE).digest('base64');
+/** The same with a button, for a page with the script of copying. Where that does not run a click selects all of it. */
+export function copyBox(id: string, label: string, text: string, kind: 'key' | 'line'): Html {
+  return textBox(id, label, text, kind, copyButton(id, label));
+}
 
-/** Nothing is loaded, framed or sent elsewhere; the one style is named by its hash. */
-const POLICY = [
-  "default-src 'none'",
-  `style-src 'sha256-${STYLE_HASH}'`,
-  // For the empty icon that keeps browsers from asking for /favicon.ico.
-  'img-src data:',
-  "form-action 'self'",
-  "base-uri 'none'",
-  "frame-ancestors 'none'",
-].join('; ');
+/** For the text of the box with this id. The script of copying shows it. */
+export function copyButton(id: string, label: string): Html {
+  return html`<button type="button" class="quiet small" data-copies="${id}-text" hidden>Copy<span class="unseen"> ${label}</span></button>`;
+}
 
-const HEADERS = {
-  'content-type': 'text/html; charset=utf-8',
-  'content-security-policy': POLICY,
-  // Under `no-referrer` a browser sends the pages' own forms with `Origin: null` (Fetch, 3.2), as if from a stranger.
-  'referrer-policy': 'same-origin',
-  'x-content-type-options': 'nosniff',
-  'cache-control': 'no-store',
-} as const;
+/** Where people can ask, as a link; undefined where nobody is named. */
+export function contactLink(branding: Branding | undefined, subject: string): Html | undefined {
+  const contact = branding?.contact;
+  if (contact === undefined) return undefined;
+  return html`<a href="${contactHref(contact, subject)}" rel="noreferrer">${contact.replace(/^https?:\/\//, '')}</a>`;
+}
+
+export interface PageParts {
+  /** Plain text, of this page alone. */
+  readonly title: string;
+  /** Where the page is among those that every page leads to. */
+  readonly path?: 'pricing' | 'account';
+  readonly body: Html;
+  readonly branding: Branding | undefined;
+  readonly scripts?: readonly Script[];
+  /** The page has forms of its own, which a browser sends with an honest `origin` only if there may be a referrer (Fetch, 3.2). */
+  readonly hasForms?: boolean;
+  /** Its scripts call the gateway. */
+  readonly calls?: boolean;
+  readonly headers?: AnswerHeaders;
+}
 
 /**
- * Answers with a page.
- * @param title plain text
+ * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path;
+ * every page lies at the root of the gateway.
  */
-export function answerPage(
-  exchange: Exchange,
-  status: number,
-  title: string,
-  body: Html,
-  headers: AnswerHeaders = {},
-): void {
+export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
+  const { title, body, branding, scripts = [], headers = {} } = parts;
+  const name = brandName(branding);
+  const look = lookOf(branding?.color);
+  const contact = contactLink(branding, `Question about ${name}`);
   const page = html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${title}</title>
+<title>${title} · ${name}</title>
 <link rel="icon" href="data:,">
-<style>${new Html(STYLE)}</style>
+<style>${new Html(look.style)}</style>
 </head>
 <body>
+<header class="top">
+<a class="brand" href="pricing">${name}</a>
+<nav aria-label="Pages">${link('pricing', 'Tiers', parts)} ${link('account', 'Your key', parts)}</nav>
+</header>
 <main>
 ${body}
 </main>
+${contact === undefined ? NOTHING : html`<footer><p>Questions? ${contact}</p></footer>`}
+${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
 </body>
 </html>
 `;
-  answer(exchange, status, { ...HEADERS, ...headers }, page.text);
+  answer(exchange, status, { ...headersOf(parts, look.hash), ...headers }, page.text);
+}
+
+function link(path: 'pricing' | 'account', name: string, { path: here }: PageParts): Html {
+  return here === path
+    ? html`<a href="${path}" aria-current="page">${name}</a>`
+    : html`<a href="${path}">${name}</a>`;
+}
+
+/** Nothing is loaded, framed or sent elsewhere; style and scripts are named by their hashes. */
+function headersOf({ scripts = [], hasForms, calls }: PageParts, styleHash: string): AnswerHeaders {
+  const policy = [
+    "default-src 'none'",
+    `style-src '${styleHash}'`,
+    ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
+    ...(calls === true ? ["connect-src 'self'"] : []),
+    // For the empty icon that keeps browsers from asking for /favicon.ico.
+    'img-src data:',
+    `form-action ${hasForms === true ? "'self'" : "'none'"}`,
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    // No text becomes markup by a slip of a script: the browser refuses the assignment.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ];
+  return {
+    'content-type': 'text/html; charset=utf-8',
+    'content-security-policy': policy.join('; '),
+    'referrer-policy': hasForms === true ? 'same-origin' : 'no-referrer',
+    'x-content-type-options': 'nosniff',
+    'cache-control': 'no-store',
+  };
 }

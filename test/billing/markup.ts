@@ -17,10 +17,12 @@ const VOID = new Set(['meta', 'link', 'input', 'br', 'hr', 'img']);
 const RAW = new Set(['style', 'script', 'title']);
 const KNOWN = new Set(
   (
-    'html head meta title link style body main h1 h2 h3 p a ul li pre code strong small form input button div ' +
-    'details summary'
+    'html head meta title link style script body header nav main footer section h1 h2 h3 p a ul li dl pre code strong ' +
+    'small span form label input button div details summary dialog noscript'
   ).split(' '),
 );
+/** Pages are found beside each other, wherever they are published. */
+const OWN = /^(pricing|account|checkout|data:,)$/;
 const ATTRIBUTE = /^\s+([a-z-]+)(?:="([^"<]*)")?/;
 
 /** Parses a whole document and checks it. */
@@ -96,16 +98,19 @@ function meaningFaults(elements: readonly Element[]): string[] {
   let level = 0;
   for (const { tag, attributes, text } of elements) {
     for (const name of ['aria-labelledby', 'aria-describedby', 'for']) {
-      const target = attributes.get(name);
-      if (target !== undefined && !ids.includes(target)) faults.push(`${name} leads to no ${target}`);
+      for (const target of attributes.get(name)?.split(' ') ?? []) {
+        if (!ids.includes(target)) faults.push(`${name} leads to no ${target}`);
+      }
     }
     const heading = /^h([1-6])$/.exec(tag)?.[1];
     if (heading !== undefined) {
       if (Number(heading) > level + 1) faults.push(`<${tag}> after <h${level}>`);
       level = Number(heading);
     }
+    if (tag === 'script' && attributes.has('src')) faults.push('a script that would have to be loaded');
     if (/^(h\d|button|a|summary|title)$/.test(tag) && text.trim() === '') faults.push(`<${tag}> has no name`);
-    if (tag === 'pre' && attributes.get('tabindex') === '0' && !attributes.has('aria-labelledby')) {
+    const hasLabel = attributes.has('aria-labelledby') || attributes.has('aria-label');
+    if (tag === 'pre' && attributes.get('tabindex') === '0' && !hasLabel) {
       faults.push('a box in the order of tabs has no name');
     }
     for (const name of attributes.keys()) {
@@ -113,7 +118,8 @@ function meaningFaults(elements: readonly Element[]): string[] {
     }
     for (const name of ['href', 'src', 'action']) {
       const url = attributes.get(name);
-      if (url !== undefined && !/^(\/[a-z]|data:,$)/.test(url))
+      const isLink = tag === 'a' && name === 'href';
+      if (url !== undefined && !OWN.test(url) && !(isLink && /^(mailto:|https?:\/\/)/.test(url)))
         faults.push(`${name} leads elsewhere: ${url}`);
     }
   }

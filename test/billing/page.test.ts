@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { copyBox, html } from '../../src/billing/page.ts';
+import { copyBox, html, textBox } from '../../src/billing/page.ts';
 import { STYLE } from '../../src/billing/style.ts';
 import { ask } from '../e2e/holder.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
@@ -37,11 +37,21 @@ describe('html', () => {
   });
 
   test('a box for copying has a name and can be reached by keyboard', () => {
-    const { text } = copyBox('key', 'API key', 'a<b', 'key');
-    expect(text).toContain('<h2 id="key">API key</h2>');
-    expect(text).toMatch(/<pre [^>]*aria-labelledby="key"[^>]*tabindex="0"[^>]*>a&#60;b<\/pre>/);
+    for (const { text } of [
+      copyBox('key', 'API key', 'a<b', 'key'),
+      textBox('key', 'API key', 'a<b', 'key'),
+    ]) {
+      expect(text).toContain('<h2 id="key">API key</h2>');
+      expect(text).toMatch(/<pre [^>]*aria-labelledby="key"[^>]*tabindex="0"[^>]*>a&#60;b<\/pre>/);
+    }
   });
 });
+
+/** Scripts of each page that has any; the rest is complete without. */
+const SCRIPTS = new Map([
+  ['account', 2],
+  ['key', 2],
+]);
 
 describe('the headers of a page', () => {
   let gateway: Gateway;
@@ -53,6 +63,7 @@ describe('the headers of a page', () => {
     const post = (body: string) => ask(gateway.url, { target: '/checkout', headers: form, body });
     pages = new Map([
       ['pricing', await ask(gateway.url, { method: 'GET', target: '/pricing' })],
+      ['account', await ask(gateway.url, { method: 'GET', target: '/account' })],
       ['key', await post('tier=Free')],
       ['limit', await post('tier=Free')],
       ['not configured', await post('tier=Pro')],
@@ -66,13 +77,16 @@ describe('the headers of a page', () => {
   };
 
   test('the statuses are those of what happened', () => {
-    expect([...pages.values()].map((response) => response.status)).toEqual([200, 201, 429, 501, 400]);
+    expect([...pages.values()].map((response) => response.status)).toEqual([200, 200, 201, 429, 501, 400]);
   });
 
-  test('the policy allows the one style and nothing else', () => {
-    each((response) => {
+  test('the policy allows the style and the scripts that are there, and nothing else', () => {
+    each((response, name) => {
       const style = /<style>(.*?)<\/style>/s.exec(response.text())?.[1] ?? '';
-      const hash = createHash('sha256').update(style).digest('base64');
+      const hashOf = (text: string): string =>
+        `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+      const scripts = [...response.text().matchAll(/<script type="module">(.*?)<\/script>/gs)];
+      expect([name, scripts.length]).toEqual([name, SCRIPTS.get(name) ?? 0]);
       const policy = new Map(
         (response.header('content-security-policy') ?? '').split('; ').map((directive) => {
           const [name = '', ...sources] = directive.split(' ');
@@ -81,32 +95,37 @@ describe('the headers of a page', () => {
       );
       expect(Object.fromEntries(policy)).toEqual({
         'default-src': "'none'",
-        'style-src': `'sha256-${hash}'`,
+        'style-src': hashOf(style),
+        ...(scripts.length === 0
+          ? {}
+          : { 'script-src': scripts.map(([, script = '']) => hashOf(script)).join(' ') }),
+        ...(name === 'account' ? { 'connect-src': "'self'" } : {}),
         'img-src': 'data:',
-        'form-action': "'self'",
+        'form-action': name === 'pricing' ? "'self'" : "'none'",
         'base-uri': "'none'",
         'frame-ancestors': "'none'",
+        'require-trusted-types-for': "'script'",
+        'trusted-types': "'none'",
       });
     });
   });
 
   test('nothing is stored, sniffed or told to other sites', () => {
-    each((response) => {
+    each((response, name) => {
       expect(response.header('content-type')).toBe('text/html; charset=utf-8');
       expect(response.header('cache-control')).toBe('no-store');
       expect(response.header('x-content-type-options')).toBe('nosniff');
-      // With `no-referrer` browsers send the pages' own forms as `Origin: null`, which is refused.
-      expect(response.header('referrer-policy')).toBe('same-origin');
+      // With `no-referrer` browsers send the pages' own forms as `Origin: null`.
+      expect(response.header('referrer-policy')).toBe(name === 'pricing' ? 'same-origin' : 'no-referrer');
       expect(response.header('set-cookie')).toBeUndefined();
     });
   });
 
-  test('every page is whole, labelled, and works without scripts', () => {
+  test('every page is whole and labelled', () => {
     each((response, name) => {
       const { faults, elements } = readPage(response.text());
       expect([name, faults]).toEqual([name, []]);
       expect(elements.find(({ tag }) => tag === 'html')?.attributes.get('lang')).toBe('en');
-      expect(elements.some(({ tag }) => tag === 'script')).toBe(false);
     });
   });
 });
@@ -116,7 +135,10 @@ describe('the style', () => {
   function palette(from: number): Map<string, string> {
     const block = STYLE.slice(from, STYLE.indexOf('}', from));
     return new Map(
-      [...block.matchAll(/--([a-z-]+): (#[0-9a-f]{6})/g)].map(([, name = '', value = '']) => [name, value]),
+      [...block.matchAll(/--([a-z0-9-]+): (#[0-9a-f]{6})/g)].map(([, name = '', value = '']) => [
+        name,
+        value,
+      ]),
     );
   }
 
@@ -141,6 +163,10 @@ describe('the style', () => {
     const colours = palette(from);
     const ratio = (one: string, other: string): number =>
       contrast(colours.get(one) ?? '#000000', colours.get(other) ?? '#000000');
+    for (const series of ['series-1', 'series-2', 'series-3', 'series-4', 'series-rest', 'edge']) {
+      expect([series, ratio(series, 'card') > 3]).toEqual([series, true]);
+    }
+    expect(ratio('card', 'bad')).toBeGreaterThan(4.5);
     for (const ground of ['page', 'card', 'well']) {
       expect(ratio('ink', ground)).toBeGreaterThan(7);
       expect(ratio('soft', ground)).toBeGreaterThan(4.5);
@@ -168,7 +194,7 @@ describe('the strict reader', () => {
     ['tags crossed', '<p><code></p></code>'],
     ['an attribute without quotes', '<p class=x></p>'],
     ['a bare ampersand', '<p>a & b</p>'],
-    ['a script', '<script>1</script>'],
+    ['a script from elsewhere', '<script src="/x.js"></script>'],
     ['a style in place', '<p style="x"></p>'],
     ['a handler', '<p onclick="x"></p>'],
     ['an id twice', '<p id="a"></p><p id="a"></p>'],
@@ -178,5 +204,29 @@ describe('the strict reader', () => {
     ['a form to elsewhere', '<form action="//elsewhere.test/"></form>'],
   ])('finds %s', (_name, body) => {
     expect(readPage(page(body)).faults.length).toBeGreaterThan(0);
+  });
+});
+
+describe('the account page', () => {
+  test('says how to do without scripts, in words that a shell takes as they are', async () => {
+    await using gateway = await startGateway({ config: { public_url: "https://llm.example.com/it's;id" } });
+    const page = (await ask(gateway.url, { method: 'GET', target: '/account' })).text();
+    const { elements, faults } = readPage(page);
+    expect(faults).toEqual([]);
+    expect(elements.find(({ tag }) => tag === 'noscript')?.text).toContain(
+      `curl -H "Authorization: Bearer $OPENAI_API_KEY" 'https://llm.example.com/it'\\''s;id/admin/usage?days=30'`,
+    );
+  });
+
+  test('has a field that no form can send, and nothing in it that a browser would keep', async () => {
+    await using gateway = await startGateway();
+    const { elements } = readPage((await ask(gateway.url, { method: 'GET', target: '/account' })).text());
+    const field = elements.find(({ tag }) => tag === 'input')?.attributes;
+    expect([field?.has('name'), field?.get('autocomplete'), field?.get('type')]).toEqual([
+      false,
+      'off',
+      'text',
+    ]);
+    expect(elements.find(({ tag }) => tag === 'form')?.attributes.has('action')).toBe(false);
   });
 });

@@ -1,0 +1,171 @@
+// @ts-check
+// The account page: asks for the key, fetches what it was used for and replaces the key; charts.js draws. The key is in the
+// variable below and in no other place: not in storage, cookies, the address or the history.
+
+let key = '';
+let isBusy = false;
+/** A key that exists, or is about to, and that nobody has copied yet. */
+let isUnsaved = false;
+/** Counts up when the key is given up, so that an answer that comes later is not shown. */
+let visit = 0;
+
+const USAGE = 'admin/usage?days=30';
+const ROTATE = 'admin/keys/rotate';
+const PATIENCE_MS = 30_000;
+const IN_DOUBT =
+  'The key may have been replaced all the same. Refresh: if this key is refused, ask support for a new one.';
+
+const field = at('key-field', HTMLInputElement);
+const dialog = at('confirm', HTMLDialogElement);
+const form = at('enter', HTMLFormElement);
+
+form.hidden = false;
+form.addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const entered = field.value.trim();
+  // Asking about it would count as a bad key.
+  if (!/^[0-9a-f]{32}$/.test(entered)) {
+    complain('That is not a key: a key is 32 characters long, digits and the letters a to f.');
+    field.focus();
+    return;
+  }
+  if (await show(entered)) {
+    field.value = '';
+    form.hidden = true;
+    at('whose').focus();
+  } else field.focus();
+});
+at('refresh').addEventListener('click', () => show(key));
+at('leave').addEventListener('click', () => {
+  // A new key that is on its way would be lost.
+  if (!isBusy) leave();
+});
+at('rotate').addEventListener('click', () => dialog.showModal());
+at('keep').addEventListener('click', () => dialog.close());
+at('replace').addEventListener('click', rotate);
+at('stored').addEventListener('click', () => {
+  forgetFresh();
+  at('whose').focus();
+});
+at('fresh').addEventListener('copy', saved);
+document.querySelector('[data-copies="fresh-key-text"]')?.addEventListener('click', saved);
+addEventListener('beforeunload', (event) => {
+  if (isUnsaved) event.preventDefault();
+});
+// A page that the browser kept whole for "back" would still know the key.
+addEventListener('pagehide', leave);
+
+/** Fetches and draws the report. @param {string} candidate @returns {Promise<boolean>} whether it could */
+async function show(candidate) {
+  const begun = visit;
+  const answer = await call('GET', USAGE, candidate);
+  if (answer === undefined || begun !== visit) return false;
+  /** @type {UsageReport} */
+  const report = answer;
+  if (!Array.isArray(report.days) || !Array.isArray(report.limits)) {
+    complain('The gateway answered with something that this page cannot read.');
+    return false;
+  }
+  key = candidate;
+  draw(report);
+  at('said').textContent = `Usage of the key ${report.prefix} is shown.`;
+  return true;
+}
+
+async function rotate() {
+  dialog.close();
+  if (isBusy) return;
+  isUnsaved = true;
+  const answer = await call('POST', ROTATE, key, IN_DOUBT);
+  isUnsaved = typeof answer?.key === 'string';
+  if (answer === undefined) return;
+  if (!isUnsaved)
+    return complain(`The gateway answered with something that this page cannot read. ${IN_DOUBT}`);
+  key = answer.key;
+  at('fresh-key-text').textContent = answer.key;
+  at('replaced').textContent = `${answer.replaces}…`;
+  namePrefix(answer.prefix);
+  at('fresh').hidden = false;
+  at('fresh-key').focus();
+  await show(key);
+}
+
+/** Forgets the key and all that was shown of it. */
+function leave() {
+  key = '';
+  visit += 1;
+  field.value = '';
+  forgetFresh();
+  for (const id of ['totals', 'limits', 'requests-chart', 'tokens-chart', 'table']) at(id).replaceChildren();
+  complain('');
+  at('said').textContent = '';
+  at('report').hidden = true;
+  form.hidden = false;
+  field.focus();
+}
+
+function saved() {
+  isUnsaved = false;
+}
+
+function forgetFresh() {
+  saved();
+  at('fresh-key-text').textContent = '';
+  at('fresh').hidden = true;
+}
+
+/**
+ * One request with the key. Tells in words what went wrong.
+ * @param {'GET' | 'POST'} method @param {string} path @param {string} bearer
+ * @param {string} [doubt] what to say where no answer came
+ * @returns {Promise<any>} undefined where it failed
+ */
+async function call(method, path, bearer, doubt = 'Try again in a moment.') {
+  if (isBusy) return undefined;
+  busy(true);
+  complain('');
+  try {
+    const response = await fetch(path, {
+      method,
+      headers: { authorization: `Bearer ${bearer}` },
+      cache: 'no-store',
+      credentials: 'omit',
+      redirect: 'error',
+      referrerPolicy: 'no-referrer',
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+    const body = await response.json().catch(() => undefined);
+    if (response.ok && body !== undefined) return body;
+    complain(response.ok ? `The answer of the gateway was cut short. ${doubt}` : wordsFor(response, body));
+  } catch {
+    complain(`The gateway did not answer. ${doubt}`);
+  } finally {
+    busy(false);
+  }
+  return undefined;
+}
+
+/** @param {Response} response @param {any} body */
+function wordsFor({ status, headers }, body) {
+  const wait = Number(headers.get('retry-after'));
+  const later = wait > 0 ? `Try again in ${span(wait)}.` : 'Try again in a moment.';
+  if (status === 401) return 'This key is not valid: it was mistyped, replaced or revoked.';
+  if (status === 429)
+    return `Too many requests, or too many keys that are not valid, came from your address. ${later}`;
+  if (status === 503)
+    return `The gateway cannot look that up at the moment. This says nothing about the key. ${later}`;
+  if (status === 404) return 'This gateway does not tell about usage.';
+  return `That did not work: ${body?.error?.message ?? `the gateway answered with status ${status}`}`;
+}
+
+/** @param {string} text nothing for no complaint */
+function complain(text) {
+  at('problem').replaceChildren(...(text === '' ? [] : [node('p', { class: 'notice bad' }, text)]));
+}
+
+/** While a request is under way its buttons say so; disabling them would take the focus away. @param {boolean} now */
+function busy(now) {
+  isBusy = now;
+  for (const id of ['show', 'refresh', 'rotate', 'replace'])
+    at(id).setAttribute('aria-disabled', String(now));
+}

@@ -1,0 +1,273 @@
+// @ts-check
+// What the account page draws from the gateway's report: figures, limits, charts of bars and the table behind them. It shares
+// one scope with account.js, which stands after it in the same script. All text is set as text.
+
+/**
+ * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number }} Sums
+ * @typedef {Sums & { day: string, model: string }} DayRow
+ * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
+ * @typedef {{ prefix: string, tier: string, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
+ * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
+ */
+
+/** More models than these share one colour. */
+const SERIES = 5;
+const TABLE_ROWS = 1000;
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** @type {Record<string, string>} */
+const LIMIT_NAMES = {
+  requests_per_minute: 'Requests a minute',
+  tokens_per_minute: 'Tokens a minute',
+  requests_per_day: 'Requests a day',
+  tokens_per_month: 'Tokens a month',
+  concurrency: 'Requests at a time',
+};
+const number = new Intl.NumberFormat('en');
+const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+const money = new Intl.NumberFormat('en', { maximumSignificantDigits: 6 });
+const date = new Intl.DateTimeFormat('en', { day: 'numeric', month: 'short', timeZone: 'UTC' });
+
+/** @param {UsageReport} report */
+// biome-ignore lint/correctness/noUnusedVariables: account.js calls it.
+function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
+  namePrefix(prefix);
+  at('tier').textContent = tier;
+  const figures = [
+    ['Requests', number.format(totals.requests)],
+    ['Failed', number.format(totals.failed)],
+    ['Tokens in', number.format(totals.prompt_tokens)],
+    ['Tokens out', number.format(totals.completion_tokens)],
+    ...(totals.cost === undefined ? [] : [['Cost', money.format(totals.cost)]]),
+  ];
+  at('totals').replaceChildren(
+    ...figures.map(([name = '', value = '']) => node('div', {}, node('dt', {}, name), node('dd', {}, value))),
+  );
+  at('limits').replaceChildren(
+    ...(limits.length === 0 ? [node('li', {}, 'This tier has no limits.')] : limits.map(gauge)),
+  );
+  const calendar = daysFrom(from, to);
+  const models = modelsByUse(days);
+  const tokens = (/** @type {DayRow} */ row) => row.prompt_tokens + row.completion_tokens;
+  at('requests-chart').replaceChildren(
+    ...chart({ label: 'requests', value: (row) => row.requests }, days, calendar, models),
+  );
+  at('tokens-chart').replaceChildren(...chart({ label: 'tokens', value: tokens }, days, calendar, models));
+  drawTable(days, from, to, truncated === true);
+  at('report').hidden = false;
+}
+
+/** @param {string} prefix of the key that the page goes on with */
+function namePrefix(prefix) {
+  for (const id of ['prefix', 'confirm-prefix']) at(id).textContent = prefix;
+}
+
+/** @param {LimitState} state */
+function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
+  const share = max > 0 ? Math.min(1, Math.max(0, used / max)) : 1;
+  const bar = svg('svg', { viewBox: '0 0 100 1', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
+  bar.append(svg('rect', { width: share * 100, height: 1 }));
+  const renewal = resets === undefined || resets <= 0 || used <= 0 ? '' : `begins anew in ${span(resets)}`;
+  const left =
+    remaining > 0 ? `${number.format(remaining)} left` : limit === 'concurrency' ? 'all in use' : 'used up';
+  return node(
+    'li',
+    remaining > 0 ? {} : { class: 'full' },
+    node('p', {}, node('span', {}, LIMIT_NAMES[limit] ?? limit), node('strong', {}, left)),
+    bar,
+    node(
+      'p',
+      { class: 'soft' },
+      node('span', {}, `${number.format(used)} of ${number.format(max)} used`),
+      node('span', {}, renewal),
+    ),
+  );
+}
+
+/**
+ * Bars of one measure: a column for each day, stacked by model.
+ * @param {Measure} measure @param {DayRow[]} rows @param {string[]} calendar @param {string[]} models
+ */
+function chart({ label, value }, rows, calendar, models) {
+  const shown = models.length > SERIES ? models.slice(0, SERIES - 1) : models;
+  const series = (/** @type {string} */ model) => (shown.includes(model) ? shown.indexOf(model) : SERIES);
+  /** @type {Map<string, DayRow[]>} */
+  const byDay = Map.groupBy(rows, ({ day }) => day);
+  const total = (/** @type {DayRow[]} */ some) => some.reduce((sum, row) => sum + value(row), 0);
+  const top = niceTop(Math.max(0, ...calendar.map((day) => total(byDay.get(day) ?? []))));
+  const peak = `${number.format(total(rows))} ${label} in ${calendar.length} days; the numbers are in the table below`;
+  const plot = svg('svg', {
+    viewBox: `0 0 ${calendar.length} 100`,
+    preserveAspectRatio: 'none',
+    role: 'img',
+    'aria-label': peak,
+  });
+  calendar.forEach((day, index) => {
+    const used = (byDay.get(day) ?? []).filter((row) => value(row) > 0);
+    used.sort((one, other) => series(one.model) - series(other.model));
+    const parts = used.map((row) => `${row.model}: ${number.format(value(row))}`);
+    const column = svg('g', {});
+    column.append(
+      svg(
+        'title',
+        {},
+        [`${dayName(day)}: ${number.format(total(used))} ${label}`, ...(parts.length > 1 ? parts : [])].join(
+          '\n',
+        ),
+      ),
+      svg('rect', { class: 'hit', x: index, y: 0, width: 1, height: 100 }),
+    );
+    let floor = 100;
+    for (const row of used) {
+      const height = (value(row) / top) * 100;
+      floor -= height;
+      column.append(
+        svg('rect', { class: `s${series(row.model)}`, x: index + 0.14, y: floor, width: 0.72, height }),
+      );
+    }
+    plot.append(column);
+  });
+  const scale = [top, top / 2, 0].map((step) => node('span', {}, short.format(step)));
+  const ends = [calendar[0], calendar[Math.floor(calendar.length / 2)], calendar.at(-1)];
+  const names = [
+    ...shown.map((name, index) => ({ name, index })),
+    ...(shown.length < models.length ? [{ name: 'other models', index: SERIES }] : []),
+  ];
+  const legend = names.map(({ name, index }) => node('li', {}, node('i', { class: `s${index}` }), name));
+  return [
+    node(
+      'div',
+      { class: 'plot' },
+      node('div', { class: 'scale', 'aria-hidden': 'true' }, ...scale),
+      plot,
+      node(
+        'div',
+        { class: 'days', 'aria-hidden': 'true' },
+        ...ends.map((day) => node('span', {}, dayName(day ?? ''))),
+      ),
+    ),
+    legend.length === 0
+      ? node('p', { class: 'soft' }, 'Nothing yet.')
+      : node('ul', { class: 'legend' }, ...legend),
+  ];
+}
+
+/** @param {DayRow[]} rows @param {string} from @param {string} to @param {boolean} isCut by the gateway */
+function drawTable(rows, from, to, isCut) {
+  const hasCost = rows.some(({ cost }) => cost !== undefined);
+  const heads = [
+    'Day',
+    'Model',
+    'Requests',
+    'Failed',
+    'Tokens in',
+    'of these cached',
+    'Tokens out',
+    'of these reasoning',
+    ...(hasCost ? ['Cost'] : []),
+  ];
+  const latest = [...rows].sort((one, other) => other.day.localeCompare(one.day)).slice(0, TABLE_ROWS);
+  const lines = latest.map((row) => {
+    const counts = [
+      row.requests,
+      row.failed,
+      row.prompt_tokens,
+      row.cached_tokens,
+      row.completion_tokens,
+      row.reasoning_tokens,
+    ];
+    const cells = [
+      row.model,
+      ...counts.map((count) => number.format(count)),
+      ...(hasCost ? [money.format(row.cost ?? 0)] : []),
+    ];
+    return node(
+      'tr',
+      {},
+      node('th', { scope: 'row' }, row.day),
+      ...cells.map((cell) => node('td', {}, cell)),
+    );
+  });
+  const head = node('thead', {}, node('tr', {}, ...heads.map((name) => node('th', { scope: 'col' }, name))));
+  at('table').replaceChildren(node('table', {}, head, node('tbody', {}, ...lines)));
+  at('table-fold').hidden = rows.length === 0;
+  const cut =
+    isCut || rows.length > TABLE_ROWS
+      ? ' There are more lines than are shown; the totals above have them all.'
+      : '';
+  at('table-note').textContent =
+    rows.length === 0
+      ? 'Nothing was used in this time.'
+      : `${dayName(from)} to ${dayName(to)}, days in UTC.${cut}`;
+}
+
+/** Most used first, so that the same model has the same colour in all charts. @param {DayRow[]} rows */
+function modelsByUse(rows) {
+  /** @type {Map<string, number>} */
+  const uses = new Map();
+  for (const { model, requests } of rows) uses.set(model, (uses.get(model) ?? 0) + requests);
+  return [...uses].sort(([, one], [, other]) => other - one).map(([model]) => model);
+}
+
+/** @param {string} from @param {string} to `YYYY-MM-DD`, both included; at most a year */
+function daysFrom(from, to) {
+  const days = [];
+  for (let at = Date.parse(from); at <= Date.parse(to) && days.length < 366; at += 86_400_000) {
+    days.push(new Date(at).toISOString().slice(0, 10));
+  }
+  return days;
+}
+
+/** The next round number whose half is whole. @param {number} most */
+function niceTop(most) {
+  let unit = 1;
+  while (unit * 10 < most) unit *= 10;
+  const steps = unit === 1 ? [2, 4, 6, 8, 10] : [1.2, 1.6, 2, 3, 4, 6, 8, 10];
+  return Math.round(unit * (steps.find((step) => step * unit >= most) ?? 10));
+}
+
+/** @param {string} day */
+function dayName(day) {
+  return Number.isNaN(Date.parse(day)) ? day : date.format(new Date(day));
+}
+
+/** @param {number} seconds */
+function span(seconds) {
+  for (const [size, name] of /** @type {const} */ ([
+    [86_400, 'day'],
+    [3600, 'hour'],
+    [60, 'minute'],
+  ])) {
+    const count = Math.round(seconds / size);
+    if (seconds >= size * 1.5) return `${count} ${name}s`;
+    if (seconds >= size) return `1 ${name}`;
+  }
+  return seconds > 1 ? `${Math.ceil(seconds)} seconds` : '1 second';
+}
+
+/**
+ * @template {HTMLElement} [T=HTMLElement]
+ * @param {string} id @param {new () => T} [kind]
+ * @returns {T}
+ */
+function at(id, kind) {
+  const found = document.getElementById(id);
+  if (found instanceof (kind ?? HTMLElement)) return /** @type {T} */ (found);
+  throw new TypeError(`the page has no ${id}`);
+}
+
+/** @param {string} tag @param {Record<string, string>} attributes @param {(Node | string)[]} children */
+function node(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** @param {string} tag @param {Record<string, string | number>} attributes @param {string[]} text */
+function svg(tag, attributes, ...text) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...text);
+  return made;
+}

@@ -1,0 +1,5 @@
+// @ts-check
+// The page of a new key is the answer to a form. In the history it stands as the page of the tiers, so that neither
+// reloading nor going back and forward sends the form again.
+
+history.replaceState(null, '', 'pricing');

@@ -1,0 +1,102 @@
+// A visit of the pages with a real browser: one profile, one theme, one width, and everything noted that must not happen on
+// pages that load nothing and run only what they came with.
+import axe from 'axe-core';
+import type { Browser, Page } from '../helpers/browser.ts';
+import type { Report } from './sample.ts';
+
+export const THEMES = ['light', 'dark'] as const;
+/** A phone and a wide screen, in CSS pixels. */
+export const WIDTHS = [390, 1280] as const;
+
+export interface VisitOptions {
+  readonly theme?: (typeof THEMES)[number];
+  readonly width?: number;
+  /** Default true. */
+  readonly scripts?: boolean;
+  readonly mayCopy?: boolean;
+}
+
+export class Visit implements AsyncDisposable {
+  readonly page: Page;
+  /** Errors and warnings of the console, faults of scripts, requests to elsewhere. Violations of the policy are among them. */
+  readonly faults: string[] = [];
+  /** All URLs that were asked for. */
+  readonly urls: string[] = [];
+
+  private constructor(page: Page, origin: string) {
+    this.page = page;
+    // What waits here waits for the browser to do its work; on a slow machine that has no deadline but the test's.
+    page.setDefaultTimeout(0);
+    page.setDefaultNavigationTimeout(0);
+    page.on('console', (message) => {
+      if (/^(error|warning)$/.test(message.type())) this.faults.push(`console: ${message.text()}`);
+    });
+    page.on('pageerror', (error) => void this.faults.push(`script: ${error.message}`));
+    page.on('request', (request) => {
+      this.urls.push(request.url());
+      if (!/^(data|blob|about):/.test(request.url()) && new URL(request.url()).origin !== origin) {
+        this.faults.push(`request to ${request.url()}`);
+      }
+    });
+  }
+
+  /** @param origin of the gateway */
+  static async begin(browser: Browser, origin: string, options: VisitOptions = {}): Promise<Visit> {
+    const { theme = 'light', width = 1280, scripts = true, mayCopy = false } = options;
+    const context = await browser.newContext({
+      baseURL: origin,
+      colorScheme: theme,
+      viewport: { width, height: 900 },
+      javaScriptEnabled: scripts,
+      permissions: mayCopy ? ['clipboard-read', 'clipboard-write'] : [],
+    });
+    return new Visit(await context.newPage(), origin);
+  }
+
+  /** Presses the button of the Free tier. */
+  async takeFreeKey(): Promise<string> {
+    const { page } = this;
+    await page.goto('/pricing');
+    await page.getByRole('button', { name: 'Get a Free key' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Your Free key' }).waitFor();
+    return (await page.locator('pre.key').textContent()) ?? '';
+  }
+
+  /** Enters the key on the account page, which shows what it was used for. */
+  async enter(key: string): Promise<void> {
+    const { page } = this;
+    await page.goto('/account');
+    await page.getByLabel('API key').fill(key);
+    await page.getByRole('button', { name: 'Show usage' }).click();
+    await page.locator('#report').waitFor();
+  }
+
+  /** From now on the gateway seems to answer with this report, of whichever key asks. */
+  async report(reportOf: (prefix: string) => Report): Promise<void> {
+    await this.page.route('**/admin/usage*', async (route) => {
+      const key = /^Bearer ([0-9a-f]{32})$/.exec(route.request().headers()['authorization'] ?? '')?.[1] ?? '';
+      await route.fulfill({ json: reportOf(key.slice(0, 8)) });
+    });
+  }
+
+  /** What axe finds, as `rule: element`. Nothing of it runs in the page under its policy. */
+  async axe(): Promise<string[]> {
+    await this.page.evaluate(axe.source);
+    const results: unknown = await this.page.evaluate(
+      `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations.flatMap(
+        ({ id, nodes }) => nodes.map(({ target, failureSummary }) => id + ': ' + target.join(' ') + ': ' + failureSummary)))`,
+    );
+    return Array.isArray(results) ? results.map(String) : ['axe did not run'];
+  }
+
+  /** Whether something is wider than the window. */
+  async overflow(): Promise<number> {
+    return Number(
+      await this.page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth'),
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.page.context().close();
+  }
+}
