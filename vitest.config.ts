@@ -5,7 +5,8 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
-    maxWorkers: 2,
+    // One more than the processors that a small machine has: most tests wait for sockets, processes and clocks.
+    maxWorkers: 3,
     testTimeout: 120_000,
     hookTimeout: 120_000,
     reporters: ['default', './test/summary.ts'],

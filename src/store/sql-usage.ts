@@ -12,6 +12,7 @@ import {
   type UsageQuery,
   type UsageRow,
   type UsageSums,
+  usageSums,
 } from './usage-record.ts';
 
 export interface UsageParts {
@@ -148,20 +149,5 @@ function byKey(a: Columns, b: Columns): number {
 }
 
 function sumsOf(row: Readonly<Record<string, unknown>>): UsageSums {
-  const sum = (name: keyof UsageSums) => Number(row[name]);
-  return {
-    requests: sum('requests'),
-    failed: sum('failed'),
-    estimated: sum('estimated'),
-    priced: sum('priced'),
-    attempts: sum('attempts'),
-    prompt: sum('prompt'),
-    completion: sum('completion'),
-    cached: sum('cached'),
-    reasoning: sum('reasoning'),
-    cost: sum('cost'),
-    duration_ms: sum('duration_ms'),
-    ttft_ms: sum('ttft_ms'),
-    ttft_count: sum('ttft_count'),
-  };
+  return usageSums((name) => Number(row[name]));
 }

@@ -27,6 +27,25 @@ export const USAGE_SUMS = [
 
 export type UsageSums = Readonly<Record<(typeof USAGE_SUMS)[number], number>>;
 
+/** The sums, each made from its name. */
+export function usageSums(of: (name: keyof UsageSums) => number): UsageSums {
+  return {
+    requests: of('requests'),
+    failed: of('failed'),
+    estimated: of('estimated'),
+    priced: of('priced'),
+    attempts: of('attempts'),
+    prompt: of('prompt'),
+    completion: of('completion'),
+    cached: of('cached'),
+    reasoning: of('reasoning'),
+    cost: of('cost'),
+    duration_ms: of('duration_ms'),
+    ttft_ms: of('ttft_ms'),
+    ttft_count: of('ttft_count'),
+  };
+}
+
 export interface UsageKey {
   /** `YYYY-MM-DDTHH`, UTC. */
   readonly hour: string;

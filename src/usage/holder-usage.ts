@@ -1,6 +1,6 @@
 // What one holder used: what the store has, and what this process has recorded and not sent yet.
 import type { UsageStore } from '../store/store.ts';
-import type { UsageSums } from '../store/usage-record.ts';
+import { type UsageSums, usageSums } from '../store/usage-record.ts';
 import { dayOf, daysBefore } from './hours.ts';
 import type { Ledger } from './ledger.ts';
 
@@ -93,24 +93,10 @@ export class HolderUsage implements SeedSource {
 
 /** The sum of all of them; undefined is nothing. */
 export function sumOf(...parts: readonly (UsageSums | undefined)[]): UsageSums {
-  const sum = (name: keyof UsageSums) =>
+  return usageSums((name) =>
     Math.min(
       parts.reduce((total, part) => total + (part?.[name] ?? 0), 0),
       Number.MAX_SAFE_INTEGER,
-    );
-  return {
-    requests: sum('requests'),
-    failed: sum('failed'),
-    estimated: sum('estimated'),
-    priced: sum('priced'),
-    attempts: sum('attempts'),
-    prompt: sum('prompt'),
-    completion: sum('completion'),
-    cached: sum('cached'),
-    reasoning: sum('reasoning'),
-    cost: sum('cost'),
-    duration_ms: sum('duration_ms'),
-    ttft_ms: sum('ttft_ms'),
-    ttft_count: sum('ttft_count'),
-  };
+    ),
+  );
 }

@@ -1,6 +1,6 @@
 // The form of the spool: one line of JSON for what was recorded between two writes. A line is read as strictly as if anybody
 // could have written it, because a disk that was full can.
-import { USAGE_SUMS, type UsageRow, type UsageSums } from '../store/usage-record.ts';
+import { USAGE_SUMS, type UsageRow, usageSums } from '../store/usage-record.ts';
 import { isSane } from './record.ts';
 
 const VERSION = 1;
@@ -44,29 +44,8 @@ function readRow(written: readonly unknown[]): UsageRow | undefined {
   if (hour === undefined || holderId === undefined || prefix === undefined) return undefined;
   if (model === undefined || upstream === undefined) return undefined;
   if (numbers.length !== USAGE_SUMS.length || numbers.includes(undefined)) return undefined;
-  const sum = (name: keyof UsageSums) => numbers[USAGE_SUMS.indexOf(name)] ?? 0;
-  const row: UsageRow = {
-    hour,
-    holderId,
-    prefix,
-    model,
-    upstream,
-    sums: {
-      requests: sum('requests'),
-      failed: sum('failed'),
-      estimated: sum('estimated'),
-      priced: sum('priced'),
-      attempts: sum('attempts'),
-      prompt: sum('prompt'),
-      completion: sum('completion'),
-      cached: sum('cached'),
-      reasoning: sum('reasoning'),
-      cost: sum('cost'),
-      duration_ms: sum('duration_ms'),
-      ttft_ms: sum('ttft_ms'),
-      ttft_count: sum('ttft_count'),
-    },
-  };
+  const sums = usageSums((name) => numbers[USAGE_SUMS.indexOf(name)] ?? 0);
+  const row: UsageRow = { hour, holderId, prefix, model, upstream, sums };
   return isSane(row) ? row : undefined;
 }
 
