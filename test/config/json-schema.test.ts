@@ -72,14 +72,16 @@ describe('config.schema.json', () => {
 });
 
 describe('a configuration that comes with the gateway', () => {
-  it('are four', () => expect(SHIPPED).toHaveLength(4));
+  it('are five', () => expect(SHIPPED).toHaveLength(5));
 
   it.each(SHIPPED)('%s is valid for the gateway and for an editor, without warnings', (path) => {
     const text = read(path);
     const names = [...text.matchAll(/(?<=\$\{)[A-Z0-9_]+(?=\})/g)].map(([name]) => name);
-    const env = Object.fromEntries(
-      names.map((name) => [name, name.endsWith('_URL') ? 'https://name.example' : 'dummy']),
-    );
+    const valueOf = (name: string) => {
+      if (name === 'REDIS_URL') return 'redis://name.example';
+      return name.endsWith('_URL') ? 'https://name.example' : 'dummy'.repeat(8);
+    };
+    const env = Object.fromEntries(names.map((name) => [name, valueOf(name)]));
     const config = loadConfig(new URL(path, root).pathname, env);
     expect(config.warnings).toEqual([]);
     expect(validate(parse(text)), JSON.stringify(validate.errors)).toBe(true);
