@@ -77,11 +77,11 @@ describe('a configuration that comes with the gateway', () => {
   it.each(SHIPPED)('%s is valid for the gateway and for an editor, without warnings', (path) => {
     const text = read(path);
     const names = [...text.matchAll(/(?<=\$\{)[A-Z0-9_]+(?=\})/g)].map(([name]) => name);
-    const valueOf = (name: string) => {
+    const sample = (name: string) => {
       if (name === 'REDIS_URL') return 'redis://name.example';
       return name.endsWith('_URL') ? 'https://name.example' : 'dummy'.repeat(8);
     };
-    const env = Object.fromEntries(names.map((name) => [name, valueOf(name)]));
+    const env = Object.fromEntries(names.map((name) => [name, sample(name)]));
     const config = loadConfig(new URL(path, root).pathname, env);
     expect(config.warnings).toEqual([]);
     expect(validate(parse(text)), JSON.stringify(validate.errors)).toBe(true);
