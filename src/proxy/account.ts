@@ -11,7 +11,7 @@ import { Meter } from './meter.ts';
 import type { Route } from './route-table.ts';
 
 export interface AccountParts {
-  readonly limiter: Pick<Limiter, 'admit'>;
+  readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
   readonly ledger: Pick<Ledger, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
@@ -97,6 +97,18 @@ export class Account {
         costNanos: route.price && costOf(route.price, attempt.tokens),
       })),
     });
+  }
+}
+
+/** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */
+export async function tellLimits(
+  limiter: Pick<Limiter, 'peek'>,
+  exchange: Exchange,
+  holder: string,
+  limits: TierLimits,
+): Promise<void> {
+  if (exchange.stopReason === undefined) {
+    Object.assign(exchange.headers, limitHeaders(await limiter.peek(holder, limits)));
   }
 }
 

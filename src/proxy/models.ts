@@ -5,7 +5,7 @@ import { answerJson } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { MODEL_PATH } from '../http/server.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import { limitHeaders } from './limit-headers.ts';
+import { tellLimits } from './account.ts';
 import type { Snapshot } from './pipeline.ts';
 
 /**
@@ -61,8 +61,7 @@ export class Models {
     exchange.access.key_prefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const { tiers } = this.#snapshot().config;
-    const states = await this.#limiter.peek(caller.holderId, tiers[caller.tier] ?? {});
-    Object.assign(exchange.headers, limitHeaders(states));
+    await tellLimits(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
     return caller.tier;
   }
 }

@@ -9,7 +9,7 @@ import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
-import { Account, type AccountParts } from './account.ts';
+import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import { estimateTokens } from './estimate.ts';
 import type { ChatRequest } from './receiver.ts';
@@ -62,27 +62,30 @@ export class Pipeline {
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
 
-    requireJson(exchange);
-    const body = await readBody(exchange, config.max_body);
-    const scan = scanRequest(body);
-    // Somebody will put a key where the model belongs.
-    exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
-    exchange.access.stream = scan.stream;
-    const route = routes.resolve(scan.model, caller.tier);
-    const opening = Account.open(accounts, {
-      exchange,
-      caller,
-      route,
-      limits: config.tiers[caller.tier] ?? {},
-      estimate: estimateTokens(body, scan),
-    });
-    // Most are decided in memory: no promise, no turn of the event loop.
-    const account = opening instanceof Promise ? await opening : opening;
+    const limits = config.tiers[caller.tier] ?? {};
+    let isAsked = false;
+    let account: Account | undefined;
     try {
+      requireJson(exchange);
+      const body = await readBody(exchange, config.max_body);
+      const scan = scanRequest(body);
+      // Somebody will put a key where the model belongs.
+      exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
+      exchange.access.stream = scan.stream;
+      const route = routes.resolve(scan.model, caller.tier);
+      isAsked = true;
+      const estimate = estimateTokens(body, scan);
+      const opening = Account.open(accounts, { exchange, caller, route, limits, estimate });
+      // Most are decided in memory: no promise, no turn of the event loop.
+      account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
       await this.#relay({ exchange, config, route, body, scan, account });
+    } catch (error) {
+      // What is refused before the limits were asked says how they stand all the same.
+      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      throw error;
     } finally {
-      account.settle();
+      account?.settle();
     }
   }
 

@@ -101,6 +101,26 @@ describe('on one gateway', () => {
     expect([models.status, models.header('x-ratelimit-remaining-requests')]).toEqual([200, '0']);
   });
 
+  test('an answer that never came to the limits says how they stand, and one without a key does not', async () => {
+    await using gateway = await gatewayWith({ requests_per_minute: 7 });
+    const key = await gateway.issueKey('Lite');
+    for (const [body, status] of [
+      ['{', 400],
+      [chatRequest({ model: 'unknown' }), 404],
+    ] as const) {
+      const response = await gateway.chat(body, { key });
+      expect([response.status, response.header('x-ratelimit-remaining-requests')]).toEqual([status, '7']);
+    }
+    const missing = await ask(gateway.url, {
+      method: 'GET',
+      target: '/v1/models/unknown',
+      headers: bearer(key),
+    });
+    expect([missing.status, missing.header('x-ratelimit-limit-requests')]).toEqual([404, '7']);
+    const stranger = await gateway.chat(CHAT, { key: '00112233445566778899aabbccddeeff' });
+    expect([stranger.status, stranger.header('x-ratelimit-limit-requests')]).toEqual([401, undefined]);
+  });
+
   test('tokens are reserved by what the answer may have, and settled by what it had', async () => {
     await using gateway = await gatewayWith({ tokens_per_minute: 400 });
     const key = await gateway.issueKey('Lite');
