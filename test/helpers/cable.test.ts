@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { expect, test } from 'vitest';
 import { startCable } from './cable.ts';
-import { until } from './wait.ts';
+import { pause, until } from './wait.ts';
 
 /** A server that says everything twice, and its port. */
 async function startEcho(): Promise<AsyncDisposable & { port: number; received(): string }> {
@@ -109,4 +109,20 @@ test('cut, it ends connections and refuses new ones, until it passes again', asy
     after.socket.write('b');
     return await until(() => after.heard.text === 'b', 'an echo', 2000).finally(() => after.socket.destroy());
   });
+});
+
+test('when it delays less than before, nothing overtakes what was sent first', async () => {
+  await using echo = await startEcho();
+  await using cable = await startCable(echo.port);
+  const { socket, heard } = talk(cable.port);
+  for (const [index, letter] of [...'abcdefgh'].entries()) {
+    await cable.delay(80 - index * 10);
+    socket.write(letter);
+    await pause(5);
+  }
+  cable.pass();
+  socket.write('i');
+  await until(() => heard.text.length === 9);
+  expect(heard.text).toBe('abcdefghi');
+  socket.destroy();
 });

@@ -106,12 +106,12 @@ class TcpCable implements Cable {
 
   #carry(from: Socket, to: Socket, life: Life): void {
     this.#ends.add(from);
+    const line = new Line();
     const deliver = (bytes: number, act: () => unknown) => {
       const mode = this.#mode;
       if (mode.kind === 'hole') life.isDead = true;
       if (life.isDead) this.swallowed += bytes;
-      else if (mode.kind === 'hole' || mode.delayMs === 0) act();
-      else setTimeout(() => !life.isDead && act(), mode.delayMs);
+      else if (mode.kind === 'pass') line.add(mode.delayMs, () => life.isDead || act());
     };
     from.setNoDelay(true);
     from.on('data', (bytes: Buffer) => deliver(bytes.length, () => to.writable && to.write(bytes)));
@@ -127,4 +127,28 @@ class TcpCable implements Cable {
 /** Of one connection: it has lost something, and says nothing any more, in neither direction. */
 interface Life {
   isDead: boolean;
+}
+
+/** One direction of a connection. However the delay changes, nothing overtakes what was sent before it. */
+class Line {
+  readonly #waiting: { readonly at: number; readonly act: () => unknown }[] = [];
+
+  add(delayMs: number, act: () => unknown): void {
+    if (delayMs === 0 && this.#waiting.length === 0) act();
+    else if (this.#waiting.push({ at: performance.now() + delayMs, act }) === 1) this.#next();
+  }
+
+  #next(): void {
+    const [first] = this.#waiting;
+    if (first === undefined) return;
+    setTimeout(
+      () => {
+        // What is added meanwhile is not the first.
+        first.act();
+        this.#waiting.shift();
+        this.#next();
+      },
+      Math.max(0, first.at - performance.now()),
+    );
+  }
 }
