@@ -5,8 +5,7 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
-    // One more than the processors that a small machine has: most tests wait for sockets, processes and clocks.
-    maxWorkers: 3,
+    maxWorkers: 2,
     testTimeout: 120_000,
     hookTimeout: 120_000,
     reporters: ['default', './test/summary.ts'],

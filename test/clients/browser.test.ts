@@ -302,6 +302,8 @@ describe('the official SDK in a page', () => {
 describe('a page of an origin that may not', () => {
   test('is given nothing, and its request does not arrive', async () => {
     const { page: strange } = await stranger.open(browser);
+    // What pages before this one have left is logged when its upstream is let go.
+    await until(async () => (await setting.gateway.metric('tollgate_requests_in_flight')) === 0);
     const from = setting.gateway.logs.length;
     const asked = setting.upstream.requests.length;
     expect(await ask(chat(), strange)).toEqual({ thrown: 'TypeError' });
