@@ -63,7 +63,7 @@ test('one of two upstreams is dead: every request succeeds, and few ask it', asy
 
 /** What a model takes to answer. It hides neither a queue at the gateway nor a busy event loop, which would come on top. */
 const THINKS_MS = 400;
-const MEASUREMENTS = 4;
+const MEASUREMENTS = 8;
 
 test('a vendor fails half its requests: amplification at most 1.2, and the other vendor does not notice', async () => {
   let failing = false;
@@ -116,4 +116,4 @@ test('a vendor fails half its requests: amplification at most 1.2, and the other
     expect(other.statuses.every((status) => status === 200)).toBe(true);
   }
   expect(Math.min(...ratios)).toBeLessThan(1.05);
-});
+}, 300_000);
