@@ -1,7 +1,7 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
 import type { Caller } from '../auth/caller.ts';
 import type { Exchange } from '../http/exchange.ts';
-import type { Admission, Lease, Limiter, TierLimits } from '../limits/limiter.ts';
+import { type Admission, type Lease, LIMIT_NAMES, type Limiter, type TierLimits } from '../limits/limiter.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Ledger } from '../usage/ledger.ts';
 import { costOf } from '../usage/price.ts';
@@ -38,7 +38,7 @@ export class Account {
   static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
     const { caller, limits, estimate } = order;
     const tokens = reserved(estimate, limits);
-    const decision = parts.limiter.admit(caller.holderId, limits, tokens);
+    const decision = isLimited(limits) ? parts.limiter.admit(caller.holderId, limits, tokens) : UNLIMITED;
     const take = (admission: Admission) => Account.#take(parts, order, tokens, admission);
     return decision instanceof Promise ? decision.then(take) : take(decision);
   }
@@ -100,6 +100,13 @@ export class Account {
   }
 }
 
+/** Where nothing is limited nothing is counted, and nobody is asked. */
+const UNLIMITED: Admission = { kind: 'admitted', lease: { tokens: 0, settle() {} }, states: {} };
+
+function isLimited(limits: TierLimits): boolean {
+  return LIMIT_NAMES.some((name) => limits[name] !== undefined);
+}
+
 /** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */
 export async function tellLimits(
   limiter: Pick<Limiter, 'peek'>,
@@ -107,7 +114,7 @@ export async function tellLimits(
   holder: string,
   limits: TierLimits,
 ): Promise<void> {
-  if (exchange.stopReason === undefined) {
+  if (isLimited(limits) && exchange.stopReason === undefined) {
     Object.assign(exchange.headers, limitHeaders(await limiter.peek(holder, limits)));
   }
 }
