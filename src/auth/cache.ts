@@ -1,6 +1,8 @@
 // What this process remembers of keys: which are good, which are bad, and what changed since it looked. All of it is bounded
 // and none of it holds a key: a key is named by its fingerprint. Who asks and when is authenticator.ts.
+
 import { hash, randomBytes } from 'node:crypto';
+import { RecentMap } from '../recent-map.ts';
 import type { ChangeKind, Prefix } from '../store/record.ts';
 import type { Caller } from './caller.ts';
 import type { Key } from './key.ts';
@@ -56,7 +58,12 @@ export interface KeyNotice {
  */
 export class ChangeClock {
   /** The key that changed longest ago comes first. */
-  readonly #changed = new Map<Prefix, { readonly tick: number; readonly version: number }>();
+  readonly #changed = new RecentMap<Prefix, { readonly tick: number; readonly version: number }>(
+    MAX_CHANGED,
+    (_, { tick }) => {
+      this.#floor = tick;
+    },
+  );
   /** Keys that are not in the map count as changed at this tick, because the map is bounded. */
   #floor = 0;
   #tick = 0;
@@ -80,16 +87,8 @@ export class ChangeClock {
   mark(prefix: Prefix, version: number): boolean {
     this.#tick += 1;
     const known = this.#changed.get(prefix)?.version ?? 0;
-    this.#changed.delete(prefix);
     // A notice that comes late, by another way, does not take a version back.
     this.#changed.set(prefix, { tick: this.#tick, version: Math.max(version, known) });
-    if (this.#changed.size > MAX_CHANGED) {
-      for (const [oldest, { tick }] of this.#changed) {
-        this.#changed.delete(oldest);
-        this.#floor = tick;
-        break;
-      }
-    }
     return version > known;
   }
 
@@ -119,7 +118,9 @@ export interface Known {
  * this very key and version, as what is accepted while the store is away, and as what the failure limit spares.
  */
 export class KnownKeys {
-  readonly #byFingerprint = new Map<Fingerprint, Known>();
+  readonly #byFingerprint = new RecentMap<Fingerprint, Known>(MAX_KNOWN, (_, { caller }) =>
+    this.#byPrefix.delete(caller.prefix),
+  );
   readonly #byPrefix = new Map<Prefix, Fingerprint>();
   #freshMs = FRESH_MS;
   /** What was sought before this moment is not fresh, whatever it says. */
@@ -176,22 +177,18 @@ export class KnownKeys {
   }
 
   #put(fingerprint: Fingerprint, known: Known): void {
-    // Last in the order of the map: the one that was confirmed longest ago goes first.
-    this.#byFingerprint.delete(fingerprint);
+    // The one that was confirmed longest ago makes room.
     this.#byFingerprint.set(fingerprint, known);
     this.#byPrefix.set(known.caller.prefix, fingerprint);
-    if (this.#byFingerprint.size <= MAX_KNOWN) return;
-    for (const oldest of this.#byFingerprint.values()) {
-      this.drop(oldest.caller.prefix);
-      break;
-    }
   }
 }
 
 /** Keys that the store did not have, each by its whole fingerprint. A key that is issued later ends the memory of its prefix. */
 export class RefusedKeys {
   readonly #clock: ChangeClock;
-  readonly #refused = new Map<Fingerprint, { readonly until: number; readonly position: number }>();
+  readonly #refused = new RecentMap<Fingerprint, { readonly until: number; readonly position: number }>(
+    MAX_REFUSED,
+  );
 
   constructor(clock: ChangeClock) {
     this.#clock = clock;
@@ -203,13 +200,7 @@ export class RefusedKeys {
 
   /** @param position of the change clock when the store was asked */
   add(fingerprint: Fingerprint, now: number, position: number): void {
-    this.#refused.delete(fingerprint);
     this.#refused.set(fingerprint, { until: now + REFUSED_MS, position });
-    if (this.#refused.size <= MAX_REFUSED) return;
-    for (const oldest of this.#refused.keys()) {
-      this.#refused.delete(oldest);
-      break;
-    }
   }
 
   has(fingerprint: Fingerprint, prefix: Prefix, now: number): boolean {

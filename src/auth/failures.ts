@@ -1,4 +1,5 @@
 // How many bad keys an address may try, or may be tried with one prefix. Of callers whose key has proved good it knows nothing.
+import { RecentMap } from '../recent-map.ts';
 
 const MAX_SUBJECTS = 50_000;
 const MINUTE_MS = 60_000;
@@ -15,7 +16,7 @@ export class FailureLimit {
   readonly #perMinute: () => number;
   readonly #now: () => number;
   readonly #subjectOf: (text: string) => string;
-  readonly #buckets = new Map<string, Bucket>();
+  readonly #buckets = new RecentMap<string, Bucket>(MAX_SUBJECTS);
 
   /**
    * @param perMinute the limit at this moment; it may change with the configuration
@@ -50,13 +51,7 @@ export class FailureLimit {
     const used = this.#used(subject) + 1;
     // Not above the limit: time already spent waiting must count.
     const bucket = { used: Math.min(used, this.#perMinute()), at: this.#now() };
-    this.#buckets.delete(subject);
     this.#buckets.set(subject, bucket);
-    if (this.#buckets.size <= MAX_SUBJECTS) return;
-    for (const oldest of this.#buckets.keys()) {
-      this.#buckets.delete(oldest);
-      break;
-    }
   }
 
   #used(subject: string): number {

@@ -1,7 +1,9 @@
 // What replicas tell each other about keys: a mark in Redis that a key has ended, and a message to everyone who remembers it.
 // Both can get lost. The change feed of the store (changes.ts) is what makes up for that, and repairs the mark.
 import { z } from 'zod';
+import { RecentMap } from '../recent-map.ts';
 import type { RedisClient } from '../redis/client.ts';
+import { readForeign } from '../redis/foreign.ts';
 import { isPrefix, type Prefix } from '../store/record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { KeyListener } from './cache.ts';
@@ -60,7 +62,7 @@ export interface KeyFleetParts {
 export class KeyFleet {
   readonly #parts: KeyFleetParts;
   readonly #marks: EndedMarks;
-  readonly #ended = new Map<Prefix, number>();
+  readonly #ended = new RecentMap<Prefix, number>(MAX_ENDED);
   #repairing: Promise<void> | undefined;
 
   constructor(parts: KeyFleetParts) {
@@ -81,14 +83,7 @@ export class KeyFleet {
   /** Read in the feed. Whoever ended the key has marked it too, unless Redis was away or has forgotten it since. */
   async ended({ prefix, kind, version }: Announcement): Promise<void> {
     if (kind === 'issued') return;
-    this.#ended.delete(prefix);
     this.#ended.set(prefix, version);
-    if (this.#ended.size > MAX_ENDED) {
-      for (const oldest of this.#ended.keys()) {
-        this.#ended.delete(oldest);
-        break;
-      }
-    }
     await this.#marks.mark(prefix, version);
   }
 
@@ -106,13 +101,7 @@ export class KeyFleet {
 }
 
 function readNotice(text: string): Announcement | undefined {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  const parsed = Notice.safeParse(json);
-  if (!parsed.success || !isPrefix(parsed.data.prefix)) return undefined;
-  return { ...parsed.data, prefix: parsed.data.prefix };
+  const notice = readForeign(Notice, text);
+  if (notice === undefined || !isPrefix(notice.prefix)) return undefined;
+  return { ...notice, prefix: notice.prefix };
 }

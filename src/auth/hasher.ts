@@ -2,9 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { argon2id, hash, verify } from 'argon2';
+import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import { withDeadline } from './deadline.ts';
 import type { Key } from './key.ts';
 import { unavailable } from './unavailable.ts';
 

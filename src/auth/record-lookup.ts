@@ -1,10 +1,12 @@
 // Finds one key's record: in the memory of the last second, in Redis, in the store. Once for all who ask at the same time,
 // for a bounded number of keys at once, and nobody waits longer than a request can bear.
+
+import { withDeadline } from '../deadline.ts';
+import { RecentMap } from '../recent-map.ts';
 import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { type ChangeClock, STALE_MS } from './cache.ts';
 import type { CheckableKey } from './caller.ts';
-import { withDeadline } from './deadline.ts';
 import type { SharedRecords } from './shared-records.ts';
 import { unavailable } from './unavailable.ts';
 
@@ -43,7 +45,7 @@ export interface RecordLookupParts {
 export class RecordLookup {
   readonly #parts: RecordLookupParts;
   readonly #flights = new Map<Prefix, Promise<Found>>();
-  readonly #remembered = new Map<Prefix, Found>();
+  readonly #remembered = new RecentMap<Prefix, Found>(MAX_REMEMBERED);
   /** Keys that have proved good go first: a flood of invented ones is not to hold them up. */
   readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
   #running = 0;
@@ -78,7 +80,7 @@ export class RecordLookup {
     else await new Promise<void>((resolve) => queue.push(resolve));
     try {
       const found = (await this.#inRedis(prefix)) ?? (await this.#inStore(prefix));
-      this.#remember(prefix, found);
+      this.#remembered.set(prefix, found);
       return found;
     } catch (error) {
       throw unavailable('store', 'the store failed', error);
@@ -119,16 +121,6 @@ export class RecordLookup {
     if (now() - found.soughtAt < REMEMBER_MS && clock.holds(prefix, found.position)) return found;
     this.#remembered.delete(prefix);
     return undefined;
-  }
-
-  #remember(prefix: Prefix, found: Found): void {
-    this.#remembered.delete(prefix);
-    this.#remembered.set(prefix, found);
-    if (this.#remembered.size <= MAX_REMEMBERED) return;
-    for (const oldest of this.#remembered.keys()) {
-      this.#remembered.delete(oldest);
-      break;
-    }
   }
 }
 

@@ -4,6 +4,8 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../config/schema.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../redis/client.ts';
+import { pause } from '../redis/deadline.ts';
+import { readForeign } from '../redis/foreign.ts';
 import { isPrefix, type Prefix } from '../store/record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { CheckableKey } from './caller.ts';
@@ -162,7 +164,7 @@ export class SharedRecords {
   async isProvedSoon({ prefix, version }: CheckableKey): Promise<boolean> {
     const end = performance.now() + PROOF_WAIT_MS;
     do {
-      await new Promise((resolve) => setTimeout(resolve, PROOF_POLL_MS));
+      await pause(PROOF_POLL_MS);
       const answer = await this.find(prefix);
       if (answer.kind === 'record' && answer.record.version === version) return true;
     } while (performance.now() < end);
@@ -215,15 +217,9 @@ function encode({ prefix, holderId, tier, version, argon2, hmac }: CheckableKey)
 }
 
 function decode(text: string): CheckableKey | undefined {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  const parsed = Payload.safeParse(json);
-  if (!parsed.success || !isPrefix(parsed.data.prefix)) return undefined;
-  const { prefix, holder, tier, version, argon2, hmac } = parsed.data;
+  const payload = readForeign(Payload, text);
+  if (payload === undefined || !isPrefix(payload.prefix)) return undefined;
+  const { prefix, holder, tier, version, argon2, hmac } = payload;
   return {
     prefix,
     holderId: holder,

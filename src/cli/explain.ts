@@ -4,14 +4,7 @@ import { hedgeText } from '../config/check.ts';
 import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
 import { nearest } from '../config/nearest.ts';
-import {
-  type Config,
-  type DynamicConfig,
-  type ModelConfig,
-  TIERS,
-  type Tier,
-  type UpstreamConfig,
-} from '../config/schema.ts';
+import { type Config, type DynamicConfig, TIERS, type Tier, type UpstreamConfig } from '../config/schema.ts';
 import { formatDuration } from '../config/units.ts';
 import { GatewayError } from '../errors.ts';
 import { type Route, RouteTable, type Target } from '../proxy/route-table.ts';
@@ -20,7 +13,7 @@ import type { Transport } from '../upstream/transport.ts';
 import { endpoint, Upstream } from '../upstream/upstream.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { faultReport } from './check.ts';
-import type { CommandIo } from './keys.ts';
+import type { CommandIo } from './command.ts';
 import { askGateway, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 
 export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
@@ -81,15 +74,6 @@ export async function runExplain(
 
 // --- by the configuration --------------------------------------------------------------------------------------------
 
-interface Found {
-  /** The entry of `models` that matched. */
-  readonly name: string;
-  /** What `*` took; undefined where the name matched as it is. */
-  readonly taken: string | undefined;
-  /** With the targets of this entry, for any tier. */
-  readonly route: Route;
-}
-
 /** Explaining opens no connections. */
 const NOWHERE: Transport = {
   send: () => {
@@ -98,24 +82,11 @@ const NOWHERE: Transport = {
   close: async () => undefined,
 };
 
-/**
- * What the gateway's own table makes of a name. A table tells targets and not which entry they are of, so each entry gets
- * one more, behind all others, whose model says it.
- */
-function find({ models, upstreams }: DynamicConfig, model: string): Found | undefined {
+/** What the gateway's own table makes of a name, for any tier. */
+function find({ models, upstreams }: DynamicConfig, model: string): Route | undefined {
   const metrics = createMetrics();
-  const names = Object.keys(models);
-  const marked = Object.entries(models).map(([name, entry], index): [string, ModelConfig] => {
-    const mark = {
-      upstream: entry.targets[0]?.upstream ?? '',
-      model: name.includes('*') ? `${index}:*` : `${index}`,
-      weight: 0,
-      priority: Number.POSITIVE_INFINITY,
-    };
-    return [name, { ...entry, tiers: [...TIERS], targets: [...entry.targets, mark] }];
-  });
   const table = new RouteTable(
-    Object.fromEntries(marked),
+    models,
     new Map(
       Object.entries(upstreams).map(([name, upstream]) => [
         name,
@@ -123,19 +94,7 @@ function find({ models, upstreams }: DynamicConfig, model: string): Found | unde
       ]),
     ),
   );
-  try {
-    const route = table.resolve(model, TIERS[0]);
-    const mark = route.targets.at(-1)?.model ?? '';
-    const colon = mark.indexOf(':');
-    return {
-      name: names[Number.parseInt(mark, 10)] ?? model,
-      taken: colon === -1 ? undefined : mark.slice(colon + 1),
-      route: { ...route, targets: route.targets.slice(0, -1) },
-    };
-  } catch (error) {
-    if (error instanceof GatewayError && error.code === 'model_not_found') return undefined;
-    throw error;
-  }
+  return table.find(model);
 }
 
 function nearestNames(model: string, names: readonly string[]): readonly string[] {
@@ -149,14 +108,13 @@ function nearestNames(model: string, names: readonly string[]): readonly string[
   return near;
 }
 
-function explain(config: Config, model: string, tier: Tier | undefined, found: Found, live: LiveState) {
-  const { name, taken, route } = found;
-  const { models, tiers, retry } = config.dynamic;
-  const listed: readonly Tier[] = models[name]?.tiers ?? [];
+function explain(config: Config, model: string, tier: Tier | undefined, route: Route, live: LiveState) {
+  const { tiers, retry } = config.dynamic;
+  const listed = route.tiers;
   return {
     config: { file: config.file, hash: config.hash },
     model,
-    match: taken === undefined ? { kind: 'exact' as const, name } : { kind: 'pattern' as const, name, taken },
+    match: matchOf(model, route.entry),
     /** Those whose keys may use it. */
     tiers: listed,
     tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
@@ -180,6 +138,17 @@ function explain(config: Config, model: string, tier: Tier | undefined, found: F
 }
 
 type Explanation = ReturnType<typeof explain>;
+
+/** The entry of `models` that a name took, and of a pattern what `*` took. */
+function matchOf(model: string, name: string) {
+  const star = name.indexOf('*');
+  if (star === -1) return { kind: 'exact' as const, name };
+  return {
+    kind: 'pattern' as const,
+    name,
+    taken: model.slice(star, model.length - (name.length - star - 1)),
+  };
+}
 
 function describeTarget(target: Target, all: readonly Target[], live: LiveState) {
   const { upstream, model, weight, priority } = target;

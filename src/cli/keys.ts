@@ -1,21 +1,15 @@
 // `tollgate keys`: the support desk. It works on the store directly, beside a running gateway or without one; what is allowed
 // is decided in auth/issuer.ts.
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
-import type { Writable } from 'node:stream';
 import { Hasher } from '../auth/hasher.ts';
 import { Issuer, revokeKey } from '../auth/issuer.ts';
-import { Key, maskKeys } from '../auth/key.ts';
-import { openSecret, SecretError } from '../auth/secret.ts';
-import { ConfigError } from '../config/fault.ts';
+import { openSecret } from '../auth/secret.ts';
 import { loadConfig } from '../config/load.ts';
 import { type Config, TIERS } from '../config/schema.ts';
-import { GatewayError } from '../errors.ts';
-import { openStore, StoreOpenError } from '../store/open.ts';
-import { isPrefix, KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/record.ts';
+import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './command.ts';
 import { Fleet, isConfirmed, toldFields, toldText, warnings } from './fleet.ts';
 
 export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
@@ -31,12 +25,7 @@ TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the fi
 --config names the configuration file; the default is ./config.yaml.
 `;
 
-export interface CommandIo {
-  readonly stdout: Writable;
-  readonly stderr: Writable;
-  readonly env: NodeJS.ProcessEnv;
-}
-
+const TEXT = { name: 'keys', usage: KEYS_USAGE };
 const COMMANDS = { issue, list, show, revoke };
 const PAGE = 500;
 
@@ -46,7 +35,7 @@ const PAGE = 500;
  */
 export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
   const [name, ...rest] = argv;
-  try {
+  return runCommand(TEXT, io, async () => {
     if (name === undefined) throw new UsageError('a command is missing');
     if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
       await write(io.stdout, KEYS_USAGE);
@@ -56,14 +45,7 @@ export async function runKeys(argv: readonly string[], io: CommandIo): Promise<n
     if (command === undefined)
       throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
     return await command(rest, io);
-  } catch (error) {
-    if (error instanceof UsageError) {
-      await write(io.stderr, `tollgate keys: ${maskKeys(error.message)}\n\n${KEYS_USAGE}`);
-      return 2;
-    }
-    await write(io.stderr, `tollgate keys: ${maskKeys(explain(error))}\n`);
-    return 1;
-  }
+  });
 }
 
 async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -91,7 +73,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
         : prefix !== undefined
           ? await issuer.issueFor(prefix)
           : undefined;
-    if (issued === undefined) return notFound(io);
+    if (issued === undefined) return await noSuchKey(TEXT, io);
     try {
       await write(io.stdout, `${issued.key.reveal()}\n`);
     } catch (error) {
@@ -139,7 +121,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store) => {
     const key = await store.findKey(prefix);
-    if (key === undefined) return notFound(io);
+    if (key === undefined) return await noSuchKey(TEXT, io);
     const events = await store.historyOf(prefix);
     if (given.flag('json')) {
       const told = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
@@ -169,7 +151,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
       prefix,
       given.text('reason'),
     );
-    if (outcome.kind === 'unknown') return notFound(io);
+    if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
     const { record } = outcome;
     const told = fleet?.told;
     if (given.flag('json')) {
@@ -222,40 +204,13 @@ async function withStore<Name extends string>(
   missing: 'create' | 'must exist',
   work: (store: Store, config: Config) => Promise<number>,
 ): Promise<number> {
-  const config = await loadConfig(given.text('config') ?? './config.yaml', io.env);
-  if (config.static.store.kind === 'sqlite') {
-    const file = resolve(config.static.store.path);
-    if (!existsSync(file)) {
-      // A relative path counts from the working directory; from another one it is another store.
-      if (missing === 'must exist') throw new StoreOpenError(`there is no store at ${file}`);
-      await write(io.stderr, `Creating a new store at ${file}\n`);
-    }
-  }
-  const store = await openStore(config.static.store);
+  const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+  const store = await openStoreOf(config.static, io, missing);
   try {
     return await work(store, config);
   } finally {
     await store.close();
   }
-}
-
-/** @throws UsageError. The text is not quoted in any message: it may be most of a key. */
-async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
-  const lower = text.toLowerCase();
-  if (isPrefix(lower)) return lower;
-  const key = Key.parse(lower);
-  if (key === undefined) throw new UsageError('a key is named by its first 8 characters, 0-9 and a-f');
-  await write(
-    io.stderr,
-    `Warning: a whole key was given. It now stands in the history of the shell and was in the list of processes; ` +
-      `regard it as leaked. ${key.prefix} is enough.\n`,
-  );
-  return key.prefix;
-}
-
-async function notFound(io: CommandIo): Promise<number> {
-  await write(io.stderr, 'tollgate keys: there is no key with this prefix\n');
-  return 1;
 }
 
 function publicFields(key: KeySummary) {
@@ -298,27 +253,4 @@ function line(...cells: [string, string, string, string, string, string, string]
     .map((cell, index) => cell.padEnd(widths[index] ?? 0))
     .join('  ')
     .trimEnd()}\n`;
-}
-
-/** What an operator can act on: the message, and what lies under it. */
-function explain(error: unknown): string {
-  if (error instanceof ConfigError || error instanceof StoreOpenError || error instanceof SecretError) {
-    return error.message;
-  }
-  if (error instanceof GatewayError && error.code === 'invalid_value') return error.message;
-  if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error ? `${error.message} (${error.cause.message})` : error.message;
-}
-
-/** Resolves when the text is out, so that a process that exits next has lost nothing. */
-function write(stream: Writable, text: string): Promise<void> {
-  return new Promise((done, failed) => {
-    // A stream that breaks says so twice, here and by an event that would end the process.
-    stream.once('error', failed);
-    stream.write(text, (error) => {
-      if (error) return failed(error);
-      stream.off('error', failed);
-      done();
-    });
-  });
 }

@@ -1,21 +1,14 @@
 // `tollgate usage`: what was used, for support. It reads the store alone: what a running gateway has recorded in the last
 // second, or keeps in its spool, is not in it yet.
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
-import type { Writable } from 'node:stream';
-import { Key, maskKeys } from '../auth/key.ts';
-import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
 import { TIERS } from '../config/schema.ts';
 import { readDuration } from '../config/units.ts';
-import { GatewayError } from '../errors.ts';
-import { openStore, StoreOpenError } from '../store/open.ts';
-import { isPrefix, type Prefix } from '../store/record.ts';
+import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import type { UsageQuery } from '../store/usage-record.ts';
 import { dayOf, hourOf } from '../usage/hours.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
-import type { CommandIo } from './keys.ts';
+import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './command.ts';
 import { csvOf, jsonOf, tableOf, type UsageTable } from './usage-table.ts';
 
 const GROUPS = ['model', 'day', 'hour', 'upstream', 'key', 'tier'] as const;
@@ -30,6 +23,8 @@ export const USAGE_USAGE = `Usage: tollgate usage [--key PREFIX] [--tier TIER] [
 
 Hours and days are in UTC. --config names the configuration file; the default is ./config.yaml.
 `;
+
+const TEXT = { name: 'usage', usage: USAGE_USAGE };
 
 const OPTIONS = {
   config: 'text',
@@ -53,34 +48,20 @@ export async function runUsage(
   io: CommandIo,
   now: () => number = Date.now,
 ): Promise<number> {
-  try {
+  return runCommand(TEXT, io, async () => {
     if (argv.includes('--help') || argv.includes('-h')) {
       await write(io.stdout, USAGE_USAGE);
       return 0;
     }
     return await report(argv, io, now());
-  } catch (error) {
-    if (error instanceof UsageError) {
-      await write(io.stderr, `tollgate usage: ${maskKeys(error.message)}\n\n${USAGE_USAGE}`);
-      return 2;
-    }
-    await write(io.stderr, `tollgate usage: ${maskKeys(explain(error))}\n`);
-    return 1;
-  }
+  });
 }
 
 async function report(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
   const given = readArguments(argv, OPTIONS);
   const [key, tier] = [given.text('key'), given.text('tier')];
   if (given.flag('json') && given.flag('csv')) throw new UsageError('give either --json or --csv');
-  const prefix = key === undefined ? undefined : prefixIn(key);
-  if (prefix !== undefined && key?.length !== prefix.length) {
-    await write(
-      io.stderr,
-      `Warning: a whole key was given. It now stands in the history of the shell and was in the list of processes; ` +
-        `regard it as leaked. ${prefix} is enough.\n`,
-    );
-  }
+  const prefix = key === undefined ? undefined : await readPrefix(key, io);
   const by = oneOf(given.text('by') ?? 'model', GROUPS, 'group');
   const query: UsageQuery = {
     ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
@@ -89,17 +70,10 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
     limit: MAX_LINES,
   };
   const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
-  const address = config.static.store;
-  if (address.kind === 'sqlite' && !existsSync(resolve(address.path))) {
-    throw new StoreOpenError(`there is no store at ${resolve(address.path)}`);
-  }
-  const store = await openStore(address);
+  const store = await openStoreOf(config.static, io, 'must exist');
   try {
     const table = await read(store, query, prefix, by, hourOf(now));
-    if (table === undefined) {
-      await write(io.stderr, 'tollgate usage: there is no key with this prefix\n');
-      return 1;
-    }
+    if (table === undefined) return await noSuchKey(TEXT, io);
     await write(
       io.stdout,
       given.flag('json') ? jsonOf(table) : given.flag('csv') ? csvOf(table) : tableOf(table),
@@ -145,34 +119,4 @@ function sinceOf(text: string, now: number): string {
     throw new UsageError('--since is a duration, such as 36h or 7d, or a day, such as 2030-01-31');
   }
   return hourOf(now - duration.value);
-}
-
-/** @throws UsageError. The text is not quoted: it may be most of a key. */
-function prefixIn(text: string): Prefix {
-  const lower = text.toLowerCase();
-  const prefix = isPrefix(lower) ? lower : Key.parse(lower)?.prefix;
-  if (prefix === undefined) {
-    throw new UsageError('a key is named by its first 8 characters, 0-9 and a-f');
-  }
-  return prefix;
-}
-
-function explain(error: unknown): string {
-  if (error instanceof ConfigError || error instanceof StoreOpenError) return error.message;
-  if (error instanceof GatewayError && error.cause instanceof Error) {
-    return `${error.message} (${error.cause.message})`;
-  }
-  return error instanceof Error ? error.message : String(error);
-}
-
-/** Resolves when the text is out, so that a process that exits next has lost nothing. */
-function write(stream: Writable, text: string): Promise<void> {
-  return new Promise((done, failed) => {
-    stream.once('error', failed);
-    stream.write(text, (error) => {
-      if (error) return failed(error);
-      stream.off('error', failed);
-      done();
-    });
-  });
 }

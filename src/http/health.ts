@@ -1,5 +1,6 @@
 // Whether this process can serve: `/health` for everyone, `/livez` and `/readyz` for orchestrators. It asks nothing that
 // costs, and names nothing that an outsider should not know.
+import { withDeadline } from '../deadline.ts';
 import { answerJson } from './answer.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -77,13 +78,8 @@ export class Health {
   async #run(name: string, check: () => CheckState | Promise<CheckState>): Promise<CheckState> {
     if (this.#running.has(name)) return 'degraded';
     this.#running.add(name);
-    const checked = (async () => await check())()
-      .catch((): CheckState => 'degraded')
-      .finally(() => this.#running.delete(name));
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<CheckState>((resolve) => {
-      timer = setTimeout(() => resolve('degraded'), PATIENCE_MS);
-    });
-    return await Promise.race([checked, late]).finally(() => clearTimeout(timer));
+    const checked = (async () => await check())().finally(() => this.#running.delete(name));
+    const late = () => new Error(`${name} did not answer within ${PATIENCE_MS} ms`);
+    return withDeadline(checked, PATIENCE_MS, late).catch((): CheckState => 'degraded');
   }
 }

@@ -1,5 +1,6 @@
 // What a holder had used before somebody began to count: one question to the usage store at a time for each holder, few at
 // once, none for long. It keeps no totals; a store that fails is asked again after a pause.
+import { RecentMap } from '../recent-map.ts';
 import type { LimitMetrics, ReadTotals, Totals } from './limiter.ts';
 
 export interface SeedsOptions {
@@ -29,7 +30,7 @@ export class Seeds {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
   readonly #asked = new Map<string, Promise<Totals | undefined>>();
-  readonly #restingUntil = new Map<string, number>();
+  readonly #restingUntil = new RecentMap<string, number>(MAX_RESTING);
   /** In the order in which they came. */
   readonly #waiting = new Set<() => void>();
   #running = 0;
@@ -114,13 +115,7 @@ export class Seeds {
   }
 
   #rest(holder: string): void {
-    this.#restingUntil.delete(holder);
     this.#restingUntil.set(holder, this.#now() + this.#restMs);
-    if (this.#restingUntil.size <= MAX_RESTING) return;
-    for (const oldest of this.#restingUntil.keys()) {
-      this.#restingUntil.delete(oldest);
-      break;
-    }
   }
 }
 

@@ -74,7 +74,7 @@ export class RouteTable {
    * @throws GatewayError model_not_found, also for a model of another tier: its existence is not given away
    */
   resolve(name: string, tier: Tier): Route {
-    const route = this.#exact.get(name) ?? this.#match(name);
+    const route = this.find(name);
     if (route === undefined || !route.tiers.includes(tier)) {
       throw new GatewayError(
         'model_not_found',
@@ -82,6 +82,11 @@ export class RouteTable {
       );
     }
     return route;
+  }
+
+  /** The route of a name, whoever may use it. */
+  find(name: string): Route | undefined {
+    return this.#exact.get(name) ?? this.#match(name);
   }
 
   /** The exact names that a tier may use, in the configuration's order. Patterns are no names and are not among them. */

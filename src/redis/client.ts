@@ -3,10 +3,11 @@
 // proven in the background. No call waits for that, and none is sent twice. What is kept in Redis is the callers' matter.
 import { createHash } from 'node:crypto';
 import { type RedisAddress, redisHosts } from '../config/redis-address.ts';
+import { startDeadline } from '../deadline.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import { parseRedisUrl } from './address.ts';
 import { Backoff } from './backoff.ts';
-import { DeadlinePassed, inTime, pause, startDeadline } from './deadline.ts';
+import { DeadlinePassed, inTime, pause } from './deadline.ts';
 import { judge, plainError, RedisUnavailable } from './fault.ts';
 import { type RedisCommands, RedisLink } from './link.ts';
 

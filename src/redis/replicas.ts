@@ -6,6 +6,7 @@ import { z } from 'zod';
 import type { Logger } from '../telemetry/logger.ts';
 import type { RedisClient, RedisScript } from './client.ts';
 import { inTime } from './deadline.ts';
+import { readForeign } from './foreign.ts';
 import { Subscription } from './subscription.ts';
 
 const CHANNEL = 'tollgate:changes';
@@ -123,7 +124,7 @@ export class Replicas {
   }
 
   #receive(text: string): void {
-    const envelope = readEnvelope(text);
+    const envelope = readForeign(Envelope, text);
     if (envelope === undefined) return;
     this.#onMessage(envelope.body);
     const { ack } = envelope;
@@ -205,14 +206,4 @@ export async function publish(
   envelope: { readonly body: string; readonly ack?: string },
 ): Promise<void> {
   await redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
-}
-
-function readEnvelope(text: string): z.output<typeof Envelope> | undefined {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-  return Envelope.safeParse(json).data;
 }

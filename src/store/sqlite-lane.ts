@@ -5,8 +5,10 @@
 // committed. Here whoever acquired the connection has it alone until release, and readers have a connection of their own.
 // Nothing blocks the event loop while another process holds the lock of the file: SQLite's own busy timeout is off, and
 // the wait is a timer between tries, with a deadline that runs from the moment the caller joined the queue.
+
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
+import { RecentMap } from '../recent-map.ts';
 
 export interface LaneLimits {
   /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
@@ -36,7 +38,7 @@ export class SqliteLane implements DatabaseConnection {
   readonly #limits: LaneLimits;
   readonly #waiting = new Set<Waiter>();
   /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
-  readonly #statements = new Map<string, Prepared>();
+  readonly #statements = new RecentMap<string, Prepared>(MAX_STATEMENTS);
   #taken = false;
   #closing = false;
   #whenIdle: (() => void) | undefined;
@@ -143,19 +145,12 @@ export class SqliteLane implements DatabaseConnection {
   #prepare(text: string): Prepared {
     const cached = this.#statements.get(text);
     if (cached !== undefined) {
-      this.#statements.delete(text);
       this.#statements.set(text, cached);
       return cached;
     }
     const statement = this.#database.prepare(text);
     const prepared = { statement, yields: statement.columns().length > 0 };
     this.#statements.set(text, prepared);
-    if (this.#statements.size > MAX_STATEMENTS) {
-      for (const oldest of this.#statements.keys()) {
-        this.#statements.delete(oldest);
-        break;
-      }
-    }
     return prepared;
   }
 }

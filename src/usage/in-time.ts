@@ -1,18 +1,7 @@
-// A wait that ends.
+// A wait that ends, in the words of this folder.
+import { withDeadline } from '../deadline.ts';
 
-/**
- * What `promise` gives, or a rejection after `ms` milliseconds. What it waits for is not ended by that, and its later
- * failure is nobody's.
- */
-export async function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`${what} took more than ${ms} ms`)), ms);
-  });
-  promise.catch(() => {});
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+/** What `promise` gives, or a rejection after `ms` milliseconds. What it waits for is not ended by that. */
+export function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
+  return withDeadline(promise, ms, () => new Error(`${what} took more than ${ms} ms`));
 }

@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
-import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { runExplain } from '../../src/cli/explain.ts';
 import { loadConfig } from '../../src/config/load.ts';
@@ -11,6 +10,7 @@ import { AdminServer, type TargetState } from '../../src/http/admin.ts';
 import { Health } from '../../src/http/health.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { closedPort, PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
+import { collector } from './collector.ts';
 
 const SECRETS = {
   OPENAI_KEY: 'sk-live-openai-0123456789',
@@ -70,17 +70,6 @@ afterEach(() => dir.remove());
 
 function configure(adminPort: string, host = '127.0.0.1') {
   writeFileSync(configFile, `admin: { host: "${host}", port: ${adminPort} }\n${YAML}`);
-}
-
-function collector() {
-  const chunks: string[] = [];
-  const stream = new Writable({
-    write(chunk, _encoding, done) {
-      chunks.push(String(chunk));
-      done();
-    },
-  });
-  return { stream, text: () => chunks.join('') };
 }
 
 /** What one run said, after a look for what it must never say. */

@@ -1,6 +1,5 @@
 // The command that revokes, beside replicas on a real Redis: what it says, and with which exit code.
 import { writeFileSync } from 'node:fs';
-import { Writable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { runKeys } from '../../src/cli/keys.ts';
 import { RedisClient } from '../../src/redis/client.ts';
@@ -8,6 +7,7 @@ import { Replicas } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { collector } from './collector.ts';
 
 const PASSWORD = 'not-to-be-shown';
 const logger = createLogger(undefined, 'silent');
@@ -64,17 +64,6 @@ async function join(): Promise<{ readonly replicas: Replicas; readonly heard: st
   await replicas.start();
   await until(async () => (await server.command('ZSCORE', 'tollgate:replicas', replicas.id)) !== null);
   return { replicas, heard };
-}
-
-function collector() {
-  let text = '';
-  const stream = new Writable({
-    write(chunk, _encoding, done) {
-      text += String(chunk);
-      done();
-    },
-  });
-  return { stream, text: () => text };
 }
 
 async function keys(...argv: string[]) {

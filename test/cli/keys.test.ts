@@ -8,6 +8,7 @@ import { openStore } from '../../src/store/open.ts';
 import { isPrefix } from '../../src/store/record.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
+import { collector } from './collector.ts';
 
 let dir: TempDir;
 let configFile: string;
@@ -25,17 +26,6 @@ models: { echo: { targets: [{ upstream: demo, model: echo }] } }
 });
 
 afterEach(() => dir.remove());
-
-function collector() {
-  const chunks: string[] = [];
-  const stream = new Writable({
-    write(chunk, _encoding, done) {
-      chunks.push(String(chunk));
-      done();
-    },
-  });
-  return { stream, text: () => chunks.join('') };
-}
 
 async function keys(...argv: string[]) {
   const [out, err] = [collector(), collector()];

@@ -1,5 +1,4 @@
 import { existsSync, writeFileSync } from 'node:fs';
-import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { runUsage } from '../../src/cli/usage.ts';
@@ -9,6 +8,7 @@ import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { newHolder, newKey } from '../store/samples.ts';
 import { batch, row } from '../store/usage-samples.ts';
+import { collector } from './collector.ts';
 
 const NOW = Date.parse('2030-01-08T12:34:56Z');
 
@@ -33,17 +33,6 @@ afterEach(async () => {
   await store.close();
   await dir.remove();
 });
-
-function collector() {
-  const chunks: string[] = [];
-  const stream = new Writable({
-    write(chunk, _encoding, done) {
-      chunks.push(String(chunk));
-      done();
-    },
-  });
-  return { stream, text: () => chunks.join('') };
-}
 
 async function usage(...argv: string[]) {
   const [out, err] = [collector(), collector()];

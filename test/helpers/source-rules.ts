@@ -32,7 +32,7 @@ export const LAYERS: readonly (readonly string[])[] = [
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],
   ['telemetry'],
-  ['config', 'errors.ts'],
+  ['config', 'deadline.ts', 'errors.ts', 'recent-map.ts'],
 ];
 
 export const LONGEST_FILE = 400;
