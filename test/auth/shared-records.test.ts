@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { CheckableKey } from '../../src/auth/caller.ts';
 import { KeySecret } from '../../src/auth/secret.ts';
-import { EndedMarks, SharedRecords } from '../../src/auth/shared-records.ts';
+import { KeyMarks, SharedRecords } from '../../src/auth/shared-records.ts';
 import type { RedisClient } from '../../src/redis/client.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
@@ -66,7 +66,7 @@ describe('a record', () => {
   test('that has ended is a mark, which a slow reader does not undo', async () => {
     const { shared, metrics } = sharing();
     await shared.keep(recordOf(ONE, 1));
-    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
+    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
     await shared.keep(recordOf(ONE, 1));
     expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
     expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
@@ -74,7 +74,7 @@ describe('a record', () => {
 
   test('of the version that is there is written anew: a mark that is not true does not stay', async () => {
     const { shared } = sharing();
-    await marksIn(redis).mark(ONE, 1);
+    await marksIn(redis).mark('ended', ONE, 1);
     await shared.keep(recordOf(ONE, 1));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
@@ -84,8 +84,8 @@ test('everything that is written expires', async () => {
   const { shared } = sharing();
   await shared.keep(recordOf(numbered(1)));
   await shared.keep(recordOf(numbered(1), 2));
-  await marksIn(redis).mark(numbered(2), 2);
-  await marksIn(redis).mark(numbered(2), 3);
+  await marksIn(redis).mark('ended', numbered(2), 2);
+  await marksIn(redis).mark('ended', numbered(2), 3);
   expect(await shared.claimProof(numbered(3))).toBe(true);
   const lives: Record<string, number> = {};
   for (const name of await redis.run((commands) => commands.keys('*'))) {
@@ -143,7 +143,7 @@ describe('in any order of what replicas do', () => {
           } else if ('version' in rest) {
             const { version } = rest;
             under.push(
-              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark(prefix, version),
+              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark('ended', prefix, version),
             );
             if (held === undefined || held.version <= version)
               model.set(index, { kind: kind === 'keep' ? 'record' : 'ended', version });
@@ -186,7 +186,7 @@ describe('in any order of what replicas do', () => {
             // The mark follows the commit, or is repaired by whoever reads of it.
             isCommitted = true;
             isMarked = true;
-            void marks.mark(prefix, 2);
+            void marks.mark('ended', prefix, 2);
           }
           if (place === forgetAt) {
             void redis.run((commands) => commands.del(recordKey(prefix)));
@@ -328,7 +328,7 @@ describe('what is not as a replica wrote it', () => {
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
     await server.command('DEL', recordKey(ONE));
     await server.command(command, recordKey(ONE), ...args);
-    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
+    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
     expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
   });
 
@@ -360,7 +360,7 @@ describe('when Redis is in trouble', () => {
   async function expectHarmless(client: RedisClient): Promise<void> {
     const { shared } = sharing(client);
     await expect(shared.keep(recordOf(ONE))).resolves.toBeUndefined();
-    expect(await new EndedMarks(client).mark(ONE, 2)).toBe(false);
+    expect(await new KeyMarks(client).mark('ended', ONE, 2)).toBe(false);
     // Whoever cannot ask has to prove the key itself.
     expect(await shared.claimProof(ONE)).toBe(true);
     await expect(shared.disclaimProof(ONE)).resolves.toBeUndefined();
