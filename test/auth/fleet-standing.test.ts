@@ -111,6 +111,19 @@ test('without the secret there is a mark, and replicas that have proved the key 
   await desk.close();
 });
 
+test('whoever reads of a change in the feed covers no record that is as new, and every older one', async () => {
+  await using fleet = await openFleetSetting(server.url);
+  const one = await fleet.replica();
+  const { prefix, holderId } = await one.issuer.issue({ tier: 'Free' });
+  await one.issuer.changeHolder(holderId, { tier: 'Pro' });
+  const record = await held(prefix);
+  const read = { prefix, kind: 'changed', version: 2, at: '2030' } as const;
+  await one.fleet.read(read);
+  expect(await held(prefix)).toBe(record);
+  await one.fleet.read({ ...read, version: 3 });
+  expect(await held(prefix)).toBe('3 changed');
+});
+
 test('that Redis was away for the change is made up for by whoever reads the feed', async () => {
   await using fleet = await openFleetSetting(server.url);
   const [one, other] = [await fleet.replica({ commandMs: 200 }), await fleet.replica({ commandMs: 200 })];
