@@ -22,7 +22,7 @@ const BUSY = 'service_unavailable_error';
 
 /**
  * Code → rule. The key is `error.code` on the wire. Names are OpenAI's where OpenAI has one (`invalid_api_key`,
- * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
+ * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `billing_not_active`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
  */
 export const ERRORS = {
   invalid_http: {
@@ -105,6 +105,15 @@ export const ERRORS = {
     message: 'The API key is not valid.',
     meaning:
       'The key is malformed, unknown, rotated away or revoked. Never sent for trouble of the gateway itself.',
+  },
+  billing_not_active: {
+    status: 403,
+    type: 'billing_not_active',
+    retry: 'no',
+    message:
+      'This API key is known, but its holder is suspended: a payment failed or was taken back, or the operator suspended it. GET /admin/usage still answers; ask the operator of this gateway.',
+    meaning:
+      'The key is good and its holder is suspended. The same key works again when that ends. Until then it reads its usage and can be rotated, and nothing else.',
   },
   cross_origin_form: {
     status: 403,

@@ -36,7 +36,7 @@ const MIGRATION_LOCK = 6_105_893_427_155_234n;
 /** What the store does with its tables. A role that may not is found out at start, and not at the first rotation. */
 const PRIVILEGES = {
   settings: ['select', 'insert'],
-  holders: ['select', 'insert'],
+  holders: ['select', 'insert', 'update'],
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
   free_key_grants: ['select', 'insert', 'update', 'delete'],
