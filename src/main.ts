@@ -1,5 +1,6 @@
 // The command line: which command, its arguments, signals and exit codes. What a command does is elsewhere.
 import { realpathSync } from 'node:fs';
+import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, startApp, VERSION } from './app.ts';
@@ -81,12 +82,17 @@ function configFile(argv: string[]): string | undefined {
 }
 
 async function serve(file: string): Promise<number> {
+  // For process 1 of a container the system does nothing by default: a start that waits could not be stopped.
+  const leave = (signal: NodeJS.Signals) => process.exit(128 + constants.signals[signal]);
+  process.on('SIGTERM', leave).on('SIGINT', leave);
   let app: App;
   try {
     app = await startApp({ configFile: file, env: process.env });
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
+  } finally {
+    process.off('SIGTERM', leave).off('SIGINT', leave);
   }
   // For people, and apart from the log on stdout, which is for programs.
   process.stderr.write(welcome(app));

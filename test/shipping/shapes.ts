@@ -31,7 +31,7 @@ export const port: Shape = whole(1, 65_535);
 
 /** What is wrong with a value, a line each; empty when nothing is. */
 export function faultsOf(shape: Shape, value: unknown): readonly string[] {
-  const ajv = new Ajv({ allErrors: true, strict: true, allowUnionTypes: true, strictTypes: false });
+  const ajv = new Ajv({ allErrors: true, strict: true, strictTypes: false, strictRequired: false });
   const validate = ajv.compile(shape);
   if (validate(value)) return [];
   return (validate.errors ?? []).map(
