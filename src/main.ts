@@ -7,12 +7,14 @@ import { type App, startApp, VERSION } from './app.ts';
 import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
 import { runExplain } from './cli/explain.ts';
+import { runInit } from './cli/init.ts';
 import { runKeys } from './cli/keys.ts';
 import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
+  tollgate init              write a config.yaml to begin with
   tollgate serve             run the gateway
   tollgate check             check a configuration and say what it means
   tollgate explain           where a request would go: --model M [--tier T] [--json]
@@ -43,6 +45,8 @@ export async function main(argv: string[]): Promise<number> {
       if (file === undefined) return WRONG_USAGE;
       return command === 'serve' ? serve(file) : runCheck(file, process.env, process);
     }
+    case 'init':
+      return runInit(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'keys':
       return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'usage':

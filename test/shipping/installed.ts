@@ -5,7 +5,7 @@ import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { ROOT } from '../e2e/program.ts';
-import { entries, textAt } from './tree.ts';
+import { at, entries, textAt } from './tree.ts';
 
 /** A package that production needs. */
 export interface Installed {
@@ -21,8 +21,8 @@ const run = promisify(execFile);
 export function productionPackages(): readonly Installed[] {
   const lock: unknown = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8'));
   return entries(lock, 'packages').flatMap(([path, entry]) => {
-    const isForDevelopment = ['dev', 'devOptional'].some((each) => textAt(entry, each) === 'true');
-    if (path === '' || isForDevelopment || !existsSync(join(ROOT, path))) return [];
+    // `devOptional` is installed: something of production takes it where it is there.
+    if (path === '' || at(entry, 'dev') === true || !existsSync(join(ROOT, path))) return [];
     const name = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
     return [{ path, name, version: textAt(entry, 'version') }];
   });
