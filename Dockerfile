@@ -40,7 +40,7 @@ ENV HOST=0.0.0.0
 EXPOSE 8080 9090
 
 # A configuration with another `listen.port` needs the same number in the variable PORT.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --start-interval=1s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.PORT || 8080}/health`, { signal: AbortSignal.timeout(4000) }).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 
 # Exec form: Node is process 1 and gets the signals itself, and SIGTERM drains. Give the container longer to stop than

@@ -1,5 +1,5 @@
 // What a release must say the same of everywhere: its version, its changes, its links.
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { ROOT } from '../e2e/program.ts';
@@ -30,12 +30,16 @@ function deadLinks(file: string): readonly string[] {
 }
 
 describe('documents', () => {
-  test.each(['README.md', 'CHANGELOG.md', 'SECURITY.md', 'CONTRIBUTING.md'])(
-    '%s: every link leads somewhere',
-    (file) => {
-      expect(deadLinks(file)).toEqual([]);
-    },
-  );
+  const guides = readdirSync(join(ROOT, 'docs')).filter((file) => file.endsWith('.md'));
+  test.each([
+    'README.md',
+    'CHANGELOG.md',
+    'SECURITY.md',
+    'CONTRIBUTING.md',
+    ...guides.map((file) => `docs/${file}`),
+  ])('%s: every link leads somewhere', (file) => {
+    expect(deadLinks(file)).toEqual([]);
+  });
 
   test('the README leads to the changelog and to how a vulnerability is reported', () => {
     for (const file of ['CHANGELOG.md', 'SECURITY.md', 'CONTRIBUTING.md'])

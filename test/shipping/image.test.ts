@@ -1,5 +1,5 @@
 // The Dockerfile: its rules, read from the file, and the image that it describes at work, in namespaces instead of an engine.
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { readdir, writeFile } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -51,6 +51,15 @@ describe('the Dockerfile', () => {
     expect(execForm(health?.rest.replace(/^CMD\s+/, '') ?? '')?.[0]).toBe('node');
     for (const flag of ['interval', 'timeout', 'start-period', 'retries'])
       expect(health?.flags.has(flag)).toBe(true);
+  });
+
+  test('has the command line on the path, for whoever looks into it', () => {
+    const links = image.instructions.filter(({ name, rest }) => name === 'RUN' && /\bln -s\b/.test(rest));
+    expect(links.map(({ rest }) => /ln -s (\S+) (\S+)/.exec(rest)?.slice(1))).toEqual([
+      ['/app/bin/tollgate.js', '/usr/local/bin/tollgate'],
+    ]);
+    expect(statSync(join(ROOT, 'bin/tollgate.js')).mode & 0o111).toBe(0o111);
+    expect(read('bin/tollgate.js')).toMatch(/^#!\/usr\/bin\/env node\n/);
   });
 
   test('says what the image is, as the package does', () => {

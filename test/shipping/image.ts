@@ -11,13 +11,10 @@ import { installProduction, linkFile } from './installed.ts';
 /** Whether this machine can make a container; else its tests are skipped. */
 export const CAN_CONTAIN = ((): boolean => {
   try {
-    execFileSync(
-      'unshare',
-      ['--mount', '--pid', '--net', '--fork', 'sh', '-c', 'command -v nsenter setpriv ip mount'],
-      {
-        stdio: 'ignore',
-      },
-    );
+    const tries =
+      'mount --make-rprivate / && mount -o remount,bind,ro / && ip link set lo up && command -v nsenter setpriv';
+    const flags = ['--mount', '--pid', '--net', '--fork', '--kill-child', '--mount-proc'];
+    execFileSync('unshare', [...flags, 'sh', '-c', tries], { stdio: 'ignore' });
     return process.getuid?.() === 0;
   } catch {
     return false;
