@@ -1,15 +1,21 @@
 // What must hold in examples/compose.yaml beyond its schema: who is contained how, what refers to what, what is published.
 import type { Config } from '../../src/config/schema.ts';
-import { at, entries, items, numberAt, seconds, textAt } from './tree.ts';
+import { at, entries, items, seconds, textAt } from './tree.ts';
 
 /** After drain.timeout, for use that is still to be stored. */
 const FLUSH_S = 5;
 
-/** `HOST:FROM[-TO]:CONTAINER`, the first of which may be left out. */
-function published(text: unknown): { host: string; count: number; container: number } {
-  const [, host = '', from = '', to = from, container = ''] =
-    /^(?:([\d.]+):)?(\d+)(?:-(\d+))?:(\d+)$/.exec(String(text)) ?? [];
-  return { host, count: Number(to) - Number(from) + 1, container: Number(container) };
+/** `HOST:PORT:CONTAINER`, the first of which may be left out. */
+function published(text: unknown): { host: string; port: number; container: number } {
+  const [, host = '', port = '', container = ''] = /^(?:([\d.]+):)?(\d+):(\d+)$/.exec(String(text)) ?? [];
+  return { host, port: Number(port), container: Number(container) };
+}
+
+/** Names of the services that run the gateway: those that are built here. */
+export function gatewaysOf(file: unknown): readonly string[] {
+  return entries(file, 'services').flatMap(([name, service]) =>
+    at(service, 'build') === undefined ? [] : [name],
+  );
 }
 
 const sourceOf = (volume: unknown): string => String(volume).split(':')[0] ?? '';
@@ -26,6 +32,7 @@ export function misfits(file: unknown, config: Config): string[] {
   const findings: string[] = [];
   const expect = (holds: boolean, what: string): void => void (holds || findings.push(what));
   const services = new Map(entries(file, 'services'));
+  const ports = new Set<number>();
   const used = { networks: new Set<string>(), volumes: new Set<string>() };
 
   for (const [name, service] of services) {
@@ -41,12 +48,12 @@ export function misfits(file: unknown, config: Config): string[] {
     const isChecked = at(service, 'healthcheck') !== undefined || at(service, 'build') !== undefined;
     expect(isChecked, says('no healthcheck'));
     expect(!/:latest$/.test(textAt(service, 'image')), says('any version'));
-    const replicas = numberAt(service, 'deploy', 'replicas') || 1;
-    for (const port of items(service, 'ports').map(published)) {
-      expect(port.host === '127.0.0.1', says('is published to the world'));
-      expect(port.count === replicas, says('not as many ports as replicas'));
-      const isPublic = name !== 'gateway' || port.container === config.static.listen.port;
-      expect(isPublic, says(`publishes ${port.container}`));
+    for (const { host, port, container } of items(service, 'ports').map(published)) {
+      expect(host === '127.0.0.1', says('is published to the world'));
+      expect(!ports.has(port), says(`takes port ${port} again`));
+      ports.add(port);
+      const isPublic = at(service, 'build') === undefined || container === config.static.listen.port;
+      expect(isPublic, says(`publishes ${container}`));
     }
     for (const network of items(service, 'networks').map(String)) {
       used.networks.add(network);
@@ -91,27 +98,32 @@ export function misfits(file: unknown, config: Config): string[] {
     );
   }
 
-  // The gateway.
-  const gateway = services.get('gateway');
-  const networks = items(gateway, 'networks').map(String);
+  // The gateways.
+  const gateways = gatewaysOf(file);
+  expect(gateways.length === 2, 'not two gateways');
   const hosts = [config.static.store, config.static.redis].flatMap((each) => JSON.stringify(each) ?? []);
-  for (const name of ['postgres', 'redis']) {
-    const isShared = items(services.get(name), 'networks').some((each) => networks.includes(String(each)));
-    expect(isShared && hosts.some((host) => host.includes(name)), `gateway: does not reach ${name}`);
-    expect(
-      at(gateway, 'depends_on', name, 'condition') === 'service_healthy',
-      `gateway: does not wait for ${name}`,
-    );
-  }
-  expect(numberAt(gateway, 'deploy', 'replicas') === 2, 'gateway: not two');
   const { delay, timeout } = config.dynamic.drain;
-  const grace = seconds(textAt(gateway, 'stop_grace_period'));
-  expect(grace > delay / 1000 + timeout / 1000 + FLUSH_S, 'gateway: is killed before it has drained');
-  const targets = items(gateway, 'volumes').map(targetOf);
-  const words = items(gateway, 'command').map(String);
-  const configFile = words[words.indexOf('--config') + 1] ?? '';
-  const isFolder = targets.some((target) => configFile.startsWith(`${target}/`));
-  expect(isFolder, 'gateway: its configuration is in no mounted folder');
-  expect(targets.includes('/app/data'), 'gateway: /app/data is no volume');
+  for (const gateway of gateways) {
+    const service = services.get(gateway);
+    const says = (what: string): string => `${gateway}: ${what}`;
+    const networks = items(service, 'networks').map(String);
+    for (const name of ['postgres', 'redis']) {
+      const isShared = items(services.get(name), 'networks').some((each) => networks.includes(String(each)));
+      expect(isShared && hosts.some((host) => host.includes(name)), says(`does not reach ${name}`));
+      expect(
+        at(service, 'depends_on', name, 'condition') === 'service_healthy',
+        says(`does not wait for ${name}`),
+      );
+    }
+    const grace = seconds(textAt(service, 'stop_grace_period'));
+    expect(grace > delay / 1000 + timeout / 1000 + FLUSH_S, says('is killed before it has drained'));
+    const targets = items(service, 'volumes').map(targetOf);
+    const words = items(service, 'command').map(String);
+    const configFile = words[words.indexOf('--config') + 1] ?? '';
+    const isFolder = targets.some((target) => configFile.startsWith(`${target}/`));
+    expect(isFolder, says('its configuration is in no mounted folder'));
+    expect(targets.includes('/app/data'), says('/app/data is no volume'));
+    expect(items(service, 'ports').length > 0, says('is published nowhere'));
+  }
   return findings;
 }

@@ -42,7 +42,6 @@ const service = object(
     deploy: object(
       {},
       {
-        replicas: whole(1),
         resources: object(
           {},
           {

@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import type { Config } from '../../src/config/schema.ts';
 import { checkedConfig, variablesOf } from './checked-config.ts';
-import { misfits, mountedPaths } from './compose-rules.ts';
+import { gatewaysOf, misfits, mountedPaths } from './compose-rules.ts';
 import { composeFile, dashboards, datasources } from './compose-shape.ts';
 import { readDockerfile, variables } from './dockerfile.ts';
 import { faultsOf } from './shapes.ts';
@@ -20,7 +20,7 @@ const text = read('compose.yaml');
 const hasMonitoring = existsSync(path('prometheus'));
 const compose: unknown = parse(text, { merge: true });
 const configText = read('compose/config.yaml');
-const given = entries(compose, 'services', 'gateway', 'environment').map(([name]) => name);
+const given = entries(compose, 'services', 'tollgate-1', 'environment').map(([name]) => name);
 const image = readDockerfile(read('../Dockerfile')).at(-1);
 
 let config: Config;
@@ -35,11 +35,15 @@ describe('compose.yaml', () => {
 
   test.each<[string, readonly (string | number)[], unknown]>([
     ['a mistyped field', ['services', 'redis', 'netwoks'], ['back']],
-    ['a field at the wrong level', ['services', 'gateway', 'replicas'], 2],
+    ['a field at the wrong level', ['services', 'tollgate-1', 'limits'], {}],
     ['a number in the environment', ['services', 'redis', 'environment', 'PORT'], 6379],
     ['a time without a unit', ['services', 'redis', 'healthcheck', 'timeout'], '3'],
     ['an image without a version', ['services', 'redis', 'image'], 'redis'],
-    ['a condition that there is not', ['services', 'gateway', 'depends_on', 'redis', 'condition'], 'healthy'],
+    [
+      'a condition that there is not',
+      ['services', 'tollgate-1', 'depends_on', 'redis', 'condition'],
+      'healthy',
+    ],
   ])('the schema refuses %s', (_name, where, to) => {
     expect(faultsOf(composeFile, changed(compose, where, to))).not.toEqual([]);
   });
@@ -59,9 +63,9 @@ describe('compose.yaml', () => {
   });
 
   test('what it builds and mounts is there', () => {
-    expect(existsSync(path(`${textAt(compose, 'services', 'gateway', 'build', 'context')}/Dockerfile`))).toBe(
-      true,
-    );
+    expect(
+      existsSync(path(`${textAt(compose, 'services', 'tollgate-1', 'build', 'context')}/Dockerfile`)),
+    ).toBe(true);
     const paths = mountedPaths(compose);
     expect(paths.length).toBeGreaterThan(3);
     // Of a checkout without monitoring everything else is asked for; with it, all of it.
@@ -75,24 +79,24 @@ describe('compose.yaml', () => {
     ['redis: keeps capabilities', ['redis', 'cap_drop'], ['NET_RAW']],
     ['redis: no limit of memory', ['redis', 'deploy', 'resources', 'limits', 'memory'], undefined],
     ['redis: no healthcheck', ['redis', 'healthcheck'], undefined],
-    ['gateway: waits for redis in vain', ['redis', 'healthcheck'], undefined],
-    ['gateway: is published to the world', ['gateway', 'ports', 0], '8080-8081:8080'],
-    ['gateway: not as many ports as replicas', ['gateway', 'ports', 0], '127.0.0.1:8080:8080'],
-    ['gateway: publishes 9090', ['gateway', 'ports', 0], '127.0.0.1:9090-9091:9090'],
-    ['gateway: not two', ['gateway', 'deploy', 'replicas'], 1],
-    ['gateway: may write to ./compose', ['gateway', 'volumes', 0], './compose:/etc/tollgate'],
+    ['tollgate-1: waits for redis in vain', ['redis', 'healthcheck'], undefined],
+    ['tollgate-1: is published to the world', ['tollgate-1', 'ports', 0], '8080:8080'],
+    ['tollgate-2: takes port 8081 again', ['tollgate-1', 'ports', 0], '127.0.0.1:8081:8080'],
+    ['tollgate-1: publishes 9090', ['tollgate-1', 'ports', 0], '127.0.0.1:9090:9090'],
+    ['not two gateways', ['tollgate-2'], undefined],
+    ['tollgate-1: may write to ./compose', ['tollgate-1', 'volumes', 0], './compose:/etc/tollgate'],
     [
-      'gateway: its configuration is in no mounted folder',
-      ['gateway', 'volumes', 0],
+      'tollgate-1: its configuration is in no mounted folder',
+      ['tollgate-1', 'volumes', 0],
       './compose/config.yaml:/etc/tollgate/config.yaml:ro',
     ],
-    ['gateway: is killed before it has drained', ['gateway', 'stop_grace_period'], '35s'],
+    ['tollgate-1: is killed before it has drained', ['tollgate-1', 'stop_grace_period'], '35s'],
     [
-      'gateway: DB_PASSWORD has a value or a default',
-      ['gateway', 'environment', 'DB_PASSWORD'],
+      'tollgate-1: DB_PASSWORD has a value or a default',
+      ['tollgate-1', 'environment', 'DB_PASSWORD'],
       '${DB_PASSWORD:-x}',
     ],
-    ['gateway: does not reach redis', ['gateway', 'networks'], ['front']],
+    ['tollgate-1: does not reach redis', ['tollgate-1', 'networks'], ['front']],
     ['redis: can be reached from outside', ['redis', 'networks'], ['back', 'front']],
     ['postgres: no network inside', ['postgres', 'networks', 0], 'inside'],
   ])('is noticed: %s', (finding, where, to) => {
@@ -102,16 +106,18 @@ describe('compose.yaml', () => {
 
 describe('what it mounts', () => {
   test.skipIf(!hasMonitoring)(
-    'Prometheus asks the admin port of the gateways, every replica for itself',
+    'Prometheus asks the admin port of every gateway for itself, and finds its rules',
     () => {
       const file: unknown = parse(read('prometheus/prometheus.yaml'));
-      const jobs = items(file, 'scrape_configs');
-      const byName = jobs.flatMap((job) => items(job, 'dns_sd_configs'));
-      const asked = byName.find((each) => items(each, 'names').includes('gateway'));
-      expect([at(asked, 'type'), at(asked, 'port')]).toEqual(['A', config.static.admin.port]);
-      for (const rules of items(file, 'rule_files').map(String)) {
-        expect(existsSync(path(`prometheus/${rules.replace('/etc/prometheus/', '')}`)), rules).toBe(true);
-      }
+      const targets = items(file, 'scrape_configs')
+        .flatMap((job) => items(job, 'static_configs'))
+        .flatMap((each) => items(each, 'targets'));
+      const asked = gatewaysOf(compose).map((name) => `${name}:${config.static.admin.port}`);
+      expect(targets).toEqual(expect.arrayContaining(asked));
+      const files = items(file, 'rule_files').map(String);
+      expect(files.filter((each) => !existsSync(path(`prometheus/${each}`)))).toEqual([]);
+      const words = items(compose, 'services', 'prometheus', 'command').map(String);
+      expect(words).toContain('--config.file=/etc/prometheus/prometheus.yaml');
     },
   );
 
