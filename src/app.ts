@@ -88,6 +88,7 @@ async function compose(
   closeAll: () => Promise<void>,
 ): Promise<App> {
   const metrics = createMetrics();
+  metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
   const store = await openStore(config.static.store);
   opened(() => store.close());
 
@@ -227,7 +228,6 @@ function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetSta
 function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
   const { access, request, response, stopReason, error } = exchange;
   const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
-  const route = access.route ?? 'none';
   const line: AccessRecord = {
     request_id: exchange.id,
     method: request.method ?? '',
@@ -237,8 +237,14 @@ function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
     outcome: stopReason?.code ?? access.outcome ?? 'ok',
   };
   logAccess(logger, line, error?.cause);
-  metrics.requests.inc({ route, status });
-  metrics.requestSeconds.observe({ route }, exchange.elapsed / 1000);
+  metrics.recordRequest({
+    route: access.route,
+    status,
+    model: exchange.entry,
+    upstream: access.upstream,
+    outcome: line.outcome ?? 'ok',
+    seconds: exchange.elapsed / 1000,
+  });
 }
 
 function urlOf({ host, port }: { host: string; port: number }): string {

@@ -20,6 +20,8 @@ export class Exchange {
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
   readonly access: AccessFields = {};
+  /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
+  entry: string | undefined;
   /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
   readonly headers: Record<string, string>;
   /** The error behind the answer, for the log. */

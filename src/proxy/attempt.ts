@@ -319,9 +319,10 @@ export class Attempt implements Sink, Source, Contender {
     else this.#call?.abort();
     const { upstream } = this.#target;
     const outcome = outcomeOf(result);
-    upstream.release(outcome);
+    upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     meter.note({
       upstream: upstream.name,
+      provider: upstream.provider,
       usage: this.#usage,
       outputs: this.#outputs,
       isSent: this.#isSent,

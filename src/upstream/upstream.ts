@@ -7,6 +7,7 @@ import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
 import { HttpTransport } from './http-transport.ts';
 import { HealthProbe } from './probe.ts';
+import { providerOf } from './provider.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
@@ -29,6 +30,8 @@ export interface ChatCall {
 export class Upstream {
   readonly name: string;
   readonly config: UpstreamConfig;
+  /** Whose API it is, as OpenTelemetry's conventions name it. */
+  readonly provider: string;
   readonly #transport: Transport;
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
@@ -37,6 +40,7 @@ export class Upstream {
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
+  readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credentials: readonly Buffer[];
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
@@ -51,8 +55,13 @@ export class Upstream {
   ) {
     this.name = name;
     this.config = config;
-    this.#inFlightGauge = metrics.upstreamInFlight.labels({ upstream: name });
+    this.#inFlightGauge = metrics.upstreamInFlight.cell({ upstream: name });
     this.#attempts = metrics.upstreamAttempts;
+    this.#durations = {
+      ok: metrics.upstreamSeconds.cell({ upstream: name, result: 'ok' }),
+      failed: metrics.upstreamSeconds.cell({ upstream: name, result: 'failed' }),
+    };
+    this.provider = providerOf(name, config);
     const headers: Record<string, string> = {
       'content-type': 'application/json',
       // A coded stream could not be spliced frame by frame.
@@ -79,7 +88,7 @@ export class Upstream {
     this.#credentials = credentialsOf(config);
     const { health } = config;
     if (health !== undefined) {
-      const gauge = metrics.upstreamHealthy.labels({ upstream: name });
+      const gauge = metrics.upstreamHealthy.cell({ upstream: name });
       gauge.set(1);
       this.#probe = new HealthProbe({
         check: (signal) => this.#checkHealth(health.path, signal),
@@ -122,13 +131,15 @@ export class Upstream {
   /**
    * Gives the place back.
    * @param outcome how the request ended: `ok` or a code of the error table
+   * @param ms since it was sent, in milliseconds; undefined when it was not
    */
-  release(outcome: string): void {
+  release(outcome: string, ms?: number): void {
+    if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
     this.#inFlight -= 1;
     this.#inFlightGauge.set(this.#inFlight);
     let counter = this.#outcomes.get(outcome);
     if (counter === undefined) {
-      counter = this.#attempts.labels({ upstream: this.name, outcome });
+      counter = this.#attempts.cell({ upstream: this.name, outcome });
       this.#outcomes.set(outcome, counter);
     }
     counter.inc();

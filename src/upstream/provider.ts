@@ -1,0 +1,33 @@
+// Whose API an upstream is, in the words of OpenTelemetry's conventions for GenAI (`gen_ai.provider.name`).
+import type { UpstreamConfig } from '../config/schema.ts';
+
+/** End of a host name → the conventions' name. The first that fits counts. */
+const PROVIDERS: readonly (readonly [string, string])[] = [
+  ['openai.azure.com', 'azure.ai.openai'],
+  ['services.ai.azure.com', 'azure.ai.inference'],
+  ['models.ai.azure.com', 'azure.ai.inference'],
+  ['openai.com', 'openai'],
+  ['anthropic.com', 'anthropic'],
+  ['amazonaws.com', 'aws.bedrock'],
+  ['generativelanguage.googleapis.com', 'gcp.gemini'],
+  ['googleapis.com', 'gcp.vertex_ai'],
+  ['cohere.com', 'cohere'],
+  ['cohere.ai', 'cohere'],
+  ['deepseek.com', 'deepseek'],
+  ['groq.com', 'groq'],
+  ['mistral.ai', 'mistral_ai'],
+  ['moonshot.ai', 'moonshot_ai'],
+  ['moonshot.cn', 'moonshot_ai'],
+  ['perplexity.ai', 'perplexity'],
+  ['x.ai', 'x_ai'],
+];
+
+/** @returns the conventions' name where the host is known, else the upstream's own name: the conventions allow any */
+export function providerOf(name: string, config: UpstreamConfig): string {
+  if (config.kind === 'builtin') return 'tollgate';
+  const { hostname } = new URL(config.base_url);
+  const known = PROVIDERS.find(
+    ([end]) => hostname === end || hostname.endsWith(`.${end}`),
+  );
+  return known?.[1] ?? name;
+}
