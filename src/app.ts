@@ -24,6 +24,7 @@ import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
+import { openTracing } from './telemetry/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/breaker.ts';
 import { Upstream } from './upstream/upstream.ts';
 
@@ -81,7 +82,7 @@ export async function startApp(options: AppOptions): Promise<App> {
 }
 
 async function compose(
-  { now, random }: AppOptions,
+  { env, now, random }: AppOptions,
   config: Config,
   logger: Logger,
   opened: (close: () => Promise<unknown>) => void,
@@ -89,6 +90,8 @@ async function compose(
 ): Promise<App> {
   const metrics = createMetrics();
   metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
+  const tracing = await openTracing(env, { version: VERSION, logger, metrics });
+  opened(() => tracing.close());
   const store = await openStore(config.static.store);
   opened(() => store.close());
 
@@ -123,6 +126,7 @@ async function compose(
     onEnd: (exchange) => record(exchange, logger, metrics),
     logger,
     metrics,
+    tracing,
   });
   const health = new Health({
     version: VERSION,
@@ -237,12 +241,14 @@ function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
     outcome: stopReason?.code ?? access.outcome ?? 'ok',
   };
   logAccess(logger, line, error?.cause);
+  const { outcome = 'ok' } = line;
+  exchange.span?.end({ route: access.route, status, outcome, requestId: exchange.id });
   metrics.recordRequest({
     route: access.route,
     status,
     model: exchange.entry,
     upstream: access.upstream,
-    outcome: line.outcome ?? 'ok',
+    outcome,
     seconds: exchange.elapsed / 1000,
   });
 }

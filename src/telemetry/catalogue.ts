@@ -76,7 +76,8 @@ export const VALUES = {
   upstream: 'a name of `upstreams`',
   upstreamOrNone: 'a name of `upstreams`; `none` when none was asked',
   model: 'a name or pattern of `models`',
-  modelOrNone: 'a name or pattern of `models`; `unknown` where no entry serves; `none` where no model was read',
+  modelOrNone:
+    'a name or pattern of `models`; `unknown` where no entry serves; `none` where no model was read',
   outcome: '`ok` or a code of [errors.md](errors.md)',
   route: 'a path of the gateway; `none` for others; `malformed` for what is no HTTP',
 } as const;

@@ -100,7 +100,8 @@ export class CellGauge<L extends string = string> extends Gauge<L> {
     super({
       ...configuration,
       collect() {
-        for (const { labels, cell } of cells.all()) if (cell.value !== undefined) this.set(labels, cell.value);
+        for (const { labels, cell } of cells.all())
+          if (cell.value !== undefined) this.set(labels, cell.value);
       },
     });
     this.#cells = cells;

@@ -26,8 +26,13 @@ const PROVIDERS: readonly (readonly [string, string])[] = [
 export function providerOf(name: string, config: UpstreamConfig): string {
   if (config.kind === 'builtin') return 'tollgate';
   const { hostname } = new URL(config.base_url);
-  const known = PROVIDERS.find(
-    ([end]) => hostname === end || hostname.endsWith(`.${end}`),
-  );
+  const known = PROVIDERS.find(([end]) => hostname === end || hostname.endsWith(`.${end}`));
   return known?.[1] ?? name;
+}
+
+/** Host and port of an API root, as `server.address` and `server.port` of the conventions. */
+export function serverOf(baseUrl: string): { readonly address: string; readonly port: number } {
+  const { hostname, port, protocol } = new URL(baseUrl);
+  const usual = protocol === 'https:' ? 443 : 80;
+  return { address: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? usual : Number(port) };
 }

@@ -3,15 +3,18 @@
 import type { UpstreamConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { TraceContext } from '../telemetry/tracing.ts';
 import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
 import { HttpTransport } from './http-transport.ts';
 import { HealthProbe } from './probe.ts';
-import { providerOf } from './provider.ts';
+import { providerOf, serverOf } from './provider.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
-const FORWARDED = ['openai-beta', 'x-client-request-id', 'traceparent', 'tracestate'] as const;
+const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
+/** Passed on as they come where this process traces nothing; otherwise its own span stands in between. */
+const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -25,6 +28,8 @@ export interface ChatCall {
   readonly stream: boolean;
   /** On a connection of its own, because a kept one has just failed. */
   readonly fresh: boolean;
+  /** The span of this call, instead of the client's. */
+  readonly trace?: TraceContext | undefined;
 }
 
 export class Upstream {
@@ -32,6 +37,8 @@ export class Upstream {
   readonly config: UpstreamConfig;
   /** Whose API it is, as OpenTelemetry's conventions name it. */
   readonly provider: string;
+  /** Where it is, for traces; undefined where that is this process. */
+  readonly server: { readonly address: string; readonly port: number } | undefined;
   readonly #transport: Transport;
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
@@ -62,6 +69,7 @@ export class Upstream {
       failed: metrics.upstreamSeconds.cell({ upstream: name, result: 'failed' }),
     };
     this.provider = providerOf(name, config);
+    this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
     const headers: Record<string, string> = {
       'content-type': 'application/json',
       // A coded stream could not be spliced frame by frame.
@@ -146,16 +154,18 @@ export class Upstream {
   }
 
   /** Sends a chat completion. */
-  send({ body, requestId, client, stream, fresh }: ChatCall, sink: Sink): Call {
+  send({ body, requestId, client, stream, fresh, trace }: ChatCall, sink: Sink): Call {
     const headers: Record<string, string> = {
       ...this.#headers,
       accept: stream ? 'text/event-stream' : 'application/json',
       'x-request-id': requestId,
     };
     const named = connectionNames(client);
-    for (const field of FORWARDED) {
-      const value = client[field];
-      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
+    pass(client, FORWARDED, named, headers);
+    if (trace === undefined) pass(client, FORWARDED_TRACE, named, headers);
+    else {
+      headers['traceparent'] = trace.traceparent;
+      if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
     }
     return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
   }
@@ -175,6 +185,18 @@ export class Upstream {
   close(): Promise<void> {
     this.#probe?.stop();
     return this.#transport.close();
+  }
+}
+
+function pass(
+  from: ClientHeaders,
+  fields: readonly string[],
+  named: ReadonlySet<string> | undefined,
+  to: Record<string, string>,
+): void {
+  for (const field of fields) {
+    const value = from[field];
+    if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
   }
 }
 

@@ -13,7 +13,15 @@ const usage = (prompt: number, completion: number) => ({
 function read(...uses: Partial<AttemptUse>[]) {
   const meter = new Meter({ prompt: 50, completion: 100, isBounded: true });
   for (const use of uses) {
-    meter.note({ upstream: 'a', provider: 'p', usage: null, outputs: 0, isSent: true, outcome: 'ok', ...use });
+    meter.note({
+      upstream: 'a',
+      provider: 'p',
+      usage: null,
+      outputs: 0,
+      isSent: true,
+      outcome: 'ok',
+      ...use,
+    });
   }
   return meter.read();
 }

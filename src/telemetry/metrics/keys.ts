@@ -18,7 +18,8 @@ export function keyMetrics(catalogue: Catalogue) {
       meaning:
         'Keys that could not be checked (503), by reason: store, late, queue, hashing, contradiction, changing, other.',
       labels: { reason: '`store`, `late`, `queue`, `hashing`, `contradiction`, `changing`, `other`' },
-      action: '`store`, `late`: the store. `queue`, `hashing`: more keys at once than can be checked, add processors.',
+      action:
+        '`store`, `late`: the store. `queue`, `hashing`: more keys at once than can be checked, add processors.',
     }),
     authCacheEntries: catalogue.gauge({
       name: 'tollgate_auth_cache_entries',
@@ -43,7 +44,8 @@ export function keyMetrics(catalogue: Catalogue) {
       name: 'tollgate_argon2_queue',
       meaning: 'Argon2id computations waiting for a place.',
       labels: {},
-      action: 'Stays above 0: more new keys arrive than can be checked; requests with keys that are known do not wait.',
+      action:
+        'Stays above 0: more new keys arrive than can be checked; requests with keys that are known do not wait.',
     }),
     keyChanges: catalogue.counter({
       name: 'tollgate_key_changes_total',

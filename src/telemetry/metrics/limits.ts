@@ -84,8 +84,7 @@ export function redisMetrics(catalogue: Catalogue) {
     name: 'tollgate_redis_up',
     meaning: 'Whether Redis takes commands, where one is configured: 1 or 0. Absent elsewhere.',
     labels: {},
-    action:
-      '0: limits are per process and revocations take up to 5 s.',
+    action: '0: limits are per process and revocations take up to 5 s.',
   });
   // A process without Redis has no such series, rather than a Redis that is away.
   up.remove({});

@@ -1,7 +1,8 @@
 // Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
 // the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
-import { ByLabel } from '../cells.ts';
+
 import { type Catalogue, VALUES } from '../catalogue.ts';
+import { ByLabel } from '../cells.ts';
 import { DURATION_BUCKETS } from './traffic.ts';
 
 const TOKEN_BUCKETS = [
@@ -52,7 +53,8 @@ export function modelMetrics(catalogue: Catalogue) {
     meaning: 'Completions that reached an upstream: from the request line to the end of the answer.',
     labels: { ...labels, error_type: 'an error code; absent when it went well' },
     buckets: DURATION_BUCKETS,
-    action: 'By model and upstream: who is slow. Long answers take long; compare with the time per output token.',
+    action:
+      'By model and upstream: who is slow. Long answers take long; compare with the time per output token.',
   });
   const firstToken = catalogue.cellHistogram({
     name: 'gen_ai_server_time_to_first_token_seconds',

@@ -1,6 +1,7 @@
 // Metrics of the public listener: requests by route and how they ended, connections.
-import { ByLabel } from '../cells.ts';
+
 import { type Catalogue, VALUES } from '../catalogue.ts';
+import { ByLabel } from '../cells.ts';
 
 /** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
 export const DURATION_BUCKETS = [
@@ -71,7 +72,8 @@ export function trafficMetrics(catalogue: Catalogue) {
       name: 'tollgate_requests_in_flight',
       meaning: 'Requests that have begun and not ended.',
       labels: {},
-      action: 'Saturation. When it grows and traffic does not, answers take longer, or clients do not read them.',
+      action:
+        'Saturation. When it grows and traffic does not, answers take longer, or clients do not read them.',
     }),
     connections: catalogue.gauge({
       name: 'tollgate_connections',

@@ -21,7 +21,8 @@ export function upstreamMetrics(catalogue: Catalogue) {
     meaning: 'Requests sent to upstreams: from when they were sent to the end of the answer.',
     labels: { upstream: VALUES.upstream, result: '`ok`, `failed` (for whatever reason)' },
     buckets: DURATION_BUCKETS,
-    action: 'High for `failed`: deadlines are used up. Lower `timeouts`, so that the next target is asked sooner.',
+    action:
+      'High for `failed`: deadlines are used up. Lower `timeouts`, so that the next target is asked sooner.',
   });
   const breakerState = catalogue.gauge({
     name: 'tollgate_upstream_breaker_state',
@@ -58,7 +59,8 @@ export function upstreamMetrics(catalogue: Catalogue) {
       name: 'tollgate_retry_budget_refusals_total',
       meaning: 'Attempts that were not made because `retry.budget` was used up.',
       labels: {},
-      action: 'Any: so much fails that retrying would add to the load. Mend the upstream; do not raise the budget first.',
+      action:
+        'Any: so much fails that retrying would add to the load. Mend the upstream; do not raise the budget first.',
     }),
     hedges: catalogue.counter({
       name: 'tollgate_hedges_total',
