@@ -16,6 +16,9 @@ import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
 
+/** Of a model's name in a trace, in characters. */
+const MAX_NAME = 256;
+
 /** Hears how the target does while the attempt is under way. */
 export interface Watcher {
   /**
@@ -105,7 +108,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#span = exchange.span?.attempt({
       upstream: name,
       provider,
-      model: maskKeys(model),
+      model: maskKeys(model).slice(0, MAX_NAME),
       stream,
       server,
       number,
