@@ -82,7 +82,8 @@ export class Account {
       provider,
       outcome,
       seconds: exchange.elapsed / 1000,
-      firstToken: access.ttft_ms === undefined ? undefined : access.ttft_ms / 1000,
+      // An answer that comes as a whole has no first token.
+      firstToken: access.stream === true && access.ttft_ms !== undefined ? access.ttft_ms / 1000 : undefined,
       tokens: isEstimated ? undefined : tokens,
     });
     for (const other of extra) {
