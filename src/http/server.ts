@@ -277,7 +277,7 @@ export class Server {
 
   #say(socket: Socket, refusal: GatewayError): void {
     if (this.#connections.get(socket)?.refuse(refusal) === true) {
-      this.#options.metrics.requests.inc({ route: 'malformed', status: refusal.status });
+      this.#options.metrics.recordMalformed(refusal.status, refusal.code);
     }
   }
 

@@ -23,6 +23,11 @@ export interface Definition<L extends string> {
   readonly action: string;
 }
 
+export interface GaugeDefinition<L extends string> extends Definition<L> {
+  /** What several processes come to that answer as one. Default `sum`. */
+  readonly across?: 'sum' | 'max' | 'min' | 'first';
+}
+
 export interface HistogramDefinition<L extends string> extends Definition<L> {
   /** Upper bounds, ascending. */
   readonly buckets: readonly number[];
@@ -43,8 +48,9 @@ export class Catalogue {
     return new CellCounter<L>(this.#begin('counter', definition));
   }
 
-  gauge<L extends string>(definition: Definition<L>): CellGauge<L> {
-    return new CellGauge<L>(this.#begin('gauge', definition));
+  gauge<L extends string>(definition: GaugeDefinition<L>): CellGauge<L> {
+    const aggregator = definition.across ?? 'sum';
+    return new CellGauge<L>({ ...this.#begin('gauge', definition), aggregator });
   }
 
   /** For what happens now and then. */

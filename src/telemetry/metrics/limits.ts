@@ -12,6 +12,7 @@ export function limitMetrics(catalogue: Catalogue) {
     }),
     limitsDegraded: catalogue.gauge({
       name: 'tollgate_limits_degraded',
+      across: 'max',
       meaning: 'Whether limits are those of this process alone though Redis is configured: 1 or 0.',
       labels: {},
       action: '1: a fleet of N admits up to N times as much. Bring Redis back.',
@@ -82,6 +83,7 @@ export function redisMetrics(catalogue: Catalogue) {
   catalogue.area('Redis');
   const up = catalogue.gauge({
     name: 'tollgate_redis_up',
+    across: 'min',
     meaning: 'Whether Redis takes commands, where one is configured: 1 or 0. Absent elsewhere.',
     labels: {},
     action: '0: limits are per process and revocations take up to 5 s.',

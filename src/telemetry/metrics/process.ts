@@ -8,6 +8,7 @@ export function processMetrics(catalogue: Catalogue) {
   return {
     buildInfo: catalogue.gauge({
       name: 'tollgate_build_info',
+      across: 'first',
       meaning: 'Always 1; what runs is in its labels.',
       labels: { version: 'of Tollgate', node: 'version of Node' },
       action: 'More than one version: a rollout is under way, or got stuck.',

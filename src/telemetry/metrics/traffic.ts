@@ -61,6 +61,11 @@ export function trafficMetrics(catalogue: Catalogue) {
   }));
   return {
     requests,
+    /** Counts what never became a request. */
+    recordMalformed(status: number, outcome: string): void {
+      requests.inc({ route: 'malformed', status });
+      outcomes.inc({ route: 'malformed', model: 'none', upstream: 'none', outcome });
+    },
     /** Counts a request when it has ended. */
     recordRequest({ route = 'none', status, model = 'none', upstream = 'none', ...end }: EndedRequest): void {
       const series = routes.of(route);

@@ -26,6 +26,7 @@ export function upstreamMetrics(catalogue: Catalogue) {
   });
   const breakerState = catalogue.gauge({
     name: 'tollgate_upstream_breaker_state',
+    across: 'max',
     meaning:
       'Circuit breakers that have opened at least once: 0 closed, 1 half open, 2 open. Of the models of one pattern, the worst.',
     labels: { upstream: VALUES.upstream, model: 'a target’s `model` as it is configured, patterns included' },
@@ -44,6 +45,7 @@ export function upstreamMetrics(catalogue: Catalogue) {
     }),
     upstreamHealthy: catalogue.gauge({
       name: 'tollgate_upstream_healthy',
+      across: 'min',
       meaning: 'What the active health checks found, where `health` is configured: 1 healthy, 0 not.',
       labels: { upstream: VALUES.upstream },
       action: '0: it is asked last. See whether its `health.path` answers.',
