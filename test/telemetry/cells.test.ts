@@ -1,6 +1,6 @@
 // Cells say the same as prom-client does, whatever is counted in them: as text, and as JSON for those who add up processes.
 import fc from 'fast-check';
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { expect, test } from 'vitest';
 import { CellCounter, CellGauge, CellHistogram } from '../../src/telemetry/cells.ts';
 
@@ -81,6 +81,26 @@ test('a gauge of cells shows what was last set', async () => {
     plain.set({ a: 'one' }, value);
     expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
   }
+});
+
+test('what several processes counted can be put together', async () => {
+  const parts = [];
+  for (const value of [0.05, 5]) {
+    const { ours, about } = metrics();
+    new CellHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).cell({ a: 'one' }).observe(value);
+    new CellCounter({ ...about, name: 'y', registers: [ours] }).cell({ a: 'one' }).inc(3);
+    parts.push(await ours.getMetricsAsJSON());
+  }
+  const whole = await AggregatorRegistry.aggregate(parts).metrics();
+  expect(lines(whole)).toEqual(
+    expect.arrayContaining([
+      'x_bucket{a="one",le="0.1"} 1',
+      'x_bucket{a="one",le="+Inf"} 2',
+      'x_sum{a="one"} 5.05',
+      'x_count{a="one"} 2',
+      'y{a="one"} 6',
+    ]),
+  );
 });
 
 test('the same labels are the same cell, in whatever order they stand', () => {

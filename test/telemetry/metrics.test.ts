@@ -1,7 +1,8 @@
 // What /metrics says of requests: by route, model, upstream and outcome, by the names of the GenAI conventions, and never in
 // the words of a client.
 import { readFileSync } from 'node:fs';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { ERRORS } from '../../src/errors.ts';
 import { BreakerSeries } from '../../src/telemetry/metrics/upstreams.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { fillMetrics } from '../../src/telemetry/reference.ts';
@@ -53,6 +54,25 @@ beforeEach(async () => {
 afterAll(async () => {
   await gateway.close();
   await Promise.all([one.close(), two.close()]);
+});
+
+// Whatever a test did: every sample has the labels that the catalogue gives it, with values that it names.
+afterEach(async () => {
+  const rows = new Map(createMetrics().catalogue.rows.map((row) => [row.name, row]));
+  for (const line of (await gateway.metrics()).split('\n')) {
+    const [, name = '', inside = ''] = /^(\w+)(?:\{(.*)\})? /.exec(line) ?? [];
+    const row = rows.get(name) ?? rows.get(name.replace(/_(bucket|sum|count)$/, ''));
+    if (row === undefined) continue;
+    for (const [, label = '', value = ''] of inside.matchAll(/(\w+)="([^"]*)"/g)) {
+      if (label === 'le') continue;
+      const words = row.labels[label];
+      expect(words, line).toBeDefined();
+      if (/code/.test(words ?? ''))
+        expect([...Object.keys(ERRORS), 'ok', 'superseded'], line).toContain(value);
+      else if (/^(`[a-z0-9_]+`(, )?)+( \(.*\))?$/.test(words ?? ''))
+        expect(words, line).toContain(`\`${value}\``);
+    }
+  }
 });
 
 const ROUTE = '/v1/chat/completions';

@@ -1,5 +1,6 @@
 // Traces end to end: a gateway, scripted upstreams and a receiver of OTLP. What is in a span, whose child it is, what the
 // upstream is told, and that nothing secret and no waiting comes of it.
+import { once } from 'node:events';
 import * as conventions from '@opentelemetry/semantic-conventions/incubating';
 import { afterEach, describe, expect, test } from 'vitest';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
@@ -14,13 +15,14 @@ import {
   json,
   reset,
   SSE_HEADERS,
+  silence,
   sse,
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
 import { OtlpReceiver, type ReceivedSpan } from '../helpers/otlp-receiver.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import type { RecordedRequest } from '../helpers/upstream-connection.ts';
-import { closedPort, until } from '../helpers/wait.ts';
+import { closedPort, until, within } from '../helpers/wait.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const PARENT = 'b7ad6b7169203331';
@@ -214,6 +216,25 @@ test('an answer that breaks is an error on both spans, and a client that leaves 
   }
 });
 
+test('of two attempts at the same time the slower one is ended, and that is no error', async () => {
+  const targets = ['one', 'two'].map((upstream, index) => ({ upstream, model: 'm', priority: index + 1 }));
+  const models = { 'test-model': { targets, hedge: { after: '10ms' } } };
+  const { receiver, one, gateway } = await start({}, { config: { models } });
+  one.always([head(200, SSE_HEADERS), silence()]);
+  const trace = await traceOf(gateway, await gateway.chat(body({ stream: true })));
+  const spans = await receiver.trace(trace, 3);
+  const ends = of(spans, CLIENT).map(({ status, attributes }) => [
+    attributes['tollgate.upstream'],
+    attributes['tollgate.outcome'],
+    status,
+  ]);
+  expect(ends.sort()).toEqual([
+    ['one', 'superseded', 0],
+    ['two', 'ok', 0],
+  ]);
+  expect(new Set(of(spans, CLIENT).map((span) => span.parentId)).size).toBe(1);
+});
+
 test('a refusal is a server span alone, without an error, and without the words of the client', async () => {
   const { receiver, gateway } = await start();
   const response = await gateway.chat(body(), { key: null });
@@ -308,6 +329,22 @@ describe('a receiver that is away', () => {
     await gateway.close();
     expect(performance.now() - since).toBeLessThan(20_000);
   });
+});
+
+test('a silent receiver does not keep a process that was told to end', async () => {
+  const receiver = keep(await OtlpReceiver.start());
+  receiver.answer = () => undefined;
+  const gateway = keep(
+    await startGateway({
+      process: true,
+      env: { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_EXPORTER_OTLP_TIMEOUT: '1000' },
+    }),
+  );
+  expect((await gateway.chat(body())).status).toBe(200);
+  const exit = once(gateway.child, 'exit');
+  gateway.child.kill('SIGTERM');
+  expect((await within(exit, 'the end of the process'))[0]).toBe(0);
+  expect(receiver.requests).toHaveLength(1);
 });
 
 test('what waits is sent when the gateway ends', async () => {
