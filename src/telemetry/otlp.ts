@@ -1,6 +1,7 @@
 // Traces by OpenTelemetry: one server span for a request, one client span for each request to an upstream, sent in batches
 // over OTLP. Attributes are those of the stable HTTP conventions and of the ones for GenAI. No prompt, no key, no address of
 // a client, nothing that a client wrote but the name of a model.
+import { randomUUID } from 'node:crypto';
 import {
   type Attributes,
   type Context,
@@ -57,7 +58,12 @@ const METHODS = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH',
 const PEACEFUL = new Set(['ok', 'client_closed', 'superseded']);
 
 export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpParts): Tracing {
-  const attributes = { 'service.version': version, ...settings.attributes };
+  const attributes = {
+    'service.version': version,
+    // Replicas have the same name.
+    'service.instance.id': randomUUID(),
+    ...settings.attributes,
+  };
   const provider = new TracerProvider({
     sampler: samplerOf(settings.sampler),
     resource: defaultResource().merge(resourceFromAttributes(attributes)),

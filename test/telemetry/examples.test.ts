@@ -49,6 +49,8 @@ const alerts = z
 
 const { catalogue, registry } = createMetrics();
 const rows = new Map(catalogue.rows.map((row) => [row.name, row]));
+/** Of ours, what the dashboard leaves out on purpose, each with the reason beside it. None so far. */
+const LEFT_OUT: readonly string[] = [];
 /** What Prometheus itself adds. */
 const ADDED = ['instance', 'job'];
 
@@ -157,7 +159,7 @@ describe('the dashboard', () => {
     );
     const isUsed = (name: string) =>
       ['', '_bucket', '_sum', '_count'].some((suffix) => used.has(`${name}${suffix}`));
-    expect([...rows.keys()].filter((name) => !isUsed(name))).toEqual([]);
+    expect([...rows.keys()].filter((name) => !isUsed(name))).toEqual(LEFT_OUT);
   });
 
   test('has variables that ask for what exists, and uses no other', () => {
