@@ -1,0 +1,81 @@
+// What an open stream that says nothing takes in memory, with 2,000 of them.
+import { join } from 'node:path';
+import { alternate, type Bench, MANY_FILES, warmUp } from '../bench.ts';
+import { residentBytes } from '../cpu.ts';
+import { rowsOf, type Sample } from '../figures.ts';
+import { startLoad } from '../round.ts';
+import { startGateway } from '../subjects/gateway.ts';
+import type { Subject } from '../subjects/subject.ts';
+import type { Scenario } from './scenario.ts';
+
+const STREAMS = 2_000;
+const PACE = { frames: 10, every: 10, kind: 'hold' } as const;
+/** Until what ended is gone on both sides. */
+const QUIET_MS = 500;
+let started = 0;
+
+export const memory: Scenario = {
+  id: 'memory',
+  async run(bench) {
+    const { gateway, nginx, rounds } = bench;
+    const results = await alternate('memory', [nginx, gateway], rounds, (subject) =>
+      subject === gateway ? ofNewGateway(bench) : perStream(bench, subject, STREAMS),
+    );
+    return [
+      {
+        id: 'memory',
+        title: `${STREAMS} idle streams`,
+        note:
+          `Resident memory of the process with ${STREAMS} open streams that have had their first word, less that before, for one stream. ` +
+          'The gateway is a new process in every round, warmed up, and collects its garbage before both readings. ' +
+          'What the system keeps for sockets is not in it.',
+        columns: [
+          { field: 'kib_per_stream', heading: 'KiB/stream', digits: 1 },
+          { field: 'before_mib', heading: 'MiB before', digits: 0 },
+          { field: 'after_mib', heading: 'MiB with them', digits: 0 },
+        ],
+        rows: rowsOf(results),
+      },
+    ];
+  },
+};
+
+/** One that has compiled what it needs, and has never had many streams, whose memory it could use again. */
+async function ofNewGateway(bench: Bench): Promise<Sample> {
+  started += 1;
+  const fresh = await startGateway(bench.processes, {
+    folder: join(bench.folder, `memory-${started}`),
+    upstream: bench.upstream.port,
+    largeUpstream: bench.largeUpstream.port,
+    files: MANY_FILES,
+    inside: true,
+  });
+  await warmUp(bench.processes, fresh, 5_000);
+  const sample = await perStream(bench, fresh, STREAMS);
+  await fresh.stop();
+  return sample;
+}
+
+/** Of as many streams as are to be opened, in the process as it is. */
+export async function perStream(bench: Bench, subject: Subject, streams: number): Promise<Sample> {
+  const resident = async () => {
+    await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+    await subject.settle?.();
+    return subject.pids.reduce((sum, pid) => sum + residentBytes(pid), 0);
+  };
+  const before = await resident();
+  const held = await startLoad(
+    bench.processes,
+    subject,
+    { kind: 'hold', concurrency: streams, ramp_ms: streams, pace: PACE },
+    /held \d+/,
+  );
+  const after = await resident();
+  await held.stop();
+  const mib = 2 ** 20;
+  return {
+    kib_per_stream: (after - before) / 1024 / streams,
+    before_mib: before / mib,
+    after_mib: after / mib,
+  };
+}
