@@ -14,7 +14,8 @@ async function obey(line: string): Promise<string | undefined> {
       globalThis.gc?.();
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
-    return 'settled';
+    const { heapUsed, external } = process.memoryUsage();
+    return `settled ${heapUsed + external}`;
   }
   if (word === 'profile') {
     session.connect();

@@ -27,6 +27,8 @@ export const job = z.discriminatedUnion('kind', [
     connections: z.number(),
     ms: z.number(),
     requests: z.number(),
+    /** Rest of a connection between an answer and its next request. */
+    pause_ms: z.number().optional(),
     /** Ask for streams; null asks for JSON answers. */
     pace: pace.nullable(),
   }),

@@ -63,7 +63,7 @@ class Lane {
 }
 
 export async function closedLoop(asked: JobOf<'closed'>): Promise<RequestsResult> {
-  const { connections, ms, requests, model, pace } = asked;
+  const { connections, ms, requests, pause_ms, model, pace } = asked;
   const bytes = requestBytes(asked, pace ?? undefined);
   const url = new URL(asked.url);
   const length = model === null ? undefined : answerLength(model, pace);
@@ -89,7 +89,8 @@ export async function closedLoop(asked: JobOf<'closed'>): Promise<RequestsResult
               lastAnswer = performance.now();
               took.push(lastAnswer - start);
               if (isOver()) resolve();
-              else next();
+              else if (pause_ms === undefined) next();
+              else setTimeout(next, pause_ms);
             }, reject);
           };
           next();

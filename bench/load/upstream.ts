@@ -30,6 +30,9 @@ const END = Buffer.from('0\r\n\r\n');
 /** Stands for a frame that is made when it is written. */
 const TIMED = 'timed';
 
+/** Frames that are there at once: a role and a word. */
+const FIRST = 2;
+
 type Piece = Buffer | typeof TIMED;
 
 function chunked(data: Buffer): Buffer {
@@ -112,9 +115,11 @@ function answer(socket: Socket, request: Buffer): void {
     for (const piece of pieces) socket.write(bytesOf(piece));
     return;
   }
+  // The first word at once, so that the time to it is the time on the way.
+  for (const piece of pieces.slice(0, FIRST)) socket.write(bytesOf(piece));
   const wheel = wheels.get(pace.every) ?? new Wheel(pace.every);
   wheels.set(pace.every, wheel);
-  wheel.add(socket, pieces);
+  wheel.add(socket, pieces.slice(FIRST));
 }
 
 /** Length of the first request in `bytes`, or undefined while its head is not complete. */

@@ -8,6 +8,8 @@ import type { Scenario } from './scenario.ts';
 
 const MIB = 2 ** 20;
 const SMALL_PER_SECOND = 200;
+/** Between two large bodies. */
+const PAUSE_MS = 200;
 
 export const bodies: Scenario = {
   id: 'bodies',
@@ -53,15 +55,18 @@ async function beside(bench: Bench, mib: number): Promise<Section> {
     id: `beside-${mib}`,
     title: `Small requests beside bodies of ${mib} MiB`,
     note:
-      `${SMALL_PER_SECOND} small requests a second at random moments, alone and while bodies of ${mib} MiB pass through the same process one ` +
-      'after the other, to an upstream of their own. Whoever sends and takes the large bodies uses the processors too, which is what ' +
-      'the row of nginx shows.',
+      `${SMALL_PER_SECOND} small requests a second at random moments: alone, while bodies of ${mib} MiB pass through the same process ` +
+      `to an upstream of their own with ${PAUSE_MS} ms between two of them, and while they pass without pauses. Who sends and who takes ` +
+      'the large bodies uses the processors too, which is what the row of nginx shows.',
     columns: [
       { field: 'alone_p99_ms', heading: 'p99 alone ms', digits: 2 },
       { field: 'beside_p99_ms', heading: 'p99 beside ms', digits: 2 },
-      { field: 'p99_ratio', heading: 'p99 beside/alone', digits: 2, unit: 'x' },
+      { field: 'p99_ratio', heading: 'beside/alone', digits: 2, unit: 'x' },
+      { field: 'endless_p99_ms', heading: 'p99 without pauses ms', digits: 2 },
+      { field: 'endless_ratio', heading: 'without pauses/alone', digits: 2, unit: 'x' },
       { field: 'alone_p50_ms', heading: 'p50 alone ms', digits: 2 },
       { field: 'beside_p50_ms', heading: 'p50 beside ms', digits: 2 },
+      { field: 'endless_p50_ms', heading: 'p50 without pauses ms', digits: 2 },
     ],
     rows: rowsOf(results),
   };
@@ -70,15 +75,24 @@ async function beside(bench: Bench, mib: number): Promise<Section> {
 async function smallBeside({ processes, seconds }: Bench, subject: Subject, mib: number): Promise<Sample> {
   const small = { kind: 'open', per_second: SMALL_PER_SECOND, ms: seconds * 1000 } as const;
   const alone = await requestRound(processes, subject, small);
-  const endless = { kind: 'closed', connections: 1, ms: 3_600_000, requests: 1, pace: null } as const;
-  const large = await startLoad(processes, subject, { ...endless, bytes: mib * MIB }, /began/);
-  const together = await requestRound(processes, subject, small);
-  await large.stop();
+  const besides = async (pause: { readonly pause_ms?: number }): Promise<Sample> => {
+    const endless = { kind: 'closed', connections: 1, ms: 3_600_000, requests: 1, pace: null } as const;
+    const large = await startLoad(processes, subject, { ...endless, ...pause, bytes: mib * MIB }, /began/);
+    const sample = await requestRound(processes, subject, small);
+    await large.stop();
+    return sample;
+  };
+  const paused = await besides({ pause_ms: PAUSE_MS });
+  const endless = await besides({});
+  const ratio = (sample: Sample) => (sample['p99_ms'] ?? Number.NaN) / (alone['p99_ms'] ?? Number.NaN);
   return {
     alone_p50_ms: alone['p50_ms'],
     alone_p99_ms: alone['p99_ms'],
-    beside_p50_ms: together['p50_ms'],
-    beside_p99_ms: together['p99_ms'],
-    p99_ratio: (together['p99_ms'] ?? Number.NaN) / (alone['p99_ms'] ?? Number.NaN),
+    beside_p50_ms: paused['p50_ms'],
+    beside_p99_ms: paused['p99_ms'],
+    p99_ratio: ratio(paused),
+    endless_p50_ms: endless['p50_ms'],
+    endless_p99_ms: endless['p99_ms'],
+    endless_ratio: ratio(endless),
   };
 }

@@ -25,9 +25,8 @@ async function measure(bench: Bench, concurrency: number): Promise<Section> {
     id: `streams-${concurrency}`,
     title: `${concurrency} streams`,
     note:
-      `${concurrency} streams, one frame every ${EVERY_MS} ms each. "First" is from the request to the first word; the frame before it ` +
-      'has a role and no word, and the gateway rightly holds it back, so that some other target could still answer. "Word" is from the ' +
-      'moment at which the upstream wrote a word, which stands in it, to its arrival. "Gap" is between two words of a stream.',
+      `${concurrency} streams, one frame every ${EVERY_MS} ms each. "First" is from the request to the first word, which ` +
+      'the upstream writes at once. "Word" is from the moment at which the upstream wrote a word, which stands in it, to its arrival. "Gap" is between two words of a stream.',
     columns: [
       { field: 'added_first_p50_ms', heading: 'added first p50 ms', digits: 2 },
       { field: 'added_first_p99_ms', heading: 'p99', digits: 2 },

@@ -103,9 +103,7 @@ export async function startGateway(processes: Processes, options: GatewayOptions
     process: started,
     ...(options.inside === true
       ? {
-          settle: async () => {
-            await started.ask('settle', /inside: settled/);
-          },
+          settle: async () => Number((await started.ask('settle', /inside: settled (\d+)/))[1]),
         }
       : {}),
     stop: started.stop,

@@ -11,6 +11,8 @@ import { CHAT, NO_HEADERS, type Subject } from './subject.ts';
 
 const PORTKEY = '@portkey-ai/gateway';
 export const PORTKEY_VERSION = '1.15.2';
+/** With later versions that its package allows, 1.19.5 and 1.19.19 among them, it answers every stream with status 500. */
+const OVERRIDES = { '@hono/node-server': '1.13.8' };
 const INSTALL_MS = 5 * 60_000;
 const START_MS = 60_000;
 
@@ -18,8 +20,13 @@ export async function startPortkey(processes: Processes, folder: string, upstrea
   mkdirSync(folder);
   const npm = findProgram('npm');
   if (npm === undefined) throw new Error('npm, which installs the peer, is not on the path');
-  const words = ['install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', folder];
-  await processes.run(npm, [...words, `${PORTKEY}@${PORTKEY_VERSION}`], INSTALL_MS, { cwd: folder });
+  const dependencies = { [PORTKEY]: PORTKEY_VERSION };
+  writeFileSync(
+    join(folder, 'package.json'),
+    JSON.stringify({ private: true, dependencies, overrides: OVERRIDES }),
+  );
+  const words = ['install', '--no-audit', '--no-fund', '--ignore-scripts'];
+  await processes.run(npm, words, INSTALL_MS, { cwd: folder });
   const port = await freePort();
   const script = join(folder, 'node_modules', PORTKEY, 'build', 'start-server.js');
   const started = await processes.start(process.execPath, [script, `--port=${port}`, '--headless'], {

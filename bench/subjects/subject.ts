@@ -20,8 +20,11 @@ export interface Subject {
   readonly large?: { readonly url: string; readonly alias: string };
   /** Empties its access log, so that a long run does not fill the disk. */
   readonly emptyLog?: () => void;
-  /** Collects garbage where that can be asked for, so that memory which is left is memory in use. */
-  readonly settle?: () => Promise<void>;
+  /**
+   * Collects garbage, where that can be asked for, so that memory which is left is memory in use.
+   * @returns bytes that JavaScript holds: its heap, and buffers outside of it
+   */
+  readonly settle?: () => Promise<number>;
   /** The process, for who measures it from inside. */
   readonly process?: Started;
   stop(): Promise<void>;
