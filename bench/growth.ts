@@ -88,7 +88,7 @@ async function streams(bench: Bench): Promise<Section> {
   const { processes, rounds, seconds, nginx, gateway } = bench;
   const rows: Row[] = [];
   for (const concurrency of STREAMS) {
-    const frames = Math.max(6, Math.round((seconds * 1000) / SLOW_MS));
+    const frames = Math.max(12, Math.round((seconds * 1000) / SLOW_MS));
     const pace = { frames, every: SLOW_MS, kind: 'exact' } as const;
     const asked = { kind: 'streams', concurrency, times: 1, ramp_ms: 1_000, pace } as const;
     const results = await alternate(`${concurrency} streams`, [nginx, gateway], rounds, async (subject) => {

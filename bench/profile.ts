@@ -24,6 +24,8 @@ const USAGE = `node bench/profile.ts [--seconds N] [--streams] [--files] [--writ
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 /** Rows that are shown; the others are summed up. */
 const MOST_ROWS = 30;
+/** The profiler itself, which takes no part in what is shown. */
+const MEASURING = 'the profiler';
 const STREAM_PACE = { frames: 200, every: 10, kind: 'exact' } as const;
 
 const profileFile = z.object({
@@ -52,6 +54,7 @@ function partOf({ functionName, url }: Frame, byFile: boolean): string | undefin
     return 'native code, system calls outside of JavaScript';
   // Built in, and native: part of what called it.
   if (url === '') return undefined;
+  if (url.startsWith('node:inspector')) return MEASURING;
   if (url.startsWith('node:'))
     return url
       .split('/')
@@ -64,11 +67,11 @@ function partOf({ functionName, url }: Frame, byFile: boolean): string | undefin
     return `package ${first.startsWith('@') ? `${first}/${second}` : first}`;
   }
   const own = path.startsWith(ROOT) ? path.slice(ROOT.length) : path;
-  if (own.startsWith('bench/')) return 'the bench itself';
+  if (own.startsWith('bench/')) return MEASURING;
   return byFile || own.split('/').length < 3 ? own : `${own.split('/').slice(0, 2).join('/')}/`;
 }
 
-/** Share of each part in the time that was not idle, from 0 to 1. */
+/** Share of each part in the time that was neither idle nor the profiler's, from 0 to 1. */
 export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolean): Map<string, number> {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const parents = new Map(nodes.flatMap(({ id, children }) => (children ?? []).map((child) => [child, id])));
@@ -90,6 +93,7 @@ export function sharesOf({ nodes, samples, timeDeltas }: Profile, byFile: boolea
     // The time from a sample to the next belongs to it.
     const time = Math.max(0, timeDeltas[index + 1] ?? 0);
     const part = partFor(id);
+    if (part === MEASURING) continue;
     times.set(part, (times.get(part) ?? 0) + time);
     whole += time;
   }

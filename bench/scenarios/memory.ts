@@ -44,7 +44,7 @@ export const memory: Scenario = {
 };
 
 /** One that has compiled what it needs, and has never had many streams, whose memory it could use again. */
-async function ofNewGateway(bench: Bench): Promise<Sample> {
+export async function ofNewGateway(bench: Bench, streams = STREAMS): Promise<Sample> {
   started += 1;
   const fresh = await startGateway(bench.processes, {
     folder: join(bench.folder, `memory-${started}`),
@@ -54,13 +54,13 @@ async function ofNewGateway(bench: Bench): Promise<Sample> {
     inside: true,
   });
   await warmUp(bench.processes, fresh, 5_000);
-  const sample = await perStream(bench, fresh, STREAMS);
+  const sample = await perStream(bench, fresh, streams);
   await fresh.stop();
   return sample;
 }
 
 /** Of as many streams as are to be opened, in the process as it is. */
-export async function perStream(bench: Bench, subject: Subject, streams: number): Promise<Sample> {
+async function perStream(bench: Bench, subject: Subject, streams: number): Promise<Sample> {
   const read = async () => {
     await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
     const held = await subject.settle?.();
