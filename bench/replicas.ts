@@ -133,7 +133,7 @@ async function measure(bench: Bench, { most, rounds, requests }: Options): Promi
     columns: [
       { field: 'cpu_us', heading: 'in a replica µs', digits: 1 },
       { field: 'redis_us', heading: 'in Redis µs', digits: 1 },
-      { field: 'commands', heading: 'commands of Redis', digits: 2 },
+      { field: 'commands', heading: 'commands of Redis, with those in scripts', digits: 2 },
       { field: 'postgres_us', heading: 'in PostgreSQL µs', digits: 1 },
     ],
     rows: rowsOf(results),
