@@ -1,4 +1,5 @@
 // The results of a run as text: for a terminal, and as the page that is kept. It measures nothing.
+import { z } from 'zod';
 import type { Circumstances } from './machine.ts';
 import { type Section, tableOf } from './section.ts';
 import { targetsTable } from './targets.ts';
@@ -9,6 +10,58 @@ export interface Report extends Circumstances {
   readonly rounds: number;
   readonly seconds: number;
   readonly sections: readonly Section[];
+}
+
+const keptReport = z.object({
+  command: z.string(),
+  machine: z.string(),
+  versions: z.string(),
+  commit: z.string(),
+  date: z.string(),
+  rounds: z.number(),
+  seconds: z.number(),
+  sections: z.array(
+    z.object({
+      id: z.string(),
+      title: z.string(),
+      note: z.string(),
+      columns: z.array(
+        z.object({
+          field: z.string(),
+          heading: z.string(),
+          digits: z.number(),
+          unit: z.string().default(''),
+        }),
+      ),
+      rows: z.array(
+        z.object({
+          name: z.string(),
+          figures: z.record(z.string(), z.object({ median: z.number(), min: z.number(), max: z.number() })),
+        }),
+      ),
+    }),
+  ),
+});
+
+/**
+ * A run of some scenarios, with what earlier runs measured of the others, where both are alike in all that matters.
+ * @param earlier as it was read from a file
+ * @param order ids of sections
+ */
+export function merge(earlier: unknown, measured: Report, order: readonly string[]): Report {
+  const { success, data } = keptReport.safeParse(earlier);
+  if (!success) return measured;
+  const isAlike = (['machine', 'versions', 'commit', 'rounds', 'seconds'] as const).every(
+    (field) => data[field] === measured[field],
+  );
+  if (!isAlike) return measured;
+  const fresh = new Set(measured.sections.map(({ id }) => id));
+  const sections = [...data.sections.filter(({ id }) => !fresh.has(id)), ...measured.sections];
+  return {
+    ...measured,
+    command: `${data.command}; ${measured.command}`,
+    sections: sections.toSorted((a, b) => order.indexOf(a.id) - order.indexOf(b.id)),
+  };
 }
 
 /** All tables, and the targets below them. */

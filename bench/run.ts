@@ -1,13 +1,13 @@
 // `npm run bench`: what the gateway costs, beside nginx as a bare proxy, the upstream asked directly, and other gateways, in
 // one run on one machine. `--help` says the rest.
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { type BenchOptions, tell, withBench } from './bench.ts';
+import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
 import { fillBlocks } from './blocks.ts';
 import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
 import { circumstances } from './machine.ts';
-import { page, type Report, tables } from './report.ts';
+import { merge, page, type Report, tables } from './report.ts';
 import { bodies } from './scenarios/bodies.ts';
 import { chunks } from './scenarios/chunks.ts';
 import { coldKeys, fleetKeys } from './scenarios/cold-keys.ts';
@@ -18,7 +18,7 @@ import { paced } from './scenarios/paced.ts';
 import type { Scenario } from './scenarios/scenario.ts';
 import { streamLatency } from './scenarios/stream-latency.ts';
 import { throughput } from './scenarios/throughput.ts';
-import type { Section } from './section.ts';
+import { missing, type Section } from './section.ts';
 import { nginxProgram } from './subjects/nginx.ts';
 import { targetsTable } from './targets.ts';
 
@@ -47,7 +47,8 @@ npm run bench -- --short [--record]
   --rounds N    rounds of each kind (default 5)
   --seconds N   length of a round (default 4)
   --json        figures as JSON on stdout
-  --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here
+  --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
+                with --only, what was written before stays, where it is of the same machine, versions, commit and lengths
 
   --short       less than 40 seconds: CPU time against nginx's, and exit code 1 if the ratio is more than 25 % above that of
                 bench/baseline.json
@@ -96,12 +97,14 @@ async function main(argv: string[]): Promise<number> {
     if (values.short) return await short(options, values.record);
     const scenarios = chosen(values.only, values.long);
     const sections = await measure(options, scenarios);
-    const report: Report = {
+    const measured: Report = {
       ...circumstances(await nginxProgram()),
       ...lengths,
       command: ['npm run bench --', ...argv].join(' '),
       sections,
     };
+    const order = SCENARIOS.flatMap(({ sections: ids }) => ids);
+    const report = values.write && values.only !== undefined ? merge(kept(), measured, order) : measured;
     process.stdout.write(values.json ? `${JSON.stringify(report, null, 2)}\n` : `\n${tables(report)}`);
     if (values.write) {
       writeFileSync(RESULTS, page(report));
@@ -118,6 +121,15 @@ async function main(argv: string[]): Promise<number> {
   }
 }
 
+/** The results of the last run that was written. */
+function kept(): unknown {
+  try {
+    return JSON.parse(readFileSync(RESULTS_JSON, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
 function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
   if (only === undefined) return SCENARIOS.filter(({ isLong }) => long || isLong !== true);
   return only.split(',').map((name) => {
@@ -130,9 +142,28 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
 async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
   return withBench(options, async (bench) => {
     const sections: Section[] = [];
-    for (const scenario of scenarios) sections.push(...(await scenario.run(bench, sections)));
+    for (const scenario of scenarios)
+      sections.push(...(await attempt(bench, scenario, sections, options.signal)));
     return sections;
   });
+}
+
+/** A scenario that fails is said to have failed, and the figures of the others are not lost. */
+async function attempt(
+  bench: Bench,
+  scenario: Scenario,
+  known: readonly Section[],
+  signal: AbortSignal | undefined,
+): Promise<readonly Section[]> {
+  try {
+    return await scenario.run(bench, known);
+  } catch (error) {
+    if (signal?.aborted === true) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    tell(`bench: ${scenario.id} failed: ${why}`);
+    process.exitCode = 1;
+    return [missing(scenario.id, scenario.id, why)];
+  }
 }
 
 async function short(options: Pick<BenchOptions, 'signal'>, record: boolean): Promise<number> {
@@ -144,7 +175,8 @@ async function short(options: Pick<BenchOptions, 'signal'>, record: boolean): Pr
 }
 
 try {
-  process.exitCode = await main(process.argv.slice(2));
+  const code = await main(process.argv.slice(2));
+  if (code !== 0) process.exitCode = code;
 } catch (error) {
   tell(`bench: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;

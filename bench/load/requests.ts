@@ -8,8 +8,8 @@ import { clockMicroseconds, completion, type Pace, requestBody, streamFrames } f
 
 /** A connection that waits longer for the end of an answer has failed. */
 const ANSWER_MS = 30_000;
-/** Under open load: more than these under way say that the other side does not keep up. */
-const MOST_CONNECTIONS = 1_000;
+/** Under open load; what is due while all of them are in use waits for one, and that counts. */
+const MOST_CONNECTIONS = 512;
 
 /** A whole request as it goes over the wire. */
 export function requestBytes(asked: Job, pace?: Pace): Buffer {
@@ -110,46 +110,56 @@ export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
   const bytes = requestBytes(asked);
   const url = new URL(asked.url);
   const length = asked.model === null ? undefined : completion(asked.model).length;
+  const lanes: Lane[] = [];
   const free: Lane[] = [];
-  let open = 0;
-  let sent = 0;
+  /** Moments at which requests were due that found no connection. */
+  const waiting: number[] = [];
+  let waited = 0;
+  let due = 0;
   const took: number[] = [];
   const metronome = new Worker(new URL('./metronome.ts', import.meta.url), {
     workerData: { per_second: asked.per_second, ms: asked.ms },
   });
   const began = performance.now();
+  let ended = began;
   await new Promise<void>((resolve, reject) => {
     let isLast = false;
-    const settle = () => {
-      if (isLast && took.length === sent) resolve();
+    const send = (lane: Lane, at: number) => {
+      lane.ask(() => {
+        took.push((clockMicroseconds() - at) / 1000);
+        ended = performance.now();
+        const next = waiting[waited];
+        if (next === undefined) free.push(lane);
+        else {
+          waited += 1;
+          send(lane, next);
+        }
+        if (isLast && took.length === due) resolve();
+      }, reject);
     };
     metronome.once('error', reject);
-    metronome.on('message', (due: number | 'end') => {
-      if (due === 'end') {
+    metronome.on('message', (at: number | 'end') => {
+      if (at === 'end') {
         isLast = true;
         setTimeout(() => reject(new Error('answers are missing')), ANSWER_MS).unref();
-        settle();
+        if (took.length === due) resolve();
         return;
       }
-      let lane = free.pop();
-      if (lane === undefined) {
-        open += 1;
-        if (open > MOST_CONNECTIONS) reject(new Error(`${asked.per_second} requests a second are too many`));
-        lane = new Lane(url, bytes, length);
+      due += 1;
+      const lane = free.pop();
+      if (lane !== undefined) send(lane, at);
+      else if (lanes.length === MOST_CONNECTIONS) waiting.push(at);
+      else {
+        const added = new Lane(url, bytes, length);
+        lanes.push(added);
+        send(added, at);
       }
-      const used = lane;
-      sent += 1;
-      used.ask(() => {
-        took.push((clockMicroseconds() - due) / 1000);
-        free.push(used);
-        settle();
-      }, reject);
     });
   });
   await metronome.terminate();
-  for (const lane of free) lane.destroy();
+  for (const lane of lanes) lane.destroy();
   // The first ones open connections, which is not what is measured.
-  return summary(took.slice(Math.min(200, took.length >> 2)), performance.now() - began, took.length);
+  return summary(took.slice(Math.min(200, took.length >> 2)), ended - began, took.length);
 }
 
 function summary(took: readonly number[], ms: number, requests = took.length): RequestsResult {

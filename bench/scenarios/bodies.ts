@@ -13,6 +13,7 @@ const PAUSE_MS = 200;
 
 export const bodies: Scenario = {
   id: 'bodies',
+  sections: ['bodies-1', 'bodies-20', 'beside-1', 'beside-20'],
   run: async (bench) => [
     await alone(bench, 1),
     await alone(bench, 20),

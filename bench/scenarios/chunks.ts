@@ -9,6 +9,7 @@ const EVERY_MS = 10;
 
 export const chunks: Scenario = {
   id: 'chunks',
+  sections: ['chunks'],
   async run({ processes, rounds, seconds, nginx, gateway, peers }) {
     const pace = { frames: FRAMES, every: EVERY_MS, kind: 'exact' } as const;
     const times = Math.max(1, Math.round((seconds * 1000) / (FRAMES * EVERY_MS)));

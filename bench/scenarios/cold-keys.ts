@@ -15,6 +15,7 @@ const KEYS_MS = 15 * 60_000;
 
 export const coldKeys: Scenario = {
   id: 'cold-keys',
+  sections: ['cold-keys'],
   async run({ processes, gateway, rounds }) {
     const samples: Sample[] = [];
     for (let key = 0; key < 2 * rounds; key += 1) {
@@ -62,6 +63,7 @@ const keysReport = z.object({
 
 export const fleetKeys: Scenario = {
   id: 'fleet-keys',
+  sections: ['fleet-keys'],
   isLong: true,
   async run({ processes }) {
     const id = 'fleet-keys';

@@ -24,6 +24,7 @@ interface Way {
 
 export const coldStart: Scenario = {
   id: 'cold-start',
+  sections: ['cold-start'],
   async run(bench) {
     const { folder, rounds, processes } = bench;
     const port = await freePort();

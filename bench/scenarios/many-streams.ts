@@ -15,6 +15,7 @@ const OTHER_FILES = 200;
 
 export const manyStreams: Scenario = {
   id: 'many-streams',
+  sections: ['many-streams'],
   isLong: true,
   async run({ processes, gateway }) {
     // A connection to the client and one to the upstream for each stream.

@@ -16,6 +16,7 @@ let started = 0;
 
 export const memory: Scenario = {
   id: 'memory',
+  sections: ['memory'],
   async run(bench) {
     const { gateway, nginx, rounds } = bench;
     const results = await alternate('memory', [nginx, gateway], rounds, (subject) =>

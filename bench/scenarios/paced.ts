@@ -8,6 +8,7 @@ import type { Scenario } from './scenario.ts';
 
 export const paced: Scenario = {
   id: 'paced',
+  sections: ['paced'],
   async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway }, known) {
     const ms = seconds * 1000;
     const most =

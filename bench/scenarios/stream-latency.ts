@@ -9,6 +9,7 @@ const EVERY_MS = 100;
 
 export const streamLatency: Scenario = {
   id: 'stream-latency',
+  sections: ['streams-200', 'streams-1000'],
   run: async (bench) => [await measure(bench, 200), await measure(bench, 1_000)],
 };
 

@@ -19,6 +19,7 @@ const COMPARISONS = { gatewayIs: { throughput_ratio: 'per_second', cpu_ratio: 'c
 
 export const throughput: Scenario = {
   id: 'throughput',
+  sections: ['requests', 'short-streams'],
   async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway, peers }) {
     const common = { kind: 'closed', connections: CONCURRENCY, ms: seconds * 1000, requests: 1 } as const;
     const subjects = [direct, nginx, nginxLogged, gateway, ...peers];

@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { withBlocks } from '../../bench/blocks.ts';
 import { figureOf, quantile, rowsOf } from '../../bench/figures.ts';
+import { merge } from '../../bench/report.ts';
 import { tableOf } from '../../bench/section.ts';
 import { judge } from '../../bench/targets.ts';
 
@@ -98,4 +99,35 @@ test('figures go into their block of a page and nowhere else', () => {
   );
   expect(withBlocks(filled, { one: 'new' })).toBe(filled);
   expect(() => withBlocks(page, { three: 'x' })).toThrow(/three/);
+});
+
+describe('runs in parts', () => {
+  const section = (id: string, note: string) => ({ id, title: id, note, columns: [], rows: [] });
+  const report = (command: string, commit: string, sections: readonly ReturnType<typeof section>[]) => ({
+    command,
+    machine: 'm',
+    versions: 'v',
+    commit,
+    date: '2026-01-01T00:00:00Z',
+    rounds: 5,
+    seconds: 4,
+    sections,
+  });
+  const earlier = report('first', 'c', [section('a', 'old'), section('b', 'old')]);
+
+  test('what was measured before stays, in its place, where the commit is the same', () => {
+    const merged = merge(earlier, report('second', 'c', [section('c', 'new'), section('a', 'new')]), [
+      'a',
+      'b',
+      'c',
+    ]);
+    expect(merged.sections.map(({ id, note }) => `${id} ${note}`)).toEqual(['a new', 'b old', 'c new']);
+    expect(merged.command).toBe('first; second');
+  });
+
+  test('it goes where the commit is another, or the file is none', () => {
+    const measured = report('second', 'd', [section('b', 'new')]);
+    expect(merge(earlier, measured, ['a', 'b'])).toEqual(measured);
+    expect(merge(undefined, measured, ['a', 'b'])).toEqual(measured);
+  });
 });
