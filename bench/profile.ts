@@ -60,6 +60,8 @@ function partOf({ functionName, url }: Frame, byFile: boolean): string | undefin
       .split('/')
       .slice(0, byFile ? 9 : 2)
       .join('/');
+  // Its parser of HTTP, the only WebAssembly here.
+  if (url.startsWith('wasm:')) return 'package undici';
   const path = url.replace('file://', '');
   const modules = path.lastIndexOf('/node_modules/');
   if (modules !== -1) {
