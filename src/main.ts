@@ -9,6 +9,8 @@ import { runExplain } from './cli/explain.ts';
 import { runKeys } from './cli/keys.ts';
 import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
+import { Signals } from './process/signals.ts';
+import { createLogger, type Logger } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
@@ -81,26 +83,50 @@ function configFile(argv: string[]): string | undefined {
 }
 
 async function serve(file: string): Promise<number> {
+  const signals = new Signals();
+  // A reader that has gone (a closed terminal, say) ends no gateway.
+  process.stderr.on('error', () => undefined);
+  const logger = createLogger();
   let app: App;
   try {
-    app = await startApp({ configFile: file, env: process.env });
+    app = await startApp({ configFile: file, env: process.env, logger });
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
   }
-  // For people, and apart from the log on stdout, which is for programs.
-  process.stderr.write(welcome(app));
-
-  const signal = await new Promise<NodeJS.Signals>((resolve) => {
-    process.once('SIGTERM', resolve).once('SIGINT', resolve);
+  signals.attend({
+    onHurry: () => void app.close(),
+    onReload: () => void app.reload(),
+    onRejection: (err) => logger.error({ err }, 'a promise failed that nobody waited for'),
+    onFault: (err) => logger.fatal({ err }, 'an exception that nothing caught'),
   });
+  const isEarly = signals.isStopped;
+  // For people, and apart from the log on stdout, which is for programs.
+  if (!isEarly) process.stderr.write(welcome(app));
+
+  const reason = await signals.stopped;
+  if (reason.kind === 'fault') {
+    logger.fatal({ err: reason.error }, 'an exception that nothing caught: the process drains, and ends');
+  }
   process.stderr.write(
-    `${signal}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
+    `${reason.kind === 'signal' ? reason.name : 'fault'}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
   );
-  const again = () => void app.close();
-  process.on('SIGTERM', again).on('SIGINT', again);
-  await app.close();
-  return OK;
+  const closing = app.close();
+  // Told to stop while it started: it has promised nothing to anybody.
+  if (isEarly) void app.close();
+  const isClean = await closing;
+  await flushLog(logger);
+  return isClean && reason.kind === 'signal' ? OK : FAILED;
+}
+
+/** How long the end waits for a reader of the log that does not read. */
+const LOG_FLUSH_MS = 1_000;
+
+function flushLog(logger: Logger): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, LOG_FLUSH_MS).unref();
+    logger.flush(() => resolve());
+  });
 }
 
 function welcome({ url, adminUrl, config }: App): string {
@@ -140,4 +166,10 @@ function isEntryPoint(): boolean {
   return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
 }
 
-if (isEntryPoint()) process.exitCode = await main(process.argv.slice(2));
+/** After the end of `main` nothing is left to do; what still hangs then (a disk that does not answer, say) is left behind. */
+const EXIT_MS = 1_000;
+
+if (isEntryPoint()) {
+  process.exitCode = await main(process.argv.slice(2));
+  setTimeout(() => process.exit(), EXIT_MS).unref();
+}

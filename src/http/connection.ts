@@ -122,6 +122,11 @@ export class Connection {
     }
   }
 
+  /** A connection that has not been used yet gets another patience; a used one gets it with its next request. */
+  renewPatience(ms: number): void {
+    if (this.#requests === 0) this.socket.setTimeout(ms);
+  }
+
   /** No byte moved for `patience` milliseconds: an idle connection is closed, and so is one whose answer is not read. */
   onInactive(patience: number): void {
     if (this.#current !== undefined && this.socket.writableLength === 0) this.socket.setTimeout(patience);

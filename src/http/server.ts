@@ -97,6 +97,14 @@ export class Server {
     return boundAddress(this.#http);
   }
 
+  /** Milliseconds that an answer may wait for a client that does not read; for connections and requests that come. */
+  set writeStall(ms: number) {
+    if (this.#http.timeout === ms) return;
+    this.#http.timeout = ms;
+    // Node gives a connection its time when it is opened, and again with every request but the first.
+    for (const connection of this.#connections.values()) connection.renewPatience(ms);
+  }
+
   get draining(): boolean {
     return this.#draining;
   }

@@ -29,6 +29,8 @@ export class Resilience {
   readonly standings: Standings;
   readonly #share: () => number;
   readonly #rounds = new WeakMap<object, RetryBudget>();
+  readonly #gauge: Metrics['breakerState'];
+  readonly #retired = new WeakSet<object>();
 
   constructor({ metrics, share, now = () => performance.now(), random = Math.random }: ResilienceOptions) {
     this.#share = share;
@@ -37,17 +39,31 @@ export class Resilience {
     this.budget = new RetryBudget({ share, now });
     // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
     const gauge = metrics.breakerState;
+    this.#gauge = gauge;
     this.standings = new Standings(
       (upstream, model) => ({
         breaker: new CircuitBreaker({
           now,
           random,
-          onChange: (state) => gauge.set({ upstream: nameOf(upstream), model }, GAUGE[state]),
+          onChange: (state) => {
+            // A successor of the same name has the series then.
+            if (!this.#retired.has(upstream)) gauge.set({ upstream: nameOf(upstream), model }, GAUGE[state]);
+          },
         }),
         latency: new LatencyAverage(now),
       }),
-      (upstream, model) => gauge.remove({ upstream: nameOf(upstream), model }),
+      (upstream, model) => {
+        if (!this.#retired.has(upstream)) gauge.remove({ upstream: nameOf(upstream), model });
+      },
     );
+  }
+
+  /** The upstream is no part of the configuration any more. Requests that began before go on, but nothing of it is shown. */
+  retire(upstream: object): void {
+    for (const model of this.standings.known(upstream).keys()) {
+      this.#gauge.remove({ upstream: nameOf(upstream), model });
+    }
+    this.#retired.add(upstream);
   }
 
   /** What a second round at this upstream may use of its own traffic: quiet neighbours do not pay for a storm at one. */

@@ -1,5 +1,7 @@
 // The process logger: pino with redaction. Who logs what is decided elsewhere; here only that no secret gets out.
+import { fstatSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
+import { LogSink } from './log-sink.ts';
 
 export type { Logger };
 
@@ -9,10 +11,7 @@ export type { Logger };
  */
 const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 'messages'];
 
-/** Lines are written in pieces of this size or five times a second: a system call for every line costs more than the line. */
-const WRITE_BYTES = 4096;
-const WRITE_MS = 200;
-/** What waits for a reader of stdout that does not read; beyond it lines are dropped, because requests must not wait. */
+/** What waits in memory for a disk; beyond it lines are dropped. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 
 /**
@@ -41,9 +40,43 @@ function describeError(error: unknown): unknown {
   return { type: name, message, stack, ...(cause === undefined ? {} : { cause: describeError(cause) }) };
 }
 
-/** stdout, buffered; what is left is written when the process exits. */
+/** Lines of the log that no reader will see, since the start. */
+let droppedElsewhere = 0;
+let sink: LogSink | undefined;
+
+/** Lines of this process's log on stdout that were dropped, because nobody took them. */
+export function droppedLines(): number {
+  return droppedElsewhere + (sink?.dropped ?? 0);
+}
+
+/**
+ * stdout without waiting for it. Node writes to pipes and sockets without blocking; a file or a terminal it would wait for,
+ * so these are written by pino's own writer, in a thread.
+ */
 function stdout(): pino.DestinationStream {
-  const sink = pino.destination({ sync: false, minLength: WRITE_BYTES, maxLength: MAX_WAITING_BYTES });
-  setInterval(() => sink.flush(), WRITE_MS).unref();
-  return sink;
+  if (isPiped(1)) {
+    if (sink === undefined) {
+      const own = new LogSink({ to: process.stdout });
+      process.on('exit', () => own.end());
+      sink = own;
+    }
+    return sink;
+  }
+  const file = pino.destination({ sync: false, minLength: 4096, maxLength: MAX_WAITING_BYTES });
+  file.on('drop', () => {
+    droppedElsewhere += 1;
+  });
+  // A full disk, say: pino tries again with the next lines.
+  file.on('error', () => undefined);
+  setInterval(() => file.flush(), 200).unref();
+  return file;
+}
+
+function isPiped(descriptor: number): boolean {
+  try {
+    const kind = fstatSync(descriptor);
+    return kind.isFIFO() || kind.isSocket();
+  } catch {
+    return false;
+  }
 }

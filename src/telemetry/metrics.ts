@@ -1,5 +1,6 @@
 // Every Prometheus metric of the process, named in one place. It measures nothing itself.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { configMetrics } from './process-metrics.ts';
 
 /** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
 const DURATION_BUCKETS = [
@@ -170,6 +171,7 @@ export function createMetrics() {
       labelNames: ['reason'],
       registers,
     }),
+    config: configMetrics(registers),
     ledger: ledgerMetrics(registers),
     redis: redisMetrics(registers),
     keyPollFailures: new Counter({

@@ -6,7 +6,7 @@ import { buildConnector, type Dispatcher, errors, Pool } from 'undici';
 import { GatewayError } from '../errors.ts';
 import { Connection, type Connector, UnusableAnswer, type Wire } from './connection.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
-import { Resolver } from './resolver.ts';
+import { Resolver, type ResolverOptions } from './resolver.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from './transport.ts';
 
 export interface HttpTransportOptions {
@@ -18,6 +18,8 @@ export interface HttpTransportOptions {
   readonly connections: number;
   /** Finds the addresses of a name. Default: the system's resolver. */
   readonly lookup?: LookupFunction;
+  /** As in `ResolverOptions`. */
+  readonly onStale?: ResolverOptions['onStale'];
 }
 
 /** A resolver that needs longer than this is passed over, where addresses are known from before. */
@@ -43,11 +45,12 @@ export class HttpTransport implements Transport {
 
   constructor(options: HttpTransportOptions) {
     this.#origin = options.origin;
-    const { connectTimeout, lookup } = options;
+    const { connectTimeout, lookup, onStale } = options;
     const resolver = new Resolver({
       // The rest of the time is for the connection itself.
       patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
       ...(lookup === undefined ? {} : { lookup }),
+      ...(onStale === undefined ? {} : { onStale }),
     });
     this.#connector = buildConnector({
       timeout: connectTimeout,
@@ -78,6 +81,11 @@ export class HttpTransport implements Transport {
     else this.#pool.dispatch(options, call);
     call.returned = true;
     return call;
+  }
+
+  async retire(): Promise<void> {
+    // Connections of their own close after their one request anyway.
+    await this.#pool.close();
   }
 
   async close(): Promise<void> {

@@ -33,7 +33,9 @@ export class Upstream {
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #inFlightGauge: { set(value: number): void };
+  /** Of all upstreams that have this name: while one that was changed still answers, it and its successor. */
+  readonly #inFlightGauge: { inc(): void; dec(): void };
+  readonly #healthyGauge: Metrics['upstreamHealthy'];
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
@@ -41,17 +43,22 @@ export class Upstream {
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
-  /** @param transport instead of the one that the configuration asks for */
+  /**
+   * @param transport instead of the one that the configuration asks for
+   * @param onStale its name is not resolved at present, as in `ResolverOptions`
+   */
   constructor(
     name: string,
     config: UpstreamConfig,
     userAgent: string,
     metrics: Metrics,
     transport?: Transport,
+    onStale?: (ageMs: number, cause: unknown) => void,
   ) {
     this.name = name;
     this.config = config;
     this.#inFlightGauge = metrics.upstreamInFlight.labels({ upstream: name });
+    this.#healthyGauge = metrics.upstreamHealthy;
     this.#attempts = metrics.upstreamAttempts;
     const headers: Record<string, string> = {
       'content-type': 'application/json',
@@ -71,6 +78,7 @@ export class Upstream {
           origin,
           connectTimeout: config.timeouts.connect,
           connections: config.max_concurrency,
+          ...(onStale === undefined ? {} : { onStale }),
         });
       if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
@@ -79,8 +87,7 @@ export class Upstream {
     this.#credentials = credentialsOf(config);
     const { health } = config;
     if (health !== undefined) {
-      const gauge = metrics.upstreamHealthy.labels({ upstream: name });
-      gauge.set(1);
+      const gauge = this.#healthyGauge.labels({ upstream: name });
       this.#probe = new HealthProbe({
         check: (signal) => this.#checkHealth(health.path, signal),
         intervalMs: health.interval,
@@ -97,7 +104,20 @@ export class Upstream {
 
   /** Begins the active checks, if there are any. */
   start(): void {
-    this.#probe?.start();
+    if (this.#probe === undefined) return;
+    this.#healthyGauge.set({ upstream: this.name }, 1);
+    this.#probe.start();
+  }
+
+  /** It is no part of the configuration any more: the active checks end, and what they found is not shown any more. */
+  stop(): void {
+    this.#probe?.stop();
+    this.#healthyGauge.remove({ upstream: this.name });
+  }
+
+  /** After `stop`, when nobody can send to it any more: what is under way goes on to its end, then connections are closed. */
+  retire(): Promise<void> {
+    return this.#transport.retire();
   }
 
   /** Whether a text of the upstream quotes what the gateway authenticates with: such a text never reaches a client. */
@@ -116,7 +136,7 @@ export class Upstream {
   acquire(): void {
     if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
     this.#inFlight += 1;
-    this.#inFlightGauge.set(this.#inFlight);
+    this.#inFlightGauge.inc();
   }
 
   /**
@@ -125,7 +145,7 @@ export class Upstream {
    */
   release(outcome: string): void {
     this.#inFlight -= 1;
-    this.#inFlightGauge.set(this.#inFlight);
+    this.#inFlightGauge.dec();
     let counter = this.#outcomes.get(outcome);
     if (counter === undefined) {
       counter = this.#attempts.labels({ upstream: this.name, outcome });
