@@ -116,11 +116,15 @@ async function serve(file: string): Promise<number> {
   if (isEarly) void app.close();
   const isClean = await closing;
   await flushLog(logger);
+  // Nothing is left to do; what still hangs (a disk that does not answer, say) is left behind.
+  setTimeout(() => process.exit(), EXIT_MS).unref();
   return isClean && reason.kind === 'signal' ? OK : FAILED;
 }
 
 /** How long the end waits for a reader of the log that does not read. */
 const LOG_FLUSH_MS = 1_000;
+/** From there to an exit that waits for nothing. */
+const EXIT_MS = 1_000;
 
 function flushLog(logger: Logger): Promise<void> {
   return new Promise((resolve) => {
@@ -166,10 +170,4 @@ function isEntryPoint(): boolean {
   return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
 }
 
-/** After the end of `main` nothing is left to do; what still hangs then (a disk that does not answer, say) is left behind. */
-const EXIT_MS = 1_000;
-
-if (isEntryPoint()) {
-  process.exitCode = await main(process.argv.slice(2));
-  setTimeout(() => process.exit(), EXIT_MS).unref();
-}
+if (isEntryPoint()) process.exitCode = await main(process.argv.slice(2));

@@ -1,5 +1,7 @@
 // What reaches the process from outside while it runs, from the first moment on: a signal that comes before everything is
 // started is kept, because by default it would end the process in the middle of something.
+import { closeSync, openSync } from 'node:fs';
+
 export type StopReason = { readonly kind: 'signal'; readonly name: NodeJS.Signals } | Fault;
 
 /** An exception that nothing caught. Nobody knows what it left half done. */
@@ -39,8 +41,11 @@ export class Signals {
       else process.exit(1);
     };
     process.on('SIGTERM', onStop).on('SIGINT', onStop);
+    const hadTerminal = hasTerminal();
     process.on('SIGHUP', () => {
-      if (this.#listeners === undefined) this.#hasHangup = true;
+      // Somebody closed the window in which it was started, and asks for no reload.
+      if (hadTerminal && !hasTerminal()) onStop('SIGHUP');
+      else if (this.#listeners === undefined) this.#hasHangup = true;
       else this.#listeners.onReload();
     });
     process.on('uncaughtException', (error) => {
@@ -68,5 +73,15 @@ export class Signals {
   #end(reason: StopReason): void {
     this.#isStopped = true;
     this.#stop(reason);
+  }
+}
+
+/** Whether this process has a controlling terminal now. */
+function hasTerminal(): boolean {
+  try {
+    closeSync(openSync('/dev/tty', 'r'));
+    return true;
+  } catch {
+    return false;
   }
 }
