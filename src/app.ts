@@ -8,15 +8,18 @@ import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
 import { type FileBytes, readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
-import type { Config } from './config/schema.ts';
+import type { Config, StaticConfig } from './config/schema.ts';
 import { FileWatch } from './config/watch.ts';
 import { GatewayError } from './errors.ts';
 import { clientAddress } from './http/address.ts';
 import { AdminServer } from './http/admin.ts';
+import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
+import type { Handler } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { checkRedis, checkStore, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
+import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
 import { recordEnd } from './process/request-end.ts';
 import { openMetering } from './proxy/metering.ts';
@@ -132,17 +135,25 @@ async function compose(
   const server = new Server({
     addressOf: clientAddress(fixed.listen.trusted_proxies),
     writeStall: first.dynamic.stream.write_stall,
+    ...maxConnections(fixed, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
     onEnd: (exchange) => recordEnd(exchange, logger, metrics),
     logger,
     metrics,
   });
+  const overload = new Overload({
+    limits: () => snapshot().config.overload,
+    logger,
+    metrics: metrics.overload,
+  });
+  parts.add('overload', async () => overload.stop());
   const health = new Health({
     version: VERSION,
     configHash: () => reloader.config.hash,
     draining: () => server.draining,
     checks: {
       config: () => (reloader.isRejected ? 'degraded' : 'ok'),
+      load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
       store: () => checkStore(store),
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
@@ -169,9 +180,22 @@ async function compose(
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
-  server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
-  server.route('GET', '/v1/models', (exchange) => models.list(exchange));
-  server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
+  const v1 = (handler: Handler) => overload.guard(handler);
+  server.route(
+    'POST',
+    '/v1/chat/completions',
+    v1((exchange) => pipeline.chat(exchange)),
+  );
+  server.route(
+    'GET',
+    '/v1/models',
+    v1((exchange) => models.list(exchange)),
+  );
+  server.route(
+    'GET',
+    `${MODEL_PATH}:id`,
+    v1((exchange) => models.retrieve(exchange)),
+  );
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
@@ -205,6 +229,7 @@ async function compose(
   url = urlOf(at);
   apply(first);
   routing.start();
+  overload.start();
   // What came through a pipe cannot be read a second time.
   if (source.isRegular) watch.start();
 
@@ -246,6 +271,19 @@ async function compose(
       return closing;
     },
   };
+}
+
+/** What the operator asks for, with a word where it is more than the open files of the process allow. */
+function maxConnections({ listen }: StaticConfig, logger: Logger): { maxConnections?: number } {
+  const { max_connections } = listen;
+  if (max_connections === undefined) return {};
+  const open_files = descriptorLimit();
+  const advised = connectionsWithin(open_files);
+  if (max_connections > advised) {
+    const words = 'listen.max_connections leaves too few open files for connections to upstreams';
+    logger.warn({ max_connections, open_files, advised }, words);
+  }
+  return { maxConnections: max_connections };
 }
 
 function urlOf({ host, port }: { host: string; port: number }): string {

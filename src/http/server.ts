@@ -59,6 +59,7 @@ export class Server {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
     const server = createListener(options);
+    options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
     this.#router = new Router(server, (exchange, error) => this.#fail(exchange, error));
     server.on('connection', (socket: Socket) => this.#open(socket));

@@ -1,6 +1,7 @@
 // Every Prometheus metric of the process, named in one place. It measures nothing itself.
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import { configMetrics } from './process-metrics.ts';
+import { droppedLines } from './logger.ts';
+import { configMetrics, overloadMetrics } from './process-metrics.ts';
 
 /** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
 const DURATION_BUCKETS = [
@@ -172,6 +173,7 @@ export function createMetrics() {
       registers,
     }),
     config: configMetrics(registers),
+    overload: overloadMetrics(registers, droppedLines),
     ledger: ledgerMetrics(registers),
     redis: redisMetrics(registers),
     keyPollFailures: new Counter({

@@ -51,3 +51,45 @@ export function configMetrics(registers: Registry[]) {
     },
   };
 }
+
+/** What the process refuses so that it can do the rest. */
+export function overloadMetrics(registers: Registry[], droppedLines: () => number) {
+  new Counter({
+    name: 'tollgate_log_lines_dropped_total',
+    help: 'Lines of the log that were dropped because nobody read them.',
+    registers,
+    collect() {
+      const known = droppedLines();
+      this.reset();
+      this.inc(known);
+    },
+  });
+  return {
+    refused: new Counter({
+      name: 'tollgate_overload_refused_total',
+      help: 'Requests on /v1 answered 503 because the process had too much to do, by cause: event_loop or heap.',
+      labelNames: ['cause'],
+      registers,
+    }),
+    share: new Gauge({
+      name: 'tollgate_overload_refused_share',
+      help: 'Share of new requests on /v1 that is turned away at the moment, from 0 to 1.',
+      registers,
+    }),
+    delay: new Gauge({
+      name: 'tollgate_event_loop_delay_seconds',
+      help: 'By how much the event loop was late, on average over the last quarter of a second.',
+      registers,
+    }),
+    heap: new Gauge({
+      name: 'tollgate_heap_share',
+      help: 'Share of the heap limit of V8 that is in use, from 0 to 1.',
+      registers,
+    }),
+    connectionsLimit: new Gauge({
+      name: 'tollgate_connections_limit',
+      help: 'Most client connections on the public listener; more are refused.',
+      registers,
+    }),
+  };
+}
