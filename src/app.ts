@@ -41,6 +41,8 @@ export interface AppOptions {
   readonly configFile: string;
   readonly env: NodeJS.ProcessEnv;
   readonly logger?: Logger;
+  /** Whether it looks for changes of the file by itself. Default true; false where somebody else calls `reload`. */
+  readonly watch?: boolean;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -98,7 +100,7 @@ interface Beginning {
 }
 
 async function compose(
-  { now, random, env }: AppOptions,
+  { now, random, env, watch: isWatching = true }: AppOptions,
   { config: first, source, logger, parts }: Beginning,
 ): Promise<App> {
   const metrics = createMetrics();
@@ -231,7 +233,7 @@ async function compose(
   routing.start();
   overload.start();
   // What came through a pipe cannot be read a second time.
-  if (source.isRegular) watch.start();
+  if (source.isRegular && isWatching) watch.start();
 
   let closing: Promise<boolean> | undefined;
   const close = async (): Promise<boolean> => {
