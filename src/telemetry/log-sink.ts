@@ -1,39 +1,39 @@
-// Where lines of the log go: collected, written in pieces, never waited for. A reader that does not read costs lines, which
-// are counted, and no request its time.
+// Where lines of the log go: collected, written in pieces, never waited for. A reader that does not read, or a disk that is
+// full, costs lines, which are counted, and no request its time.
+import { write, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 
-export interface LogSinkOptions {
-  /** Must not block: a pipe or socket as Node opens it, or a stream over a file. */
-  readonly to: Writable;
-  /** Most bytes that wait for the reader; a line beyond them is dropped. Default 16 MiB. */
-  readonly maxBytes?: number;
+/** Takes one text at a time. */
+export interface LogOutput {
+  /** @param done called once, when the text is out or lost */
+  write(text: string, done: (error?: Error | null) => void): void;
+  /** At the end of the process: as much as is taken at once. Never waits and never throws. */
+  writeNow(text: string): void;
+  /** Nobody will ever read again. */
+  readonly isGone: boolean;
 }
 
 /** Lines are written in pieces of this size or five times a second: a system call for every line costs more than the line. */
 const PIECE_BYTES = 4096;
 const WRITE_MS = 200;
+/** What waits for a reader; a line beyond it is dropped. */
 const MAX_BYTES = 16 * 1024 * 1024;
 
 export class LogSink {
-  readonly #to: Writable;
+  readonly #to: LogOutput;
   readonly #maxBytes: number;
   readonly #timer: NodeJS.Timeout;
   #lines: string[] = [];
   /** Of the lines, in UTF-16 code units: near enough to bytes for a bound. */
   #size = 0;
+  /** Of the text that is being written. */
+  #writing = 0;
+  #waiters: (() => void)[] = [];
   #dropped = 0;
-  /** The reader has gone: nothing that is written will be read. */
-  #isBroken = false;
 
-  constructor({ to, maxBytes = MAX_BYTES }: LogSinkOptions) {
+  constructor(to: LogOutput, maxBytes = MAX_BYTES) {
     this.#to = to;
     this.#maxBytes = maxBytes;
-    to.on('error', () => {
-      this.#isBroken = true;
-      this.#dropped += this.#lines.length;
-      this.#lines = [];
-      this.#size = 0;
-    });
     this.#timer = setInterval(() => this.#write(), WRITE_MS);
     this.#timer.unref();
   }
@@ -45,12 +45,12 @@ export class LogSink {
 
   /** Bytes that wait for the reader. */
   get waiting(): number {
-    return this.#size + this.#to.writableLength;
+    return this.#size + this.#writing;
   }
 
   /** One line with its newline, from the logger. */
   write(line: string): void {
-    if (this.#isBroken || this.waiting + line.length > this.#maxBytes) {
+    if (this.#to.isGone || this.waiting + line.length > this.#maxBytes) {
       this.#dropped += 1;
       return;
     }
@@ -59,24 +59,83 @@ export class LogSink {
     if (this.#size >= PIECE_BYTES) this.#write();
   }
 
-  /** Writes what is left. @param done called when the reader has it all, if ever */
+  /** @param done called when what was there has been written or lost, if ever */
   flush(done: () => void = () => undefined): void {
+    this.#waiters.push(done);
     this.#write();
-    if (this.#isBroken || this.#to.writableLength === 0) done();
-    else this.#to.write('', done);
+    this.#settle();
   }
 
-  /** Writes what is left, as far as it is taken at once: for the end of a process. */
+  /** For the end of a process. What is being written is the system's by now. */
   end(): void {
     clearInterval(this.#timer);
-    this.#write();
+    if (this.#lines.length > 0) this.#to.writeNow(this.#lines.join(''));
+    this.#clear();
   }
 
+  /** All that waits, as one text. */
   #write(): void {
-    if (this.#lines.length === 0) return;
-    // What the reader has not taken is in the stream's own buffer; both are in the bound.
-    this.#to.write(this.#lines.join(''));
+    if (this.#writing > 0 || this.#lines.length === 0) return;
+    const { length } = this.#lines;
+    const text = this.#lines.join('');
+    this.#writing = this.#size;
+    this.#clear();
+    this.#to.write(text, (error) => {
+      this.#writing = 0;
+      if (error !== undefined && error !== null) this.#dropped += length;
+      if (this.#size >= PIECE_BYTES || this.#waiters.length > 0) this.#write();
+      this.#settle();
+    });
+  }
+
+  #clear(): void {
     this.#lines = [];
     this.#size = 0;
   }
+
+  #settle(): void {
+    if (this.#writing > 0) return;
+    for (const done of this.#waiters.splice(0)) done();
+  }
+}
+
+/** A pipe or a socket, which Node writes to without blocking. */
+export function streamOutput(stream: Writable): LogOutput {
+  let isGone = false;
+  stream.on('error', () => {
+    isGone = true;
+  });
+  return {
+    write: (text, done) => void stream.write(text, done),
+    writeNow: (text) => void stream.write(text),
+    get isGone() {
+      return isGone;
+    },
+  };
+}
+
+/** Until a terminal that takes nothing is tried again. */
+const AGAIN_MS = 100;
+
+/** A file or a terminal, which Node would wait for: written in a thread. */
+export function fileOutput(descriptor: number): LogOutput {
+  const put = (bytes: Buffer, done: (error?: Error | null) => void): void => {
+    write(descriptor, bytes, (error, written) => {
+      if (error?.code === 'EAGAIN') setTimeout(put, AGAIN_MS, bytes, done).unref();
+      // A full disk, say: this text is lost, and the next one is tried again.
+      else if (error !== null || written >= bytes.length) done(error);
+      else put(bytes.subarray(written), done);
+    });
+  };
+  return {
+    isGone: false,
+    write: (text, done) => put(Buffer.from(text), done),
+    writeNow: (text) => {
+      try {
+        writeSync(descriptor, text);
+      } catch {
+        // Nothing more can be done about it.
+      }
+    },
+  };
 }

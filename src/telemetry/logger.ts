@@ -1,7 +1,7 @@
 // The process logger: pino with redaction. Who logs what is decided elsewhere; here only that no secret gets out.
 import { fstatSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
-import { LogSink } from './log-sink.ts';
+import { fileOutput, LogSink, streamOutput } from './log-sink.ts';
 
 export type { Logger };
 
@@ -10,9 +10,6 @@ export type { Logger };
  * wildcards cost more than all the rest of a request's log line.
  */
 const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 'messages'];
-
-/** What waits in memory for a disk; beyond it lines are dropped. */
-const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 
 /**
  * @param destination a stream (tests) or undefined for stdout
@@ -40,36 +37,21 @@ function describeError(error: unknown): unknown {
   return { type: name, message, stack, ...(cause === undefined ? {} : { cause: describeError(cause) }) };
 }
 
-/** Lines of the log that no reader will see, since the start. */
-let droppedElsewhere = 0;
 let sink: LogSink | undefined;
 
-/** Lines of this process's log on stdout that were dropped, because nobody took them. */
+/** Lines of this process's log on stdout that nobody will read, since the start. */
 export function droppedLines(): number {
-  return droppedElsewhere + (sink?.dropped ?? 0);
+  return sink?.dropped ?? 0;
 }
 
-/**
- * stdout without waiting for it. Node writes to pipes and sockets without blocking; a file or a terminal it would wait for,
- * so these are written by pino's own writer, in a thread.
- */
+/** stdout without waiting for it; one for the process, however many loggers it has. */
 function stdout(): pino.DestinationStream {
-  if (isPiped(1)) {
-    if (sink === undefined) {
-      const own = new LogSink({ to: process.stdout });
-      process.on('exit', () => own.end());
-      sink = own;
-    }
-    return sink;
+  if (sink === undefined) {
+    const own = new LogSink(isPiped(1) ? streamOutput(process.stdout) : fileOutput(1));
+    process.on('exit', () => own.end());
+    sink = own;
   }
-  const file = pino.destination({ sync: false, minLength: 4096, maxLength: MAX_WAITING_BYTES });
-  file.on('drop', () => {
-    droppedElsewhere += 1;
-  });
-  // A full disk, say: pino tries again with the next lines.
-  file.on('error', () => undefined);
-  setInterval(() => file.flush(), 200).unref();
-  return file;
+  return sink;
 }
 
 function isPiped(descriptor: number): boolean {
