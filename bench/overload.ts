@@ -5,14 +5,15 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import { Processes } from './processes.ts';
 import { startGateway, startUpstream } from './servers.ts';
 import { ALIAS } from './traffic.ts';
 
 /** An answer that comes later is nobody's any more. */
 const PATIENCE_MS = 2_000;
-/** Large enough that the gateway has more to do for a request than the one who sends it. */
-const BODY_BYTES = 128 * 1024;
+/** Sent with gzip: a thousand bytes for the one who sends, and half a megabyte for the gateway, who is to be the slower one. */
+const BODY_BYTES = 512 * 1024;
 /** Connections that may wait for an answer at once; what would need more is not sent, and counts as failed. */
 const MOST_WAITING = 4_000;
 const SATURATING = 64;
@@ -38,10 +39,11 @@ class Load {
   constructor(url: string, key: string) {
     const { hostname, port, pathname } = new URL(url);
     const message = { role: 'user', content: 'x'.repeat(BODY_BYTES) };
-    this.#body = Buffer.from(JSON.stringify({ model: ALIAS, messages: [message] }));
+    this.#body = gzipSync(JSON.stringify({ model: ALIAS, messages: [message] }));
     const headers = {
       authorization: `Bearer ${key}`,
       'content-type': 'application/json',
+      'content-encoding': 'gzip',
       'content-length': this.#body.length,
     };
     this.#target = { hostname, port, path: pathname, method: 'POST', headers, agent: this.#agent };
