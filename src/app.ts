@@ -1,32 +1,37 @@
 // The composition root: from a configuration file to running parts, in the order in which they need each other, and back.
 import { readFileSync } from 'node:fs';
 import type { Issuer } from './auth/issuer.ts';
-import { type Keys, openKeys } from './auth/keys.ts';
+import { openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
 import { answerAccount } from './billing/account-page.ts';
 import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
-import { loadConfig } from './config/load.ts';
-import type { Config } from './config/schema.ts';
+import { type FileBytes, readConfigFile } from './config/file.ts';
+import { parseBytes } from './config/load.ts';
+import type { Config, StaticConfig } from './config/schema.ts';
+import { FileWatch } from './config/watch.ts';
 import { GatewayError } from './errors.ts';
 import { clientAddress } from './http/address.ts';
-import { AdminServer, type TargetState } from './http/admin.ts';
-import type { Exchange } from './http/exchange.ts';
+import { AdminServer } from './http/admin.ts';
+import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
+import type { Handler } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
-import { type Metering, openMetering } from './proxy/metering.ts';
+import { checkRedis, checkStore, statesOf } from './process/checks.ts';
+import { Parts } from './process/closing.ts';
+import { Overload } from './process/overload.ts';
+import { Reloader } from './process/reload.ts';
+import { recordEnd } from './process/request-end.ts';
+import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
-import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
+import { Pipeline } from './proxy/pipeline.ts';
 import { Resilience } from './proxy/resilience.ts';
-import { RouteTable } from './proxy/route-table.ts';
+import { Routing } from './proxy/routing.ts';
 import { openStore } from './store/open.ts';
-import type { Store } from './store/store.ts';
-import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
 import { openTracing } from './telemetry/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/breaker.ts';
-import { Upstream } from './upstream/upstream.ts';
 
 export const VERSION = readVersion();
 
@@ -37,6 +42,8 @@ export interface AppOptions {
   readonly configFile: string;
   readonly env: NodeJS.ProcessEnv;
   readonly logger?: Logger;
+  /** Whether it looks for changes of the file by itself. Default true; false where somebody else calls `reload`. */
+  readonly watch?: boolean;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -45,6 +52,7 @@ export interface AppOptions {
 
 /** A running gateway. */
 export interface App {
+  /** The one in force: its dynamic part changes with the file. */
   readonly config: Config;
   /** `http://host:port` of the public listener. */
   readonly url: string;
@@ -55,11 +63,16 @@ export interface App {
   breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Answers under way. */
   readonly inFlight: number;
+  /** Upstreams that are gone from the configuration and still answer, or are being closed. */
+  readonly retiring: number;
+  /** Reads the configuration file now, whatever the watch thinks of it. Resolves when it is in force or was refused. */
+  reload(): Promise<void>;
   /**
    * Stops accepting and lets running answers end, at most for `drain.timeout`. Calling it again ends them at once; both
    * calls resolve when everything is closed.
+   * @returns whether every part closed as it should
    */
-  close(): Promise<void>;
+  close(): Promise<boolean>;
 }
 
 /**
@@ -67,72 +80,87 @@ export interface App {
  * @throws ConfigError, StoreOpenError, SecretError or the system's error when a port is taken
  */
 export async function startApp(options: AppOptions): Promise<App> {
-  const config = loadConfig(options.configFile, options.env);
+  const source = readConfigFile(options.configFile);
+  const config = parseBytes(source.bytes, options.configFile, options.env);
   const logger = options.logger ?? createLogger();
-  const opened: (() => Promise<unknown>)[] = [];
-  const closeAll = async () => {
-    for (const close of opened.splice(0).reverse()) await close();
-  };
+  const parts = new Parts();
   try {
-    return await compose(options, config, logger, (close) => opened.push(close), closeAll);
+    return await compose(options, { config, source, logger, parts });
   } catch (error) {
-    await closeAll();
+    await parts.close();
     throw error;
   }
 }
 
+interface Beginning {
+  readonly config: Config;
+  readonly source: FileBytes;
+  readonly logger: Logger;
+  /** Takes each part as soon as it is open. */
+  readonly parts: Parts;
+}
+
 async function compose(
-  { env, now, random }: AppOptions,
-  config: Config,
-  logger: Logger,
-  opened: (close: () => Promise<unknown>) => void,
-  closeAll: () => Promise<void>,
+  { now, random, env, watch: isWatching = true }: AppOptions,
+  { config: first, source, logger, parts }: Beginning,
 ): Promise<App> {
   const metrics = createMetrics();
   metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
   const tracing = await openTracing(env, { version: VERSION, logger, metrics });
-  opened(() => tracing.close());
-  const store = await openStore(config.static.store);
-  opened(() => store.close());
+  parts.add('traces', () => tracing.close());
+  // What needs a restart, and what every request asks for anew.
+  const fixed = first.static;
+  const routing = new Routing({
+    config: first.dynamic,
+    userAgent: `tollgate/${VERSION}`,
+    metrics,
+    onDropped: (upstream) => resilience.retire(upstream),
+    onStale: (upstream, ageMs, cause) => {
+      metrics.config.stale.inc({ upstream });
+      const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
+      logger.warn(about, 'the name of an upstream is not resolved; its last addresses are used');
+    },
+  });
+  parts.add('upstreams', () => routing.close());
+  const snapshot = () => routing.snapshot;
+  const store = await openStore(fixed.store);
+  parts.add('store', () => store.close());
 
-  const { dynamic } = config;
   const keys = await openKeys({
-    config: config.static,
+    config: fixed,
     store,
     logger,
     metrics,
-    failuresPerMinute: () => dynamic.auth.failures_per_minute,
+    failuresPerMinute: () => snapshot().config.auth.failures_per_minute,
     onCompromised: (prefix) =>
       server.endWhere(({ access }) => access.key_prefix === prefix, new GatewayError('invalid_api_key')),
   });
-  opened(() => keys.close());
+  parts.add('keys', () => keys.close());
   const { authenticator, issuer } = keys;
 
-  const upstreams = new Map(
-    Object.entries(dynamic.upstreams).map(([name, upstream]) => [
-      name,
-      new Upstream(name, upstream, `tollgate/${VERSION}`, metrics),
-    ]),
-  );
-  opened(() => Promise.all([...upstreams.values()].map((upstream) => upstream.close())));
-  let current: Snapshot = { config: dynamic, routes: new RouteTable(dynamic.models, upstreams) };
-  for (const upstream of upstreams.values()) upstream.start();
-  const snapshot = () => current;
-
   const server = new Server({
-    addressOf: clientAddress(config.static.listen.trusted_proxies),
-    writeStall: dynamic.stream.write_stall,
+    addressOf: clientAddress(fixed.listen.trusted_proxies),
+    writeStall: first.dynamic.stream.write_stall,
+    ...maxConnections(fixed, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
-    onEnd: (exchange) => record(exchange, logger, metrics),
+    onEnd: (exchange) => recordEnd(exchange, logger, metrics),
     logger,
     metrics,
     tracing,
   });
+  const overload = new Overload({
+    limits: () => snapshot().config.overload,
+    logger,
+    metrics: metrics.overload,
+  });
+  parts.add('overload', async () => overload.stop());
   const health = new Health({
     version: VERSION,
-    configHash: () => config.hash,
+    configHash: () => reloader.config.hash,
     draining: () => server.draining,
     checks: {
+      config: () => (reloader.isRejected ? 'degraded' : 'ok'),
+      load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
       store: () => checkStore(store),
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
@@ -144,7 +172,7 @@ async function compose(
     ...(random === undefined ? {} : { random }),
   });
   const metering = await openMetering({
-    config: config.static,
+    config: fixed,
     store: store.usage,
     redis: keys.redis,
     authenticator,
@@ -153,15 +181,28 @@ async function compose(
     metrics,
   });
   // Before Redis and the store: what was reserved and used is still to be told to them.
-  opened(() => metering.close(FLUSH_MS));
+  parts.add('usage', () => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
   const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
-  server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
-  server.route('GET', '/v1/models', (exchange) => models.list(exchange));
-  server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
+  const v1 = (handler: Handler) => overload.guard(handler);
+  server.route(
+    'POST',
+    '/v1/chat/completions',
+    v1((exchange) => pipeline.chat(exchange)),
+  );
+  server.route(
+    'GET',
+    '/v1/models',
+    v1((exchange) => models.list(exchange)),
+  );
+  server.route(
+    'GET',
+    `${MODEL_PATH}:id`,
+    v1((exchange) => models.retrieve(exchange)),
+  );
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
@@ -169,88 +210,87 @@ async function compose(
   server.route('GET', '/account', (exchange) => answerAccount(exchange, snapshot().config));
   server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
 
-  const targets = () => [...upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
-  const admin = new AdminServer(metrics, health, { upstreams: targets });
-  const adminAt = await admin.listen(config.static.admin.host, config.static.admin.port);
-  opened(() => admin.close());
-  const at = await server.listen(config.static.listen.host, config.static.listen.port);
-  if (config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0') {
-    // Nobody could name the port before it was taken.
-    current = { ...current, config: { ...dynamic, public_url: urlOf(at) } };
-  }
+  /** Where requests find a configuration once its address can be named. */
+  let url: string | undefined;
+  const apply = ({ dynamic }: Config) => {
+    // Nobody could name a port that the system chose.
+    const isFree = fixed.listen.port === 0 && new URL(dynamic.public_url).port === '0';
+    routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
+    server.writeStall = dynamic.stream.write_stall;
+  };
+  const reloader = new Reloader({ config: first, env, apply, logger, metrics: metrics.config });
+  const watch = new FileWatch({
+    file: first.file,
+    known: source.bytes,
+    onContent: (bytes) => reloader.take(bytes),
+    onUnreadable: (error) => reloader.reject(error),
+    onBlind: (cause) =>
+      logger.warn({ file: first.file, err: cause }, 'the configuration file cannot be watched; it is polled'),
+  });
 
-  for (const { line, message } of config.warnings) logger.warn({ file: config.file, line }, message);
-  let closing: Promise<void> | undefined;
+  const targets = () => [...routing.upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
+  const admin = new AdminServer(metrics, health, { upstreams: targets });
+  const adminAt = await admin.listen(fixed.admin.host, fixed.admin.port);
+  parts.add('admin', () => admin.close());
+  const at = await server.listen(fixed.listen.host, fixed.listen.port);
+  url = urlOf(at);
+  apply(first);
+  routing.start();
+  overload.start();
+  // What came through a pipe cannot be read a second time.
+  if (source.isRegular && isWatching) watch.start();
+
+  let closing: Promise<boolean> | undefined;
+  const close = async (): Promise<boolean> => {
+    watch.stop();
+    const { delay, timeout } = snapshot().config.drain;
+    await server.drain(delay, timeout);
+    const failures = await parts.close();
+    for (const [part, error] of failures) logger.error({ part, err: error }, 'a part could not be closed');
+    return failures.size === 0;
+  };
   return {
-    config,
-    url: urlOf(at),
+    get config() {
+      return reloader.config;
+    },
+    url,
     adminUrl: urlOf(adminAt),
     issuer,
     metrics,
     breaker(name, model) {
-      const upstream = upstreams.get(name);
+      const upstream = routing.upstreams.get(name);
       return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();
     },
     get inFlight() {
       return server.inFlight;
     },
+    get retiring() {
+      return routing.retiring;
+    },
+    async reload() {
+      if (closing === undefined) await watch.check();
+      else
+        logger.warn({ file: first.file }, 'no configuration is read any more: the process is shutting down');
+    },
     close() {
       if (closing !== undefined) server.endAll();
-      closing ??= server.drain(dynamic.drain.delay, dynamic.drain.timeout).then(closeAll);
+      closing ??= close();
       return closing;
     },
   };
 }
 
-/** The gateway serves verified keys for a while without its store, so a store that is away degrades and does not fail it. */
-async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
-  try {
-    await store.ping();
-    return 'ok';
-  } catch {
-    return 'degraded';
+/** What the operator asks for, with a word where it is more than the open files of the process allow. */
+function maxConnections({ listen }: StaticConfig, logger: Logger): { maxConnections?: number } {
+  const { max_connections } = listen;
+  if (max_connections === undefined) return {};
+  const open_files = descriptorLimit();
+  const advised = connectionsWithin(open_files);
+  if (max_connections > advised) {
+    const words = 'listen.max_connections leaves too few open files for connections to upstreams';
+    logger.warn({ max_connections, open_files, advised }, words);
   }
-}
-
-/** Without Redis, or without the messages that come through it, replicas go on by themselves. */
-function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering): 'ok' | 'degraded' {
-  return redis?.isUp === true && isLinked && !isDegraded ? 'ok' : 'degraded';
-}
-
-/** How the targets at one upstream are doing, for the admin listener. */
-function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
-  return Array.from(standings.known(upstream), ([model, { breaker }]) => {
-    const { state, inFlight, refusal } = breaker.snapshot();
-    const about = { upstream: upstream.name, model, state, in_flight: inFlight };
-    return refusal === undefined
-      ? about
-      : { ...about, until_ms: Math.max(1, Math.ceil(refusal.until - now())) };
-  });
-}
-
-/** What is left of a request when it has ended: a line of the access log and the counters. */
-function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
-  const { access, request, response, stopReason, error } = exchange;
-  const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
-  const line: AccessRecord = {
-    request_id: exchange.id,
-    method: request.method ?? '',
-    status,
-    duration_ms: Math.round(exchange.elapsed),
-    ...access,
-    outcome: stopReason?.code ?? access.outcome ?? 'ok',
-  };
-  logAccess(logger, line, error?.cause);
-  const { outcome = 'ok' } = line;
-  exchange.span?.end({ route: access.route, status, outcome, requestId: exchange.id });
-  metrics.recordRequest({
-    route: access.route,
-    status,
-    model: exchange.entry,
-    upstream: access.upstream,
-    outcome,
-    seconds: exchange.elapsed / 1000,
-  });
+  return { maxConnections: max_connections };
 }
 
 function urlOf({ host, port }: { host: string; port: number }): string {

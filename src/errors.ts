@@ -306,6 +306,13 @@ export const ERRORS = {
     message: 'No upstream for this model can take the request at the moment.',
     meaning: 'All targets are at `max_concurrency`, or left alone for a while because they failed.',
   },
+  overloaded: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'This gateway has more to do than it can at the moment.',
+    meaning: 'The event loop or the heap is over its limit in `overload`; what was begun before goes on.',
+  },
   draining: {
     status: 503,
     type: BUSY,

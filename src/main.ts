@@ -1,6 +1,5 @@
 // The command line: which command, its arguments, signals and exit codes. What a command does is elsewhere.
 import { realpathSync } from 'node:fs';
-import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, startApp, VERSION } from './app.ts';
@@ -11,6 +10,8 @@ import { runInit } from './cli/init.ts';
 import { runKeys } from './cli/keys.ts';
 import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
+import { Signals } from './process/signals.ts';
+import { createLogger, type Logger } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
@@ -86,31 +87,54 @@ function configFile(argv: string[]): string | undefined {
 }
 
 async function serve(file: string): Promise<number> {
-  // For process 1 of a container the system does nothing by default: a start that waits could not be stopped.
-  const leave = (signal: NodeJS.Signals) => process.exit(128 + constants.signals[signal]);
-  process.on('SIGTERM', leave).on('SIGINT', leave);
+  const signals = new Signals();
+  // A reader that has gone (a closed terminal, say) ends no gateway.
+  process.stderr.on('error', () => undefined);
+  const logger = createLogger();
   let app: App;
   try {
-    app = await startApp({ configFile: file, env: process.env });
+    app = await startApp({ configFile: file, env: process.env, logger });
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
-  } finally {
-    process.off('SIGTERM', leave).off('SIGINT', leave);
   }
-  // For people, and apart from the log on stdout, which is for programs.
-  process.stderr.write(welcome(app));
-
-  const signal = await new Promise<NodeJS.Signals>((resolve) => {
-    process.once('SIGTERM', resolve).once('SIGINT', resolve);
+  signals.attend({
+    onHurry: () => void app.close(),
+    onReload: () => void app.reload(),
+    onRejection: (err) => logger.error({ err }, 'a promise failed that nobody waited for'),
+    onFault: (err) => logger.fatal({ err }, 'an exception that nothing caught'),
   });
+  const isEarly = signals.isStopped;
+  // For people, and apart from the log on stdout, which is for programs.
+  if (!isEarly) process.stderr.write(welcome(app));
+
+  const reason = await signals.stopped;
+  if (reason.kind === 'fault') {
+    logger.fatal({ err: reason.error }, 'an exception that nothing caught: the process drains, and ends');
+  }
   process.stderr.write(
-    `${signal}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
+    `${reason.kind === 'signal' ? reason.name : 'fault'}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
   );
-  const again = () => void app.close();
-  process.on('SIGTERM', again).on('SIGINT', again);
-  await app.close();
-  return OK;
+  const closing = app.close();
+  // Told to stop while it started: it has promised nothing to anybody.
+  if (isEarly) void app.close();
+  const isClean = await closing;
+  await flushLog(logger);
+  // Nothing is left to do; what still hangs (a disk that does not answer, say) is left behind.
+  setTimeout(() => process.exit(), EXIT_MS).unref();
+  return isClean && reason.kind === 'signal' ? OK : FAILED;
+}
+
+/** How long the end waits for a reader of the log that does not read. */
+const LOG_FLUSH_MS = 1_000;
+/** From there to an exit that waits for nothing. */
+const EXIT_MS = 1_000;
+
+function flushLog(logger: Logger): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, LOG_FLUSH_MS).unref();
+    logger.flush(() => resolve());
+  });
 }
 
 function welcome({ url, adminUrl, config }: App): string {

@@ -79,6 +79,7 @@ const NOWHERE: Transport = {
   send: () => {
     throw new GatewayError('internal_error');
   },
+  retire: async () => undefined,
   close: async () => undefined,
 };
 

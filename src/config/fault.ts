@@ -25,6 +25,8 @@ export const MAX_FAULTS = 100;
 /** The configuration cannot be used. `faults` has everything that is wrong with it, in the order of the file. */
 export class ConfigError extends Error {
   readonly faults: readonly Fault[];
+  /** How many there are beyond these. */
+  readonly more: number;
 
   /**
    * @param faults at most MAX_FAULTS
@@ -34,5 +36,6 @@ export class ConfigError extends Error {
     super([...faults.map(formatFault), ...(more > 0 ? [`and ${more} more`] : [])].join('\n'));
     this.name = 'ConfigError';
     this.faults = faults;
+    this.more = more;
   }
 }

@@ -88,6 +88,24 @@ export const decimal = (min: number, max: number) =>
     bounded(readDecimal, min, max, String),
   );
 
+/** A number, or the one word that may stand for it, which is read as it is. */
+export const decimalOr = <W extends string>(word: W, min: number, max: number) => {
+  const inBounds = bounded(readDecimal, min, max, String);
+  return leaf(
+    {
+      shown: 'short',
+      words: `\`${word}\`, or number, ${range(min, max)}`,
+      json: {
+        anyOf: [
+          { type: 'number', minimum: min, maximum: max },
+          { type: 'string', pattern: `^(${word}|\\d+(\\.\\d+)?)$|${REFERENCE}` },
+        ],
+      },
+    },
+    (text): Reading<number | W> => (text === word ? read(word) : inBounds(text)),
+  );
+};
+
 export const flag = () =>
   leaf(
     {

@@ -1,12 +1,12 @@
 // From a file to a configuration, or to everything that is wrong with it. It reads; watching for changes and putting a
 // configuration to work are done elsewhere.
-import { createHash } from 'node:crypto';
-import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { z } from 'zod';
 import { httpUrl } from './addresses.ts';
 import { drawExcerpt, SourceText } from './excerpt.ts';
 import { ConfigError, type Fault, MAX_FAULTS } from './fault.ts';
 import { childOf, fieldNames, unwrap } from './fields.ts';
+import { fileFault, MAX_FILE, readConfigFile } from './file.ts';
+import { hashOf } from './hash.ts';
 import { issueMarks } from './issues.ts';
 import { unsupported } from './notices.ts';
 import { checkReferences } from './references.ts';
@@ -16,9 +16,6 @@ import { type Reading, readInteger, refuse } from './units.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './visible.ts';
 
 export { ConfigError, type Fault, formatFault } from './fault.ts';
-
-/** Far above any configuration, far below what would hurt. */
-const MAX_FILE = 2 ** 20;
 
 /** The tree as zod takes it: texts, lists and objects, with what is left out left out. */
 function inputOf(tree: Tree, schema: z.core.$ZodType | undefined): unknown {
@@ -83,15 +80,6 @@ function configError(...place: Parameters<typeof toFaults>): ConfigError {
   return new ConfigError(faults, more);
 }
 
-/** Key order does not matter to the meaning; the order of a list does. */
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, inner: unknown) =>
-    inner !== null && typeof inner === 'object' && !Array.isArray(inner)
-      ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : inner,
-  );
-}
-
 function portOverride(env: NodeJS.ProcessEnv): Reading<number> | undefined {
   const text = env['PORT']?.trim();
   if (text === undefined || text === '') return undefined;
@@ -146,36 +134,10 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
   };
   return {
     file,
-    hash: createHash('sha256').update(canonical(meaning)).digest('hex').slice(0, 12),
+    hash: hashOf(meaning),
     ...meaning,
     warnings: toFaults(file, source, references.warnings, tree).faults,
   };
-}
-
-/** At most MAX_FILE and one byte, so that a device or a log given by mistake does not fill the memory. */
-function readFile(file: string): Buffer {
-  const buffer = Buffer.alloc(MAX_FILE + 1);
-  const handle = openSync(file, 'r');
-  try {
-    let length = 0;
-    for (;;) {
-      const count = readSync(handle, buffer, length, buffer.length - length, null);
-      length += count;
-      if (count === 0 || length === buffer.length) return buffer.subarray(0, length);
-    }
-  } finally {
-    closeSync(handle);
-  }
-}
-
-const READ_ERRORS: Readonly<Record<string, string>> = {
-  ENOENT: 'there is no such file; `tollgate init` writes one to begin with',
-  EACCES: 'this process may not read it',
-  EISDIR: 'it is a directory',
-};
-
-function errorCode(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
 }
 
 /** Where the bytes stop being UTF-8. */
@@ -200,6 +162,24 @@ function firstInvalid(bytes: Buffer): { line: number; column: number } {
 }
 
 /**
+ * @param bytes what the file holds, or the first of it where it is longer than MAX_FILE
+ * @param file its name, for messages
+ * @param env as in `parseConfig`
+ * @throws ConfigError with every fault
+ */
+export function parseBytes(bytes: Buffer, file: string, env: NodeJS.ProcessEnv): Config {
+  if (bytes.length > MAX_FILE) throw fileFault(file, 'is larger than 1 MiB');
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    const { line, column } = firstInvalid(bytes);
+    throw fileFault(file, 'is not UTF-8 here', line, column);
+  }
+  return parseConfig(text, file, env);
+}
+
+/**
  * Reads and checks a configuration file, at once and completely.
  *
  * @param file path of a YAML file of at most 1 MiB
@@ -207,24 +187,5 @@ function firstInvalid(bytes: Buffer): { line: number; column: number } {
  * @throws ConfigError with every fault; a file that cannot be read is one fault at 1:1
  */
 export function loadConfig(file: string, env: NodeJS.ProcessEnv): Config {
-  const fail = (message: string, line = 1, column = 1): ConfigError =>
-    new ConfigError([{ file, line, column, message, excerpt: '' }]);
-  let bytes: Buffer;
-  try {
-    if (statSync(file).isDirectory()) throw fail('cannot be read: it is a directory');
-    bytes = readFile(file);
-  } catch (error) {
-    if (error instanceof ConfigError) throw error;
-    const code = errorCode(error);
-    throw fail(`cannot be read: ${READ_ERRORS[code] ?? `the system says ${code}`}`);
-  }
-  if (bytes.length > MAX_FILE) throw fail('is larger than 1 MiB');
-  let text: string;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    const { line, column } = firstInvalid(bytes);
-    throw fail('is not UTF-8 here', line, column);
-  }
-  return parseConfig(text, file, env);
+  return parseBytes(readConfigFile(file).bytes, file, env);
 }

@@ -7,6 +7,7 @@ import {
   address,
   credential,
   decimal,
+  decimalOr,
   duration,
   durationOr,
   flag,
@@ -39,6 +40,11 @@ const listen = section({
     .array(text(readNetwork))
     .prefault([])
     .describe('Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed.'),
+  max_connections: integer(1, 1_000_000)
+    .exactOptional()
+    .describe(
+      'Most client connections at one time; more are refused. Default: half of the open files that the system allows, at most 16384.',
+    ),
 });
 
 const admin = section({
@@ -269,6 +275,18 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('How the gateway stops.'),
+  overload: section({
+    event_loop_delay: durationOr('off', '10ms', '60s')
+      .prefault('250ms')
+      .describe(
+        'When the event loop is late by more than this for most of a second, part of the new requests on /v1 get 503; `off` never.',
+      ),
+    heap: decimalOr('off', 0.01, 1)
+      .prefault('0.85')
+      .describe('Share of the heap limit of V8 above which all new requests on /v1 get 503; `off` never.'),
+  })
+    .prefault({})
+    .describe('When new requests are turned away, so that those under way can end.'),
   cors: section({
     origins: z.array(text(readOrigin)).min(1).describe('Origins that browsers may call from, or `*`.'),
   })

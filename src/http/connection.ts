@@ -31,6 +31,8 @@ export class Connection {
   /** The answer to bytes that are no request, when those before them are answered. */
   #refusal: GatewayError | undefined;
   #closing = false;
+  /** The answer under way says that it is the last, because nothing waited behind it when that was decided. */
+  #isLast = false;
   /** The client sent FIN: nothing more will be read. */
   #hasEnded = false;
   #requests = 0;
@@ -70,7 +72,21 @@ export class Connection {
     } else {
       this.#room.places -= 1;
       this.#waiting.push(begin);
+      // Somebody is behind it after all, and is to be answered too.
+      if (this.#isLast && this.#current.response.headersSent === false) {
+        this.#isLast = false;
+        this.#current.response.shouldKeepAlive = true;
+      }
     }
+  }
+
+  /** The connection is to end soon: the answer under way says so, if it has not begun and nothing waits behind it. */
+  announceEnd(): void {
+    const { response } = this.#current ?? {};
+    if (response === undefined || response.headersSent || this.#waiting.length > 0) return;
+    if (!response.shouldKeepAlive) return;
+    response.shouldKeepAlive = false;
+    this.#isLast = true;
   }
 
   take(exchange: Exchange): void {
@@ -85,6 +101,7 @@ export class Connection {
   /** The answer is complete or cut: on to what waits behind it. */
   leave(): void {
     this.#current = undefined;
+    this.#isLast = false;
     // Ended by either side: what waits could be worked on but never be answered.
     if (!this.socket.writable) this.#dropWaiting();
     const next = this.#waiting.shift();
@@ -117,9 +134,12 @@ export class Connection {
       setTimeout(() => {
         if (this.#current === undefined) this.socket.destroy();
       }, FAREWELL_MS).unref();
-    } else if (!this.#current.response.headersSent && this.#waiting.length === 0) {
-      this.#current.response.shouldKeepAlive = false;
-    }
+    } else this.announceEnd();
+  }
+
+  /** A connection that has not been used yet gets another patience; a used one gets it with its next request. */
+  renewPatience(ms: number): void {
+    if (this.#requests === 0) this.socket.setTimeout(ms);
   }
 
   /** No byte moved for `patience` milliseconds: an idle connection is closed, and so is one whose answer is not read. */

@@ -1,12 +1,13 @@
 // Node's HTTP server with the gateway's limits, timeouts and strictness, and nothing of what requests mean.
 import http from 'node:http';
+import { connectionsWithin, descriptorLimit } from './descriptors.ts';
 
 export interface ListenerLimits {
   /** Milliseconds that an answer may wait for a client that does not read. Default 60 s. */
   readonly writeStall?: number;
   /** Milliseconds from the first byte of a request, or from the connection, to the end of its headers. Default 10 s. */
   readonly headersTimeout?: number;
-  /** Most connections at one time. Default 16384. */
+  /** Most connections at one time. Default: by the limit on open files. */
   readonly maxConnections?: number;
 }
 
@@ -16,7 +17,6 @@ const HEADERS_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 75_000;
 /** A client that takes nothing of its answer for this long has left without saying so. */
 const WRITE_STALL_MS = 60_000;
-const MAX_CONNECTIONS = 16_384;
 
 /** A server that does not listen yet. Its `timeout` is the write stall: on 'timeout' no byte moved for as long. */
 export function createListener({ writeStall, headersTimeout, maxConnections }: ListenerLimits): http.Server {
@@ -34,7 +34,7 @@ export function createListener({ writeStall, headersTimeout, maxConnections }: L
   });
   // Otherwise Node truncates silently; the edge counts and refuses.
   server.maxHeadersCount = 0;
-  server.maxConnections = maxConnections ?? MAX_CONNECTIONS;
+  server.maxConnections = maxConnections ?? connectionsWithin(descriptorLimit());
   server.timeout = writeStall ?? WRITE_STALL_MS;
   // A client that half-closed may still read its answer. Node's property for this has no type.
   Object.assign(server, { httpAllowHalfOpen: true });

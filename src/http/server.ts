@@ -52,6 +52,8 @@ export class Server {
   readonly #active = new Set<Exchange>();
   #draining = false;
   #dropped = 0;
+  /** Answers that a drain did not wait for. */
+  #cut = 0;
   #droppedLoggedAt = Number.NEGATIVE_INFINITY;
   /** Aborts when the drain is to be cut short. */
   readonly #hurry = new AbortController();
@@ -60,6 +62,7 @@ export class Server {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
     const server = createListener(options);
+    options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
     this.#router = new Router(server, (exchange, error) => this.#fail(exchange, error));
     server.on('connection', (socket: Socket) => this.#open(socket));
@@ -100,6 +103,14 @@ export class Server {
     return boundAddress(this.#http);
   }
 
+  /** Milliseconds that an answer may wait for a client that does not read; for connections and requests that come. */
+  set writeStall(ms: number) {
+    if (this.#http.timeout === ms) return;
+    this.#http.timeout = ms;
+    // Node gives a connection its time when it is opened, and again with every request but the first.
+    for (const connection of this.#connections.values()) connection.renewPatience(ms);
+  }
+
   get draining(): boolean {
     return this.#draining;
   }
@@ -116,6 +127,10 @@ export class Server {
    */
   async drain(delay: number, timeout: number): Promise<void> {
     this.#draining = true;
+    const { logger } = this.#options;
+    logger.info({ in_flight: this.#active.size, delay_ms: delay, timeout_ms: timeout }, 'draining');
+    // Who asks in the delay is told that this connection ends, as is who waits for an answer already.
+    for (const connection of this.#connections.values()) connection.announceEnd();
     await setTimer(delay, undefined, { signal: this.#hurry.signal }).catch(() => undefined);
     if (this.#http.listening) {
       const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
@@ -126,12 +141,14 @@ export class Server {
       // The listener counts sockets, and closes before the last of them has told its exchange.
       while (this.#active.size > 0) await nextTurn();
     }
+    logger.info({ cut: this.#cut }, 'drained');
     await this.#router.close();
   }
 
   /** Ends every running exchange at once; a stream is cut so that its client can tell. */
   endAll(): void {
     this.#hurry.abort();
+    this.#cut += this.#active.size;
     for (const exchange of this.#active) this.#stop(exchange, new GatewayError('draining'));
     // Whoever has not closed by now (an unread answer, a client that sends nothing) is cut off.
     setTimeout(() => {
@@ -165,7 +182,7 @@ export class Server {
     response.on('error', ignore);
     try {
       const exchange = this.#exchange(connection, request, response);
-      if (this.#draining) response.shouldKeepAlive = false;
+      if (this.#draining) connection.announceEnd();
       if (connection.refusal !== undefined && !request.complete) this.#stop(exchange, connection.refusal);
       this.#cors.apply(exchange);
       const refusal = this.#hurry.signal.aborted ? new GatewayError('draining') : checkEdge(request);

@@ -1,6 +1,6 @@
 // The models that a key may use, listed and one by one. What a name leads to is the route table's business.
 import type { Authenticator } from '../auth/authenticator.ts';
-import type { Tier } from '../config/schema.ts';
+import type { DynamicConfig, Tier } from '../config/schema.ts';
 import { answerJson } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { MODEL_PATH } from '../http/server.ts';
@@ -36,15 +36,15 @@ export class Models {
 
   /** `GET /v1/models` */
   async list(exchange: Exchange): Promise<void> {
-    const { routes } = this.#snapshot();
-    const tier = await this.#tierOf(exchange);
+    const { routes, config } = this.#snapshot();
+    const tier = await this.#tierOf(exchange, config);
     answerJson(exchange, 200, { object: 'list', data: routes.names(tier).map(modelObject) });
   }
 
   /** `GET /v1/models/{id}`: the id may stand in the path as it is, or percent-encoded. */
   async retrieve(exchange: Exchange): Promise<void> {
-    const { routes } = this.#snapshot();
-    const tier = await this.#tierOf(exchange);
+    const { routes, config } = this.#snapshot();
+    const tier = await this.#tierOf(exchange, config);
     const raw = exchange.target.slice(MODEL_PATH.length).split('?', 1)[0] ?? '';
     const decoded = decodeOnce(raw);
     // An id that itself holds a `%` is also found under its literal spelling.
@@ -53,14 +53,13 @@ export class Models {
     answerJson(exchange, 200, modelObject(routes.resolve(id, tier).model));
   }
 
-  async #tierOf(exchange: Exchange): Promise<Tier> {
+  async #tierOf(exchange: Exchange, { tiers }: DynamicConfig): Promise<Tier> {
     const caller = await this.#authenticator.authenticate(
       exchange.request.headers.authorization,
       exchange.address,
     );
     exchange.access.key_prefix = caller.prefix;
     exchange.access.tier = caller.tier;
-    const { tiers } = this.#snapshot().config;
     await tellLimits(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
     return caller.tier;
   }

@@ -24,6 +24,9 @@ const MAX_NAME = 256;
 export interface Snapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
+  /** A request that may ask its upstreams has begun: they stay until it says `leave`. */
+  enter(): void;
+  leave(): void;
 }
 
 export interface PipelineOptions {
@@ -53,8 +56,18 @@ export class Pipeline {
 
   /** `POST /v1/chat/completions` */
   async chat(exchange: Exchange): Promise<void> {
-    const { authenticator, snapshot, accounts } = this.#options;
-    const { config, routes } = snapshot();
+    const { snapshot } = this.#options;
+    const held = snapshot();
+    held.enter();
+    try {
+      await this.#chat(exchange, held);
+    } finally {
+      held.leave();
+    }
+  }
+
+  async #chat(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+    const { authenticator, accounts } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
     const caller = checked instanceof Promise ? await checked : checked;

@@ -25,6 +25,8 @@ export class Resilience {
   readonly standings: Standings;
   readonly #share: () => number;
   readonly #rounds = new WeakMap<object, RetryBudget>();
+  readonly #breakers: Metrics['breakers'];
+  readonly #retired = new WeakSet<object>();
 
   constructor({ metrics, share, now = () => performance.now(), random = Math.random }: ResilienceOptions) {
     this.#share = share;
@@ -33,18 +35,32 @@ export class Resilience {
     this.budget = new RetryBudget({ share, now });
     // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
     const { breakers } = metrics;
+    this.#breakers = breakers;
     this.standings = new Standings(
       (upstream, model, entry) => ({
         breaker: new CircuitBreaker({
           now,
           random,
-          onChange: (state) => breakers.set(nameOf(upstream), entry, model, state),
+          onChange: (state) => {
+            // A successor of the same name has the series then.
+            if (!this.#retired.has(upstream)) breakers.set(nameOf(upstream), entry, model, state);
+          },
         }),
         latency: new LatencyAverage(now),
         entry,
       }),
-      (upstream, model, { entry = model }) => breakers.forget(nameOf(upstream), entry, model),
+      (upstream, model, { entry = model }) => {
+        if (!this.#retired.has(upstream)) breakers.forget(nameOf(upstream), entry, model);
+      },
     );
+  }
+
+  /** The upstream is no part of the configuration any more. Requests that began before go on, but nothing of it is shown. */
+  retire(upstream: object): void {
+    for (const [model, { entry = model }] of this.standings.known(upstream)) {
+      this.#breakers.forget(nameOf(upstream), entry, model);
+    }
+    this.#retired.add(upstream);
   }
 
   /** What a second round at this upstream may use of its own traffic: quiet neighbours do not pay for a storm at one. */

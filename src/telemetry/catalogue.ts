@@ -1,6 +1,6 @@
 // The table of metrics: what each is called, means and is good for, said where it is made. docs/metrics.md is written from
 // it. It registers with prom-client and measures nothing.
-import { Histogram, Registry } from 'prom-client';
+import { Counter, Histogram, Registry } from 'prom-client';
 import { CellCounter, CellGauge, CellHistogram } from './cells.ts';
 
 export interface MetricRow {
@@ -46,6 +46,18 @@ export class Catalogue {
 
   counter<L extends string>(definition: Definition<L>): CellCounter<L> {
     return new CellCounter<L>(this.#begin('counter', definition));
+  }
+
+  /** A counter whose value somebody else keeps. */
+  readCounter(definition: Definition<never>, read: () => number): void {
+    new Counter({
+      ...this.#begin('counter', definition),
+      collect() {
+        const known = read();
+        this.reset();
+        this.inc(known);
+      },
+    });
   }
 
   gauge<L extends string>(definition: GaugeDefinition<L>): CellGauge<L> {

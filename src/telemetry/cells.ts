@@ -20,6 +20,11 @@ export class GaugeCell {
   set(value: number): void {
     this.value = value;
   }
+
+  /** For those who share the cell and each know of a part only. */
+  add(by: number): void {
+    this.value = (this.value ?? 0) + by;
+  }
 }
 
 export class HistogramCell {
@@ -53,7 +58,7 @@ class Cells<L extends string, C> {
   }
 
   of(labels: Labels<L>): C {
-    const key = JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
+    const key = keyOf(labels);
     let entry = this.#byKey.get(key);
     if (entry === undefined) {
       entry = { labels, cell: this.#make() };
@@ -62,9 +67,17 @@ class Cells<L extends string, C> {
     return entry.cell;
   }
 
+  forget(labels: Labels<L>): void {
+    this.#byKey.delete(keyOf(labels));
+  }
+
   all(): Iterable<{ readonly labels: Labels<L>; readonly cell: C }> {
     return this.#byKey.values();
   }
+}
+
+function keyOf(labels: Labels<string>): string {
+  return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /** A counter as prom-client's, with cells beside `inc`. */
@@ -109,6 +122,12 @@ export class CellGauge<L extends string = string> extends Gauge<L> {
 
   cell(labels: Labels<L>): GaugeCell {
     return this.#cells.of(labels);
+  }
+
+  /** The series ends, and a cell that somebody still has is shown no more. */
+  forget(labels: Labels<L>): void {
+    this.#cells.forget(labels);
+    this.remove(labels);
   }
 }
 

@@ -1,5 +1,7 @@
 // The process logger: pino with redaction. Who logs what is decided elsewhere; here only that no secret gets out.
+import { fstatSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
+import { fileOutput, LogSink, streamOutput } from './log-sink.ts';
 
 export type { Logger };
 
@@ -8,12 +10,6 @@ export type { Logger };
  * wildcards cost more than all the rest of a request's log line.
  */
 const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 'messages'];
-
-/** Lines are written in pieces of this size or five times a second: a system call for every line costs more than the line. */
-const WRITE_BYTES = 4096;
-const WRITE_MS = 200;
-/** What waits for a reader of stdout that does not read; beyond it lines are dropped, because requests must not wait. */
-const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 
 /**
  * @param destination a stream (tests) or undefined for stdout
@@ -41,9 +37,28 @@ function describeError(error: unknown): unknown {
   return { type: name, message, stack, ...(cause === undefined ? {} : { cause: describeError(cause) }) };
 }
 
-/** stdout, buffered; what is left is written when the process exits. */
+let sink: LogSink | undefined;
+
+/** Lines of this process's log on stdout that nobody will read, since the start. */
+export function droppedLines(): number {
+  return sink?.dropped ?? 0;
+}
+
+/** stdout without waiting for it; one for the process, however many loggers it has. */
 function stdout(): pino.DestinationStream {
-  const sink = pino.destination({ sync: false, minLength: WRITE_BYTES, maxLength: MAX_WAITING_BYTES });
-  setInterval(() => sink.flush(), WRITE_MS).unref();
+  if (sink === undefined) {
+    const own = new LogSink(isPiped(1) ? streamOutput(process.stdout) : fileOutput(1));
+    process.on('exit', () => own.end());
+    sink = own;
+  }
   return sink;
+}
+
+function isPiped(descriptor: number): boolean {
+  try {
+    const kind = fstatSync(descriptor);
+    return kind.isFIFO() || kind.isSocket();
+  } catch {
+    return false;
+  }
 }

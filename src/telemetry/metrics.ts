@@ -1,9 +1,11 @@
 // Every Prometheus metric of the process, put together from its areas. It measures nothing itself; what each means is said
 // in metrics/, and docs/metrics.md is written from there.
 import { Catalogue } from './catalogue.ts';
+import { droppedLines } from './logger.ts';
 import { keyMetrics } from './metrics/keys.ts';
 import { ledgerMetrics, limitMetrics, redisMetrics } from './metrics/limits.ts';
 import { modelMetrics } from './metrics/models.ts';
+import { configMetrics, overloadMetrics } from './metrics/operation.ts';
 import { processMetrics } from './metrics/process.ts';
 import { trafficMetrics } from './metrics/traffic.ts';
 import { upstreamMetrics } from './metrics/upstreams.ts';
@@ -24,5 +26,7 @@ export function createMetrics() {
     ledger: ledgerMetrics(catalogue),
     redis: redisMetrics(catalogue),
     ...processMetrics(catalogue),
+    config: configMetrics(catalogue),
+    overload: overloadMetrics(catalogue, droppedLines),
   };
 }

@@ -3,7 +3,7 @@
 import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import { type Home, HttpConnection, READ_OPTIONS } from './http-connection.ts';
-import { Resolver } from './resolver.ts';
+import { Resolver, type ResolverOptions } from './resolver.ts';
 
 export interface ConnectionPoolOptions {
   /** Scheme, host and port. */
@@ -14,6 +14,8 @@ export interface ConnectionPoolOptions {
   readonly connections: number;
   /** Finds the addresses of a name. Default: the system's resolver. */
   readonly lookup?: LookupFunction;
+  /** As in `ResolverOptions`. */
+  readonly onStale?: ResolverOptions['onStale'];
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -55,11 +57,12 @@ export class ConnectionPool implements Home {
     this.#now = options.now ?? (() => performance.now());
     const { protocol, hostname, host, port } = new URL(options.origin);
     this.#target = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
-    const { connectTimeout, lookup } = options;
+    const { connectTimeout, lookup, onStale } = options;
     const resolver = new Resolver({
       // The rest of the time is for the connection itself.
       patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
       ...(lookup === undefined ? {} : { lookup }),
+      ...(onStale === undefined ? {} : { onStale }),
     });
     this.#connect = buildConnector({
       timeout: connectTimeout,

@@ -67,6 +67,10 @@ export class EchoTransport implements Transport {
     return call;
   }
 
+  async retire(): Promise<void> {
+    this.#closed = true;
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     for (const call of this.#calls) call.abort();

@@ -221,9 +221,16 @@ function wrapTransportError(cause: Error): GatewayError {
   if (cause instanceof errors.ConnectTimeoutError) {
     return new GatewayError('upstream_timeout', undefined, { cause });
   }
+  // This process has none left to give: no fault of the upstream's.
+  if ('code' in cause && typeof cause.code === 'string' && EXHAUSTED.has(cause.code)) {
+    return new GatewayError('upstream_busy', undefined, { cause });
+  }
   if (cause instanceof UnusableAnswer) return unusable(cause);
   return new GatewayError(isDistrust(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, { cause });
 }
+
+/** Open files of the process or of the system, and memory for sockets. */
+const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS']);
 
 /** Codes of Node and OpenSSL for a handshake that failed: by its certificate, or because the other side speaks no TLS. */
 const DISTRUST =

@@ -5,6 +5,8 @@ import type { LookupFunction } from 'node:net';
 
 /** So long after they were last found, addresses may still be used: they belong to somebody else one day. */
 const KEPT_MS = 3_600_000;
+/** Between two words about the same trouble. */
+const TELL_EVERY_MS = 60_000;
 /** A name has few addresses, and a connection has time for fewer. */
 const MAX_ADDRESSES = 16;
 
@@ -13,6 +15,8 @@ export interface ResolverOptions {
   readonly patienceMs: number;
   /** Asks the system, with `all: true`. Default: getaddrinfo, which knows /etc/hosts and search domains. */
   readonly lookup?: LookupFunction;
+  /** Addresses from an earlier lookup are used. Called at most once a minute. `ageMs`: since they were found. */
+  readonly onStale?: (ageMs: number, cause: unknown) => void;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -25,8 +29,11 @@ export class Resolver {
   #found: { readonly addresses: LookupAddress[]; readonly at: number } | undefined;
   #asking: Promise<LookupAddress[]> | undefined;
   #askedAt = 0;
+  readonly #onStale: ResolverOptions['onStale'];
+  #staleToldAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ patienceMs, lookup, now = () => performance.now() }: ResolverOptions) {
+  constructor({ patienceMs, lookup, onStale, now = () => performance.now() }: ResolverOptions) {
+    this.#onStale = onStale;
     this.#patienceMs = patienceMs;
     this.#ask = lookup ?? ((...words) => dns.lookup(...words));
     this.#now = now;
@@ -51,16 +58,27 @@ export class Resolver {
     const left = Math.max(0, this.#askedAt + this.#patienceMs - this.#now());
     const timer = setTimeout(() => {
       const kept = this.#kept;
-      if (kept !== undefined) end(kept);
+      if (kept === undefined) return;
+      this.#tellStale('the resolver is slow');
+      end(kept);
     }, left);
     resolving.then(end, (cause: unknown) => {
-      end(this.#kept ?? (cause instanceof Error ? cause : new Error('the lookup failed', { cause })));
+      const kept = this.#kept;
+      if (kept !== undefined && !isOver) this.#tellStale(cause);
+      end(kept ?? (cause instanceof Error ? cause : new Error('the lookup failed', { cause })));
     });
   };
 
   get #kept(): LookupAddress[] | undefined {
     const found = this.#found;
     return found !== undefined && this.#now() - found.at <= KEPT_MS ? found.addresses : undefined;
+  }
+
+  #tellStale(cause: unknown): void {
+    const now = this.#now();
+    if (now - this.#staleToldAt < TELL_EVERY_MS) return;
+    this.#staleToldAt = now;
+    this.#onStale?.(now - (this.#found?.at ?? now), cause);
   }
 
   /** One lookup at a time: each holds a thread that hashing keys and reading files wait for too. */

@@ -48,6 +48,8 @@ export interface Call {
 
 export interface Transport {
   send(request: UpstreamRequest, sink: Sink): Call;
-  /** Closes all connections; calls under way are aborted. */
+  /** Nobody will send any more: calls under way go on to their end, and each connection is closed after its own. */
+  retire(): Promise<void>;
+  /** Closes all connections; calls under way are aborted. Also after `retire`. */
   close(): Promise<void>;
 }

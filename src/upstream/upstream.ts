@@ -43,7 +43,9 @@ export class Upstream {
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #inFlightGauge: { set(value: number): void };
+  /** Of all upstreams that have this name: while one that was changed still answers, it and its successor. */
+  readonly #inFlightGauge: { add(by: number): void };
+  readonly #healthyGauge: Metrics['upstreamHealthy'];
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
@@ -52,17 +54,22 @@ export class Upstream {
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
-  /** @param transport instead of the one that the configuration asks for */
+  /**
+   * @param transport instead of the one that the configuration asks for
+   * @param onStale its name is not resolved at present, as in `ResolverOptions`
+   */
   constructor(
     name: string,
     config: UpstreamConfig,
     userAgent: string,
     metrics: Metrics,
     transport?: Transport,
+    onStale?: (ageMs: number, cause: unknown) => void,
   ) {
     this.name = name;
     this.config = config;
     this.#inFlightGauge = metrics.upstreamInFlight.cell({ upstream: name });
+    this.#healthyGauge = metrics.upstreamHealthy;
     this.#attempts = metrics.upstreamAttempts;
     this.#durations = {
       ok: metrics.upstreamSeconds.cell({ upstream: name, result: 'ok' }),
@@ -88,6 +95,7 @@ export class Upstream {
           origin,
           connectTimeout: config.timeouts.connect,
           connections: config.max_concurrency,
+          ...(onStale === undefined ? {} : { onStale }),
         });
       if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
@@ -96,13 +104,11 @@ export class Upstream {
     this.#credentials = credentialsOf(config);
     const { health } = config;
     if (health !== undefined) {
-      const gauge = metrics.upstreamHealthy.cell({ upstream: name });
-      gauge.set(1);
       this.#probe = new HealthProbe({
         check: (signal) => this.#checkHealth(health.path, signal),
         intervalMs: health.interval,
         random: Math.random,
-        onChange: (healthy) => gauge.set(healthy ? 1 : 0),
+        onChange: (healthy) => this.#healthyGauge.set({ upstream: name }, healthy ? 1 : 0),
       });
     }
   }
@@ -114,7 +120,20 @@ export class Upstream {
 
   /** Begins the active checks, if there are any. */
   start(): void {
-    this.#probe?.start();
+    if (this.#probe === undefined) return;
+    this.#healthyGauge.set({ upstream: this.name }, 1);
+    this.#probe.start();
+  }
+
+  /** It is no part of the configuration any more: the active checks end, and what they found is not shown any more. */
+  stop(): void {
+    this.#probe?.stop();
+    this.#healthyGauge.remove({ upstream: this.name });
+  }
+
+  /** After `stop`, when nobody can send to it any more: what is under way goes on to its end, then connections are closed. */
+  retire(): Promise<void> {
+    return this.#transport.retire();
   }
 
   /** Whether a text of the upstream quotes what the gateway authenticates with: such a text never reaches a client. */
@@ -133,7 +152,7 @@ export class Upstream {
   acquire(): void {
     if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
     this.#inFlight += 1;
-    this.#inFlightGauge.set(this.#inFlight);
+    this.#inFlightGauge.add(1);
   }
 
   /**
@@ -144,7 +163,7 @@ export class Upstream {
   release(outcome: string, ms?: number): void {
     if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
     this.#inFlight -= 1;
-    this.#inFlightGauge.set(this.#inFlight);
+    this.#inFlightGauge.add(-1);
     let counter = this.#outcomes.get(outcome);
     if (counter === undefined) {
       counter = this.#attempts.cell({ upstream: this.name, outcome });

@@ -54,13 +54,14 @@ describe('a configuration', () => {
       free_keys: { per_ip_per_day: 3 },
       auth: { failures_per_minute: 60 },
       drain: { delay: 0, timeout: 30_000 },
+      overload: { event_loop_delay: 250, heap: 0.85 },
     });
   });
 
   it('takes every field that this version knows what to do with', () => {
     const config = load(
       [
-        'listen: { host: "::1", port: 81, trusted_proxies: [10.0.0.0/8, "fd00::/8", 192.0.2.1] }',
+        'listen: { host: "::1", port: 81, trusted_proxies: [10.0.0.0/8, "fd00::/8", 192.0.2.1], max_connections: 100 }',
         'admin: { host: localhost, port: 0 }',
         'public_url: https://gate.example/api/',
         'store: sqlite:/var/lib/tollgate/db',
@@ -86,11 +87,17 @@ describe('a configuration', () => {
         'free_keys: { per_ip_per_day: 0 }',
         'auth: { failures_per_minute: 1 }',
         'drain: { delay: 1s, timeout: 0s }',
+        'overload: { event_loop_delay: off, heap: off }',
         'branding: { name: Gate, color: "#1a7f5a" }',
       ].join('\n'),
     );
     expect(config.static).toEqual({
-      listen: { host: '::1', port: 81, trusted_proxies: ['10.0.0.0/8', 'fd00::/8', '192.0.2.1'] },
+      listen: {
+        host: '::1',
+        port: 81,
+        trusted_proxies: ['10.0.0.0/8', 'fd00::/8', '192.0.2.1'],
+        max_connections: 100,
+      },
       admin: { host: 'localhost', port: 0 },
       store: { kind: 'sqlite', path: '/var/lib/tollgate/db' },
       secret: '0123456789abcdef0123456789abcdef',
@@ -131,6 +138,7 @@ describe('a configuration', () => {
       free_keys: { per_ip_per_day: 0 },
       auth: { failures_per_minute: 1 },
       drain: { delay: 1000, timeout: 0 },
+      overload: { event_loop_delay: 'off', heap: 'off' },
       branding: { name: 'Gate', color: '#1a7f5a' },
     });
   });
@@ -161,6 +169,7 @@ describe('a configuration', () => {
       host: string;
       port: number;
       trusted_proxies: string[];
+      max_connections?: number;
     }>();
     expectTypeOf<StaticConfig['store']>().toEqualTypeOf<
       { readonly kind: 'sqlite'; readonly path: string } | { readonly kind: 'postgres'; readonly url: string }

@@ -532,6 +532,20 @@ describe('errors of the gateway over HTTP', () => {
       expect((await own.chat(chatRequest(), { key: good })).status).toBe(200);
     });
 
+    test('overloaded: what is new waits, and is told so; health is still answered', async () => {
+      const overload = { heap: 0.01 };
+      await using own = await startGateway({ upstreams: { up: upstream.baseUrl }, config: { overload } });
+      // Less than this process has in use, whatever it does.
+      const held = Array.from({ length: 100_000 }, (_, index) => ({ index }));
+      const late = await until(async () => {
+        const response = await own.chat(chatRequest());
+        return response.status === 503 ? response : undefined;
+      }, 'the heap to be measured');
+      expectError(late, 'overloaded');
+      expect(held).toHaveLength(100_000);
+      expect((await ask(own.url, { method: 'GET', target: '/health' })).status).toBe(200);
+    });
+
     test('draining: what has not begun is told so', async () => {
       await using own = await startGateway({ upstreams: { up: upstream.baseUrl } });
       upstream.always(silence());

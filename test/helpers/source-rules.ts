@@ -28,6 +28,7 @@ export interface Finding {
 export const LAYERS: readonly (readonly string[])[] = [
   ['main.ts'],
   ['app.ts', 'cli'],
+  ['process'],
   ['proxy', 'billing'],
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],

@@ -127,6 +127,43 @@ describe('a drain', () => {
     await drained;
   });
 
+  test('in its delay: an answer that was being made says that it is the last on its connection', async () => {
+    const { options, release, running } = slowRoutes();
+    const served = await Served.start(options);
+    using client = await served.connect();
+    await client.write(get('/slow'));
+    await until(() => running() === 1);
+    const drained = served.server.drain(60_000, 60_000);
+    release();
+    const response = await client.response();
+    expect([response.json(), response.header('connection')]).toEqual([{ ok: true }, 'close']);
+    expect(await client.closed).toBe('fin');
+    served.server.endAll();
+    await drained;
+  });
+
+  test.each([0, 60_000])(
+    'with a delay of %d ms: of requests sent at once, only the last is told so',
+    async (delay) => {
+      const { options, release, running } = slowRoutes();
+      const served = await Served.start(options);
+      using client = await served.connect();
+      await client.write(get('/slow'));
+      await until(() => running() === 1);
+      const drained = served.server.drain(delay, 60_000);
+      await client.write(`${get('/health')}${get('/health')}`);
+      // Time for both of them to come and to wait behind the first.
+      await pause(100);
+      release();
+      const answers = [await client.response(), await client.response(), await client.response()];
+      expect(answers.map((each) => each.status)).toEqual([200, 200, 200]);
+      expect(answers.map((each) => each.header('connection'))).toEqual(['keep-alive', 'keep-alive', 'close']);
+      expect(await client.closed).toBe('fin');
+      served.server.endAll();
+      await drained;
+    },
+  );
+
   test('cuts what still runs at its timeout, so that the client can tell', async () => {
     const { options, running } = slowRoutes();
     const served = await Served.start(options);

@@ -196,6 +196,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       most = Math.max(most, running());
       return call;
     },
+    retire: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
   const targets: Target[] = ['a', 'b', 'c'].map((name, index) => ({

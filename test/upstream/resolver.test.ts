@@ -23,10 +23,10 @@ class System {
   }
 }
 
-function setting(patienceMs = 20_000) {
+function setting(patienceMs = 20_000, onStale: (ageMs: number, cause: unknown) => void = () => {}) {
   const system = new System();
   let now = 0;
-  const resolver = new Resolver({ patienceMs, lookup: system.lookup, now: () => now });
+  const resolver = new Resolver({ patienceMs, lookup: system.lookup, onStale, now: () => now });
   const ask = (all = true) => {
     const asked = new Promise<unknown>((resolve) => {
       resolver.lookup('name.test', { all }, (error, address, family) =>
@@ -65,6 +65,25 @@ test('the last addresses are used when the resolver fails, for an hour', async (
   later(1);
   expect(await answered(failed)).toBe(failed);
   expect(await answered([B])).toEqual([B]);
+});
+
+test('that old addresses are used is told, once a minute', async () => {
+  const told: [number, unknown][] = [];
+  const { answered, later } = setting(20_000, (ageMs, cause) => told.push([ageMs, cause]));
+  await answered([A]);
+  later(5_000);
+  await answered(failed);
+  await answered(failed);
+  expect(told).toEqual([[5_000, failed]]);
+  later(60_000);
+  await answered(failed);
+  expect(told).toEqual([
+    [5_000, failed],
+    [65_000, failed],
+  ]);
+  later(3_600_000);
+  expect(await answered(failed)).toBe(failed);
+  expect(told).toHaveLength(2);
 });
 
 test('the last addresses are used when the resolver is slow, and what it finds in the end is used next', async () => {

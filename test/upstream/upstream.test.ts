@@ -15,6 +15,7 @@ function upstream(config: Partial<Extract<UpstreamConfig, { kind: 'http' }>> = {
       requests.push(request);
       return CALL;
     },
+    retire: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
   const metrics = createMetrics();

@@ -1,0 +1,160 @@
+// Turning new requests away: when, how many, and what goes on meanwhile.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import type { DynamicConfig } from '../../src/config/schema.ts';
+import { Shedding } from '../../src/process/overload.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  chunk,
+  contentChunk,
+  DONE,
+  finishChunk,
+  frame,
+  HostileUpstream,
+  head,
+  lastChunk,
+  SSE_HEADERS,
+  waitFor,
+} from '../helpers/hostile-upstream.ts';
+import { until } from '../helpers/wait.ts';
+
+const LIMITS: DynamicConfig['overload'] = { event_loop_delay: 100, heap: 0.8 };
+
+/** Of a hundred requests, how many are turned away. */
+function refused(shedding: Shedding): number {
+  return Array.from({ length: 100 }, () => shedding.refuses()).filter(Boolean).length;
+}
+
+describe('the share that is turned away', () => {
+  test('is nothing for a stall or two, however long', () => {
+    const shedding = new Shedding();
+    for (const delayMs of [5_000, 5_000, 10, 900, 900, 0, 101, 101])
+      shedding.note({ delayMs, heap: 0 }, LIMITS);
+    expect([shedding.share, shedding.cause, refused(shedding)]).toEqual([0, undefined, 0]);
+  });
+
+  test('grows while the loop is late, stays while it is neither late nor calm, and goes slowly', () => {
+    const shedding = new Shedding();
+    const note = (delayMs: number, windows: number) => {
+      for (let window = 0; window < windows; window += 1) shedding.note({ delayMs, heap: 0 }, LIMITS);
+    };
+    note(300, 4);
+    expect(shedding.share).toBeCloseTo(0.6);
+    expect(shedding.cause).toBe('event_loop');
+    expect(refused(shedding)).toBe(60);
+    note(70, 100);
+    expect(shedding.share).toBeCloseTo(0.6);
+    note(20, 4);
+    expect(shedding.share).toBeCloseTo(0.4);
+    note(20, 8);
+    expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+    note(300, 100);
+    // Some are always tried.
+    expect(refused(shedding)).toBe(95);
+  });
+
+  test('is all of them while the heap is full, until it has fallen well below', () => {
+    const shedding = new Shedding();
+    shedding.note({ delayMs: 0, heap: 0.81 }, LIMITS);
+    expect([shedding.share, shedding.cause, refused(shedding)]).toEqual([1, 'heap', 100]);
+    shedding.note({ delayMs: 0, heap: 0.75 }, LIMITS);
+    expect(shedding.share).toBe(1);
+    shedding.note({ delayMs: 0, heap: 0.7 }, LIMITS);
+    expect(shedding.share).toBe(0);
+  });
+
+  test('is nothing where it is off, and ends when it is switched off', () => {
+    const shedding = new Shedding();
+    const off: DynamicConfig['overload'] = { event_loop_delay: 'off', heap: 'off' };
+    shedding.note({ delayMs: 0, heap: 1 }, LIMITS);
+    for (let window = 0; window < 30; window += 1) shedding.note({ delayMs: 1e6, heap: 1 }, off);
+    expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+  });
+
+  test('is kept to, whatever happens, and ends when all is calm', () => {
+    const load = fc.record({
+      delayMs: fc.double({ min: 0, max: 1e4, noNaN: true }),
+      heap: fc.double({ min: 0, max: 1, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(fc.array(load, { maxLength: 60 }), (loads) => {
+        const shedding = new Shedding();
+        for (const each of loads) {
+          shedding.note(each, LIMITS);
+          expect(shedding.share).toBeGreaterThanOrEqual(0);
+          expect(shedding.share).toBeLessThanOrEqual(1);
+          expect(Math.abs(refused(shedding) - 100 * shedding.share)).toBeLessThanOrEqual(1);
+        }
+        for (let window = 0; window < 25; window += 1) shedding.note({ delayMs: 0, heap: 0 }, LIMITS);
+        expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+      }),
+    );
+  });
+});
+
+describe('a gateway whose event loop is late', () => {
+  test('sends new requests away with 503 and goes on with its streams, until it is calm again', async () => {
+    await using upstream = await HostileUpstream.start();
+    await using gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: { overload: { event_loop_delay: '10ms' } },
+    });
+    let isOver = false;
+    upstream.next([
+      head(200, SSE_HEADERS),
+      chunk(frame(contentChunk('before'))),
+      waitFor(() => isOver),
+      chunk(`${frame(finishChunk())}${DONE}`),
+      lastChunk(),
+    ]);
+    using running = await gateway.open(chatRequest({ stream: true }));
+    await running.readUntil('before');
+    // The gateway runs in this process: whoever is busy here is busy there.
+    const busy = setInterval(() => {
+      const end = performance.now() + 25;
+      while (performance.now() < end);
+    }, 1);
+    try {
+      using client = await gateway.connect();
+      const headers = { authorization: `Bearer ${await gateway.key()}` };
+      const refusal = await until(async () => {
+        const response = await client.ask({ headers, body: chatRequest() });
+        return response.status === 503 ? response : undefined;
+      }, 'a request to be turned away');
+      expect(refusal.text()).toContain('"code":"overloaded"');
+      expect(Number(refusal.header('retry-after'))).toBeGreaterThanOrEqual(1);
+      // A client that is told to come back may do so on the same connection.
+      expect(refusal.header('connection')).toBe('keep-alive');
+      const health = await client.ask({ method: 'GET', target: '/health' });
+      expect(health.status).toBe(200);
+      await until(async () => {
+        const { status, text } = await fetch(`${gateway.url}/health`).then(async (response) => ({
+          status: response.status,
+          text: await response.text(),
+        }));
+        return status === 200 && text.includes('"load":"degraded"');
+      }, 'the health to say so');
+      isOver = true;
+      expect((await running.response()).complete).toBe(true);
+      expect(await gateway.metric('tollgate_overload_refused_total{cause="event_loop"}')).toBeGreaterThan(0);
+      expect(await gateway.metric('tollgate_overload_refused_share')).toBeGreaterThan(0);
+    } finally {
+      clearInterval(busy);
+    }
+    await until(async () => (await gateway.metric('tollgate_overload_refused_share')) === 0, 'calm');
+    expect((await gateway.chat(chatRequest())).status).toBe(200);
+    await gateway.logLine((line) => String(line['msg']).startsWith('no longer overloaded'));
+  });
+});
+
+test('listen.max_connections: those beyond it are refused and counted', async () => {
+  await using gateway = await startGateway({ config: { listen: { max_connections: 3 } } });
+  expect(await gateway.metric('tollgate_connections_limit')).toBe(3);
+  const clients = await Promise.all([gateway.connect(), gateway.connect(), gateway.connect()]);
+  await until(async () => (await gateway.metric('tollgate_connections')) === 3);
+  using refused = await gateway.connect();
+  await refused.closed;
+  expect(await gateway.metric('tollgate_connections_dropped_total')).toBe(1);
+  for (const client of clients) client.destroy();
+});

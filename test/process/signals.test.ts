@@ -1,0 +1,55 @@
+// What reaches a process from outside, in a process of its own: signals and what nothing caught.
+import { fileURLToPath } from 'node:url';
+import { describe, expect, test } from 'vitest';
+import { Program } from '../e2e/program.ts';
+
+const CHILD = fileURLToPath(new URL('./children/signals.ts', import.meta.url));
+
+function child(when: string): Program {
+  return new Program([CHILD, when]);
+}
+
+describe('a process that listens for signals', () => {
+  test('keeps a SIGHUP and a SIGTERM that come before anybody can act on them', async () => {
+    await using program = child('late');
+    await program.wrote(/listening/, 'stdout');
+    program.child.kill('SIGHUP');
+    program.child.kill('SIGTERM');
+    await program.wrote(/asked to stop/, 'stdout');
+    program.child.stdin.write('attend\n');
+    await program.wrote(/reload\n(.*\n)*stopped signal SIGTERM/, 'stdout');
+    expect((await program.end()).code).toBe(0);
+  });
+
+  test('ends at once when it is told twice before anything is served', async () => {
+    await using program = child('late');
+    await program.wrote(/listening/, 'stdout');
+    program.child.kill('SIGTERM');
+    await program.wrote(/asked to stop/, 'stdout');
+    program.child.kill('SIGINT');
+    expect(await program.end()).toMatchObject({ code: 1, signal: null });
+  });
+
+  test('hurries at the second one', async () => {
+    await using program = child('stay');
+    await program.wrote(/listening/, 'stdout');
+    program.child.kill('SIGTERM');
+    await program.wrote(/stopped signal SIGTERM/, 'stdout');
+    program.child.kill('SIGTERM');
+    await program.wrote(/hurry/, 'stdout');
+    expect((await program.end()).code).toBe(0);
+  });
+
+  test('a promise that nobody waited for is told and ends nothing', async () => {
+    await using program = child('reject');
+    await program.wrote(/rejection lost work/, 'stdout');
+    program.child.kill('SIGTERM');
+    await program.wrote(/stopped signal/, 'stdout');
+  });
+
+  test('an exception that nothing caught is a reason to stop, a second one is told', async () => {
+    await using program = child('throw');
+    await program.wrote(/stopped fault thrown/, 'stdout');
+    await program.wrote(/fault thrown/, 'stdout');
+  });
+});
