@@ -106,6 +106,29 @@ export const ERRORS = {
     meaning:
       'The key is malformed, unknown, rotated away or revoked. Never sent for trouble of the gateway itself.',
   },
+  invalid_event: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The event cannot be used.',
+    meaning: 'A signed event of the payment provider that is no event, or of the other mode (test or live).',
+  },
+  invalid_signature: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The signature of the event is not valid.',
+    meaning:
+      'An event of the payment provider without a good signature, or signed more than five minutes ago or ahead.',
+  },
+  claim_forbidden: {
+    status: 403,
+    type: 'request_forbidden',
+    retry: 'no',
+    message: 'This browser did not make the order, or the order does not exist.',
+    meaning:
+      'A key is handed out to the browser that ordered it, by its cookie. The address of the order alone gives nothing.',
+  },
   cross_origin_form: {
     status: 403,
     type: 'request_forbidden',
@@ -128,6 +151,13 @@ export const ERRORS = {
     message: 'Unknown request URL.',
     meaning: 'The path is not one of the gateway.',
   },
+  unknown_order: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no such order.',
+    meaning: 'The address names a session of payment that this gateway has no order for.',
+  },
   method_not_allowed: {
     status: 405,
     type: BAD,
@@ -141,6 +171,28 @@ export const ERRORS = {
     retry: 'default',
     message: 'The request did not arrive in time.',
     meaning: 'Headers or body came slower than the deadline allows.',
+  },
+  order_not_paid: {
+    status: 409,
+    type: BAD,
+    retry: 'default',
+    message: 'The order is not paid yet.',
+    meaning: 'A key was asked for before the payment provider said that it is paid. It may be in a moment.',
+  },
+  order_closed: {
+    status: 409,
+    type: BAD,
+    retry: 'no',
+    message: 'No key is given out for this order any more.',
+    meaning:
+      'Its key was given out and used, or more than 30 minutes ago; or the order expired, failed, was refunded or is disputed.',
+  },
+  already_entitled: {
+    status: 409,
+    type: BAD,
+    retry: 'no',
+    message: 'This key has that tier, or a higher one, already.',
+    meaning: 'An upgrade was ordered to a tier that is no upgrade.',
   },
   request_too_large: {
     status: 413,
@@ -177,6 +229,13 @@ export const ERRORS = {
     retry: 'no',
     message: 'This address has received as many free keys today as it may.',
     meaning: '`free_keys.per_ip_per_day` is used up until midnight UTC.',
+  },
+  order_limit: {
+    status: 429,
+    type: 'requests',
+    retry: 'wait',
+    message: 'Too many orders came from this address. Wait a moment.',
+    meaning: 'More than ten orders in a minute from one address (IPv6: one /64).',
   },
   rate_limit_exceeded: {
     status: 429,
@@ -289,6 +348,14 @@ export const ERRORS = {
     retry: 'wait',
     message: 'The gateway cannot reach its store at the moment.',
     meaning: 'Issuing, rotating or listing needs the store and it did not answer in time.',
+  },
+  payment_unavailable: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'The payment provider cannot be reached at the moment. Nothing was charged.',
+    meaning:
+      'Opening or checking a payment needs the provider, and it did not answer in time; or it refuses what the operator configured (then `x-should-retry: false`).',
   },
   upstream_busy: {
     status: 503,

@@ -36,12 +36,16 @@ const MIGRATION_LOCK = 6_105_893_427_155_234n;
 /** What the store does with its tables. A role that may not is found out at start, and not at the first rotation. */
 const PRIVILEGES = {
   settings: ['select', 'insert'],
-  holders: ['select', 'insert'],
+  holders: ['select', 'insert', 'update'],
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
   free_key_grants: ['select', 'insert', 'update', 'delete'],
   usage_hours: ['select', 'insert', 'update'],
   usage_batches: ['select', 'insert', 'delete'],
+  orders: ['select', 'insert', 'update', 'delete'],
+  billing_events: ['select', 'insert', 'delete'],
+  test_payments: ['select', 'insert', 'update'],
+  fleet_tasks: ['select', 'insert', 'update'],
 } as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
 
 /**

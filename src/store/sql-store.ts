@@ -3,6 +3,7 @@
 // In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
+import type { BillingStore } from './billing-record.ts';
 import { guarded } from './guarded.ts';
 import type {
   AddOutcome,
@@ -18,6 +19,8 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import { SqlBilling } from './sql-billing.ts';
+import { changeHolderIn } from './sql-holders.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
@@ -54,6 +57,7 @@ class PrefixTaken extends Error {}
 
 export class SqlStore implements Store {
   readonly usage: UsageStore;
+  readonly billing: BillingStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
@@ -61,6 +65,9 @@ export class SqlStore implements Store {
 
   constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
+    const isTakenError = (error: unknown) => error instanceof PrefixTaken;
+    const keys = { isTakenError, isTaken, countGrant, insertKey, insertEvent, mustFind };
+    this.billing = new SqlBilling({ reader, writer, takeTurn, changeHolderIn, keys });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;

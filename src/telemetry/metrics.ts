@@ -172,9 +172,46 @@ export function createMetrics() {
     }),
     ledger: ledgerMetrics(registers),
     redis: redisMetrics(registers),
+    billing: billingMetrics(registers),
     keyPollFailures: new Counter({
       name: 'tollgate_key_poll_failures_total',
       help: 'Polls for changed keys that the store did not answer.',
+      registers,
+    }),
+  };
+}
+
+function billingMetrics(registers: Registry[]) {
+  return {
+    events: new Counter({
+      name: 'tollgate_billing_events_total',
+      help: 'Events of the payment provider by outcome: applied, known, foreign, ignored, refused, busy, failed.',
+      labelNames: ['outcome'],
+      registers,
+    }),
+    transitions: new Counter({
+      name: 'tollgate_billing_transitions_total',
+      help: 'Orders that came to another state or standing, by both.',
+      labelNames: ['state', 'standing'],
+      registers,
+    }),
+    orders: new Gauge({
+      name: 'tollgate_billing_orders',
+      help: 'Orders that cost something, by state, as the last sweep of this process counted them.',
+      labelNames: ['state'],
+      registers,
+    }),
+    providerSeconds: new Histogram({
+      name: 'tollgate_billing_provider_seconds',
+      help: 'Calls of the payment provider, by kind (open, read, end) and outcome (ok, missing, refused, limited, failed).',
+      labelNames: ['call', 'outcome'],
+      buckets: DURATION_BUCKETS,
+      registers,
+    }),
+    sweeps: new Counter({
+      name: 'tollgate_billing_swept_total',
+      help: 'Orders looked at because of the time, by outcome: settled, failed.',
+      labelNames: ['outcome'],
       registers,
     }),
   };
