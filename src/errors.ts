@@ -1,5 +1,6 @@
 // Every error the gateway can answer with: one table, one class. It does not write responses (http/answer.ts)
 // and it holds no text of an upstream's.
+import { PAYMENT_ERRORS } from './payment-errors.ts';
 
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
 export type RetryAdvice = 'wait' | 'no' | 'default';
@@ -22,7 +23,7 @@ const BUSY = 'service_unavailable_error';
 
 /**
  * Code → rule. The key is `error.code` on the wire. Names are OpenAI's where OpenAI has one (`invalid_api_key`,
- * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
+ * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `billing_not_active`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
  */
 export const ERRORS = {
   invalid_http: {
@@ -106,28 +107,14 @@ export const ERRORS = {
     meaning:
       'The key is malformed, unknown, rotated away or revoked. Never sent for trouble of the gateway itself.',
   },
-  invalid_event: {
-    status: 400,
-    type: BAD,
-    retry: 'no',
-    message: 'The event cannot be used.',
-    meaning: 'A signed event of the payment provider that is no event, or of the other mode (test or live).',
-  },
-  invalid_signature: {
-    status: 400,
-    type: BAD,
-    retry: 'no',
-    message: 'The signature of the event is not valid.',
-    meaning:
-      'An event of the payment provider without a good signature, or signed more than five minutes ago or ahead.',
-  },
-  claim_forbidden: {
+  billing_not_active: {
     status: 403,
-    type: 'request_forbidden',
+    type: 'billing_not_active',
     retry: 'no',
-    message: 'This browser did not make the order, or the order does not exist.',
+    message:
+      'This API key is known, but its holder is suspended: a payment failed or was taken back, or the operator suspended it. GET /admin/usage still answers; ask the operator of this gateway.',
     meaning:
-      'A key is handed out to the browser that ordered it, by its cookie. The address of the order alone gives nothing.',
+      'The key is good and its holder is suspended. The same key works again when that ends. Until then it reads its usage and can be rotated, and nothing else.',
   },
   cross_origin_form: {
     status: 403,
@@ -151,13 +138,6 @@ export const ERRORS = {
     message: 'Unknown request URL.',
     meaning: 'The path is not one of the gateway.',
   },
-  unknown_order: {
-    status: 404,
-    type: BAD,
-    retry: 'no',
-    message: 'There is no such order.',
-    meaning: 'The address names a session of payment that this gateway has no order for.',
-  },
   method_not_allowed: {
     status: 405,
     type: BAD,
@@ -171,28 +151,6 @@ export const ERRORS = {
     retry: 'default',
     message: 'The request did not arrive in time.',
     meaning: 'Headers or body came slower than the deadline allows.',
-  },
-  order_not_paid: {
-    status: 409,
-    type: BAD,
-    retry: 'default',
-    message: 'The order is not paid yet.',
-    meaning: 'A key was asked for before the payment provider said that it is paid. It may be in a moment.',
-  },
-  order_closed: {
-    status: 409,
-    type: BAD,
-    retry: 'no',
-    message: 'No key is given out for this order any more.',
-    meaning:
-      'Its key was given out and used, or more than 30 minutes ago; or the order expired, failed, was refunded or is disputed.',
-  },
-  already_entitled: {
-    status: 409,
-    type: BAD,
-    retry: 'no',
-    message: 'This key has that tier, or a higher one, already.',
-    meaning: 'An upgrade was ordered to a tier that is no upgrade.',
   },
   request_too_large: {
     status: 413,
@@ -229,13 +187,6 @@ export const ERRORS = {
     retry: 'no',
     message: 'This address has received as many free keys today as it may.',
     meaning: '`free_keys.per_ip_per_day` is used up until midnight UTC.',
-  },
-  order_limit: {
-    status: 429,
-    type: 'requests',
-    retry: 'wait',
-    message: 'Too many orders came from this address. Wait a moment.',
-    meaning: 'More than ten orders in a minute from one address (IPv6: one /64).',
   },
   rate_limit_exceeded: {
     status: 429,
@@ -349,14 +300,6 @@ export const ERRORS = {
     message: 'The gateway cannot reach its store at the moment.',
     meaning: 'Issuing, rotating or listing needs the store and it did not answer in time.',
   },
-  payment_unavailable: {
-    status: 503,
-    type: BUSY,
-    retry: 'wait',
-    message: 'The payment provider cannot be reached at the moment. Nothing was charged.',
-    meaning:
-      'Opening or checking a payment needs the provider, and it did not answer in time; or it refuses what the operator configured (then `x-should-retry: false`).',
-  },
   upstream_busy: {
     status: 503,
     type: BUSY,
@@ -378,6 +321,7 @@ export const ERRORS = {
     message: 'The upstream did not answer in time.',
     meaning: 'The deadline for headers, first token, silence or the whole request passed.',
   },
+  ...PAYMENT_ERRORS,
 } as const satisfies Record<string, ErrorRule>;
 
 export type ErrorCode = keyof typeof ERRORS;

@@ -47,6 +47,17 @@ export interface AuthenticatorParts {
   readonly now?: () => number;
 }
 
+/** Which holders are let in. */
+type RequiredStanding = 'good' | 'any';
+
+interface Check {
+  readonly key: Key;
+  readonly fingerprint: Fingerprint;
+  readonly known: Known | undefined;
+  readonly address: string;
+  readonly standing: RequiredStanding;
+}
+
 interface Verdict {
   readonly caller: Caller;
   readonly outcome: 'verified' | 'cached';
@@ -84,7 +95,7 @@ export class Authenticator implements KeyListener {
       shared: parts.shared,
       clock: this.#clock,
       now,
-      onEnded: (prefix, version) => void this.changed({ prefix, kind: 'revoked', version }),
+      onMark: (notice) => void this.changed(notice),
     });
     this.#outcomes = parts.metrics.authOutcomes;
     this.#unavailable = parts.metrics.authUnavailable;
@@ -96,10 +107,26 @@ export class Authenticator implements KeyListener {
    * @param authorization value of the request's one Authorization header
    * @param address of the client; failures are counted by it
    * @returns the caller at once when the key was checked within the last 5 s, a promise otherwise
-   * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys` or
-   *   `auth_unavailable`
+   * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys`,
+   *   `billing_not_active` for a good key whose holder is suspended, or `auth_unavailable`
    */
   authenticate(authorization: string | undefined, address: string): Caller | Promise<Caller> {
+    return this.#authenticate(authorization, address, 'good');
+  }
+
+  /**
+   * The same for what a holder may do while suspended: it knows who asks, and throws no `billing_not_active`.
+   * `standing` of the caller says how the holder stands.
+   */
+  identify(authorization: string | undefined, address: string): Caller | Promise<Caller> {
+    return this.#authenticate(authorization, address, 'any');
+  }
+
+  #authenticate(
+    authorization: string | undefined,
+    address: string,
+    standing: RequiredStanding,
+  ): Caller | Promise<Caller> {
     if (authorization === undefined || authorization === '') {
       this.#outcomes.inc({ outcome: 'refused' });
       throw new GatewayError('missing_api_key');
@@ -115,17 +142,19 @@ export class Authenticator implements KeyListener {
     if (known === undefined) {
       this.#admit(fingerprint, key.prefix, address);
     } else if (this.#known.isFresh(known, this.#now())) {
+      if (standing === 'good' && known.caller.standing !== 'good') throw this.#suspended();
       this.#cachedOutcome.inc();
       return known.caller;
     }
-    return this.#check(key, fingerprint, known, address);
+    return this.#check({ key, fingerprint, known, address, standing });
   }
 
   /** A change of a key, by this process or another. */
   changed({ prefix, kind, version }: KeyNotice): boolean {
     const isNews = this.#clock.mark(prefix, version);
+    if (kind === 'changed') this.#known.outdate(prefix);
     // An `issued` key may be one that this process made and knows already.
-    if (kind !== 'issued') this.#known.drop(prefix);
+    else if (kind !== 'issued') this.#known.drop(prefix);
     this.#showEntries();
     return isNews;
   }
@@ -145,8 +174,15 @@ export class Authenticator implements KeyListener {
   }
 
   learned(key: Key, caller: Caller): void {
+    // Another process may have ended or changed it since it was stored.
+    if (!this.#clock.allows(caller.prefix, caller.version)) return;
     this.#known.confirm(this.#fingerprints.of(key), caller, this.#now());
     this.#showEntries();
+  }
+
+  #suspended(): GatewayError {
+    this.#outcomes.inc({ outcome: 'suspended' });
+    return new GatewayError('billing_not_active');
   }
 
   /** Lets a key that is not known to be good go on to the store, unless it is known to be bad or the address tried too many. */
@@ -164,26 +200,24 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  async #check(
-    key: Key,
-    fingerprint: Fingerprint,
-    known: Known | undefined,
-    address: string,
-  ): Promise<Caller> {
+  async #check({ key, fingerprint, known, address, standing }: Check): Promise<Caller> {
     let check = this.#checks.get(fingerprint);
     const leads = check === undefined;
     if (check === undefined) {
       check = this.#decide(key, fingerprint, known).finally(() => this.#checks.delete(fingerprint));
       this.#checks.set(fingerprint, check);
     }
+    let verdict: Verdict;
     try {
-      const { caller, outcome } = await check;
-      this.#outcomes.inc({ outcome });
-      return caller;
+      verdict = await check;
     } catch (error) {
       this.#countFailure(error, leads ? { address, prefix: key.prefix } : undefined);
       throw error;
     }
+    const { caller, outcome } = verdict;
+    if (standing === 'good' && caller.standing !== 'good') throw this.#suspended();
+    this.#outcomes.inc({ outcome });
+    return caller;
   }
 
   /** @param blamed whose failure it is when the key was bad; undefined when it was counted already */
@@ -221,7 +255,8 @@ export class Authenticator implements KeyListener {
         this.#throwIfTriedTooOften(key.prefix);
         throw new GatewayError('invalid_api_key');
       }
-      const needsProof = !isProved && known?.caller.version !== record.version;
+      // Whatever its version is by now: the hash of a key never changes.
+      const needsProof = !isProved && known === undefined;
       if (needsProof && !(await this.#prove(record, key))) {
         // The HMAC proves that this is the key; a hash that denies it is damage in the store, and not the caller's fault.
         throw unavailable('contradiction', `HMAC and Argon2 hash of key ${key.prefix} contradict each other`);
@@ -241,11 +276,11 @@ export class Authenticator implements KeyListener {
   async #prove(record: CheckableKey, key: Key): Promise<boolean> {
     const shared = this.#shared;
     if (shared === undefined) return this.#hasher.verify(record.argon2, key);
-    if (!(await shared.claimProof(key.prefix)) && (await shared.isProvedSoon(record))) return true;
+    if (!(await shared.claimProof(record)) && (await shared.isProvedSoon(record))) return true;
     try {
       return await this.#hasher.verify(record.argon2, key);
     } catch (error) {
-      void shared.disclaimProof(key.prefix);
+      void shared.disclaimProof(record);
       throw error;
     }
   }

@@ -115,7 +115,7 @@ export interface Known {
 
 /**
  * Keys that proved good. An entry stays after its time is up, until it is pushed out: as the proof that Argon2 has run for
- * this very key and version, as what is accepted while the store is away, and as what the failure limit spares.
+ * this very key, as what is accepted while the store is away, and as what the failure limit spares.
  */
 export class KnownKeys {
   readonly #byFingerprint = new RecentMap<Fingerprint, Known>(MAX_KNOWN, (_, { caller }) =>
@@ -160,13 +160,29 @@ export class KnownKeys {
     this.#put(fingerprint, { caller, confirmedAt: at, soughtAt, freshUntil });
   }
 
-  /** The store did not answer: accepts the key a while longer, or returns false when its time is up. */
+  /**
+   * The store did not answer: accepts the key a while longer, or returns false when its time is up. That a holder is suspended
+   * may have ended meanwhile, so it is not said for longer than it is known.
+   */
   stretch(fingerprint: Fingerprint, known: Known, now: number): boolean {
     const end = known.confirmedAt + STALE_MS;
     // Not when the key changed meanwhile: then the entry is gone or another.
-    if (now > end || this.#byFingerprint.get(fingerprint) !== known) return false;
+    if (now > end || known.caller.standing !== 'good') return false;
+    if (this.#byFingerprint.get(fingerprint) !== known) return false;
     this.#put(fingerprint, { ...known, soughtAt: now, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
     return true;
+  }
+
+  /**
+   * The key is good and its holder has changed: what is known of it is neither accepted nor stretched any more. It stays as
+   * the proof that Argon2 has run, since a key never changes its hash, and as what the failure limit spares.
+   */
+  outdate(prefix: Prefix): void {
+    const fingerprint = this.#byPrefix.get(prefix);
+    const known = fingerprint === undefined ? undefined : this.#byFingerprint.get(fingerprint);
+    if (fingerprint === undefined || known === undefined) return;
+    const never = Number.NEGATIVE_INFINITY;
+    this.#put(fingerprint, { ...known, confirmedAt: never, freshUntil: never });
   }
 
   drop(prefix: Prefix): void {
@@ -218,6 +234,9 @@ export interface KeyListener {
   changed(change: KeyNotice): boolean;
   /** The store has said all that had changed at this moment, in milliseconds of the process's monotonic clock. */
   caughtUp(at: number): void;
-  /** This process made the key and has seen it stored: it need not be proved on first use. */
+  /**
+   * This process made the key and has seen it stored: it need not be proved on first use. Unless something newer was heard of it
+   * by now, it is known as this says.
+   */
   learned(key: Key, caller: Caller): void;
 }

@@ -1,51 +1,70 @@
-// What replicas tell each other about keys: a mark in Redis that a key has ended, and a message to everyone who remembers it.
+// What replicas tell each other about keys: a mark in Redis that a key has ended or changed, and a message to everyone who remembers it.
 // Both can get lost. The change feed of the store (changes.ts) is what makes up for that, and repairs the mark.
 import { z } from 'zod';
 import { RecentMap } from '../recent-map.ts';
 import type { RedisClient } from '../redis/client.ts';
 import { readForeign } from '../redis/foreign.ts';
-import { isPrefix, type Prefix } from '../store/record.ts';
+import { CHANGE_KINDS, type ChangeKind, isPrefix, type Prefix } from '../store/record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { Announcement, Announcer } from './announcer.ts';
 import type { KeyListener } from './cache.ts';
 import type { CheckableKey } from './caller.ts';
 import { observeLag } from './changes.ts';
-import type { Announcement, Announcer } from './issuer.ts';
-import { EndedMarks, type SharedRecords } from './shared-records.ts';
+import { KeyMarks, type Mark, type SharedRecords } from './shared-records.ts';
 
 /** Marks that are written again when Redis comes back, from which it may have lost them. */
-const MAX_ENDED = 1000;
+const MAX_MARKED = 1000;
 
 const Notice = z.object({
   prefix: z.string(),
-  kind: z.enum(['issued', 'rotated', 'revoked']),
+  kind: z.enum(CHANGE_KINDS),
   version: z.int().min(1),
   at: z.string(),
 });
+
+/** Of one key, or of several keys of a holder. */
+const Message = z.union([Notice, z.array(Notice)]);
 
 export interface KeyAnnouncerParts {
   readonly redis: Pick<RedisClient, 'script'>;
   /** Sends a message to all replicas. */
   readonly send: (body: string) => Promise<void>;
-  /** Where records of issued keys go; left out where the secret is not known. */
-  readonly shared?: Pick<SharedRecords, 'keep'>;
+  /** Where records of active keys go; left out where the secret is not known. */
+  readonly shared?: Pick<SharedRecords, 'keep' | 'succeed'>;
 }
 
 /** Tells of what this process did: first the mark, so that whoever looks again after the message finds it. */
 export class KeyAnnouncer implements Announcer {
   readonly #parts: KeyAnnouncerParts;
-  readonly #marks: EndedMarks;
+  readonly #marks: KeyMarks;
 
   constructor(parts: KeyAnnouncerParts) {
     this.#parts = parts;
-    this.#marks = new EndedMarks(parts.redis);
+    this.#marks = new KeyMarks(parts.redis);
   }
 
   async announce({ prefix, kind, version, at }: Announcement, record?: CheckableKey): Promise<void> {
-    const { send, shared } = this.#parts;
-    if (kind !== 'issued') await this.#marks.mark(prefix, version);
-    else if (record !== undefined) await shared?.keep(record);
+    const mark = markOf(kind);
+    if (mark !== undefined) await this.#marks.mark(mark, prefix, version);
+    else if (record !== undefined) await this.#parts.shared?.keep(record);
+    await this.#send({ prefix, kind, version, at });
+  }
+
+  async announceChanged(records: readonly CheckableKey[], at: string): Promise<void> {
+    await Promise.all(records.map((record) => this.#replace(record)));
+    const notices = records.map(({ prefix, version }) => ({ prefix, kind: 'changed', version, at }) as const);
+    await this.#send(notices);
+  }
+
+  /** Without the secret there is a mark, and whoever needs the record reads the store. */
+  async #replace(record: CheckableKey): Promise<void> {
+    if ((await this.#parts.shared?.succeed(record)) === true) return;
+    await this.#marks.mark('changed', record.prefix, record.version);
+  }
+
+  async #send(message: z.input<typeof Message>): Promise<void> {
     try {
-      await send(JSON.stringify({ prefix, kind, version, at }));
+      await this.#parts.send(JSON.stringify(message));
     } catch {
       // Redis is away. Whoever does not hear of it reads the feed.
     }
@@ -61,30 +80,32 @@ export interface KeyFleetParts {
 /** Hears what others did, and keeps the marks in Redis complete. */
 export class KeyFleet {
   readonly #parts: KeyFleetParts;
-  readonly #marks: EndedMarks;
-  readonly #ended = new RecentMap<Prefix, number>(MAX_ENDED);
+  readonly #marks: KeyMarks;
+  readonly #marked = new RecentMap<Prefix, { readonly mark: Mark; readonly version: number }>(MAX_MARKED);
   #repairing: Promise<void> | undefined;
 
   constructor(parts: KeyFleetParts) {
     this.#parts = parts;
-    this.#marks = new EndedMarks(parts.redis);
+    this.#marks = new KeyMarks(parts.redis);
     parts.redis.onUp(() => this.#repair());
   }
 
   /** A message of another process. It only makes this one look again, so it need not be believed. */
   heard(text: string): void {
     const { listener, metrics } = this.#parts;
-    const change = readNotice(text);
-    if (change === undefined || !listener.changed(change)) return;
-    metrics.keyChanges.inc({ kind: change.kind });
-    observeLag(metrics.keyLag, 'message', change.at);
+    for (const change of readNotices(text)) {
+      if (!listener.changed(change)) continue;
+      metrics.keyChanges.inc({ kind: change.kind });
+      observeLag(metrics.keyLag, 'message', change.at);
+    }
   }
 
-  /** Read in the feed. Whoever ended the key has marked it too, unless Redis was away or has forgotten it since. */
-  async ended({ prefix, kind, version }: Announcement): Promise<void> {
-    if (kind === 'issued') return;
-    this.#ended.set(prefix, version);
-    await this.#marks.mark(prefix, version);
+  /** Read in the feed. Whoever changed the key has marked it too, unless Redis was away or has forgotten it since. */
+  async read({ prefix, kind, version }: Announcement): Promise<void> {
+    const mark = markOf(kind);
+    if (mark === undefined) return;
+    this.#marked.set(prefix, { mark, version });
+    await this.#marks.mark(mark, prefix, version);
   }
 
   #repair(): void {
@@ -94,14 +115,19 @@ export class KeyFleet {
   }
 
   async #markAll(): Promise<void> {
-    for (const [prefix, version] of [...this.#ended]) {
-      if (!(await this.#marks.mark(prefix, version))) return;
+    for (const [prefix, { mark, version }] of [...this.#marked]) {
+      if (!(await this.#marks.mark(mark, prefix, version))) return;
     }
   }
 }
 
-function readNotice(text: string): Announcement | undefined {
-  const notice = readForeign(Notice, text);
-  if (notice === undefined || !isPrefix(notice.prefix)) return undefined;
-  return { ...notice, prefix: notice.prefix };
+/** What a change leaves in Redis; a new key leaves no mark. */
+function markOf(kind: ChangeKind): Mark | undefined {
+  if (kind === 'issued') return undefined;
+  return kind === 'changed' ? 'changed' : 'ended';
+}
+
+function readNotices(text: string): readonly Announcement[] {
+  const message = readForeign(Message, text) ?? [];
+  return [message].flat().flatMap(({ prefix, ...rest }) => (isPrefix(prefix) ? [{ ...rest, prefix }] : []));
 }

@@ -4,6 +4,8 @@ import type { Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type {
   AddOutcome,
+  ChangeOutcome,
+  HolderChange,
   HolderOf,
   KeyChange,
   KeyFilter,
@@ -15,15 +17,17 @@ import type {
 } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { addressBlock } from './address-block.ts';
-import type { KeyListener, KeyNotice } from './cache.ts';
+import type { Announcer } from './announcer.ts';
+import type { KeyListener } from './cache.ts';
 import { type Caller, type CheckableKey, callerOf } from './caller.ts';
 import type { Hasher } from './hasher.ts';
+import { announceChanged, changeHolder } from './holder-change.ts';
+import { keepable } from './kept-text.ts';
 import { Key } from './key.ts';
 import type { KeySecret } from './secret.ts';
 
 /** Of 2^32 prefixes: with a million keys the chance that all of these draws are taken is below 1 in 10^18. */
 const DRAWS = 5;
-const MAX_TEXT = 200;
 
 /** A key in the one answer that has it whole. */
 export interface IssuedKey {
@@ -33,20 +37,6 @@ export interface IssuedKey {
   readonly tier: Tier;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
-}
-
-/** Tells other processes of changes. */
-export interface Announcer {
-  /**
-   * Never rejects, and takes a moment at most: who cannot be told now finds out from the store.
-   * @param record of an issued key
-   */
-  announce(change: Announcement, record?: CheckableKey): Promise<void>;
-}
-
-export interface Announcement extends KeyNotice {
-  /** RFC 3339, UTC. */
-  readonly at: string;
 }
 
 export interface RotatedKey extends IssuedKey {
@@ -138,7 +128,8 @@ export class Issuer {
   }
 
   /**
-   * Replaces the caller's key. The old one is bad from the moment this resolves, in this process at once.
+   * Replaces the caller's key. The old one is bad from the moment this resolves, in this process at once. The holder stays
+   * what it is: a suspended one may rotate, and its new key is not served either.
    *
    * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
    */
@@ -168,6 +159,26 @@ export class Issuer {
     );
   }
 
+  /** Another tier or standing for a holder, for the whole fleet at once: see `changeHolder`. */
+  changeHolder(holderId: string, change: HolderChange, reason?: string): Promise<ChangeOutcome> {
+    return changeHolder(
+      {
+        store: this.#store,
+        today: this.#today,
+        listener: this.#listener,
+        announcer: this.#announcer,
+      },
+      holderId,
+      change,
+      reason,
+    );
+  }
+
+  /** For whoever changed a holder in a transaction of its own: see `announceChanged`. */
+  announceChanged(records: readonly CheckableKey[], at: string): Promise<void> {
+    return announceChanged({ listener: this.#listener, announcer: this.#announcer }, records, at);
+  }
+
   /** Keys in the order of issue. @throws GatewayError `store_unavailable` */
   list(filter: KeyFilter): Promise<readonly KeySummary[]> {
     return this.#store.listKeys(filter);
@@ -182,14 +193,13 @@ export class Issuer {
   }
 
   async #rotate(caller: Caller): Promise<RotatedKey> {
+    // Only the state counts. The version may have grown since the caller was checked, because the holder changed.
     const current = await this.#store.findKey(caller.prefix);
-    if (current?.state !== 'active' || current.version !== caller.version) {
-      throw new GatewayError('invalid_api_key');
-    }
+    if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
     const { key, outcome } = await this.#mint((successor) => this.#store.rotateKey(caller, successor));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
-    const { record } = outcome;
-    const ended = { prefix: caller.prefix, kind: 'rotated', version: caller.version + 1 } as const;
+    const { record, endedVersion } = outcome;
+    const ended = { prefix: caller.prefix, kind: 'rotated', version: endedVersion } as const;
     this.#listener?.changed(ended);
     // Together: the successor is of no use while another replica takes the old key.
     const [issued] = await Promise.all([
@@ -268,15 +278,4 @@ function addedRecord(outcome: AddOutcome): KeyRecord {
   if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
   // A holder that was found does not vanish, and a taken prefix was drawn again.
   throw new Error(`the store answered ${outcome.kind} to a new key`);
-}
-
-/** Text that support writes and reads in a terminal: short, without control characters, and without a key. */
-function keepable(text: string, param: string): string {
-  const kept = text.trim();
-  const refuse = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
-  if (kept.length > MAX_TEXT) throw refuse(`is longer than ${MAX_TEXT} characters`);
-  if (kept === '') throw refuse('is empty');
-  if (/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u.test(kept)) throw refuse('has a control character in it');
-  if (/[0-9a-f]{32}/i.test(kept)) throw refuse('has something in it that looks like a key');
-  return kept;
 }

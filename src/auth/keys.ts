@@ -75,7 +75,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     store,
     listener: authenticator,
     onChange: (change) => {
-      void fleet.ended(change);
+      void fleet.read(change);
       onChange(change);
     },
     metrics,

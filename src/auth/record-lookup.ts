@@ -5,7 +5,7 @@ import { withDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
 import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
-import { type ChangeClock, STALE_MS } from './cache.ts';
+import { type ChangeClock, type KeyNotice, STALE_MS } from './cache.ts';
 import type { CheckableKey } from './caller.ts';
 import type { SharedRecords } from './shared-records.ts';
 import { unavailable } from './unavailable.ts';
@@ -28,7 +28,7 @@ export interface Found {
    * with the store away nobody would put it back.
    */
   readonly at: number;
-  /** Argon2 has run for this version of the key, here or on another replica. */
+  /** Argon2 has run for this key, on this or another replica. */
   readonly isProved: boolean;
 }
 
@@ -38,8 +38,8 @@ export interface RecordLookupParts {
   readonly shared?: Pick<SharedRecords, 'find'> | undefined;
   readonly clock: ChangeClock;
   readonly now: () => number;
-  /** Another replica says that the key has ended. */
-  readonly onEnded?: (prefix: Prefix, version: number) => void;
+  /** Another replica says that the key has ended, or that its holder has changed. */
+  readonly onMark?: (notice: KeyNotice) => void;
 }
 
 export class RecordLookup {
@@ -92,7 +92,7 @@ export class RecordLookup {
   }
 
   async #inRedis(prefix: Prefix): Promise<Found | undefined> {
-    const { shared, clock, now, onEnded } = this.#parts;
+    const { shared, clock, now, onMark } = this.#parts;
     if (shared === undefined) return undefined;
     const position = clock.now();
     const soughtAt = now();
@@ -103,7 +103,10 @@ export class RecordLookup {
     if (answer.kind === 'record' && clock.allows(prefix, answer.record.version)) {
       return { record: answer.record, position, soughtAt, at, isProved: true };
     }
-    if (answer.kind === 'ended' && clock.allows(prefix, answer.version)) onEnded?.(prefix, answer.version);
+    if (answer.kind === 'mark' && clock.allows(prefix, answer.version)) {
+      const kind = answer.mark === 'ended' ? 'revoked' : 'changed';
+      onMark?.({ prefix, kind, version: answer.version });
+    }
     return undefined;
   }
 

@@ -1,13 +1,7 @@
 // What an order comes to, from the facts of its payment and the time alone. It asks nobody and writes nothing, so whatever
 // events said, in whatever order and however often, the last facts decide.
 import { TIERS, type Tier } from '../config/schema.ts';
-import type {
-  HolderTarget,
-  Order,
-  OrderChange,
-  OrderStanding,
-  OrderState,
-} from '../store/billing-record.ts';
+import type { HolderTarget, Order, OrderChange, OrderStanding, OrderState } from '../store/billing-record.ts';
 import type { MoneyFacts, PaymentFacts, SessionFacts, SubscriptionFacts } from './provider.ts';
 
 const MINUTE = 60_000;
@@ -179,9 +173,9 @@ export function targetOf(
   const last = own.at(-1);
   if (first === undefined || last === undefined) return undefined;
   const [best] = own.filter(isEntitled).sort((a, b) => rank(b.tier) - rank(a.tier));
-  if (best !== undefined) return { tier: best.tier, standing: 'active' };
+  if (best !== undefined) return { tier: best.tier, standing: 'good' };
   return onLapse === 'downgrade'
-    ? { tier: first.baseTier, standing: 'active' }
+    ? { tier: first.baseTier, standing: 'good' }
     : { tier: last.tier, standing: 'suspended' };
 }
 

@@ -68,9 +68,11 @@ export class Settlement {
         return this.#settle(id, events, own?.session);
       };
       const done = before.then(begin, begin);
-      const settled = done.catch(() => undefined).finally(() => {
-        if (this.#running.get(id) === settled) this.#running.delete(id);
-      });
+      const settled = done
+        .catch(() => undefined)
+        .finally(() => {
+          if (this.#running.get(id) === settled) this.#running.delete(id);
+        });
       this.#running.set(id, settled);
       work = { events, session: undefined, done };
       this.#waiting.set(id, work);

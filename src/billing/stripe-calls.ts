@@ -87,10 +87,7 @@ export class StripeCalls {
         : unavailable(described(error), 5000);
     } finally {
       this.#calls -= 1;
-      this.#metrics.billing.providerSeconds.observe(
-        { call: what, outcome },
-        (this.#now() - started) / 1000,
-      );
+      this.#metrics.billing.providerSeconds.observe({ call: what, outcome }, (this.#now() - started) / 1000);
     }
   }
 

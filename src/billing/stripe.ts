@@ -26,7 +26,10 @@ export class StripeProvider implements PaymentProvider {
   readonly origins: readonly string[];
   readonly #calls: StripeCalls;
 
-  constructor(calls: StripeCalls, { secret_key, api_base }: { secret_key: string; api_base?: string | undefined }) {
+  constructor(
+    calls: StripeCalls,
+    { secret_key, api_base }: { secret_key: string; api_base?: string | undefined },
+  ) {
     this.#calls = calls;
     this.isLive = !/^(sk|rk)_test_/.test(secret_key);
     this.origins = api_base === undefined ? [PAGES] : [PAGES, api_base];

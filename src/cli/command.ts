@@ -93,7 +93,7 @@ export async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
 }
 
 /** @returns the exit code */
-export async function noSuchKey({ name }: CommandText, io: CommandIo): Promise<number> {
+export async function noSuchKey({ name }: Pick<CommandText, 'name'>, io: CommandIo): Promise<number> {
   await write(io.stderr, `tollgate ${name}: there is no key with this prefix\n`);
   return 1;
 }

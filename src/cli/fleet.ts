@@ -1,6 +1,7 @@
 // The support desk's way to running replicas: it tells them of a change, and says who has confirmed it.
+import type { Announcer } from '../auth/announcer.ts';
 import { KeyAnnouncer } from '../auth/fleet.ts';
-import type { Announcer } from '../auth/issuer.ts';
+
 import type { KeySecret } from '../auth/secret.ts';
 import { SharedRecords } from '../auth/shared-records.ts';
 import { RedisClient } from '../redis/client.ts';
@@ -43,7 +44,7 @@ export class Fleet implements AsyncDisposable {
     return new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
   }
 
-  /** For a key that ends: what became of it is in `told`. */
+  /** For a key that ends, or whose holder changes: what became of it is in `told`. */
   get confirmingAnnouncer(): Announcer {
     return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body) });
   }
@@ -67,28 +68,36 @@ export class Fleet implements AsyncDisposable {
   }
 }
 
-/** Whether every running replica is known to refuse the key. Without Redis they are not asked, and read the store. */
+/** What replicas do from then on: 'refuse it', 'refuses the key'. */
+export interface Deed {
+  /** Of many, about what was just named. */
+  readonly many: string;
+  /** Of one. */
+  readonly one: string;
+}
+
+/** Whether every running replica is known to have acted on it. Without Redis they are not asked, and read the store. */
 export function isConfirmed(told: Told | undefined): boolean {
   return told === undefined || (told.kind === 'sent' && told.confirmation.missing.length === 0);
 }
 
 /** The sentence behind "PREFIX is revoked." */
-export function toldText(told: Told | undefined): string {
-  if (told === undefined) return 'Running gateways refuse it within 1 s, 5 s at most.';
+export function toldText(told: Told | undefined, { many }: Deed): string {
+  if (told === undefined) return `Running gateways ${many} within 1 s, 5 s at most.`;
   if (told.kind === 'unsent') return 'No replica has confirmed it.';
   const { confirmed, missing } = told.confirmation;
   const total = confirmed.length + missing.length;
   if (total === 0) return 'No replica is running.';
   const ms = Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms)));
   const within = confirmed.length === 0 ? '' : ` in ${ms} ms`;
-  return `${confirmed.length} of ${total} replicas refuse it${within}; hard bound 5 s.`;
+  return `${confirmed.length} of ${total} replicas ${many}${within}; hard bound 5 s.`;
 }
 
 /** Lines about what was not confirmed. */
-export function warnings(told: Told | undefined): readonly string[] {
+export function warnings(told: Told | undefined, { one }: Deed): readonly string[] {
   if (told === undefined || isConfirmed(told)) return [];
   const bound =
-    'A replica that reaches the store refuses the key within 1 s, one that reaches neither store nor Redis within 60 s. ' +
+    `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis within 60 s. ` +
     'Run the command again to ask once more.';
   if (told.kind === 'unsent') return [`Warning: the replicas could not be asked: ${told.cause}.`, bound];
   return [

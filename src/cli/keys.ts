@@ -3,14 +3,15 @@
 import { Hasher } from '../auth/hasher.ts';
 import { Issuer, revokeKey } from '../auth/issuer.ts';
 import { openSecret } from '../auth/secret.ts';
-import { loadConfig } from '../config/load.ts';
-import { type Config, TIERS } from '../config/schema.ts';
+import { TIERS } from '../config/schema.ts';
 import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
-import { type Arguments, didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
-import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './command.ts';
-import { Fleet, isConfirmed, toldFields, toldText, warnings } from './fleet.ts';
+import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './command.ts';
+import { openFleet, publicFields, withStore } from './desk.ts';
+import { isConfirmed, toldFields, toldText, warnings } from './fleet.ts';
+import { changeTier, resume, suspend } from './holder.ts';
 
 export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
@@ -20,18 +21,24 @@ export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
   show PREFIX [--json]                one key and what happened to it
   revoke PREFIX [--reason TEXT] [--json]
                                       running answers end by themselves, with --reason compromised at once
+  tier PREFIX --tier TIER [--reason TEXT] [--json]
+                                      another tier for the holder of PREFIX, with all keys
+  suspend PREFIX [--reason TEXT] [--json]
+                                      the holder's keys are answered 403 until it is resumed
+  resume PREFIX [--reason TEXT] [--json]
 
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
 const TEXT = { name: 'keys', usage: KEYS_USAGE };
-const COMMANDS = { issue, list, show, revoke };
+const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
 const PAGE = 500;
+const REFUSE = { many: 'refuse it', one: 'refuses the key' };
 
 /**
  * @param argv what follows `tollgate keys`
- * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage, 3 revoked and not confirmed by all replicas
+ * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage, 3 done and not confirmed by all replicas
  */
 export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
   const [name, ...rest] = argv;
@@ -166,9 +173,9 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
         outcome.kind === 'revoked'
           ? `${prefix} is revoked.`
           : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
-      await write(io.stdout, `${ended} ${toldText(told)}\n`);
+      await write(io.stdout, `${ended} ${toldText(told, REFUSE)}\n`);
     }
-    for (const line of warnings(told)) await write(io.stderr, `${line}\n`);
+    for (const line of warnings(told, REFUSE)) await write(io.stderr, `${line}\n`);
     const latest = await latestOf(store, record);
     if (latest.prefix !== prefix && latest.state === 'active') {
       await write(
@@ -193,41 +200,6 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
   return latest;
 }
 
-/** Undefined where replicas share no Redis. */
-async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
-  return redis === undefined ? undefined : Fleet.open(redis);
-}
-
-async function withStore<Name extends string>(
-  given: Arguments<Name | 'config'>,
-  io: CommandIo,
-  missing: 'create' | 'must exist',
-  work: (store: Store, config: Config) => Promise<number>,
-): Promise<number> {
-  const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
-  const store = await openStoreOf(config.static, io, missing);
-  try {
-    return await work(store, config);
-  } finally {
-    await store.close();
-  }
-}
-
-function publicFields(key: KeySummary) {
-  return {
-    prefix: key.prefix,
-    state: key.state,
-    tier: key.tier,
-    holder: key.holderId,
-    label: key.label,
-    version: key.version,
-    created_at: key.createdAt,
-    ended_at: key.endedAt,
-    replaces: key.replaces,
-    replaced_by: key.replacedBy,
-  };
-}
-
 interface ListFormat {
   readonly head: string;
   readonly foot: string;
@@ -243,9 +215,22 @@ const JSON_LIST: ListFormat = {
 const TEXT_LIST: ListFormat = {
   head: line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL'),
   row: (key) =>
-    line(key.prefix, key.state, key.tier, key.createdAt, key.endedAt ?? '-', key.holderId, key.label ?? '-'),
+    line(
+      key.prefix,
+      stateText(key),
+      key.tier,
+      key.createdAt,
+      key.endedAt ?? '-',
+      key.holderId,
+      key.label ?? '-',
+    ),
   foot: '',
 };
+
+/** What a key is good for at the moment: an active one of a suspended holder for nothing. */
+function stateText({ state, standing }: KeySummary): string {
+  return state === 'active' && standing === 'suspended' ? standing : state;
+}
 
 function line(...cells: [string, string, string, string, string, string, string]): string {
   const widths = [8, 11, 4, 24, 24, 36, 0];

@@ -1,5 +1,6 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
 import type { Caller } from '../auth/caller.ts';
+import type { DynamicConfig } from '../config/schema.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { type Admission, type Lease, LIMIT_NAMES, type Limiter, type TierLimits } from '../limits/limiter.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -21,6 +22,8 @@ export interface AccountOrder {
   readonly caller: Caller;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
+  /** Of all tiers: a holder may come to another one, and what is used now counts there. */
+  readonly tiers: DynamicConfig['tiers'];
   readonly estimate: Estimate;
 }
 
@@ -36,9 +39,11 @@ export class Account {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
   static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
-    const { caller, limits, estimate } = order;
+    const { caller, limits, tiers, estimate } = order;
     const tokens = reserved(estimate, limits);
-    const decision = isLimited(limits) ? parts.limiter.admit(caller.holderId, limits, tokens) : UNLIMITED;
+    const decision = isCounted(limits, tiers)
+      ? parts.limiter.admit(caller.holderId, limits, tokens)
+      : UNLIMITED;
     const take = (admission: Admission) => Account.#take(parts, order, tokens, admission);
     return decision instanceof Promise ? decision.then(take) : take(decision);
   }
@@ -100,11 +105,15 @@ export class Account {
   }
 }
 
-/** Where nothing is limited nothing is counted, and nobody is asked. */
+/** Where no tier is limited nothing is counted, and nobody is asked. */
 const UNLIMITED: Admission = { kind: 'admitted', lease: { tokens: 0, settle() {} }, states: {} };
 
 function isLimited(limits: TierLimits): boolean {
   return LIMIT_NAMES.some((name) => limits[name] !== undefined);
+}
+
+function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {
+  return isLimited(limits) || Object.values(tiers).some((tier) => tier !== undefined && isLimited(tier));
 }
 
 /** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */

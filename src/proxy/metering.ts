@@ -63,7 +63,8 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     limiter,
     accounts: { limiter, ledger, metrics },
     endpoint: new UsageEndpoint({
-      authenticate: async (authorization, address) => authenticator.authenticate(authorization, address),
+      // A suspended holder reads here why nothing is served.
+      authenticate: async (authorization, address) => authenticator.identify(authorization, address),
       usage,
       limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
     }),

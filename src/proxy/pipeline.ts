@@ -75,7 +75,14 @@ export class Pipeline {
       const route = routes.resolve(scan.model, caller.tier);
       isAsked = true;
       const estimate = estimateTokens(body, scan);
-      const opening = Account.open(accounts, { exchange, caller, route, limits, estimate });
+      const opening = Account.open(accounts, {
+        exchange,
+        caller,
+        route,
+        limits,
+        tiers: config.tiers,
+        estimate,
+      });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();

@@ -18,12 +18,35 @@ export const KEY_STATES = ['active', 'invalidated', 'revoked'] as const;
 /** `invalidated` is by rotation, `revoked` by support; both are final. */
 export type KeyState = (typeof KEY_STATES)[number];
 
+export const STANDINGS = ['good', 'suspended'] as const;
+
+/** Whether the keys of a holder are served. `suspended` is not final; the keys stay what they are. */
+export type Standing = (typeof STANDINGS)[number];
+
+/** Whose keys they are. */
+export interface Holder {
+  readonly id: string;
+  readonly tier: Tier;
+  readonly standing: Standing;
+  readonly label: string | null;
+  /** RFC 3339, UTC. */
+  readonly createdAt: string;
+}
+
+/** What is to be different about a holder. What is left out stays. */
+export interface HolderChange {
+  readonly tier?: Tier;
+  readonly standing?: Standing;
+}
+
 /** A key as support and its holder may see it. */
 export interface KeySummary {
   readonly prefix: Prefix;
   readonly holderId: string;
   /** The holder's tier: two keys of one holder never differ in it. */
   readonly tier: Tier;
+  /** The holder's standing. */
+  readonly standing: Standing;
   /** The holder's label. */
   readonly label: string | null;
   readonly state: KeyState;
@@ -77,9 +100,15 @@ export type AddOutcome =
   | { readonly kind: 'free_limit' };
 
 export type RotateOutcome =
-  | { readonly kind: 'rotated'; readonly record: KeyRecord }
+  | {
+      readonly kind: 'rotated';
+      /** Of the successor. */
+      readonly record: KeyRecord;
+      /** Version of the old key, now that it has ended. */
+      readonly endedVersion: number;
+    }
   | { readonly kind: 'prefix_taken' }
-  /** The old key had ended, or changed since the caller read it. Nothing was written. */
+  /** The old key had ended, or there is none. Nothing was written. */
   | { readonly kind: 'not_active' };
 
 export type RevokeOutcome =
@@ -88,7 +117,17 @@ export type RevokeOutcome =
   | { readonly kind: 'already'; readonly record: KeyRecord }
   | { readonly kind: 'unknown' };
 
-export type ChangeKind = 'issued' | 'rotated' | 'revoked';
+export type ChangeOutcome =
+  /** `records`: the holder's active keys after it, in the order of issue. */
+  | { readonly kind: 'changed'; readonly records: readonly KeyRecord[] }
+  /** The holder was like that before, and nothing was written. */
+  | { readonly kind: 'same'; readonly records: readonly KeyRecord[] }
+  | { readonly kind: 'unknown' };
+
+export const CHANGE_KINDS = ['issued', 'rotated', 'revoked', 'changed'] as const;
+
+/** `changed`: the holder has another tier or standing. The key is as active as before; only its version is another. */
+export type ChangeKind = (typeof CHANGE_KINDS)[number];
 
 /** One line of the change feed. Ids only grow, and a reader that saw id n has missed nothing below n. */
 export interface KeyChange {

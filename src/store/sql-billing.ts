@@ -18,14 +18,14 @@ import type {
   TestPayment,
 } from './billing-record.ts';
 import { guarded } from './guarded.ts';
-import type { ChangeKind, FreeGrant, KeyRecord, NewKey, Prefix } from './record.ts';
-import type { ChangeHolderIn } from './sql-holders.ts';
+import type { FreeGrant, KeyRecord, NewKey, Prefix } from './record.ts';
+import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import { insertEvent, type TakeTurn } from './sql-keys.ts';
 import {
   handOut,
   insertBillingEvent,
   insertHolder,
   insertOrder,
-  lockHolder,
   lockOrder,
   mustFindNonce,
   orderOf,
@@ -43,22 +43,13 @@ export interface KeyWrites {
   isTaken(trx: Trx, prefix: Prefix): Promise<boolean>;
   countGrant(trx: Trx, grant: FreeGrant): Promise<boolean>;
   insertKey(trx: Trx, key: NewKey, holderId: string, replaces: Prefix | null): Promise<void>;
-  insertEvent(
-    trx: Trx,
-    prefix: Prefix,
-    kind: ChangeKind,
-    version: number,
-    at: string,
-    reason: string | null,
-  ): Promise<void>;
   mustFind(trx: Trx, prefix: Prefix): Promise<KeyRecord>;
 }
 
 export interface BillingParts {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
-  readonly takeTurn: (trx: Trx) => Promise<void>;
-  readonly changeHolderIn: ChangeHolderIn;
+  readonly takeTurn: TakeTurn;
   readonly keys: KeyWrites;
 }
 
@@ -101,7 +92,7 @@ export class SqlBilling implements BillingStore {
       await insertHolder(trx, holderId, terms.tier, key.createdAt);
       await takeTurn(trx);
       await keys.insertKey(trx, key, holderId, null);
-      await keys.insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
+      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
       await handOut(trx, order.id, holderId, key);
       return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
     });
@@ -197,7 +188,7 @@ export class SqlBilling implements BillingStore {
       const { holderId } = order;
       if (holderId === null) return { kind: 'settled', order, changed: [] };
       // Two orders of one holder may be settled at the same time: each has to see what the other wrote.
-      await lockHolder(trx, holderId);
+      await holdHolder(trx, holderId);
       const orders = await ordersOf(trx, holderId);
       const replaced = replacedBy(order, orders);
       if (replaced.length > 0) {
@@ -212,18 +203,14 @@ export class SqlBilling implements BillingStore {
         orders.map((each) => (each.id === id ? before : each)),
         orders,
       );
-      const changed =
-        target === undefined
-          ? []
-          : await this.#parts.changeHolderIn(
-              trx,
-              this.#parts.takeTurn,
-              holderId,
-              target,
-              `order ${order.id}`,
-              at,
-            );
-      return { kind: 'settled', order, changed };
+      if (target === undefined) return { kind: 'settled', order, changed: [] };
+      const outcome = await changeHolderIn(trx, this.#parts.takeTurn, {
+        holderId,
+        change: target,
+        reason: `order ${order.id}`,
+        at,
+      });
+      return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
     });
   }
 
@@ -243,13 +230,14 @@ export class SqlBilling implements BillingStore {
         await insertHolder(trx, holderId, order.tier, key.createdAt);
         await takeTurn(trx);
         await keys.insertKey(trx, key, holderId, null);
-        await keys.insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
+        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
         await handOut(trx, id, holderId, key);
         return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
       }
       const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
       if (keyPrefix === null || claimedAt === null || owner === null) throw refuse('claimed');
       if (keyUsedAt !== null || claimedAt < since) throw refuse('claimed');
+      await holdHolder(trx, owner);
       // Version 1: nothing has happened to it since it was made.
       const ended = await trx
         .updateTable('keys')
@@ -262,8 +250,8 @@ export class SqlBilling implements BillingStore {
       if (ended === undefined) throw refuse('claimed');
       await takeTurn(trx);
       await keys.insertKey(trx, key, owner, null);
-      await keys.insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
-      await keys.insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
+      await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
+      await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
       await trx
         .updateTable('orders')
         .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))

@@ -116,15 +116,6 @@ export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined
   return row === undefined ? undefined : orderOf(row);
 }
 
-/** Nobody else can decide about this holder until the transaction ends. SQL for it that both kinds of database have. */
-export async function lockHolder(trx: Trx, id: string): Promise<void> {
-  await trx
-    .updateTable('holders')
-    .set((eb) => ({ label: eb.ref('label') }))
-    .where('id', '=', id)
-    .execute();
-}
-
 export async function insertHolder(trx: Trx, id: string, tier: Tier, created_at: string): Promise<void> {
   await trx.insertInto('holders').values({ id, tier, label: null, created_at }).execute();
 }

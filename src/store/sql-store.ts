@@ -7,8 +7,10 @@ import type { BillingStore } from './billing-record.ts';
 import { guarded } from './guarded.ts';
 import type {
   AddOutcome,
-  ChangeKind,
+  ChangeOutcome,
   FreeGrant,
+  Holder,
+  HolderChange,
   HolderOf,
   KeyChange,
   KeyFilter,
@@ -20,34 +22,18 @@ import type {
   RotateOutcome,
 } from './record.ts';
 import { SqlBilling } from './sql-billing.ts';
-import { changeHolderIn } from './sql-holders.ts';
+import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import { insertEvent, recordOf, SUMMARY, type TakeTurn, withHolder } from './sql-keys.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
 
 const SECRET_CHECK = 'secret_check';
 
-const SUMMARY = [
-  'keys.prefix as prefix',
-  'keys.holder_id as holderId',
-  'holders.tier as tier',
-  'holders.label as label',
-  'keys.state as state',
-  'keys.version as version',
-  'keys.created_at as createdAt',
-  'keys.ended_at as endedAt',
-  'keys.replaces as replaces',
-  'successors.prefix as replacedBy',
-] as const;
-
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
 export interface SqlParts extends UsageParts {
-  /**
-   * Resolves when no other transaction can commit before this one that comes after it here. Ids are drawn after that, so
-   * that they become visible in their order.
-   */
-  readonly takeTurn: (trx: Transaction<Tables>) => Promise<void>;
+  readonly takeTurn: TakeTurn;
   /** Ends the connections, also those that Kysely never used and so would not close. */
   readonly close: () => Promise<void>;
 }
@@ -66,8 +52,8 @@ export class SqlStore implements Store {
   constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
     const isTakenError = (error: unknown) => error instanceof PrefixTaken;
-    const keys = { isTakenError, isTaken, countGrant, insertKey, insertEvent, mustFind };
-    this.billing = new SqlBilling({ reader, writer, takeTurn, changeHolderIn, keys });
+    const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
+    this.billing = new SqlBilling({ reader, writer, takeTurn, keys });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;
@@ -84,6 +70,7 @@ export class SqlStore implements Store {
       const holderId = holder.kind === 'new' ? holder.id : await holderOf(trx, holder.prefix);
       if (holderId === undefined) return { kind: 'unknown_holder' };
       if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
+      if (holder.kind === 'of') await holdHolder(trx, holderId);
       if (holder.kind === 'new') {
         const { id, tier, label } = holder;
         await trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }).execute();
@@ -95,23 +82,30 @@ export class SqlStore implements Store {
     });
   }
 
-  rotateKey(old: { prefix: Prefix; version: number }, successor: NewKey): Promise<RotateOutcome> {
+  rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateOutcome> {
     return this.#storingKey(async (trx): Promise<RotateOutcome> => {
       if (await isTaken(trx, successor.prefix)) return { kind: 'prefix_taken' };
+      const holderId = await holderOf(trx, old.prefix);
+      if (holderId === undefined) return { kind: 'not_active' };
+      await holdHolder(trx, holderId);
       const ended = await trx
         .updateTable('keys')
-        .set({ state: 'invalidated', version: old.version + 1, ended_at: successor.createdAt })
+        .set((eb) => ({
+          state: 'invalidated',
+          version: eb('version', '+', 1),
+          ended_at: successor.createdAt,
+        }))
         .where('prefix', '=', old.prefix)
         .where('state', '=', 'active')
-        .where('version', '=', old.version)
-        .returning('holder_id')
+        .returning('version')
         .executeTakeFirst();
       if (ended === undefined) return { kind: 'not_active' };
       await this.#takeTurn(trx);
-      await insertKey(trx, successor, ended.holder_id, old.prefix);
-      await insertEvent(trx, old.prefix, 'rotated', old.version + 1, successor.createdAt, null);
+      await insertKey(trx, successor, holderId, old.prefix);
+      await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
       await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
-      return { kind: 'rotated', record: await mustFind(trx, successor.prefix) };
+      const record = await mustFind(trx, successor.prefix);
+      return { kind: 'rotated', record, endedVersion: ended.version };
     });
   }
 
@@ -130,6 +124,25 @@ export class SqlStore implements Store {
       await insertEvent(trx, prefix, 'revoked', ended.version, at, reason);
       return { kind: 'revoked', record: await mustFind(trx, prefix) };
     });
+  }
+
+  findHolder(holderId: string): Promise<Holder | undefined> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('holders')
+        .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
+        .where('id', '=', holderId)
+        .executeTakeFirst(),
+    );
+  }
+
+  changeHolder(
+    holderId: string,
+    change: HolderChange,
+    reason: string | null,
+    at: string,
+  ): Promise<ChangeOutcome> {
+    return this.#transaction((trx) => changeHolderIn(trx, this.#takeTurn, { holderId, change, reason, at }));
   }
 
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
@@ -236,21 +249,6 @@ export class SqlStore implements Store {
   }
 }
 
-/** A key is read with its holder always: tier and label are the holder's. */
-function withHolder(db: Kysely<Tables>) {
-  return db
-    .selectFrom('keys')
-    .innerJoin('holders', 'holders.id', 'keys.holder_id')
-    .leftJoin('keys as successors', 'successors.replaces', 'keys.prefix');
-}
-
-async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
-  return withHolder(db)
-    .select([...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'])
-    .where('keys.prefix', '=', prefix)
-    .executeTakeFirst();
-}
-
 async function mustFind(trx: Transaction<Tables>, prefix: Prefix): Promise<KeyRecord> {
   const record = await recordOf(trx, prefix);
   if (record === undefined) throw new Error('a key that was just written is not there');
@@ -314,17 +312,6 @@ async function insertKey(
     .returning('id')
     .executeTakeFirst();
   if (inserted === undefined) throw new PrefixTaken();
-}
-
-async function insertEvent(
-  trx: Transaction<Tables>,
-  prefix: Prefix,
-  kind: ChangeKind,
-  version: number,
-  at: string,
-  reason: string | null,
-): Promise<void> {
-  await trx.insertInto('key_events').values({ prefix, kind, version, at, reason }).execute();
 }
 
 async function readSetting(db: Kysely<Tables>, name: string): Promise<Uint8Array | undefined> {

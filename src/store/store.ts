@@ -2,7 +2,10 @@
 import type { BillingStore } from './billing-record.ts';
 import type {
   AddOutcome,
+  ChangeOutcome,
   FreeGrant,
+  Holder,
+  HolderChange,
   HolderOf,
   KeyChange,
   KeyFilter,
@@ -32,14 +35,30 @@ export interface Store {
   /** Stores a new active key, with its holder and its count against a free limit, in one transaction. */
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome>;
 
-  /** Ends `old` as invalidated and stores its successor for the same holder, in one transaction. */
-  rotateKey(
-    old: { readonly prefix: Prefix; readonly version: number },
-    successor: NewKey,
-  ): Promise<RotateOutcome>;
+  /**
+   * Ends `old` as invalidated and stores its successor for the same holder, in one transaction. Of several at once one
+   * succeeds, because an ended key is not active any more; what version it had is of no matter, so that a change of the holder
+   * in between makes no good key bad.
+   */
+  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey): Promise<RotateOutcome>;
 
   /** Ends an active key as revoked. @param at RFC 3339, UTC */
   revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome>;
+
+  /** The holder with this id, or undefined when there is none. */
+  findHolder(holderId: string): Promise<Holder | undefined>;
+
+  /**
+   * Changes tier or standing of a holder and, in the same transaction, raises the version of each of its active keys with one
+   * event `changed` for each. The events say what changed, and the reason after it.
+   * @param at RFC 3339, UTC
+   */
+  changeHolder(
+    holderId: string,
+    change: HolderChange,
+    reason: string | null,
+    at: string,
+  ): Promise<ChangeOutcome>;
 
   /** Keys in the order of issue. */
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]>;

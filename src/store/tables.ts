@@ -9,13 +9,20 @@ import type {
   ProviderName,
   TestPayment,
 } from './billing-record.ts';
-import type { ChangeKind, KeyState, Prefix } from './record.ts';
+import type { ChangeKind, KeyState, Prefix, Standing } from './record.ts';
 import type { UsageSums } from './usage-record.ts';
 
 export interface Tables {
   schema_migrations: { id: number; name: string; applied_at: string };
   settings: { name: string; value: Uint8Array };
-  holders: { id: string; tier: Tier; label: string | null; created_at: string };
+  holders: {
+    id: string;
+    tier: Tier;
+    /** Good where it is not said. */
+    standing: Generated<Standing>;
+    label: string | null;
+    created_at: string;
+  };
   keys: {
     id: Generated<number>;
     prefix: Prefix;

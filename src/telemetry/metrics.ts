@@ -92,7 +92,7 @@ export function createMetrics() {
     }),
     authOutcomes: new Counter({
       name: 'tollgate_auth_total',
-      help: 'Key checks by outcome: cached, verified, refused, refused_cached, limited, unavailable.',
+      help: 'Key checks by outcome: cached, verified, suspended, refused, refused_cached, limited, unavailable.',
       labelNames: ['outcome'],
       registers,
     }),
@@ -134,7 +134,7 @@ export function createMetrics() {
     }),
     sharedRecords: new Counter({
       name: 'tollgate_key_cache_lookups_total',
-      help: 'Look-ups of key records in Redis: hit, miss, ended, damaged, unavailable.',
+      help: 'Look-ups of key records in Redis: hit, miss, ended, changed, damaged, unavailable.',
       labelNames: ['result'],
       registers,
     }),

@@ -13,6 +13,8 @@ export interface UsageReader {
   readonly holderId: string;
   readonly prefix: string;
   readonly tier: string;
+  /** Whether the holder's keys are served. */
+  readonly standing: string;
 }
 
 export interface UsageEndpointOptions<Caller extends UsageReader> {
@@ -45,6 +47,7 @@ export class UsageEndpoint<Caller extends UsageReader> {
       {
         prefix: caller.prefix,
         tier: caller.tier,
+        standing: caller.standing,
         from: report.from,
         to: report.to,
         totals: publicSums(report.totals),

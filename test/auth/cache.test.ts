@@ -21,7 +21,7 @@ function numbered(index: number): Key {
 }
 
 function callerFor(key: Key): Caller {
-  return { prefix: key.prefix, holderId: 'holder', tier: 'Lite', version: 1 };
+  return { prefix: key.prefix, holderId: 'holder', tier: 'Lite', standing: 'good', version: 1 };
 }
 
 describe('a fingerprint', () => {

@@ -5,7 +5,7 @@ import { KeyChanges } from '../../src/auth/changes.ts';
 import { KeyAnnouncer, KeyFleet } from '../../src/auth/fleet.ts';
 import { Hasher } from '../../src/auth/hasher.ts';
 import { Issuer } from '../../src/auth/issuer.ts';
-import { EndedMarks, SharedRecords } from '../../src/auth/shared-records.ts';
+import { KeyMarks, SharedRecords } from '../../src/auth/shared-records.ts';
 import { RedisClient } from '../../src/redis/client.ts';
 import type { Prefix } from '../../src/store/record.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
@@ -77,7 +77,7 @@ export async function openFleetSetting(
     const changes = new KeyChanges({
       store,
       listener: authenticator,
-      onChange: (change) => void fleet.ended(change),
+      onChange: (change) => void fleet.read(change),
       metrics,
       now: setting.now,
       intervalMs: 3_600_000,
@@ -108,6 +108,7 @@ export function recordOf(prefix: Prefix, version = 1): CheckableKey {
     prefix,
     holderId: `holder of ${prefix}`,
     tier: 'Lite',
+    standing: 'good',
     state: 'active',
     version,
     argon2: '$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g',
@@ -116,7 +117,7 @@ export function recordOf(prefix: Prefix, version = 1): CheckableKey {
 }
 
 export const recordKey = (prefix: Prefix): string => `tollgate:key:{${prefix}}`;
-export const proofKey = (prefix: Prefix): string => `tollgate:proof:{${prefix}}`;
+export const proofKey = (prefix: Prefix, version = 1): string => `tollgate:proof:{${prefix}}:${version}`;
 
 /** Marks keys as ended, as a process does that does not know the secret. */
-export const marksIn = (redis: RedisClient): EndedMarks => new EndedMarks(redis);
+export const marksIn = (redis: RedisClient): KeyMarks => new KeyMarks(redis);

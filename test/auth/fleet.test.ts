@@ -137,7 +137,7 @@ describe('a mark in Redis', () => {
     const replica = await fleet.replica();
     const { key, prefix } = await verified(replica);
     const unmarked = await verified(replica);
-    expect(await marksIn(replica.redis).mark(prefix, 2)).toBe(true);
+    expect(await marksIn(replica.redis).mark('ended', prefix, 2)).toBe(true);
     setting.advance(5001);
     expect(await outcome(replica.authenticator, key)).toBe(prefix);
     setting.mood = 'failing';

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { SLOTS } from '../../src/auth/hasher.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';
-import { openFleetSetting, proofKey, recordKey } from './fleet-setting.ts';
+import { openFleetSetting, proofKey, recordKey, recordOf } from './fleet-setting.ts';
 import { atOnce, bearer, counted, outcome } from './setting.ts';
 
 let server: RedisServer;
@@ -75,7 +75,7 @@ test('when the replica that began is gone, the others go on after a moment', asy
   const { key, prefix } = await setting.issue();
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   // It took the claim, and was killed.
-  expect(await one.shared.claimProof(prefix)).toBe(true);
+  expect(await one.shared.claimProof(recordOf(prefix))).toBe(true);
   expect(await outcome(other.authenticator, key)).toBe(prefix);
   expect(setting.argon2.verifies).toBe(1);
   // By then every replica may take the word of this one.

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ChangeClock } from '../../src/auth/cache.ts';
+import { ChangeClock, type KeyNotice } from '../../src/auth/cache.ts';
 import type { CheckableKey } from '../../src/auth/caller.ts';
 import { type Found, RecordLookup } from '../../src/auth/record-lookup.ts';
 import type { SharedAnswer } from '../../src/auth/shared-records.ts';
@@ -24,7 +24,7 @@ function stored(prefix: Prefix, version = 1): KeyRecord {
 /** A look-up that writes down whom it asks, and whose store answers at once, or when the test says so. */
 function open(options: { readonly isManual?: boolean } = {}) {
   const asked: string[] = [];
-  const ended: [Prefix, number][] = [];
+  const marked: KeyNotice[] = [];
   const clock = new ChangeClock();
   // The feed is read all the time.
   clock.caughtUp(Number.MAX_SAFE_INTEGER);
@@ -52,12 +52,12 @@ function open(options: { readonly isManual?: boolean } = {}) {
     },
     clock,
     now: () => state.time,
-    onEnded: (prefix, version) => {
-      ended.push([prefix, version]);
-      clock.mark(prefix, version);
+    onMark: (notice) => {
+      marked.push(notice);
+      clock.mark(notice.prefix, notice.version);
     },
   });
-  return { lookup, asked, ended, clock, held, state };
+  return { lookup, asked, marked, clock, held, state };
 }
 
 const record = (version: number, of: CheckableKey = recordOf(ONE, version)) =>
@@ -135,23 +135,29 @@ describe('what Redis says', () => {
     expect(await lookup.find(ONE, false)).toMatchObject({ record: { version: 2 }, isProved: true });
   });
 
-  test('of an end is passed on, and the store has the last word', async () => {
-    const { lookup, asked, clock, ended, state } = open();
-    state.inRedis = () => ({ kind: 'ended', version: 2 });
-    const found = await lookup.find(ONE, true);
-    expect(ended).toEqual([[ONE, 2]]);
-    expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
-    // The answer of the store was asked for after the change that Redis claims, and counts.
-    expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
-    expect(clock.holds(ONE, found.position)).toBe(true);
-  });
+  test.each([
+    ['ended', 'revoked'],
+    ['changed', 'changed'],
+  ] as const)(
+    'by a mark that it has %s is passed on, and the store has the last word',
+    async (mark, kind) => {
+      const { lookup, asked, clock, marked, state } = open();
+      state.inRedis = () => ({ kind: 'mark', mark, version: 2 });
+      const found = await lookup.find(ONE, true);
+      expect(marked).toEqual([{ prefix: ONE, kind, version: 2 }]);
+      expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
+      // The answer of the store was asked for after the change that Redis claims, and counts.
+      expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
+      expect(clock.holds(ONE, found.position)).toBe(true);
+    },
+  );
 
-  test('of an end that is older than what was heard is nothing new', async () => {
-    const { lookup, clock, ended, state } = open();
+  test('by a mark that is older than what was heard is nothing new', async () => {
+    const { lookup, clock, marked, state } = open();
     clock.mark(ONE, 3);
-    state.inRedis = () => ({ kind: 'ended', version: 2 });
+    state.inRedis = () => ({ kind: 'mark', mark: 'ended', version: 2 });
     await lookup.find(ONE, true);
-    expect(ended).toEqual([]);
+    expect(marked).toEqual([]);
   });
 });
 

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { CheckableKey } from '../../src/auth/caller.ts';
 import { KeySecret } from '../../src/auth/secret.ts';
-import { EndedMarks, SharedRecords } from '../../src/auth/shared-records.ts';
+import { KeyMarks, SharedRecords } from '../../src/auth/shared-records.ts';
 import type { RedisClient } from '../../src/redis/client.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
@@ -66,15 +66,15 @@ describe('a record', () => {
   test('that has ended is a mark, which a slow reader does not undo', async () => {
     const { shared, metrics } = sharing();
     await shared.keep(recordOf(ONE, 1));
-    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
+    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
     await shared.keep(recordOf(ONE, 1));
-    expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
+    expect(await shared.find(ONE)).toEqual({ kind: 'mark', mark: 'ended', version: 2 });
     expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
   });
 
   test('of the version that is there is written anew: a mark that is not true does not stay', async () => {
     const { shared } = sharing();
-    await marksIn(redis).mark(ONE, 1);
+    await marksIn(redis).mark('ended', ONE, 1);
     await shared.keep(recordOf(ONE, 1));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
@@ -84,9 +84,9 @@ test('everything that is written expires', async () => {
   const { shared } = sharing();
   await shared.keep(recordOf(numbered(1)));
   await shared.keep(recordOf(numbered(1), 2));
-  await marksIn(redis).mark(numbered(2), 2);
-  await marksIn(redis).mark(numbered(2), 3);
-  expect(await shared.claimProof(numbered(3))).toBe(true);
+  await marksIn(redis).mark('ended', numbered(2), 2);
+  await marksIn(redis).mark('ended', numbered(2), 3);
+  expect(await shared.claimProof(recordOf(numbered(3)))).toBe(true);
   const lives: Record<string, number> = {};
   for (const name of await redis.run((commands) => commands.keys('*'))) {
     // The client's own, which is not always there.
@@ -107,23 +107,28 @@ test('everything that is written expires', async () => {
 describe('in any order of what replicas do', () => {
   // Calls of one client are carried out in the order in which they were made, so that a batch need not wait for each.
   type Step =
-    | { readonly kind: 'keep' | 'mark'; readonly version: number }
+    | { readonly kind: 'keep' | 'ended' | 'changed'; readonly version: number }
     | { readonly kind: 'forget' | 'find' };
 
   const step: fc.Arbitrary<Step> = fc.oneof(
-    fc.record({ kind: fc.constantFrom('keep', 'mark'), version: fc.integer({ min: 1, max: 4 }) }),
+    fc.record({ kind: fc.constantFrom('keep', 'ended', 'changed'), version: fc.integer({ min: 1, max: 4 }) }),
     fc.constantFrom({ kind: 'find' as const }, { kind: 'find' as const }, { kind: 'forget' as const }),
   );
 
   test('Redis holds what is newest of what it was told since it last forgot', async () => {
     const { shared } = sharing();
     const marks = marksIn(redis);
+    // So that Redis knows both scripts: one that it does not know is sent again, behind others.
     await shared.keep(recordOf(ONE));
+    await marks.mark('changed', ONE, 1);
     const property = fc.asyncProperty(
       fc.array(fc.tuple(fc.integer({ min: 0, max: 9 }), step), { minLength: 100, maxLength: 300 }),
       async (steps) => {
         await server.command('FLUSHALL');
-        const model = new Map<number, { readonly kind: 'record' | 'ended'; readonly version: number }>();
+        const model = new Map<
+          number,
+          { readonly kind: 'record' | 'ended' | 'changed'; readonly version: number }
+        >();
         const found: { readonly expected: string; readonly answer: Promise<string> }[] = [];
         const under: Promise<unknown>[] = [];
         for (const [index, { kind, ...rest }] of steps) {
@@ -134,7 +139,7 @@ describe('in any order of what replicas do', () => {
               .find(prefix)
               .then(
                 (it) =>
-                  `${it.kind} ${it.kind === 'record' ? it.record.version : 'version' in it ? it.version : 0}`,
+                  `${it.kind === 'mark' ? it.mark : it.kind} ${it.kind === 'record' ? it.record.version : 'version' in it ? it.version : 0}`,
               );
             found.push({ expected: `${held?.kind ?? 'nothing'} ${held?.version ?? 0}`, answer });
           } else if (kind === 'forget') {
@@ -143,10 +148,12 @@ describe('in any order of what replicas do', () => {
           } else if ('version' in rest) {
             const { version } = rest;
             under.push(
-              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark(prefix, version),
+              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark(kind, prefix, version),
             );
-            if (held === undefined || held.version <= version)
-              model.set(index, { kind: kind === 'keep' ? 'record' : 'ended', version });
+            // That there is a newer version is said by the record of that version, too.
+            const least = kind === 'changed' ? version - 1 : version;
+            if (held === undefined || held.version <= least)
+              model.set(index, { kind: kind === 'keep' ? 'record' : kind, version });
           }
         }
         await Promise.all(under);
@@ -186,7 +193,7 @@ describe('in any order of what replicas do', () => {
             // The mark follows the commit, or is repaired by whoever reads of it.
             isCommitted = true;
             isMarked = true;
-            void marks.mark(prefix, 2);
+            void marks.mark('ended', prefix, 2);
           }
           if (place === forgetAt) {
             void redis.run((commands) => commands.del(recordKey(prefix)));
@@ -198,7 +205,7 @@ describe('in any order of what replicas do', () => {
       for (const { kind, isForgotten } of await Promise.all(answers)) {
         if (isForgotten) forgotten += kind === 'record' ? 1 : 0;
         else {
-          ends += kind === 'ended' ? 1 : 0;
+          ends += kind === 'mark' ? 1 : 0;
           resurrections += kind === 'record' ? 1 : 0;
         }
       }
@@ -328,8 +335,8 @@ describe('what is not as a replica wrote it', () => {
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
     await server.command('DEL', recordKey(ONE));
     await server.command(command, recordKey(ONE), ...args);
-    expect(await marksIn(redis).mark(ONE, 2)).toBe(true);
-    expect(await shared.find(ONE)).toEqual({ kind: 'ended', version: 2 });
+    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
+    expect(await shared.find(ONE)).toEqual({ kind: 'mark', mark: 'ended', version: 2 });
   });
 
   test('does not keep a record out for longer than until it is looked at', async () => {
@@ -360,10 +367,10 @@ describe('when Redis is in trouble', () => {
   async function expectHarmless(client: RedisClient): Promise<void> {
     const { shared } = sharing(client);
     await expect(shared.keep(recordOf(ONE))).resolves.toBeUndefined();
-    expect(await new EndedMarks(client).mark(ONE, 2)).toBe(false);
+    expect(await new KeyMarks(client).mark('ended', ONE, 2)).toBe(false);
     // Whoever cannot ask has to prove the key itself.
-    expect(await shared.claimProof(ONE)).toBe(true);
-    await expect(shared.disclaimProof(ONE)).resolves.toBeUndefined();
+    expect(await shared.claimProof(recordOf(ONE))).toBe(true);
+    await expect(shared.disclaimProof(recordOf(ONE))).resolves.toBeUndefined();
     expect(await shared.isProvedSoon(recordOf(numbered(2)))).toBe(false);
   }
 

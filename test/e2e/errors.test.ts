@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../src/errors.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
   chunk,
@@ -27,7 +27,8 @@ import {
   waitFor,
 } from '../helpers/hostile-upstream.ts';
 import { RawClient, type RawResponse, type RequestInput } from '../helpers/raw-client.ts';
-import { ask, bearer, codeOf, field, order, rotate } from './holder.ts';
+import { until } from '../helpers/wait.ts';
+import { ask, bearer, codeOf, field, listModels, order, rotate, statusOf } from './holder.ts';
 
 const REQUEST_ID = /^req_[0-9a-f]{32}$/;
 const NOBODYS = 'ffeeddccbbaa99887766554433221100';
@@ -217,6 +218,21 @@ describe('errors of the gateway over HTTP', () => {
         await ask(gateway.url, { headers: { authorization }, body: chatRequest() }),
         'invalid_api_key',
       );
+    });
+
+    test('billing_not_active', async () => {
+      const suspended = await gateway.issueKey('Pro');
+      const { code } = await runCommand(
+        ['keys', 'suspend', suspended.slice(0, 8), '--config', gateway.configFile],
+        { TEST_DIR: gateway.directory.path },
+      );
+      expect(code).toBe(0);
+      await until(async () => (await statusOf(gateway.url, suspended)) === 403, 'the suspension');
+      expectError(
+        await ask(gateway.url, { headers: bearer(suspended), body: chatRequest() }),
+        'billing_not_active',
+      );
+      expectError(await listModels(gateway.url, suspended), 'billing_not_active');
     });
   });
 

@@ -114,21 +114,15 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ]);
     });
 
-    test.each(['rotated', 'revoked', 'of another version', 'unknown'])(
-      'a key that is %s is not rotated',
-      async (how) => {
-        const old = await add();
-        if (how === 'rotated') await store.rotateKey(old, newKey());
-        if (how === 'revoked') await store.revokeKey(old.prefix, null, old.createdAt);
-        const subject =
-          how === 'unknown'
-            ? { prefix: prefix('00000000'), version: 1 }
-            : { prefix: old.prefix, version: how === 'of another version' ? 2 : 1 };
-        const before = [await store.listKeys({ limit: 10 }), await store.lastChange()];
-        expect(await store.rotateKey(subject, newKey())).toEqual({ kind: 'not_active' });
-        expect([await store.listKeys({ limit: 10 }), await store.lastChange()]).toEqual(before);
-      },
-    );
+    test.each(['rotated', 'revoked', 'unknown'])('a key that is %s is not rotated', async (how) => {
+      const old = await add();
+      if (how === 'rotated') await store.rotateKey(old, newKey());
+      if (how === 'revoked') await store.revokeKey(old.prefix, null, old.createdAt);
+      const subject = how === 'unknown' ? { prefix: prefix('00000000') } : old;
+      const before = [await store.listKeys({ limit: 10 }), await store.lastChange()];
+      expect(await store.rotateKey(subject, newKey())).toEqual({ kind: 'not_active' });
+      expect([await store.listKeys({ limit: 10 }), await store.lastChange()]).toEqual(before);
+    });
 
     test('with a taken prefix leaves the old key active', async () => {
       const old = await add();
@@ -285,6 +279,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       store.addKey(newKey(), { kind: 'new', id: randomUUID(), tier: 'Free', label: null }, null),
       store.rotateKey(key, newKey()),
       store.revokeKey(key.prefix, null, at),
+      store.findHolder(key.holderId),
+      store.changeHolder(key.holderId, { tier: 'Free' }, null, at),
       store.listKeys({ limit: 1 }),
       store.historyOf(key.prefix),
       store.freeGrants('2030-01-01', Buffer.alloc(32)),

@@ -125,7 +125,12 @@ describe('opening a SQLite store', () => {
 
   test('applies only the steps that are missing', async () => {
     const path = dir.file('keys.db');
-    const step = { id: 3, name: 'more', sqlite: ['create table more (x integer) strict'], postgres: [] };
+    const step = {
+      id: released.length + 1,
+      name: 'more',
+      sqlite: ['create table more (x integer) strict'],
+      postgres: [],
+    };
     const run = async (migrations: typeof MIGRATIONS) => {
       const database = new DatabaseSync(path);
       const lane = new SqliteLane(database, { waitMs: 1000, maxWaiting: 10 });
@@ -137,16 +142,16 @@ describe('opening a SQLite store', () => {
       }
     };
     expect(await run(MIGRATIONS)).toEqual(released);
-    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: 3, name: 'more' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: step.id, name: 'more' }]);
     // And a step that fails leaves the schema of before.
     const broken = {
-      id: 4,
+      id: released.length + 2,
       name: 'broken',
       sqlite: ['create table half (x integer) strict', 'create nonsense'],
       postgres: [],
     };
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(3);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(released.length + 1);
     const database = new DatabaseSync(path);
     expect(database.prepare(`select name from sqlite_schema where name = 'half'`).all()).toEqual([]);
     database.close();

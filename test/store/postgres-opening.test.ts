@@ -104,9 +104,14 @@ describe('an empty database', () => {
 });
 
 describe('steps', () => {
-  const step = { id: 3, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
+  const step = {
+    id: released.length + 1,
+    name: 'more',
+    sqlite: [],
+    postgres: ['create table more (x integer)'],
+  };
   const broken = {
-    id: 4,
+    id: released.length + 2,
     name: 'broken',
     sqlite: [],
     postgres: ['create table half (x integer)', 'create nonsense'],
@@ -131,9 +136,9 @@ describe('steps', () => {
 
   test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
     expect(await run(MIGRATIONS)).toEqual(released);
-    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: 3, name: 'more' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: step.id, name: 'more' }]);
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(3);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(released.length + 1);
     expect(await tables()).not.toContain('public.half');
   });
 
@@ -278,10 +283,10 @@ describe('a role that may not do what the store does', () => {
   test('with just the rights it needs works, without owning a table', async () => {
     await (await open(url)).close();
     await createRole('worker');
-    await query(url, 'grant select, insert, update on keys to worker');
+    await query(url, 'grant select, insert, update on keys, holders to worker');
     await query(
       url,
-      `grant select, insert on settings, holders, key_events, free_key_grants, usage_hours, usage_batches,
+      `grant select, insert on settings, key_events, free_key_grants, usage_hours, usage_batches,
          schema_migrations to worker`,
     );
     await query(url, 'grant update, delete on free_key_grants to worker');
@@ -292,6 +297,10 @@ describe('a role that may not do what the store does', () => {
     const added = await store.addKey(newKey(), newHolder('Free'), null, grant);
     if (added.kind !== 'added') throw new Error(added.kind);
     expect(await store.rotateKey(added.record, newKey())).toMatchObject({ kind: 'rotated' });
+    const { holderId } = added.record;
+    expect(await store.changeHolder(holderId, { tier: 'Pro' }, null, '2030')).toMatchObject({
+      kind: 'changed',
+    });
     await store.pinSecret(Buffer.alloc(32));
     for (const rows of [[row()], [row()]]) {
       expect(await store.usage.addUsage(batch(rows))).toBe('written');

@@ -54,6 +54,9 @@ const refusedEverywhere = (zeros: (length: number) => string): Record<string, st
   'another kind of hash': copy(NEW.replace('argon2', `'$2b$10$abc'`)),
   'the same prefix again': copy(NEW.replace('eeeeeeee', 'cccccccc')),
   'an unknown tier': `update holders set tier = 'Gold'`,
+  'an unknown standing': `update holders set standing = 'bad'`,
+  'an unknown kind of event': `insert into key_events (prefix, kind, version, at)
+    values ('aaaaaaaa', 'lost', 2, '2030')`,
   'deletion of a holder': `delete from holders`,
   'another event': `update key_events set kind = 'issued'`,
   'deletion of events': `delete from key_events`,
@@ -121,7 +124,7 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     await store.addKey(newKey('aaaaaaaa'), newHolder(), null);
     await store.addKey(newKey('bbbbbbbb'), newHolder(), null);
     await store.addKey(newKey('cccccccc'), newHolder(), null);
-    await store.rotateKey({ prefix: prefix('bbbbbbbb'), version: 1 }, newKey('dddddddd'));
+    await store.rotateKey({ prefix: prefix('bbbbbbbb') }, newKey('dddddddd'));
     await store.revokeKey(prefix('cccccccc'), null, '2030-01-01T00:00:00Z');
     await store.close();
     shell = address.kind === 'sqlite' ? sqliteShell(address.path) : await postgresShell(address.url);

@@ -30,7 +30,7 @@ beforeEach(async () => {
     authenticate: async (authorization) => {
       const holderId = /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
       if (holderId === undefined) throw new GatewayError('missing_api_key');
-      return { holderId, prefix: '0123abcd', tier: 'Lite' };
+      return { holderId, prefix: '0123abcd', tier: 'Lite', standing: 'suspended' };
     },
     usage,
     limits: async ({ holderId }) => [{ of: holderId }],
@@ -76,6 +76,7 @@ describe('GET /admin/usage', () => {
     expect(response.json()).toEqual({
       prefix: '0123abcd',
       tier: 'Lite',
+      standing: 'suspended',
       from: '2029-12-04',
       to: '2030-01-02',
       totals: {

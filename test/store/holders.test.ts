@@ -1,0 +1,268 @@
+// What a change of a holder does to its keys, in each kind of database, and that a database from before there was such a thing
+// keeps all that it has.
+import { DatabaseSync } from 'node:sqlite';
+import { Kysely } from 'kysely';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { StoreAddress } from '../../src/config/addresses.ts';
+import { MIGRATIONS, migrate, SQLITE } from '../../src/store/migrations.ts';
+import { openStore } from '../../src/store/open.ts';
+import { POSTGRES } from '../../src/store/postgres.ts';
+import { PoolDialect } from '../../src/store/postgres-dialect.ts';
+import { PostgresPool } from '../../src/store/postgres-pool.ts';
+import { readAddress } from '../../src/store/postgres-server.ts';
+import type { KeyRecord } from '../../src/store/record.ts';
+import { LaneDialect } from '../../src/store/sqlite-dialect.ts';
+import { SqliteLane } from '../../src/store/sqlite-lane.ts';
+import type { Store } from '../../src/store/store.ts';
+import type { Tables } from '../../src/store/tables.ts';
+import { query } from '../helpers/postgres.ts';
+import { newHolder, newKey, prefix } from './samples.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+
+const AT = '2030-01-02T03:04:05.006Z';
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let address: StoreAddress;
+  let store: Store;
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    address = await source.fresh();
+    store = await openStore(address);
+  });
+
+  afterEach(() => store.close());
+
+  async function add(holder = newHolder()): Promise<KeyRecord> {
+    const outcome = await store.addKey(newKey(), holder, null);
+    if (outcome.kind !== 'added') throw new Error(outcome.kind);
+    return outcome.record;
+  }
+
+  describe('a change of a holder', () => {
+    test('reaches all of its active keys with a new version and one event each, and no other key', async () => {
+      const [one, stranger] = [await add(newHolder('Free', 'team')), await add()];
+      const [two, ended] = [
+        await add({ kind: 'of', prefix: one.prefix }),
+        await add({ kind: 'of', prefix: one.prefix }),
+      ];
+      await store.revokeKey(ended.prefix, null, AT);
+      const last = await store.lastChange();
+      const change = { tier: 'Pro', standing: 'suspended' } as const;
+      const outcome = await store.changeHolder(one.holderId, change, 'why', AT);
+      const after = { ...change, version: 2, state: 'active', label: 'team' };
+      expect(outcome).toMatchObject({
+        kind: 'changed',
+        records: [
+          { prefix: one.prefix, argon2: one.argon2, ...after },
+          { prefix: two.prefix, ...after },
+        ],
+      });
+      expect(await store.findKey(one.prefix)).toMatchObject(after);
+      // An ended key shows what its holder is, and nothing has happened to it.
+      expect(await store.findKey(ended.prefix)).toMatchObject({ state: 'revoked', version: 2, ...change });
+      expect(await store.findKey(stranger.prefix)).toEqual(stranger);
+      const events = await store.changesAfter(last, 10);
+      const reason = 'tier Free to Pro, standing good to suspended: why';
+      expect(events.map(({ prefix: name }) => name).sort()).toEqual([one.prefix, two.prefix].sort());
+      for (const event of events)
+        expect(event).toMatchObject({ kind: 'changed', version: 2, at: AT, reason });
+      expect(await store.findHolder(one.holderId)).toEqual({
+        id: one.holderId,
+        label: 'team',
+        createdAt: one.createdAt,
+        ...change,
+      });
+    });
+
+    test('that changes nothing writes nothing', async () => {
+      const key = await add(newHolder('Lite'));
+      const last = await store.lastChange();
+      for (const change of [{}, { tier: 'Lite' }, { tier: 'Lite', standing: 'good' }] as const) {
+        expect(await store.changeHolder(key.holderId, change, null, AT)).toEqual({
+          kind: 'same',
+          records: [key],
+        });
+      }
+      expect(await store.lastChange()).toBe(last);
+    });
+
+    test('of nobody says so', async () => {
+      expect(await store.changeHolder('nobody', { tier: 'Pro' }, null, AT)).toEqual({ kind: 'unknown' });
+      expect(await store.findHolder('nobody')).toBeUndefined();
+    });
+
+    test('without an active key is there for the next one', async () => {
+      const key = await add(newHolder('Free'));
+      await store.revokeKey(key.prefix, null, AT);
+      const last = await store.lastChange();
+      expect(await store.changeHolder(key.holderId, { tier: 'Pro' }, null, AT)).toEqual({
+        kind: 'changed',
+        records: [],
+      });
+      expect(await store.lastChange()).toBe(last);
+      expect(await add({ kind: 'of', prefix: key.prefix })).toMatchObject({ tier: 'Pro', version: 1 });
+    });
+
+    test('comes and goes, and says each time what it was', async () => {
+      const key = await add(newHolder('Lite'));
+      await store.changeHolder(key.holderId, { standing: 'suspended' }, null, AT);
+      await store.changeHolder(key.holderId, { standing: 'good' }, 'paid', AT);
+      expect(await store.findKey(key.prefix)).toMatchObject({ standing: 'good', version: 3 });
+      expect((await store.historyOf(key.prefix)).map(({ reason }) => reason)).toEqual([
+        null,
+        'standing good to suspended',
+        'standing suspended to good: paid',
+      ]);
+    });
+  });
+
+  test('rotation keeps tier and standing, and does not mind which version the key had', async () => {
+    const key = await add(newHolder('Free'));
+    await store.changeHolder(key.holderId, { tier: 'Pro', standing: 'suspended' }, null, AT);
+    const successor = newKey();
+    expect(await store.rotateKey(key, successor)).toMatchObject({
+      kind: 'rotated',
+      endedVersion: 3,
+      record: { prefix: successor.prefix, tier: 'Pro', standing: 'suspended', version: 1 },
+    });
+    expect(await store.findKey(key.prefix)).toMatchObject({ state: 'invalidated', version: 3 });
+  });
+
+  test('however rotations, new keys and changes interleave, no key tells of a tier that its holder has not', async () => {
+    // Connections of their own, as processes have.
+    const stores = [store, await openStore(address), await openStore(address)] as const;
+    for (let round = 0; round < 25; round += 1) {
+      const key = await add(newHolder('Free'));
+      const last = await store.lastChange();
+      const [rotated, added] = await Promise.all([
+        stores[0].rotateKey(key, newKey()),
+        stores[1].addKey(newKey(), { kind: 'of', prefix: key.prefix }, null),
+        stores[2].changeHolder(key.holderId, { tier: 'Pro' }, null, AT),
+        stores[1].changeHolder(key.holderId, { standing: 'suspended' }, null, AT),
+      ]);
+      if (rotated.kind !== 'rotated' || added.kind !== 'added') throw new Error(rotated.kind);
+      const events = await store.changesAfter(last, 100);
+      for (const made of [rotated.record, added.record]) {
+        const now = await store.findKey(made.prefix);
+        expect(now).toMatchObject({ tier: 'Pro', standing: 'suspended', state: 'active' });
+        // Whoever was told of the key as it was made is told of each change since.
+        const changes = events.filter(({ prefix: name, kind }) => name === made.prefix && kind === 'changed');
+        const missing = (made.tier === 'Pro' ? 0 : 1) + (made.standing === 'suspended' ? 0 : 1);
+        expect([changes.length, now?.version]).toEqual([missing, 1 + missing]);
+      }
+    }
+    for (const other of stores.slice(1)) await other.close();
+  });
+});
+
+describe.each(STORE_KINDS)('a database in $name from before there was a standing', ({ start, timeout }) => {
+  let source: StoreSource;
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  test('keeps holders, keys, events with their ids, guards, and the place of the feed', async () => {
+    const address = await source.fresh();
+    await migrateTo(address, MIGRATIONS.slice(0, 2));
+    const hmac = address.kind === 'sqlite' ? 'zeroblob(32)' : `decode(repeat('00', 32), 'hex')`;
+    const key = (name: string) =>
+      `insert into keys (prefix, holder_id, argon2, hmac, state, version, created_at)
+       values ('${name}', 'somebody', '$argon2id$x', ${hmac}, 'active', 1, '2029')`;
+    await run(address, [
+      `insert into holders (id, tier, label, created_at) values ('somebody', 'Lite', 'team', '2029')`,
+      key('aaaaaaaa'),
+      key('bbbbbbbb'),
+      `insert into key_events (prefix, kind, version, at, reason) values ('aaaaaaaa', 'issued', 1, '2029', 'first')`,
+      `insert into key_events (prefix, kind, version, at, reason) values ('bbbbbbbb', 'issued', 1, '2029', null)`,
+      `update keys set state = 'revoked', ended_at = '2029', version = 2 where prefix = 'bbbbbbbb'`,
+      `insert into key_events (prefix, kind, version, at, reason) values ('bbbbbbbb', 'revoked', 2, '2029', 'lost')`,
+      // Ids beyond the last event were drawn before.
+      address.kind === 'sqlite'
+        ? `update sqlite_sequence set seq = 50 where name = 'key_events'`
+        : `select setval(pg_get_serial_sequence('key_events', 'id'), 50)`,
+    ]);
+
+    const store = await openStore(address);
+    expect(await store.findKey(prefix('aaaaaaaa'))).toMatchObject({
+      tier: 'Lite',
+      standing: 'good',
+      label: 'team',
+      state: 'active',
+    });
+    const before = [
+      { id: 1, prefix: 'aaaaaaaa', kind: 'issued', version: 1, at: '2029', reason: 'first' },
+      { id: 2, prefix: 'bbbbbbbb', kind: 'issued', version: 1, at: '2029', reason: null },
+      { id: 3, prefix: 'bbbbbbbb', kind: 'revoked', version: 2, at: '2029', reason: 'lost' },
+    ];
+    expect(await store.changesAfter(0, 10)).toEqual(before);
+    expect(await store.changeHolder('somebody', { standing: 'suspended' }, null, AT)).toMatchObject({
+      kind: 'changed',
+      records: [{ prefix: 'aaaaaaaa', version: 2 }],
+    });
+    expect(await store.changesAfter(3, 10)).toMatchObject([{ id: 51, prefix: 'aaaaaaaa', kind: 'changed' }]);
+    await store.close();
+
+    for (const statement of [
+      `update key_events set reason = 'x'`,
+      `delete from key_events`,
+      `insert into key_events (prefix, kind, version, at) values ('00000000', 'changed', 1, '2030')`,
+      ...(address.kind === 'sqlite'
+        ? [
+            `pragma foreign_keys = off; delete from key_events`,
+            `insert or replace into key_events (id, prefix, kind, version, at)
+             values (1, 'aaaaaaaa', 'issued', 1, '2030')`,
+          ]
+        : ['truncate key_events']),
+    ]) {
+      await expect(run(address, [statement])).rejects.toThrow(/never|constraint/i);
+    }
+    // And once more: there is nothing left to do.
+    const again = await openStore(address);
+    expect(await again.lastChange()).toBe(51);
+    await again.close();
+  });
+});
+
+/** As an older version does it. */
+async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
+  if (address.kind === 'sqlite') {
+    const lane = new SqliteLane(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
+    await migrate(new Kysely<Tables>({ dialect: new LaneDialect(lane) }), SQLITE, migrations);
+    await lane.close();
+    return;
+  }
+  const pool = new PostgresPool(readAddress(address.url).server, {
+    connections: 1,
+    maxWaiting: 1,
+    connectMs: 10_000,
+    callMs: 10_000,
+    statementMs: 10_000,
+    lockMs: 9000,
+  });
+  await migrate(new Kysely<Tables>({ dialect: new PoolDialect(pool) }), POSTGRES, migrations);
+  await pool.close();
+}
+
+/** As a hand in a shell does it. */
+async function run(address: StoreAddress, statements: readonly string[]): Promise<void> {
+  if (address.kind === 'postgres') {
+    for (const statement of statements) await query(address.url, statement);
+    return;
+  }
+  const database = new DatabaseSync(address.path);
+  try {
+    for (const statement of statements) database.exec(statement);
+  } finally {
+    database.close();
+  }
+}
