@@ -4,8 +4,7 @@ import type { Issuer } from './auth/issuer.ts';
 import { type Keys, openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
 import { answerAccount } from './billing/account-page.ts';
-import { Checkout } from './billing/checkout.ts';
-import { answerPricing } from './billing/pricing.ts';
+import { Billing } from './billing/billing.ts';
 import { loadConfig } from './config/load.ts';
 import type { Config } from './config/schema.ts';
 import { GatewayError } from './errors.ts';
@@ -50,6 +49,8 @@ export interface App {
   readonly adminUrl: string;
   readonly issuer: Issuer;
   readonly metrics: Metrics;
+  /** Orders and payments. */
+  readonly billing: Billing;
   /** How the breaker of a model at an upstream stands; undefined when it was never asked. */
   breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Answers under way. */
@@ -153,16 +154,24 @@ async function compose(
   const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
-  const checkout = new Checkout(issuer, () => snapshot().config);
+  const inForce = () => snapshot().config;
+  const billing = new Billing({
+    store: store.billing,
+    issuer,
+    authenticator,
+    config: inForce,
+    logger,
+    metrics,
+  });
+  opened(() => billing.close());
   server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
   server.route('GET', '/v1/models', (exchange) => models.list(exchange));
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
-  server.route('GET', '/pricing', (exchange) => answerPricing(exchange, snapshot().config));
   server.route('GET', '/account', (exchange) => answerAccount(exchange, snapshot().config));
-  server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
+  for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 
   const targets = () => [...upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
   const admin = new AdminServer(metrics, health, { upstreams: targets });
@@ -174,6 +183,7 @@ async function compose(
     current = { ...current, config: { ...dynamic, public_url: urlOf(at) } };
   }
 
+  billing.start();
   for (const { line, message } of config.warnings) logger.warn({ file: config.file, line }, message);
   let closing: Promise<void> | undefined;
   return {
@@ -182,6 +192,7 @@ async function compose(
     adminUrl: urlOf(adminAt),
     issuer,
     metrics,
+    billing,
     breaker(name, model) {
       const upstream = upstreams.get(name);
       return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();
