@@ -17,7 +17,7 @@ import { answerErrorPage, answerPaymentLink } from './answer-page.ts';
 import { rootUrl } from './base-url.ts';
 import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from './claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from './claims.ts';
-import { isAbove, mismatchOf } from './judgement.ts';
+import { isAbove, isLapsed, mismatchOf } from './judgement.ts';
 import { answerKeyPage } from './key-page.ts';
 import { freeTerms, paidTerms } from './order.ts';
 import type { PaymentProvider } from './provider.ts';
@@ -71,7 +71,7 @@ export class Checkout {
    * pages, also where it is refused.
    *
    * @throws GatewayError what readForm throws, and for JSON `cross_origin_form`, `missing_required_parameter`, `invalid_value`,
-   *   `checkout_not_configured`, `free_key_limit`, `order_limit`, `already_entitled`, `payment_unavailable`,
+   *   `checkout_not_configured`, `free_key_limit`, `order_limit`, `already_entitled`, `billing_not_active`, `payment_unavailable`,
    *   `store_unavailable` and what a bad key is answered with
    */
   async answer(exchange: Exchange): Promise<void> {
@@ -161,7 +161,10 @@ export class Checkout {
     const caller = await authenticator.identify(authorization, exchange.address);
     exchange.access.key_prefix = caller.prefix;
     if (caller.standing === 'good' && !isAbove(tier, caller.tier)) throw new GatewayError('already_entitled');
-    const earlier = (await store.ordersOf(caller.holderId)).find(({ state }) => state === 'claimed');
+    const orders = await store.ordersOf(caller.holderId);
+    // Suspended by support, and not for want of payment: to pay would not end that.
+    if (caller.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
+    const earlier = orders.find(({ state }) => state === 'claimed');
     return { id: caller.holderId, baseTier: earlier?.baseTier ?? caller.tier };
   }
 

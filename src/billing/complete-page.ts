@@ -44,13 +44,23 @@ export class Completion {
     this.#now = parts.now ?? Date.now;
   }
 
-  /** `GET /checkout/complete?session_id=…` */
+  /**
+   * `GET /checkout/complete?session_id=…`: a page; for who accepts `application/json` and no HTML, the same in short.
+   * @throws GatewayError `unknown_order`, `store_unavailable`, for JSON
+   */
   async show(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
+    const accepts = exchange.request.headers.accept ?? '';
+    const isPage = !accepts.includes('application/json') || accepts.includes('text/html');
     try {
       const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
       const { order, isUnsure } = await this.#fresh(await this.#find(session));
       const isOwn = opens(claimSecrets(exchange, config.public_url), order.claim);
+      if (!isPage) {
+        const { id, tier, state, standing } = order;
+        answerJson(exchange, 200, { order: id, tier, state, standing }, { 'cache-control': 'no-store' });
+        return;
+      }
       const isWaiting = order.state === 'pending' && this.#now() - Date.parse(order.createdAt) < RELOADS_MS;
       answerPage(exchange, 200, {
         title: TITLES[order.state],
@@ -64,7 +74,7 @@ ${this.#body(order, isOwn, config)}
 <p class="soft">The order is <code translate="no">${order.id}</code>; support finds it by that name.</p>`,
       });
     } catch (error) {
-      if (!(error instanceof GatewayError) || error.code === 'internal_error') throw error;
+      if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
       answerErrorPage(exchange, error, config, '../');
     }
   }

@@ -50,7 +50,9 @@ export function judge(order: Order, facts: PaymentFacts | undefined, rules: Judg
           payment: session.payment_id ?? order.payment,
           customer: session.customer ?? order.customer,
         }),
-    ...(subscription == null ? {} : { paidUntil: new Date(subscription.paidUntil).toISOString() }),
+    ...(subscription == null
+      ? {}
+      : { paidUntil: new Date(latestOf(order, subscription).paidUntil).toISOString() }),
     ...(subscription?.status === 'canceled' ? { isCancelled: true } : {}),
   };
 }
@@ -102,10 +104,7 @@ function standingOf(
     return { standing: 'active', reason: note, ...(isRecent ? { due: now + DAY } : {}) };
   }
   if (subscription === null) return { standing: 'lapsed', reason: 'no subscription', due: now + DAY };
-  // Once it has ended nothing revives it, whatever an older answer of the provider says.
-  const status = order.isCancelled ? 'canceled' : subscription.status;
-  const paidUntil =
-    order.isCancelled && order.paidUntil !== null ? Date.parse(order.paidUntil) : subscription.paidUntil;
+  const { status, paidUntil } = latestOf(order, subscription);
   switch (status) {
     case 'canceled':
       return now < paidUntil
@@ -123,6 +122,15 @@ function standingOf(
     case 'incomplete':
       return { standing: 'lapsed', reason: 'subscription is not active', due: now + DAY };
   }
+}
+
+/** Once a subscription has ended nothing revives it, whatever an older answer of the provider says. */
+function latestOf(
+  { isCancelled, paidUntil }: Order,
+  subscription: SubscriptionFacts,
+): Pick<SubscriptionFacts, 'status' | 'paidUntil'> {
+  if (!isCancelled || paidUntil === null || subscription.status === 'canceled') return subscription;
+  return { status: 'canceled', paidUntil: Date.parse(paidUntil) };
 }
 
 /** `at`, if that is to come within a day; in an hour where it has passed. */
@@ -179,6 +187,11 @@ export function targetOf(
     : { tier: last.tier, standing: 'suspended' };
 }
 
+/** Whether a holder has ordered, and nothing of it is paid any more: what `on_lapse` is for. */
+export function isLapsed(orders: readonly Order[]): boolean {
+  return orders.some(({ state }) => state === 'claimed') && !orders.some(isEntitled);
+}
+
 /** What a change of one order changes for its holder; undefined where that is nothing, so that support's own changes remain. */
 export function changedTarget(
   before: readonly Order[],
@@ -186,8 +199,10 @@ export function changedTarget(
   onLapse: 'downgrade' | 'suspend',
 ): HolderTarget | undefined {
   const [old, target] = [targetOf(before, onLapse), targetOf(after, onLapse)];
-  const isSame = old?.tier === target?.tier && old?.standing === target?.standing;
-  return isSame ? undefined : target;
+  if (target === undefined || (old?.tier === target.tier && old.standing === target.standing))
+    return undefined;
+  // A holder whom support has suspended is not resumed by a payment.
+  return target.standing === 'good' && !isLapsed(before) ? { tier: target.tier } : target;
 }
 
 /** Orders whose subscription would go on charging beside a newer one of the same holder that is at least as much. */

@@ -11,11 +11,14 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { PaymentProvider } from './provider.ts';
 import type { Settlement } from './settlement.ts';
 import { StripeProvider } from './stripe.ts';
-import { isOfInterest, orderOf, readStripeEvent } from './stripe-events.ts';
+import { isOfInterest, orderOf, readStripeEvent, type StripeEvent } from './stripe-events.ts';
 
 const MAX_BODY = 256 * 1024;
-/** At once. Stripe sends again what is refused; people who pay are not to wait behind a flood of events. */
-const MOST_EVENTS = 64;
+/** Bodies that are read at once, of whoever it is, … */
+const MOST_READ = 128;
+/** … and genuine events that are applied. Stripe sends again what is refused; buyers do not wait behind a flood of events. */
+const MOST_APPLIED = 64;
+const BUSY = 'Too many events at once.';
 /** Stripe gives up on an endpoint after about this time. */
 const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
@@ -35,7 +38,8 @@ type Outcome = 'applied' | 'known' | 'foreign' | 'ignored';
 export class Webhooks {
   readonly #parts: WebhooksParts;
   readonly #now: () => number;
-  #running = 0;
+  #reading = 0;
+  #applying = 0;
 
   constructor(parts: WebhooksParts) {
     this.#parts = parts;
@@ -54,34 +58,41 @@ export class Webhooks {
     // Signed are the bytes as they are sent, and Stripe sends none that are compressed.
     if (exchange.request.headers['content-encoding'] !== undefined)
       throw new GatewayError('unsupported_content_encoding', 'An event is sent without content-encoding.');
-    if (this.#running >= MOST_EVENTS) {
-      metrics.billing.events.inc({ outcome: 'busy' });
-      throw new GatewayError('payment_unavailable', 'Too many events at once.', { retryAfterMs: 5000 });
-    }
-    this.#running += 1;
     try {
-      const body = await readBody(exchange, MAX_BODY, PACE);
-      const outcome = await this.#apply(body, exchange.request.headers['stripe-signature'], secret, provider);
+      const event = await this.#read(exchange, secret);
+      const outcome = await this.#admit(event, provider);
       metrics.billing.events.inc({ outcome });
       answerJson(exchange, 200, { received: true, outcome }, { 'cache-control': 'no-store' });
     } catch (error) {
-      const isRefused = error instanceof GatewayError && error.status < 500;
-      metrics.billing.events.inc({ outcome: isRefused ? 'refused' : 'failed' });
+      metrics.billing.events.inc({ outcome: outcomeOf(error) });
       throw error;
-    } finally {
-      this.#running -= 1;
     }
   }
 
-  async #apply(
-    body: Buffer,
-    signature: string | readonly string[] | undefined,
-    secret: string,
-    provider: StripeProvider,
-  ): Promise<Outcome> {
+  async #read(exchange: Exchange, secret: string): Promise<StripeEvent> {
+    if (this.#reading >= MOST_READ) throw busy();
+    this.#reading += 1;
+    try {
+      const body = await readBody(exchange, MAX_BODY, PACE);
+      return readStripeEvent(body, exchange.request.headers['stripe-signature'], secret, this.#now());
+    } finally {
+      this.#reading -= 1;
+    }
+  }
+
+  async #admit(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
+    if (this.#applying >= MOST_APPLIED) throw busy();
+    this.#applying += 1;
+    try {
+      return await this.#apply(event, provider);
+    } finally {
+      this.#applying -= 1;
+    }
+  }
+
+  async #apply(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
     const { store, settlement, logger } = this.#parts;
     const now = this.#now();
-    const event = readStripeEvent(body, signature, secret, now);
     if (event.livemode !== provider.isLive) {
       logger.warn({ event: event.id, livemode: event.livemode }, 'an event of the other mode was refused');
       throw new GatewayError('invalid_event');
@@ -98,4 +109,14 @@ export class Webhooks {
     await settlement.settle(found.order.id, { event: record, session: found.session });
     return 'applied';
   }
+}
+
+function busy(): GatewayError {
+  return new GatewayError('payment_unavailable', BUSY, { retryAfterMs: 5000 });
+}
+
+function outcomeOf(error: unknown): 'refused' | 'busy' | 'failed' {
+  if (!(error instanceof GatewayError)) return 'failed';
+  if (error.message === BUSY) return 'busy';
+  return error.status < 500 ? 'refused' : 'failed';
 }

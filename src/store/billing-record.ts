@@ -122,10 +122,10 @@ export interface BillingEvent {
   readonly at: string;
 }
 
-/** How a holder is to stand, for all orders together. */
+/** How a holder is to stand, for all orders together. Without a standing, it keeps the one that it has. */
 export interface HolderTarget {
   readonly tier: Tier;
-  readonly standing: Standing;
+  readonly standing?: Standing;
 }
 
 export interface SettleRequest {

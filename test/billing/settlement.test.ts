@@ -135,10 +135,14 @@ describe('on SQLite', () => {
             }
           }
           const settled = await desk.settlement.settle(placed.id);
-          const alone = judge({ ...placed, isCancelled: settled.isCancelled }, await provider.look(placed), {
-            now,
-            grace: 7 * DAY,
-          });
+          const alone = judge(
+            { ...placed, isCancelled: settled.isCancelled, paidUntil: settled.paidUntil },
+            await provider.look(placed),
+            {
+              now,
+              grace: 7 * DAY,
+            },
+          );
           expect([settled.state, settled.standing]).toEqual([alone.state, alone.standing]);
         },
       ),

@@ -1,7 +1,7 @@
 // Events of Stripe at the gateway: which are genuine, how often one counts, and what happens when Stripe or the store is in
 // trouble.
+import { createHmac } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
-import Stripe from 'stripe';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { codeOf, field } from '../e2e/holder.ts';
 import { type Bought, Shop } from './shop.ts';
@@ -47,7 +47,6 @@ describe('webhooks', () => {
     const payload = JSON.stringify(event, null, 2);
     const good = signatureOf(payload);
     const v1 = good.split('v1=')[1] ?? '';
-    const nan = Stripe.webhooks.signature;
     const headers: Record<string, string> = {
       v0: good.replace('v1=', 'v0='),
       NaN: `t=NaN,v1=${hmac(`NaN.${payload}`)}`,
@@ -57,7 +56,6 @@ describe('webhooks', () => {
       huge: `${good}${',v1=0'.repeat(1000)}`,
       hello: 'hello',
     };
-    expect(nan).not.toBeNull();
     const header = 'header' in delivery && delivery.header !== null ? headers[delivery.header] : undefined;
     const response = await shop.deliver(event, {
       ...delivery,
@@ -174,10 +172,5 @@ describe('webhooks', () => {
 });
 
 function hmac(text: string): string {
-  const header = Stripe.webhooks.generateTestHeaderString({
-    payload: text,
-    secret: WEBHOOK_SECRET,
-    timestamp: 1,
-  });
-  return header.split('v1=')[1] ?? '';
+  return createHmac('sha256', WEBHOOK_SECRET).update(text).digest('hex');
 }
