@@ -5,7 +5,8 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
-    maxWorkers: 2,
+    // Half of the time of a file is waiting, so three keep two cores busy.
+    maxWorkers: 3,
     testTimeout: 120_000,
     hookTimeout: 120_000,
     reporters: ['default', './test/summary.ts'],

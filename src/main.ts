@@ -1,11 +1,13 @@
 // The command line: which command, its arguments, signals and exit codes. What a command does is elsewhere.
 import { realpathSync } from 'node:fs';
+import { constants } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, startApp, VERSION } from './app.ts';
 import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
 import { runExplain } from './cli/explain.ts';
+import { runInit } from './cli/init.ts';
 import { runKeys } from './cli/keys.ts';
 import { runOrders } from './cli/orders.ts';
 import { runUsage } from './cli/usage.ts';
@@ -13,6 +15,7 @@ import { ConfigError } from './config/fault.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
+  tollgate init              write a config.yaml to begin with
   tollgate serve             run the gateway
   tollgate check             check a configuration and say what it means
   tollgate explain           where a request would go: --model M [--tier T] [--json]
@@ -44,6 +47,8 @@ export async function main(argv: string[]): Promise<number> {
       if (file === undefined) return WRONG_USAGE;
       return command === 'serve' ? serve(file) : runCheck(file, process.env, process);
     }
+    case 'init':
+      return runInit(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'keys':
       return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'orders':
@@ -85,12 +90,17 @@ function configFile(argv: string[]): string | undefined {
 }
 
 async function serve(file: string): Promise<number> {
+  // For process 1 of a container the system does nothing by default: a start that waits could not be stopped.
+  const leave = (signal: NodeJS.Signals) => process.exit(128 + constants.signals[signal]);
+  process.on('SIGTERM', leave).on('SIGINT', leave);
   let app: App;
   try {
     app = await startApp({ configFile: file, env: process.env });
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
+  } finally {
+    process.off('SIGTERM', leave).off('SIGINT', leave);
   }
   // For people, and apart from the log on stdout, which is for programs.
   process.stderr.write(welcome(app));

@@ -167,7 +167,7 @@ function readFile(file: string): Buffer {
 }
 
 const READ_ERRORS: Readonly<Record<string, string>> = {
-  ENOENT: 'there is no such file',
+  ENOENT: 'there is no such file; `tollgate init` writes one to begin with',
   EACCES: 'this process may not read it',
   EISDIR: 'it is a directory',
 };

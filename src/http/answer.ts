@@ -70,7 +70,10 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
       return { 'retry-after': String(Math.ceil(ms / 1000)), 'retry-after-ms': String(ms) };
     }
     case 'no':
-      return error.status === 429 || error.status >= 500 ? { 'x-should-retry': 'false' } : {};
+      // Where SDKs would try again, and at 403, which says less than it means: proxies answer so for a moment.
+      return error.status === 429 || error.status === 403 || error.status >= 500
+        ? { 'x-should-retry': 'false' }
+        : {};
     case 'default':
       return {};
   }

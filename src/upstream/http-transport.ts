@@ -1,114 +1,88 @@
-// HTTP/1.1 to one upstream over a bounded pool of kept connections, on undici. It knows sockets, framing and codings,
-// not keys, routes or retries.
-import type { LookupFunction } from 'node:net';
+// HTTP/1.1 to one upstream over kept connections. It knows framing of requests and codings of answers, not keys, routes or
+// retries.
 import type { Transform } from 'node:stream';
-import { buildConnector, type Dispatcher, errors, Pool } from 'undici';
+import { errors } from 'undici';
 import { GatewayError } from '../errors.ts';
-import { Connection, type Connector, UnusableAnswer, type Wire } from './connection.ts';
+import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
-import { Resolver } from './resolver.ts';
+import type { HttpConnection, Occupant, WrittenRequest } from './http-connection.ts';
+import { UnusableAnswer } from './response-parser.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from './transport.ts';
 
-export interface HttpTransportOptions {
-  /** Scheme, host and port. */
-  readonly origin: string;
-  /** Milliseconds for name resolution, TCP and TLS together. */
-  readonly connectTimeout: number;
-  /** Most connections that may be open at once. */
-  readonly connections: number;
-  /** Finds the addresses of a name. Default: the system's resolver. */
-  readonly lookup?: LookupFunction;
-}
+export type HttpTransportOptions = ConnectionPoolOptions;
 
-/** A resolver that needs longer than this is passed over, where addresses are known from before. */
-const LOOKUP_PATIENCE_MS = 1_000;
-
-const CLIENT_OPTIONS = {
-  pipelining: 1,
-  allowH2: false,
-  // Deadlines belong to the attempt, which knows what it waits for; undici's own 300 s would cut long answers.
-  headersTimeout: 0,
-  bodyTimeout: 0,
-  keepAliveTimeout: 10_000,
-  keepAliveMaxTimeout: 60_000,
-  maxRequestsPerClient: 1_000,
-} as const;
+/** RFC 9110, 5.6.2. */
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+/** RFC 9110, 5.5. */
+const FORBIDDEN_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
+const TARGET = /^\/[\x21-\x7e]*$/;
 
 export class HttpTransport implements Transport {
-  readonly #origin: string;
-  readonly #connector: Connector;
-  readonly #pool: Pool;
-  /** Connections of requests that had to have their own. */
-  readonly #fresh = new Set<Connection>();
+  readonly #pool: ConnectionPool;
+  readonly #host: string;
 
   constructor(options: HttpTransportOptions) {
-    this.#origin = options.origin;
-    const { connectTimeout, lookup } = options;
-    const resolver = new Resolver({
-      // The rest of the time is for the connection itself.
-      patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
-      ...(lookup === undefined ? {} : { lookup }),
-    });
-    this.#connector = buildConnector({
-      timeout: connectTimeout,
-      autoSelectFamily: true,
-      allowH2: false,
-      lookup: resolver.lookup,
-    });
-    this.#pool = new Pool(options.origin, {
-      ...CLIENT_OPTIONS,
-      connections: options.connections,
-      // A pool never resolves a name again by itself: connections are replaced after a minute.
-      clientTtl: 60_000,
-      factory: () => this.#connection(),
-    });
+    this.#pool = new ConnectionPool(options);
+    this.#host = new URL(options.origin).host;
   }
 
   send(request: UpstreamRequest, sink: Sink): Call {
     const call = new HttpCall(sink);
-    const { path, headers, body, method = 'POST' } = request;
-    const options: Dispatcher.DispatchOptions = {
-      method,
-      path,
-      headers,
-      body: method === 'GET' ? null : body,
-      idempotent: false,
-    };
-    if (request.fresh === true) this.#dispatchAlone(options, call);
-    else this.#pool.dispatch(options, call);
-    call.returned = true;
+    const head = this.#headOf(request);
+    if (head === undefined || this.#pool.isRetired) {
+      const why = head === undefined ? 'a header that cannot be sent' : 'the transport is closed';
+      queueMicrotask(() => call.onBroken(new Error(why)));
+      return call;
+    }
+    const isAlone = request.fresh === true;
+    const written = { head, body: request.method === 'GET' ? NO_BODY : request.body, isLast: isAlone };
+    // Any kept connection could be as dead as the one that has just failed.
+    const connection = isAlone ? undefined : this.#pool.take();
+    if (connection !== undefined) call.begin(connection, written);
+    else this.#open(call, written);
     return call;
   }
 
-  async close(): Promise<void> {
-    await Promise.all([this.#pool.destroy(), ...[...this.#fresh].map((connection) => connection.destroy())]);
-  }
-
-  #connection(): Connection {
-    return new Connection(this.#origin, CLIENT_OPTIONS, this.#connector, (handler, wire) => {
-      if (handler instanceof HttpCall) handler.wire = wire;
+  #open(call: HttpCall, request: WrittenRequest): void {
+    call.opening = this.#pool.open((outcome) => {
+      call.opening = undefined;
+      if (outcome instanceof Error) call.onBroken(outcome);
+      else if (call.isOver) this.#pool.onFree(outcome);
+      else call.begin(outcome, request);
     });
   }
 
-  /** Any kept connection could be as dead as the one that has just failed, so this one is made anew, used once and closed. */
-  #dispatchAlone(options: Dispatcher.DispatchOptions, call: HttpCall): void {
-    const connection = this.#connection();
-    this.#fresh.add(connection);
-    connection.dispatch(options, call);
-    const forget = () => this.#fresh.delete(connection);
-    void connection.close().then(forget, forget);
+  retire(): Promise<void> {
+    return this.#pool.retire();
+  }
+
+  close(): Promise<void> {
+    return this.#pool.close();
+  }
+
+  /** The request line and headers; undefined if one of them cannot be written. */
+  #headOf({ method = 'POST', path, headers, body, fresh }: UpstreamRequest): string | undefined {
+    if (!TARGET.test(path)) return undefined;
+    let head = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n`;
+    for (const name in headers) {
+      const value = headers[name] ?? '';
+      if (!TOKEN.test(name) || FORBIDDEN_IN_VALUE.test(value)) return undefined;
+      head += `${name}: ${value}\r\n`;
+    }
+    head += fresh === true ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
+    return method === 'GET' ? `${head}\r\n` : `${head}content-length: ${body.length}\r\n\r\n`;
   }
 }
 
-/** One exchange on a connection: undici's handler on one side, the `Call` of the gateway on the other. */
-class HttpCall implements Call, Dispatcher.DispatchHandler {
+const NO_BODY: Buffer = Buffer.alloc(0);
+
+/** One exchange: a connection's occupant on one side, the `Call` of the gateway on the other. */
+class HttpCall implements Call, Occupant {
   readonly #sink: Sink;
-  /** False while `send` runs: undici reports some errors from inside `dispatch`, before the caller has its `Call`. */
-  returned = false;
-  /** Where the request was put; undefined while it waits for a connection to become free. */
-  wire: Wire | undefined;
-  #controller: Dispatcher.DispatchController | undefined;
-  #hasHead = false;
+  /** The connection that is being made for it. */
+  opening: Opening | undefined;
+  #connection: HttpConnection | undefined;
+  #begun = false;
   #coding: string | undefined;
   #decoder: Transform | undefined;
   /** Why the body ended before its end, while the decoder still holds some of it. */
@@ -120,78 +94,75 @@ class HttpCall implements Call, Dispatcher.DispatchHandler {
     this.#sink = sink;
   }
 
+  get isOver(): boolean {
+    return this.#over;
+  }
+
+  begin(connection: HttpConnection, request: WrittenRequest): void {
+    this.#connection = connection;
+    this.#begun = true;
+    if (this.#paused) connection.pause();
+    connection.begin(this, request);
+    // Nothing is told before `send` has returned.
+    if (this.#sink.onSent !== undefined) queueMicrotask(() => this.#over || this.#sink.onSent?.());
+  }
+
   pause(): void {
     if (this.#over) return;
     this.#paused = true;
     // The decoder takes what is under way and then makes the connection wait.
-    if (this.#decoder === undefined) this.#controller?.pause();
+    if (this.#decoder === undefined) this.#connection?.pause();
     else this.#decoder.pause();
   }
 
   resume(): void {
     if (this.#over) return;
     this.#paused = false;
-    if (this.#decoder === undefined) this.#controller?.resume();
+    if (this.#decoder === undefined) this.#connection?.resume();
     else this.#decoder.resume();
   }
 
   abort(): void {
     if (this.#over) return;
-    this.#over = true;
-    this.#decoder?.destroy();
-    if (this.#controller !== undefined) this.#controller.abort(ABORTED);
-    // Not written yet: onRequestStart sees the flag. A connection that is being made for it alone is given up.
-    else this.wire?.cancel();
+    this.#stop();
+    this.opening?.cancel();
   }
 
-  onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    if (this.#over) controller.abort(ABORTED);
-    else {
-      this.wire?.begin();
-      if (this.returned) this.#sink.onSent?.();
-      else queueMicrotask(() => this.#over || this.#sink.onSent?.());
-    }
-  }
-
-  onResponseStart(controller: Dispatcher.DispatchController, status: number, headers: ResponseHeaders): void {
+  onHead(status: number, headers: ResponseHeaders): void {
     if (this.#over) return;
-    this.#hasHead = true;
     const codings = codingsOf(headers['content-encoding']);
     const [coding] = codings;
     if (coding !== undefined) {
       if (codings.length > 1 || !isKnownCoding(coding)) {
-        this.#fail(unusable(`content-encoding ${codings.join(', ')}`));
-        controller.abort(ABORTED);
-        return;
+        throw new UnusableAnswer(`content-encoding ${codings.join(', ')}`);
       }
       this.#coding = coding;
     }
     this.#sink.onHead(status, headers);
   }
 
-  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+  onBody(bytes: Buffer, start: number, end: number): void {
     if (this.#over) return;
+    // A copy: the bytes are only lent.
+    const chunk = Buffer.allocUnsafe(end - start);
+    bytes.copy(chunk, 0, start, end);
     if (this.#coding === undefined) this.#sink.onData(chunk);
     else {
-      this.#decoder ??= this.#decode(this.#coding, chunk[0] ?? 0, controller);
-      if (!this.#decoder.write(chunk)) controller.pause();
+      this.#decoder ??= this.#decode(this.#coding, chunk[0] ?? 0);
+      if (!this.#decoder.write(chunk)) this.#connection?.pause();
     }
   }
 
-  onResponseEnd(): void {
+  onComplete(): void {
+    this.#connection = undefined;
     if (this.#over) return;
     if (this.#decoder === undefined) this.#end();
     else this.#decoder.end();
   }
 
-  onResponseError(controller: Dispatcher.DispatchController | undefined, cause: Error): void {
+  onBroken(cause: Error): void {
     if (this.#over) return;
-    if (!this.returned) {
-      queueMicrotask(() => this.onResponseError(controller, cause));
-      return;
-    }
-    const error = wrapTransportError(cause, this.#hasHead);
+    const error = wrapTransportError(cause);
     if (this.#decoder === undefined) this.#fail(error);
     else {
       this.#broken = error;
@@ -199,15 +170,12 @@ class HttpCall implements Call, Dispatcher.DispatchHandler {
     }
   }
 
-  #decode(coding: string, first: number, controller: Dispatcher.DispatchController): Transform {
+  #decode(coding: string, first: number): Transform {
     const decoder = decoderFor(coding, first);
     decoder.on('data', (chunk: Buffer) => this.#over || this.#sink.onData(chunk));
-    decoder.on('drain', () => controller.resume());
+    decoder.on('drain', () => this.#connection?.resume());
     decoder.once('end', () => (this.#broken === undefined ? this.#end() : this.#fail(this.#broken)));
-    decoder.on('error', (cause) => {
-      this.#fail(this.#broken ?? unusable(cause));
-      controller.abort(ABORTED);
-    });
+    decoder.on('error', (cause) => this.#fail(this.#broken ?? unusable(cause)));
     if (this.#paused) decoder.pause();
     return decoder;
   }
@@ -215,46 +183,45 @@ class HttpCall implements Call, Dispatcher.DispatchHandler {
   #end(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#sink.onEnd();
+    try {
+      this.#sink.onEnd();
+    } catch (cause) {
+      // A fault of the gateway, which costs this request and no other.
+      this.#sink.onError(new GatewayError('internal_error', undefined, { cause }), 'maybe_sent');
+    }
   }
 
   #fail(error: GatewayError): void {
     if (this.#over) return;
+    const delivery = this.#delivery();
+    this.#stop();
+    this.#sink.onError(error, delivery);
+  }
+
+  /** Nothing is told any more, and a connection that has not answered is of no use to anybody. */
+  #stop(): void {
     this.#over = true;
-    this.#sink.onError(error, this.#delivery());
+    this.#decoder?.destroy();
+    this.#connection?.abandon();
   }
 
   #delivery(): Delivery {
-    if (this.#controller === undefined) return 'not_sent';
-    return this.wire?.unheard === true ? 'unheard' : 'maybe_sent';
+    if (!this.#begun) return 'not_sent';
+    return this.#connection?.isUnheard === true ? 'unheard' : 'maybe_sent';
   }
 }
-
-/** The reason given to undici when the gateway itself ends a call; no stack is needed, so it is made once. */
-const ABORTED = new Error('the gateway ended this call');
 
 function unusable(cause: unknown): GatewayError {
   return new GatewayError('upstream_invalid_response', undefined, { cause });
 }
 
-/**
- * The socket's or parser's error in the gateway's words. The cause may hold addresses: it is for the log alone.
- * @param hasHead whether the head of the answer had come
- */
-function wrapTransportError(cause: Error, hasHead: boolean): GatewayError {
+/** The socket's or parser's error in the gateway's words. The cause may hold addresses: it is for the log alone. */
+function wrapTransportError(cause: Error): GatewayError {
+  if (cause instanceof GatewayError) return cause;
   if (cause instanceof errors.ConnectTimeoutError) {
     return new GatewayError('upstream_timeout', undefined, { cause });
   }
-  if (
-    cause instanceof UnusableAnswer ||
-    cause instanceof errors.HTTPParserError ||
-    cause instanceof errors.HeadersOverflowError ||
-    // Later, a body that is shorter than its length has been cut by the connection.
-    (cause instanceof errors.ResponseContentLengthMismatchError && !hasHead) ||
-    (cause instanceof errors.SocketError && cause.message.startsWith('bad '))
-  ) {
-    return unusable(cause);
-  }
+  if (cause instanceof UnusableAnswer) return unusable(cause);
   return new GatewayError(isDistrust(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, { cause });
 }
 
@@ -262,6 +229,7 @@ function wrapTransportError(cause: Error, hasHead: boolean): GatewayError {
 const DISTRUST =
   /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;
 
-function isDistrust(cause: Error): boolean {
+/** Whether the other side is not who it should be, or could not show it. */
+export function isDistrust(cause: Error): boolean {
   return 'code' in cause && typeof cause.code === 'string' && DISTRUST.test(cause.code);
 }

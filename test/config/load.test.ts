@@ -256,7 +256,9 @@ describe('a file', () => {
   };
 
   it('that cannot be read is one fault', () => {
-    expect(faultOf(join(folder, 'none.yaml'))).toBe(':1:1: cannot be read: there is no such file');
+    expect(faultOf(join(folder, 'none.yaml'))).toBe(
+      ':1:1: cannot be read: there is no such file; `tollgate init` writes one to begin with',
+    );
     expect(faultOf(folder)).toBe(':1:1: cannot be read: it is a directory');
     expect(faultOf('/dev/zero')).toBe(':1:1: is larger than 1 MiB');
   });

@@ -24,7 +24,7 @@ import {
 import { until } from '../helpers/wait.ts';
 import { ask, bearer, field } from './holder.ts';
 
-const RUNS = Number(process.env['FUZZ_RUNS'] ?? 12);
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 8);
 const PATIENCE_MS = 60_000;
 
 /** What the upstream has said that it used. */

@@ -69,10 +69,8 @@ function expectRetryHeaders(response: RawResponse, code: ErrorCode): void {
     expect(response.header('x-should-retry')).toBeUndefined();
   } else {
     expect(seconds).toBeUndefined();
-    const isRetriedByDefault = status === 429 || status >= 500;
-    expect(response.header('x-should-retry')).toBe(
-      retry === 'no' && isRetriedByDefault ? 'false' : undefined,
-    );
+    const isTold = status === 429 || status === 403 || status >= 500;
+    expect(response.header('x-should-retry')).toBe(retry === 'no' && isTold ? 'false' : undefined);
   }
 }
 

@@ -4,7 +4,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { FLEET_TIMEOUT, type Fleet, startFleet } from '../helpers/fleet.ts';
 import type { Gateway } from '../helpers/gateway.ts';
 import { until } from '../helpers/wait.ts';
-import { field, listModels, rotate, statusOf, textField } from './holder.ts';
+import { ask, bearer, field, listModels, rotate, statusOf, textField } from './holder.ts';
 
 let fleet: Fleet;
 
@@ -30,6 +30,17 @@ async function health(gateway: Gateway): Promise<unknown> {
 /** What each replica says of this key. */
 function everywhere(key: string): Promise<readonly number[]> {
   return Promise.all(fleet.replicas.map(({ gateway }) => statusOf(gateway.url, key)));
+}
+
+/** The tier that a replica believes this key to have. */
+async function tierAt(gateway: Gateway, key: string): Promise<unknown> {
+  const target = '/admin/usage?days=1';
+  const response = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
+  return field(response.json(), 'tier') ?? response.status;
+}
+
+function tiers(key: string): Promise<readonly unknown[]> {
+  return Promise.all(fleet.replicas.map(({ gateway }) => tierAt(gateway, key)));
 }
 
 async function issue(tier = 'Pro'): Promise<string> {
@@ -121,6 +132,96 @@ describe('the command that revokes', () => {
         String(await fleet.redis.command('GET', `tollgate:key:{${key.slice(0, 8)}}`)).endsWith('ended'),
       'the mark in Redis',
     );
+  });
+});
+
+describe('a holder', () => {
+  test('with another tier has it on every replica when the command returns', async () => {
+    const key = await issue('Free');
+    expect(await everywhere(key)).toEqual([200, 200, 200]);
+    const { code, stdout, stderr } = await fleet.keys(
+      'tier',
+      key.slice(0, 8),
+      '--tier',
+      'Pro',
+      '--reason',
+      'paid',
+    );
+    expect({ code, stdout, stderr }).toEqual({
+      code: 0,
+      stdout: expect.stringMatching(
+        /^The holder of (\w{8}) has the tier Pro\. Active keys: \1\. 3 of 3 replicas obey in \d+ ms; hard bound 5 s\.\n$/,
+      ),
+      stderr: '',
+    });
+    expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
+    const shown = await fleet.keys('show', key.slice(0, 8));
+    expect(shown.stdout).toMatch(/changed, version 2: tier Free to Pro: paid\n/);
+  });
+
+  test('that is suspended is answered 403 by every replica, and 200 when it is resumed', async () => {
+    const key = await issue();
+    expect(await everywhere(key)).toEqual([200, 200, 200]);
+    expect((await fleet.keys('suspend', key.slice(0, 8))).code).toBe(0);
+    expect(await everywhere(key)).toEqual([403, 403, 403]);
+    expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
+    expect((await fleet.keys('resume', key.slice(0, 8))).code).toBe(0);
+    expect(await everywhere(key)).toEqual([200, 200, 200]);
+  });
+
+  test('is obeyed by a replica that is cut off from Redis, which the command misses', async () => {
+    const key = await issue();
+    expect(await everywhere(key)).toEqual([200, 200, 200]);
+    const [cutOff] = fleet.replicas;
+    await cutOff?.cable.cut();
+    const { code, stderr } = await fleet.keys('suspend', key.slice(0, 8));
+    expect(code).toBe(3);
+    expect(stderr).toMatch(/Warning: not confirmed by \S+, heard of \d+ s before/);
+    // The command has waited for 5 s.
+    expect(await everywhere(key)).toEqual([403, 403, 403]);
+  });
+
+  test('is obeyed by all within 5 s while Redis is away, and what Redis remembers is not believed afterwards', async () => {
+    const key = await issue('Free');
+    expect(await everywhere(key)).toEqual([200, 200, 200]);
+    fleet.redis.pause();
+    const { code, stderr } = await fleet.keys('tier', key.slice(0, 8), '--tier', 'Pro');
+    expect([code, stderr]).toEqual([3, expect.stringMatching(/could not be asked/)]);
+    const began = performance.now();
+    await until(async () => (await tiers(key)).every((tier) => tier === 'Pro'), 'the new tier everywhere');
+    console.log(
+      `Redis away: all replicas obey ${Math.round(performance.now() - began)} ms after the command`,
+    );
+    fleet.redis.resume();
+    await until(async () => (await fleet.metric('tollgate_redis_up')) === 3, 'Redis in every replica');
+    expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
+  });
+
+  test('changes again and again while its key is rotated everywhere, and no good key is 401', async () => {
+    let key = await issue('Free');
+    const prefix = key.slice(0, 8);
+    let isOver = false;
+    const desk = (async () => {
+      for (let turn = 0; !isOver; turn += 1) {
+        const { code } = await fleet.keys('tier', prefix, '--tier', turn % 2 === 0 ? 'Pro' : 'Lite');
+        expect(code).toBe(0);
+      }
+    })();
+    for (let turn = 0; turn < 12; turn += 1) {
+      const { gateway } = fleet.replicas[turn % 3] ?? {};
+      if (gateway === undefined) throw new Error('no replica');
+      expect(await everywhere(key)).toEqual([200, 200, 200]);
+      const rotated = await rotate(gateway.url, key);
+      // On a machine that stalls nothing has changed then, and the key is as good as before.
+      if (rotated.status !== 503) {
+        expect(rotated.status).toBe(200);
+        key = textField(rotated.json(), 'key');
+      }
+    }
+    isOver = true;
+    await desk;
+    const last = JSON.parse((await fleet.keys('show', key.slice(0, 8), '--json')).stdout);
+    expect(await tiers(key)).toEqual([last.tier, last.tier, last.tier]);
   });
 });
 

@@ -34,7 +34,9 @@ describe('retry headers', () => {
       const { retry } = error.rule;
       expect(headers['retry-after'] !== undefined).toBe(retry === 'wait');
       expect(headers['x-should-retry']).toBe(
-        retry === 'no' && (error.status === 429 || error.status >= 500) ? 'false' : undefined,
+        retry === 'no' && (error.status === 429 || error.status === 403 || error.status >= 500)
+          ? 'false'
+          : undefined,
       );
     },
   );

@@ -98,6 +98,43 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     admitted(await rig.limiter.admit(holder, { requests_per_minute: 6, concurrency: 6 }, 0));
   });
 
+  test('another tier counts from the next request on what was used and runs under the one before', async () => {
+    await using rig = await makeRig();
+    const [pro, free] = [
+      { requests_per_minute: 100, concurrency: 10 },
+      { ...ALL, concurrency: 2 },
+    ];
+    const holder = newHolder();
+    const running = [];
+    for (let index = 0; index < 3; index += 1) {
+      running.push(admitted(await rig.limiter.admit(holder, pro, 10)).lease);
+    }
+    // More run than may run now: they go on, and hold their places until they end.
+    expect(refused(await rig.limiter.admit(holder, free, 10))).toMatchObject({
+      limit: 'concurrency',
+      states: {
+        concurrency: { limit: 2, used: 3, remaining: 0 },
+        requests_per_minute: { used: 3 },
+        tokens_per_minute: { used: 30 },
+      },
+    });
+    for (const lease of running.slice(1)) lease.settle(20);
+    await rig.settled();
+    const next = admitted(await rig.limiter.admit(holder, free, 10));
+    expect(next.states).toMatchObject({ concurrency: { used: 2 }, tokens_per_minute: { used: 60 } });
+    // And back again nothing is left behind.
+    for (const lease of [running[0], next.lease]) lease?.settle(0);
+    await rig.settled();
+    expect(admitted(await rig.limiter.admit(holder, pro, 10)).states).toMatchObject({
+      concurrency: { limit: 10, used: 1 },
+      requests_per_minute: { limit: 100, used: 5 },
+    });
+    expect(refused(await rig.limiter.admit(holder, { requests_per_minute: 4 }, 10))).toMatchObject({
+      limit: 'requests_per_minute',
+      retryAfterMs: MINUTE,
+    });
+  });
+
   test('a window begins with the first request and lasts a minute; the wait is exact', async () => {
     await using rig = await makeRig();
     const holder = newHolder();

@@ -1,5 +1,6 @@
 // One client: asks one thing after another, over connections that it keeps, and writes down what it heard. It believes nothing:
 // whether an answer was right is for the checker.
+import { TIERS } from '../../../src/config/schema.ts';
 import { RawClient, type RawResponse } from '../../helpers/raw-client.ts';
 import { pause } from '../../helpers/wait.ts';
 import { bearer, textField } from '../holder.ts';
@@ -92,6 +93,7 @@ export class Client {
       await this.issue();
       return;
     }
+    if (chance.is(0.2)) return await this.#changeTier();
     if (chance.is(0.35)) return await this.#race();
     const held = keyring.toEnd(chance);
     if (held === undefined) return;
@@ -105,6 +107,19 @@ export class Client {
       const member = chance.one(members);
       if (member !== undefined) await this.#rotate(member, held);
     }
+    for (const member of roster.awake) await this.call(member, held);
+  }
+
+  /** A key stays as good as it is while its holder comes to other tiers; rotation may come between. */
+  async #changeTier(): Promise<void> {
+    const { chance, desk, keyring, roster } = this.#parts;
+    const held = keyring.toCall(chance);
+    const meet = roster.awake.map(async (member) => {
+      await pause(chance.between(0, 20));
+      await this.call(member, held);
+    });
+    const tier = chance.one(TIERS) ?? 'Pro';
+    await Promise.all([...meet, desk.changeTier(held.name, tier, chance.is(0.5))]);
     for (const member of roster.awake) await this.call(member, held);
   }
 

@@ -1,11 +1,13 @@
-// The support desk: issues and revokes as `tollgate keys` does, with the same parts in this process, because the command takes
+// The support desk: issues, revokes and changes tiers as `tollgate keys` does, with the same parts in this process, because the command takes
 // a second to start. Now and then it is the command itself.
 
 import { KeyAnnouncer } from '../../../src/auth/fleet.ts';
 import { Hasher } from '../../../src/auth/hasher.ts';
+import { changeHolder } from '../../../src/auth/holder-change.ts';
 import { Issuer, revokeKey } from '../../../src/auth/issuer.ts';
 import { type KeySecret, openSecret } from '../../../src/auth/secret.ts';
 import { SharedRecords } from '../../../src/auth/shared-records.ts';
+import type { Tier } from '../../../src/config/schema.ts';
 import { RedisClient } from '../../../src/redis/client.ts';
 import { type Confirmation, publish, sendAndConfirm } from '../../../src/redis/replicas.ts';
 import { openStore } from '../../../src/store/open.ts';
@@ -65,6 +67,19 @@ export class Desk implements AsyncDisposable {
   async issueByCommand(): Promise<string | undefined> {
     const { code, stdout } = await this.#fleet.keys('issue', '--tier', 'Pro');
     return code === 0 ? stdout.trim() : undefined;
+  }
+
+  /** Another tier for the holder of a key, with the secret or without, if the store can be had. */
+  async changeTier(name: string, tier: Tier, isSecretKnown: boolean): Promise<void> {
+    const record = isPrefix(name) ? await this.#store.findKey(name).catch(() => undefined) : undefined;
+    if (record === undefined) return;
+    const redis = this.#redis;
+    const announcer = new KeyAnnouncer({ redis, send: (body) => publish(redis, { body }) });
+    const change = isSecretKnown
+      ? this.#issuer.changeHolder(record.holderId, { tier })
+      : changeHolder({ store: this.#store, announcer }, record.holderId, { tier });
+    // Whether it came about is of no matter: keys are as good as before.
+    await change.catch(() => {});
   }
 
   /** Makes Redis forget the record of one key, as it does when its memory is full. */

@@ -1,0 +1,197 @@
+// One connection to an upstream, and the one exchange that is under way on it. Making connections and keeping idle ones is
+// connection-pool.ts; what the bytes of an answer mean is response-parser.ts.
+import type { OnReadOpts, Socket } from 'node:net';
+import { GatewayError } from '../errors.ts';
+import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
+
+/** Whoever has the connection: hears one answer, and then nothing more. */
+export interface Occupant extends AnswerReader {
+  /** The answer is complete; the connection is no longer this occupant's. */
+  onComplete(): void;
+  /** The connection or the answer broke. */
+  onBroken(cause: Error): void;
+}
+
+/** To whom a connection goes back. */
+export interface Home {
+  /** It has answered and may be asked again. */
+  onFree(connection: HttpConnection): void;
+  onClosed(connection: HttpConnection): void;
+}
+
+/** A request as it goes over the wire. */
+export interface WrittenRequest {
+  /** Request line, headers and the empty line, in Latin-1. */
+  readonly head: string;
+  readonly body: Buffer;
+  /** The connection is closed after its answer. */
+  readonly isLast: boolean;
+}
+
+/** A body up to this size is copied behind its head, so that both are one piece and one call of the system. */
+const ONE_PIECE_BYTES = 64 * 1024;
+const READ_BYTES = 64 * 1024;
+
+const connections = new WeakMap<object, HttpConnection>();
+
+/**
+ * How the sockets of upstreams are read: all into the same memory, without a stream or a buffer for each piece. Whoever wants
+ * bytes for longer than a call copies them. To be given to the socket when it is made.
+ */
+export const READ_OPTIONS: OnReadOpts = {
+  buffer: Buffer.allocUnsafeSlow(READ_BYTES),
+  // Node calls it as a method of the socket.
+  callback(this: object, length: number, bytes: Uint8Array): boolean {
+    connections.get(this)?.onRead(Buffer.from(bytes.buffer, bytes.byteOffset, length));
+    return true;
+  },
+};
+
+export class HttpConnection {
+  readonly #socket: Socket;
+  readonly #home: Home;
+  readonly #parser: ResponseParser;
+  /** By the clock of the pool, in monotonic milliseconds. */
+  readonly openedAt: number;
+  /** Until when an idle one may be used. */
+  idleUntil = 0;
+  #keepAliveMs: number | undefined;
+  #occupant: Occupant | undefined;
+  #isLast = false;
+  #served = 0;
+  #heard = false;
+  #paused = false;
+  #cause: Error | undefined;
+
+  /** @param socket connected, and made with READ_OPTIONS */
+  constructor(socket: Socket, home: Home, now: number) {
+    this.#socket = socket;
+    this.#home = home;
+    this.openedAt = now;
+    this.#parser = new ResponseParser({
+      onHead: (status, headers) => {
+        this.#keepAliveMs = keepAliveOf(headers['keep-alive']);
+        this.#occupant?.onHead(status, headers);
+      },
+      onBody: (bytes, start, end) => this.#occupant?.onBody(bytes, start, end),
+    });
+    connections.set(socket, this);
+    socket.on('error', (error) => {
+      this.#cause = error;
+    });
+    socket.on('end', () => this.#onEnd());
+    socket.on('close', () => {
+      this.#break(this.#cause ?? new Error('the other side closed the connection'));
+      this.#home.onClosed(this);
+    });
+  }
+
+  /** Requests that were begun on it. */
+  get served(): number {
+    return this.#served;
+  }
+
+  /** Milliseconds that the upstream said it keeps an idle connection (`keep-alive: timeout=…`); undefined if it did not. */
+  get keepAliveMs(): number | undefined {
+    return this.#keepAliveMs;
+  }
+
+  /** Whether the present request went out on a connection that had served before, and not one byte came back. */
+  get isUnheard(): boolean {
+    return this.#served > 1 && !this.#heard;
+  }
+
+  /** Writes a request and hands its answer to `occupant`. */
+  begin(occupant: Occupant, { head, body, isLast }: WrittenRequest): void {
+    this.#occupant = occupant;
+    this.#isLast = isLast;
+    this.#served += 1;
+    this.#heard = false;
+    this.#parser.expect();
+    if (body.length <= ONE_PIECE_BYTES) {
+      const piece = Buffer.allocUnsafe(head.length + body.length);
+      piece.write(head, 'latin1');
+      body.copy(piece, head.length);
+      this.#socket.write(piece);
+    } else {
+      this.#socket.cork();
+      this.#socket.write(head, 'latin1');
+      this.#socket.write(body);
+      this.#socket.uncork();
+    }
+  }
+
+  pause(): void {
+    this.#paused = true;
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.#socket.resume();
+  }
+
+  /** Ends it at once. The occupant hears nothing. */
+  abandon(): void {
+    this.#occupant = undefined;
+    this.#socket.destroy();
+  }
+
+  /** Ends it at once. An occupant hears that it broke. */
+  close(cause: Error): void {
+    this.#cause ??= cause;
+    this.#socket.destroy();
+  }
+
+  /** The next bytes, which are only lent. Called by the socket. */
+  onRead(bytes: Buffer): void {
+    // Nothing was asked: a farewell before closing, or a fault.
+    if (this.#occupant === undefined) {
+      this.#socket.destroy();
+      return;
+    }
+    this.#heard = true;
+    try {
+      const progress = this.#parser.push(bytes);
+      if (progress !== 'open') this.#complete(progress === 'kept');
+    } catch (error) {
+      this.#socket.destroy();
+      // What an occupant throws is a fault of the gateway, which costs this request and no other.
+      this.#break(
+        error instanceof UnusableAnswer
+          ? error
+          : new GatewayError('internal_error', undefined, { cause: error }),
+      );
+    }
+  }
+
+  #onEnd(): void {
+    if (this.#occupant !== undefined && this.#parser.finish() === 'spent') this.#complete(false);
+    this.#socket.destroy();
+  }
+
+  #complete(reusable: boolean): void {
+    const occupant = this.#occupant;
+    this.#occupant = undefined;
+    // An upstream that answers before it has read the whole request may never read the rest.
+    const isIdle = this.#socket.writable && this.#socket.writableLength === 0;
+    if (reusable && isIdle && !this.#isLast) {
+      if (this.#paused) this.resume();
+      this.#home.onFree(this);
+    } else this.#socket.destroy();
+    occupant?.onComplete();
+  }
+
+  #break(cause: Error): void {
+    const occupant = this.#occupant;
+    this.#occupant = undefined;
+    occupant?.onBroken(cause);
+  }
+}
+
+/** From `timeout=5, max=100`. */
+function keepAliveOf(header: string | string[] | undefined): number | undefined {
+  if (header === undefined) return undefined;
+  const seconds = /(?:^|[\s,])timeout *= *"?([0-9]{1,9})/i.exec(String(header))?.[1];
+  return seconds === undefined ? undefined : Number(seconds) * 1_000;
+}

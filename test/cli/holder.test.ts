@@ -1,0 +1,220 @@
+// `tollgate keys tier`, `suspend` and `resume`: what they change, what they say, whom they tell, and with which exit code.
+import { rmSync, writeFileSync } from 'node:fs';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { runKeys } from '../../src/cli/keys.ts';
+import { RedisClient } from '../../src/redis/client.ts';
+import { Replicas } from '../../src/redis/replicas.ts';
+import { createLogger } from '../../src/telemetry/logger.ts';
+import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { collector } from './collector.ts';
+
+let dir: TempDir;
+let configFile: string;
+
+beforeEach(async () => {
+  dir = await tempDir();
+  configFile = configure('');
+});
+
+afterEach(() => dir.remove());
+
+function configure(more: string): string {
+  const file = dir.file('config.yaml');
+  writeFileSync(
+    file,
+    `store: sqlite:${dir.file('keys.db')}
+${more}
+upstreams: { demo: { builtin: echo } }
+models: { echo: { targets: [{ upstream: demo, model: echo }] } }
+`,
+  );
+  return file;
+}
+
+async function keys(...argv: string[]) {
+  const [out, err] = [collector(), collector()];
+  const io = { stdout: out.stream, stderr: err.stream, env: {} };
+  const code = await runKeys([...argv, '--config', configFile], io);
+  return { code, out: out.text(), err: err.text() };
+}
+
+/** The prefix of a new key. */
+async function issue(...argv: string[]): Promise<string> {
+  const { code, out } = await keys('issue', ...argv);
+  expect(code).toBe(0);
+  return out.slice(0, 8);
+}
+
+describe('without replicas that share a Redis', () => {
+  test('tier changes all keys of the holder, which may be named by any of them', async () => {
+    const first = await issue('--tier', 'Free', '--label', 'team');
+    const [second, third] = [await issue('--for', first), await issue('--for', first)];
+    await keys('revoke', first);
+    expect(await keys('tier', first, '--tier', 'Pro', '--reason', 'by invoice')).toEqual({
+      code: 0,
+      out: `The holder of ${first} has the tier Pro. Active keys: ${second}, ${third}. Running gateways obey within 1 s, 5 s at most.\n`,
+      err: '',
+    });
+    expect(JSON.parse((await keys('list', '--json', '--tier', 'Pro')).out)).toHaveLength(3);
+    expect((await keys('show', second)).out).toMatch(
+      /^prefix .+\nstate +active\ntier +Pro\nstanding +good\n(.*\n)*events\n.+ issued, version 1.*\n.+ changed, version 2: tier Free to Pro: by invoice\n$/,
+    );
+    expect(JSON.parse((await keys('show', first, '--json')).out)).toMatchObject({
+      tier: 'Pro',
+      state: 'revoked',
+    });
+    expect((await keys('tier', second, '--tier', 'Pro')).out).toMatch(/has the tier Pro as before\. Active/);
+    expect((await keys('show', second)).out).toContain('version     2\n');
+  });
+
+  test('suspend and resume show in list and show, with the reason, and are no end', async () => {
+    const [bad, other] = [await issue('--tier', 'Lite'), await issue('--tier', 'Lite')];
+    expect((await keys('suspend', bad, '--reason', 'chargeback')).out).toMatch(
+      new RegExp(`^The holder of ${bad} is suspended\\. Active keys: ${bad}\\. `),
+    );
+    const { out } = await keys('list');
+    expect(out).toMatch(new RegExp(`^${bad}  suspended +Lite .+ - `, 'm'));
+    expect(out).toMatch(new RegExp(`^${other}  active +Lite `, 'm'));
+    expect(JSON.parse((await keys('list', '--json')).out)).toMatchObject([
+      { prefix: bad, state: 'active', standing: 'suspended' },
+      { prefix: other, state: 'active', standing: 'good' },
+    ]);
+    expect((await keys('show', bad)).out).toMatch(/\nstanding +suspended\n/);
+    expect((await keys('show', bad)).out).toContain('version 2: standing good to suspended: chargeback\n');
+    const resumed = await keys('resume', bad, '--json');
+    expect([resumed.code, JSON.parse(resumed.out)]).toEqual([
+      0,
+      {
+        outcome: 'changed',
+        holder: expect.any(String),
+        keys: [expect.objectContaining({ prefix: bad, standing: 'good', version: 3 })],
+      },
+    ]);
+    expect(await keys('list')).toMatchObject({ out: expect.not.stringContaining('suspended') });
+  });
+
+  test('a holder without an active key changes, and nobody has to be told', async () => {
+    const prefix = await issue('--tier', 'Free');
+    await keys('revoke', prefix);
+    expect((await keys('suspend', prefix)).out).toBe(
+      `The holder of ${prefix} is suspended. No key of it is active.\n`,
+    );
+    await issue('--for', prefix);
+    expect((await keys('list')).out).toMatch(/ suspended /);
+  });
+
+  test('the secret is not needed', async () => {
+    const prefix = await issue('--tier', 'Free');
+    rmSync(`${dir.file('keys.db')}.secret`);
+    expect((await keys('suspend', prefix)).code).toBe(0);
+  });
+
+  test.each([
+    [2, ['tier', '01234567'], /--tier is missing/],
+    [2, ['tier', '01234567', '--tier', 'Gold'], /unknown tier: it is one of Free, Lite, Pro/],
+    [2, ['tier', '--tier', 'Pro'], /PREFIX is missing/],
+    [2, ['suspend'], /PREFIX is missing/],
+    [2, ['suspend', '01234567', '--tier', 'Pro'], /unknown option --tier/],
+    [2, ['suspned', '01234567'], /unknown command \(did you mean suspend\?\)/],
+    [1, ['suspend', '00000000'], /no key with this prefix/],
+    [1, ['resume', '00000000'], /no key with this prefix/],
+    [1, ['tier', '00000000', '--tier', 'Pro'], /no key with this prefix/],
+  ])('exits %i for %j, and changes nothing', async (code, argv, message) => {
+    await issue('--tier', 'Free');
+    const before = (await keys('list')).out;
+    expect(await keys(...argv)).toMatchObject({ code, out: '', err: expect.stringMatching(message) });
+    expect((await keys('list')).out).toBe(before);
+  });
+
+  test('a reason with a key in it is refused, and not repeated', async () => {
+    const prefix = await issue('--tier', 'Free');
+    const secret = '0123456789abcdef'.repeat(2);
+    const { code, out, err } = await keys('suspend', prefix, '--reason', `of ${secret}`);
+    expect([code, out, err.includes(secret)]).toEqual([1, '', false]);
+    expect(err).toContain('looks like a key');
+  });
+});
+
+describe('beside replicas on a Redis', () => {
+  let server: RedisServer;
+  const logger = createLogger(undefined, 'silent');
+
+  beforeAll(async () => {
+    server = await startRedis();
+  }, REDIS_TIMEOUT);
+  beforeEach(async () => {
+    await server.flush();
+    configFile = configure(`redis: ${server.url}`);
+  });
+  afterEach(() => server.resume());
+  afterAll(() => server?.stop());
+
+  test('is done when each has confirmed one message about all keys, and 3 where one has not', async () => {
+    await using stack = new AsyncDisposableStack();
+    const { url } = server;
+    const redis = new RedisClient({ url, logger, commandMs: 10_000, startMs: 10_000 });
+    stack.defer(() => redis.close());
+    const heard: string[] = [];
+    const replicas = new Replicas({
+      redis,
+      url,
+      logger,
+      onMessage: (body) => void heard.push(body),
+      onLost: () => {},
+      onRestored: () => {},
+    });
+    await redis.start();
+    stack.defer(() => replicas.stop());
+    await replicas.start();
+    await until(async () => (await server.command('ZSCORE', 'tollgate:replicas', replicas.id)) !== null);
+    const first = await issue('--tier', 'Free');
+    const second = await issue('--for', first);
+    await until(() => heard.length === 2);
+    const { code, out, err } = await keys('tier', first, '--tier', 'Pro');
+    expect({ code, out, err }).toEqual({
+      code: 0,
+      out: expect.stringMatching(/ Active keys: .+\. 1 of 1 replicas obey in \d+ ms; hard bound 5 s\.\n$/),
+      err: '',
+    });
+    const notice = { kind: 'changed', version: 2, at: expect.any(String) };
+    expect(heard.slice(2).map((body) => JSON.parse(body))).toEqual([
+      [
+        { prefix: first, ...notice },
+        { prefix: second, ...notice },
+      ],
+    ]);
+    for (const prefix of [first, second]) {
+      expect(await server.command('GET', `tollgate:key:{${prefix}}`)).toBe('2 changed');
+    }
+
+    const seconds = Number(String(await server.command('TIME')).split(',')[0]);
+    await server.command('ZADD', 'tollgate:replicas', (seconds - 20) * 1000, 'host:1:dead');
+    const missed = await keys('suspend', first, '--json');
+    expect(missed.code).toBe(3);
+    expect(JSON.parse(missed.out)).toMatchObject({
+      outcome: 'changed',
+      replicas: { confirmed: 1, total: 2, missing: [{ id: 'host:1:dead' }] },
+    });
+    expect(missed.err).toMatch(/^Warning: not confirmed by host:1:dead.*\n.*store obeys within 1 s/);
+    // Once more, it is told again.
+    await server.command('ZREM', 'tollgate:replicas', 'host:1:dead');
+    expect(await keys('suspend', first)).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/is suspended as before\. .* 1 of 1 replicas obey/),
+    });
+  });
+
+  test('is 3 when Redis is away, with the holder changed in the store', async () => {
+    const prefix = await issue('--tier', 'Free');
+    server.pause();
+    const { code, out, err } = await keys('suspend', prefix);
+    expect([code, out]).toEqual([
+      3,
+      expect.stringMatching(/is suspended\. .* No replica has confirmed it\.\n$/),
+    ]);
+    expect(err).toMatch(/could not be asked/);
+    server.resume();
+    expect((await keys('list')).out).toContain('suspended');
+  });
+});
