@@ -1,4 +1,5 @@
 // That an order comes to the same whatever was heard of its payment, in whatever order, how often and by how many replicas.
+import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { IssuedKey } from '../../src/auth/issuer.ts';
@@ -203,6 +204,65 @@ describe('on SQLite', () => {
     HAPPENINGS['checkout.session.completed']?.(provider.truthOf(upgrade.id), now);
     await desk.settlement.settle(upgrade.id, { event });
     expect((await store.findHolder(holder))?.tier).toBe('Lite');
+  });
+
+  test('an event that is known writes nothing', async () => {
+    const placed = await placeOrder(desk, provider, { at: now });
+    const event = eventNamed('checkout.session.expired');
+    const request = (before: Order) => ({
+      before,
+      change: { reason: `version ${before.version}` },
+      events: [event],
+      at: placed.createdAt,
+      targetOf: () => undefined,
+      replacedBy: () => [],
+    });
+    const first = await desk.store.billing.settle(request(placed));
+    if (first.kind !== 'settled') throw new Error(first.kind);
+    expect(await desk.store.billing.settle(request(first.order))).toEqual({ kind: 'known' });
+    expect(await desk.store.billing.findOrder({ id: placed.id })).toEqual(first.order);
+  });
+
+  test('a holder whom support has suspended is not resumed by a payment, one who lapsed is', async () => {
+    await using strict = await openDesk(address, provider, {
+      now: () => now,
+      config: { on_lapse: 'suspend' },
+    });
+    const { holderId } = await strict.issuer.issue({ tier: 'Free' });
+    const pay = async () => {
+      const order = await placeOrder(strict, provider, { at: now, holder: holderId, interval: 'once' });
+      Object.assign(provider.truthOf(order.id), { status: 'complete', payment: 'paid' });
+      await strict.settlement.settle(order.id);
+      return order;
+    };
+    const standing = async () => (await strict.store.findHolder(holderId))?.standing;
+    await strict.issuer.changeHolder(holderId, { standing: 'suspended' });
+    const order = await pay();
+    expect(await standing()).toBe('suspended');
+    await strict.issuer.changeHolder(holderId, { standing: 'good' });
+    HAPPENINGS['charge.refunded']?.(provider.truthOf(order.id), now);
+    await strict.settlement.settle(order.id);
+    expect(await standing()).toBe('suspended');
+    await pay();
+    expect(await standing()).toBe('good');
+  });
+
+  test('the database itself refuses to change what was ordered, or to forget what was paid', async () => {
+    const placed = await placeOrder(desk, provider, { at: now });
+    HAPPENINGS['checkout.session.completed']?.(provider.truthOf(placed.id), now);
+    await desk.settlement.settle(placed.id);
+    if (address.kind !== 'sqlite') throw new Error('no file');
+    const file = new DatabaseSync(address.path);
+    try {
+      const run = (text: string) => () => file.prepare(text).run(placed.id);
+      expect(run('update orders set amount = 1, version = version + 1 where id = ?')).toThrow(
+        /never changes/,
+      );
+      expect(run('update orders set reason = null where id = ?')).toThrow(/raises its version/);
+      expect(run('delete from orders where id = ?')).toThrow(/never paid/);
+    } finally {
+      file.close();
+    }
   });
 
   test('the best of several orders of a holder decides, and support’s own change stays until one of them changes', async () => {
