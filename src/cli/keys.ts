@@ -72,7 +72,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
   const paid = given.text('order');
   if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1) {
     throw new UsageError(
-      'give one of --tier, for a new holder, --for, for one who has or had a key, and --order, for one who paid',
+      'give either --tier, for a new holder, or --for, for one who has or had a key, or --order, for one who paid',
     );
   }
   if (tier === undefined && label !== undefined) {
