@@ -11,7 +11,7 @@ import { GatewayError } from '../errors.ts';
 import { answerJson } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { type Form, readForm, requireSameOrigin } from '../http/form.ts';
-import type { BillingStore, Order, OrderTerms } from '../store/billing-record.ts';
+import type { BillingStore, Order, OrderChange, OrderTerms } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import { answerErrorPage, answerPaymentLink } from './answer-page.ts';
 import { rootUrl } from './base-url.ts';
@@ -28,6 +28,8 @@ const ORDERS_PER_MINUTE = 10;
 const SAME_ORDER_MS = 10 * 60_000;
 /** How often the button of one page can be pressed to new effect. */
 const GENERATIONS = 20;
+/** Others who write an order at the same moment are few: the same form sent twice, an event. */
+const NOTES = 5;
 /** When a session is looked at that nobody told of. */
 const FIRST_LOOK_MS = 10 * 60_000;
 
@@ -59,6 +61,8 @@ export class Checkout {
   );
   /** A form that is sent twice at once is one key: the browser shows the second answer. */
   readonly #running = new Map<string, Promise<IssuedKey>>();
+  /** Per order: the session that is being opened. */
+  readonly #opening = new Map<string, Promise<string>>();
 
   constructor(parts: CheckoutParts) {
     this.#parts = parts;
@@ -211,36 +215,54 @@ export class Checkout {
       const page = order.state === 'pending' ? await provider.pageOf(order, root) : undefined;
       return page ?? `${root}/checkout/complete?session_id=${encodeURIComponent(order.session)}`;
     }
-    const { store, logger } = this.#parts;
-    const at = this.#date();
-    const write = (change: Parameters<BillingStore['changeOrder']>[2]) =>
-      store.changeOrder(order.id, order.version, change, at.toISOString());
-    const dueAt = new Date(at.getTime() + FIRST_LOOK_MS).toISOString();
+    // Stripe refuses a second request under an idempotency key while the first is under way.
+    const running = this.#opening.get(order.id);
+    if (running !== undefined) return running;
+    const opening = this.#open(order, provider, root).finally(() => this.#opening.delete(order.id));
+    this.#opening.set(order.id, opening);
+    return opening;
+  }
+
+  async #open(order: Order, provider: PaymentProvider, root: string): Promise<string> {
+    const dueAt = new Date(this.#now() + FIRST_LOOK_MS).toISOString();
     let opened: Awaited<ReturnType<PaymentProvider['open']>>;
     try {
       opened = await provider.open(order, root);
     } catch (error) {
-      await write({ reason: 'the payment page could not be opened', dueAt }).catch(() => undefined);
+      await this.#note(order, { reason: 'the payment page could not be opened', dueAt }).catch(
+        () => undefined,
+      );
       throw error;
     }
     const { session, url } = opened;
     const wrong = mismatchOf(order, session);
-    if (wrong !== undefined) {
-      logger.error(
-        { order: order.id, tier: order.tier, differs: wrong },
-        'the provider would charge otherwise',
-      );
-      await write({ state: 'refused', reason: `not what was ordered: ${wrong}`, session: session.id });
-      await provider.end({ ...order, session: session.id }).catch(() => undefined);
-      throw new GatewayError(
-        'payment_unavailable',
-        'What the payment provider would charge is not what is offered here. The operator has to act.',
-        { cause: new Error(`the session differs in: ${wrong}`), retry: 'no' },
-      );
+    if (wrong === undefined) {
+      await this.#note(order, { session: session.id, reason: null, dueAt });
+      return url;
     }
-    // Undefined: the same form was sent twice, and the other one wrote the same; or an event came sooner than this.
-    await write({ session: session.id, reason: null, dueAt });
-    return url;
+    this.#parts.logger.error(
+      { order: order.id, tier: order.tier, differs: wrong },
+      'the provider would charge otherwise',
+    );
+    const reason = `not what was ordered: ${wrong}`;
+    await this.#note(order, { state: 'refused', reason, session: session.id });
+    await provider.end({ ...order, session: session.id }).catch(() => undefined);
+    throw new GatewayError(
+      'payment_unavailable',
+      'What the payment provider would charge is not what is offered here. The operator has to act.',
+      { cause: new Error(`the session differs in: ${wrong}`), retry: 'no' },
+    );
+  }
+
+  /** Writes to an order that waits for its session, whoever else wrote; to one that has it by now nothing. */
+  async #note(order: Order, change: OrderChange): Promise<void> {
+    const { store } = this.#parts;
+    let current: Order | undefined = order;
+    for (let left = NOTES; left > 0 && current?.session === null; left -= 1) {
+      const at = this.#date().toISOString();
+      if ((await store.changeOrder(order.id, current.version, change, at)) !== undefined) return;
+      current = await store.findOrder({ id: order.id });
+    }
   }
 
   #date(): Date {

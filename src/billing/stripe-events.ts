@@ -28,6 +28,8 @@ const Event = z.object({
       metadata: z.record(z.string(), z.string()).nullish(),
       charge: reference,
       payment_intent: reference,
+      /** Of an invoice, at endpoints with a version of the API before 2025-03-31. */
+      subscription: reference,
       parent: z
         .looseObject({
           subscription_details: z
@@ -124,7 +126,7 @@ export async function orderOf(
       return found(await firstOf(store, [{ subscription: object.id }, { id: hinted }]));
     case 'invoice': {
       const details = object.parent?.subscription_details;
-      const subscription = nameOf(details?.subscription);
+      const subscription = nameOf(details?.subscription ?? object.subscription);
       return found(await firstOf(store, [{ subscription }, { id: details?.metadata?.['order'] }]));
     }
     case 'charge':

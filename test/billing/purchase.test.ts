@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ask, bearer, codeOf, field, keyOnPage, orderByForm, statusOf, textField } from '../e2e/holder.ts';
+import { pause } from '../helpers/wait.ts';
 import { type Bought, cookieOf, Shop } from './shop.ts';
 
 const GIVEN: string[] = [];
@@ -47,6 +48,8 @@ describe('buying', () => {
   test('a form that is sent twice, also at once, is one session and one cookie', async () => {
     const nonce = await nonceOf();
     const before = shop.stripe.sessions.size;
+    // So that all of them are there before the first is answered.
+    shop.stripe.before = () => pause(100);
     const responses = await Promise.all(Array.from({ length: 5 }, () => byForm('Lite', nonce)));
     const again = await byForm('Lite', nonce);
     const targets = new Set([...responses, again].map((each) => each.header('location')));

@@ -71,6 +71,7 @@ export class StripeStandIn implements AsyncDisposable {
   readonly charges: Charge[] = [];
   readonly #prices: Map<string, StandInPrice>;
   readonly #idempotent = new Map<string, { body: string; session: string }>();
+  readonly #underWay = new Set<string>();
   /** `METHOD path` of every request. */
   readonly requests: string[] = [];
   /** What every request is answered with, until it is `none` again. */
@@ -285,7 +286,12 @@ export class StripeStandIn implements AsyncDisposable {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(Buffer.from(chunk));
     const body = Buffer.concat(chunks).toString();
+    const key =
+      line === 'POST /v1/checkout/sessions' ? String(request.headers['idempotency-key']) : undefined;
+    const isUnderWay = key !== undefined && this.#underWay.has(key);
+    if (key !== undefined) this.#underWay.add(key);
     await this.before?.(line);
+    if (!isUnderWay && key !== undefined) this.#underWay.delete(key);
     if (this.trouble === 'gone') return void request.socket.destroy();
     if (this.trouble === 'slow') return;
     const say = (status: number, value: Json) => {
@@ -295,6 +301,7 @@ export class StripeStandIn implements AsyncDisposable {
     };
     const fail = (status: number, type: string) =>
       say(status, { error: { type, message: `refused, and it quotes ${SECRET_KEY}` } });
+    if (isUnderWay) return fail(409, 'idempotency_error');
     if (this.trouble !== 'none') return fail(this.trouble, 'api_error');
     if (request.headers.authorization !== `Bearer ${SECRET_KEY}`) return fail(401, 'invalid_request_error');
     try {

@@ -144,6 +144,23 @@ describe('webhooks', () => {
     expect(shop.stripe.requests.length).toBe(before);
   });
 
+  test('fifty times at once it has one effect', async () => {
+    const own = await shop.buy('Lite');
+    const event = shop.stripe.pay(shop.sessionOf(own));
+    const changes = 'tollgate_billing_transitions_total{state="paid",standing="active"}';
+    const before = await shop.gateway.metric(changes);
+    const answers = await Promise.all(Array.from({ length: 50 }, () => shop.deliver(event)));
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    expect((await shop.gateway.metric(changes)) - before).toBe(1);
+  });
+
+  test('an invoice of an older version of the API is understood', async () => {
+    const { bought: own } = await shop.holder('Lite');
+    const { subscription } = shop.sessionOf(own);
+    const invoice = { id: 'in', object: 'invoice', subscription: subscription?.id };
+    expect(await shop.tell(shop.stripe.event('invoice.paid', invoice))).toBe('applied');
+  });
+
   test.each(['gone', 500, 429, 409, 401] as const)(
     'with Stripe in trouble (%s) an event is not acknowledged, and taken when it comes again',
     async (trouble) => {
