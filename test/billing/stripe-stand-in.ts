@@ -60,6 +60,7 @@ interface Session {
   subscription: Subscription | null;
   customer: string | null;
   readonly metadata: Json;
+  readonly successUrl: string;
 }
 
 export type Trouble = 'none' | 'gone' | 'slow' | 500 | 409 | 429 | 401;
@@ -76,6 +77,8 @@ export class StripeStandIn implements AsyncDisposable {
   readonly requests: string[] = [];
   /** What every request is answered with, until it is `none` again. */
   trouble: Trouble = 'none';
+  /** Origin of the payment pages, where it is another than that of the API. */
+  pages: string | undefined;
   /** Called before a request is answered; a test can hold it up. */
   before: ((line: string) => Promise<void> | void) | undefined;
   #url = '';
@@ -303,6 +306,8 @@ export class StripeStandIn implements AsyncDisposable {
       say(status, { error: { type, message: `refused, and it quotes ${SECRET_KEY}` } });
     if (isUnderWay) return fail(409, 'idempotency_error');
     if (this.trouble !== 'none') return fail(this.trouble, 'api_error');
+    const paying = this.sessions.get(/^\/pay\/(.+)$/.exec(url)?.[1] ?? '');
+    if (paying !== undefined) return this.#payPage(paying, method, response);
     if (request.headers.authorization !== `Bearer ${SECRET_KEY}`) return fail(401, 'invalid_request_error');
     try {
       const found = this.#route(
@@ -317,6 +322,19 @@ export class StripeStandIn implements AsyncDisposable {
     } catch (error) {
       say(500, { error: { type: 'api_error', message: String(error) } });
     }
+  }
+
+  /** The payment page as a browser sees it: a button, and the way back. */
+  #payPage(session: Session, method: string, response: ServerResponse): void {
+    if (method === 'POST') {
+      this.pay(session);
+      const location = session.successUrl.replace('{CHECKOUT_SESSION_ID}', session.id);
+      response.writeHead(303, { location }).end();
+      return;
+    }
+    const page =
+      '<!doctype html><html lang="en"><title>Pay</title><link rel="icon" href="data:,"><form method="post"><button>Pay</button></form>';
+    response.writeHead(200, { 'content-type': 'text/html' }).end(page);
   }
 
   #route(
@@ -397,6 +415,7 @@ export class StripeStandIn implements AsyncDisposable {
       subscription: null,
       customer: null,
       metadata: { order: body.get('metadata[order]') ?? '' },
+      successUrl: body.get('success_url') ?? '',
     };
     this.sessions.set(session.id, session);
     this.#idempotent.set(key, { body: body.toString(), session: session.id });
@@ -404,7 +423,7 @@ export class StripeStandIn implements AsyncDisposable {
   }
 
   #page({ id }: Session): string {
-    return `${this.#url}/pay/${id}`;
+    return `${this.pages ?? this.#url}/pay/${id}`;
   }
 }
 
