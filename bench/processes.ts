@@ -1,12 +1,13 @@
-// The processes that the proxy bench starts: each is waited for, measured from outside, and stopped again, whatever
+// The processes that the bench starts: each is waited for, measured from outside, and stopped again, whatever
 // happens. It does not know what they are.
 import { type ChildProcess, spawn } from 'node:child_process';
-import { accessSync, constants, readdirSync, readFileSync } from 'node:fs';
+import { accessSync, constants } from 'node:fs';
 import { join } from 'node:path';
 
 const START_MS = 20_000;
 const STOP_MS = 3_000;
-const TICKS_PER_SECOND = 100;
+/** What is kept of what a process says, for who waits for a word of it. */
+const MAX_HEARD = 64 * 1024;
 
 export interface StartOptions {
   readonly cwd?: string;
@@ -14,55 +15,60 @@ export interface StartOptions {
   readonly stdout?: number;
   /** Matches what it says, on stdout or stderr, when it is ready. Without it, it counts as ready at once. */
   readonly ready?: RegExp;
+  /** How many files it may have open; as many as are allowed when these are too many. Default: as this process. */
+  readonly files?: number;
+  /** Laid over the environment of this process. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** Milliseconds until `ready`. */
+  readonly deadline?: number;
+  /** It starts others and does not always pass signals on: all of them are ended together. */
+  readonly isGroup?: boolean;
 }
 
+/** A process that runs. */
 export interface Started {
   readonly pid: number;
   /** The match of `ready`. */
   readonly said: RegExpExecArray | undefined;
+  /**
+   * Writes a line to its stdin and resolves when it says what matches.
+   * @throws Error if it ends or is silent for `deadline` milliseconds
+   */
+  ask(line: string, answer: RegExp, deadline?: number): Promise<RegExpExecArray>;
+  /** Ends it, and resolves when it has ended. */
+  stop(): Promise<void>;
+}
+
+interface Running {
+  readonly ended: Promise<void>;
+  readonly isGroup: boolean;
 }
 
 export class Processes {
-  readonly #running = new Map<ChildProcess, Promise<void>>();
+  readonly #running = new Map<ChildProcess, Running>();
   #stopping = false;
 
   /**
-   * Starts a process that runs until `stopAll`.
+   * Starts a process that runs until `stop` or `stopAll`.
    * @throws Error, with what it said, if it ends or is silent instead of getting ready
    */
   async start(command: string, args: readonly string[], options: StartOptions = {}): Promise<Started> {
-    const child = this.#spawn(command, args, options.cwd, options.stdout ?? 'pipe');
+    const child = this.#spawn(command, args, options);
     const { pid } = child;
+    const hearing = new Hearing(command, child);
     const { ready } = options;
-    const said = await new Promise<RegExpExecArray | undefined>((resolve, reject) => {
-      let heard = '';
-      let waiting = ready !== undefined;
-      const fail = (why: string) => {
-        clearTimeout(timer);
-        reject(new Error(`${command} ${why}: ${heard.trim() || 'it said nothing'}`));
-      };
-      const timer = setTimeout(fail, START_MS, `was not ready within ${START_MS} ms`);
-      const settle = (found: RegExpExecArray | undefined) => {
-        waiting = false;
-        clearTimeout(timer);
-        resolve(found);
-      };
-      const hear = (text: string) => {
-        // Afterwards the pipes are still emptied, and nothing is kept.
-        if (!waiting) return;
-        heard += text;
-        const found = ready?.exec(heard);
-        if (found) settle(found);
-      };
-      child.stdout?.setEncoding('utf8').on('data', hear);
-      child.stderr?.setEncoding('utf8').on('data', hear);
-      child.once('error', (error) => fail(`did not start (${error.message})`));
-      // After its output has been read to the end, which says why.
-      child.once('close', (code, signal) => fail(`ended (${code ?? signal})`));
-      if (ready === undefined) settle(undefined);
-    });
+    const said = ready === undefined ? undefined : await hearing.waitFor(ready, options.deadline ?? START_MS);
     if (pid === undefined) throw new Error(`${command} did not start`);
-    return { pid, said };
+    return {
+      pid,
+      said,
+      ask(line, answer, deadline = START_MS) {
+        const heard = hearing.waitFor(answer, deadline);
+        child.stdin?.write(`${line}\n`);
+        return heard;
+      },
+      stop: () => this.#stop([child]),
+    };
   }
 
   /**
@@ -71,8 +77,13 @@ export class Processes {
    * @returns its stdout
    * @throws Error, with its stderr, if it fails
    */
-  async run(command: string, args: readonly string[], deadline: number, cwd?: string): Promise<string> {
-    const child = this.#spawn(command, args, cwd, 'pipe');
+  async run(
+    command: string,
+    args: readonly string[],
+    deadline: number,
+    options: Pick<StartOptions, 'cwd' | 'files' | 'env'> = {},
+  ): Promise<string> {
+    const child = this.#spawn(command, args, options);
     const timer = setTimeout(() => child.kill('SIGKILL'), deadline);
     let out = '';
     let err = '';
@@ -97,28 +108,97 @@ export class Processes {
   /** Ends everything that still runs and resolves when it has ended. Nothing can be started afterwards. */
   async stopAll(): Promise<void> {
     this.#stopping = true;
+    await this.#stop([...this.#running.keys()]);
+  }
+
+  async #stop(children: readonly ChildProcess[]): Promise<void> {
     const timer = setTimeout(() => {
-      for (const child of this.#running.keys()) child.kill('SIGKILL');
+      for (const child of children) this.#kill(child, 'SIGKILL');
     }, STOP_MS);
-    for (const child of this.#running.keys()) child.kill('SIGTERM');
-    await Promise.all(this.#running.values());
+    for (const child of children) this.#kill(child, 'SIGTERM');
+    await Promise.all(children.map((child) => this.#running.get(child)?.ended));
     clearTimeout(timer);
   }
 
-  #spawn(
-    command: string,
-    args: readonly string[],
-    cwd: string | undefined,
-    stdout: 'pipe' | number,
-  ): ChildProcess {
+  #kill(child: ChildProcess, signal: NodeJS.Signals): void {
+    if (this.#running.get(child)?.isGroup !== true || child.pid === undefined) {
+      child.kill(signal);
+      return;
+    }
+    try {
+      process.kill(-child.pid, signal);
+    } catch {
+      // All of them have ended.
+    }
+  }
+
+  #spawn(command: string, args: readonly string[], options: StartOptions): ChildProcess {
     if (this.#stopping) throw new Error('the bench is being stopped');
-    const child = spawn(command, args, { cwd, env: environment(), stdio: ['pipe', stdout, 'pipe'] });
+    const { cwd, stdout = 'pipe', files, isGroup = false } = options;
+    // A process can lift its own limit only before it is the program: the shell does it and becomes the program.
+    const lift = `ulimit -n ${files} 2> /dev/null || ulimit -n "$(ulimit -Hn)"; exec "$0" "$@"`;
+    const words = files === undefined ? [command, ...args] : ['/bin/sh', '-c', lift, command, ...args];
+    const [program = command, ...rest] = words;
+    const env = { ...environment(), ...options.env };
+    const child = spawn(program, rest, { cwd, env, stdio: ['pipe', stdout, 'pipe'], detached: isGroup });
+    // Who has ended reads nothing more; that it has ended is said elsewhere.
+    child.stdin?.on('error', () => {});
     const ended = new Promise<void>((resolve) => {
-      child.once('error', () => resolve()).once('exit', () => resolve());
+      // Of a group the pipes are closed when the last of them has ended.
+      child.once('error', () => resolve()).once(isGroup ? 'close' : 'exit', () => resolve());
     });
-    this.#running.set(child, ended);
+    this.#running.set(child, { ended, isGroup });
     void ended.then(() => this.#running.delete(child));
     return child;
+  }
+}
+
+/** What a process says, for one who waits for a word of it. The pipes are always emptied, and little is kept. */
+class Hearing {
+  readonly #command: string;
+  #heard = '';
+  #ended: string | undefined;
+  #check: (() => void) | undefined;
+
+  constructor(command: string, child: ChildProcess) {
+    this.#command = command;
+    const hear = (text: string) => {
+      this.#heard = (this.#heard + text).slice(-MAX_HEARD);
+      this.#check?.();
+    };
+    child.stdout?.setEncoding('utf8').on('data', hear);
+    child.stderr?.setEncoding('utf8').on('data', hear);
+    const end = (why: string) => {
+      this.#ended ??= why;
+      this.#check?.();
+    };
+    child.once('error', (error) => end(`did not start (${error.message})`));
+    // After its output has been read to the end, which says why.
+    child.once('close', (code, signal) => end(`ended (${code ?? signal})`));
+  }
+
+  async waitFor(word: RegExp, deadline: number): Promise<RegExpExecArray> {
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<RegExpExecArray>((resolve, reject) => {
+        const fail = (why: string) =>
+          reject(
+            new Error(`${this.#command} ${why}: ${this.#heard.trim().slice(-2000) || 'it said nothing'}`),
+          );
+        timer = setTimeout(() => fail(`did not say ${word} within ${deadline} ms`), deadline);
+        this.#check = () => {
+          const found = word.exec(this.#heard);
+          if (found !== null) {
+            this.#heard = this.#heard.slice(found.index + found[0].length);
+            resolve(found);
+          } else if (this.#ended !== undefined) fail(this.#ended);
+        };
+        this.#check();
+      });
+    } finally {
+      clearTimeout(timer);
+      this.#check = undefined;
+    }
   }
 }
 
@@ -142,33 +222,4 @@ export function findProgram(name: string): string | undefined {
         return false;
       }
     });
-}
-
-/**
- * CPU time that a process has used in all its threads, user and system, in microseconds. The scheduler counts nanoseconds
- * for each thread; where a kernel does not show them, `stat` has hundredths of a second.
- */
-export function cpuMicroseconds(pid: number): number {
-  try {
-    let nanoseconds = 0;
-    for (const thread of readdirSync(`/proc/${pid}/task`)) {
-      nanoseconds += Number(readFileSync(`/proc/${pid}/task/${thread}/schedstat`, 'utf8').split(' ', 1)[0]);
-    }
-    if (nanoseconds > 0) return nanoseconds / 1e3;
-  } catch {
-    // Not shown here, or the process has ended, which the next read says.
-  }
-  const fields = statFields(pid);
-  return ((Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND) * 1e6;
-}
-
-/** Fields of /proc/PID/stat from the third on: the second, the name, may hold blanks. */
-function statFields(pid: number): string[] {
-  let stat: string;
-  try {
-    stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  } catch (cause) {
-    throw new Error(`process ${pid} has ended`, { cause });
-  }
-  return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }

@@ -1,184 +1,110 @@
-// From the rounds of the proxy bench to figures and text: medians, spreads, ratios within a round, and the page that is
-// kept. It measures nothing.
-import { execFileSync, spawnSync } from 'node:child_process';
-import { cpus, release, totalmem } from 'node:os';
-import { CONCURRENCY, PACED_PER_SECOND, type RequestRound, type StreamRound } from './load.ts';
-import { FRAME_EVERY_MS, FRAMES } from './traffic.ts';
+// The results of a run as text: for a terminal, and as the page that is kept. It measures nothing.
+import { z } from 'zod';
+import type { Circumstances } from './machine.ts';
+import { type Section, tableOf } from './section.ts';
+import { targetsTable } from './targets.ts';
 
-/** The median of the rounds, with the least and the greatest of them. */
-export interface Figure {
-  readonly median: number;
-  readonly min: number;
-  readonly max: number;
-}
-
-export interface Row {
-  readonly name: string;
-  readonly figures: Readonly<Record<string, Figure>>;
-}
-
-export interface Report {
-  readonly full_load: readonly Row[];
-  readonly paced: readonly Row[];
-  readonly streams: readonly Row[];
-}
-
-/** What the page says about the run, beside its figures. */
-export interface Circumstances {
-  readonly versions: string;
+export interface Report extends Circumstances {
+  /** The command that repeats the run. */
+  readonly command: string;
   readonly rounds: number;
   readonly seconds: number;
+  readonly sections: readonly Section[];
 }
 
-/** Rounds by subject, in the order in which they ran: the ratios compare rounds of the same index. */
-export type Rounds<Round> = ReadonlyMap<string, readonly Round[]>;
+const keptReport = z.object({
+  command: z.string(),
+  machine: z.string(),
+  versions: z.string(),
+  commit: z.string(),
+  date: z.string(),
+  rounds: z.number(),
+  seconds: z.number(),
+  sections: z.array(
+    z.object({
+      id: z.string(),
+      title: z.string(),
+      note: z.string(),
+      columns: z.array(
+        z.object({
+          field: z.string(),
+          heading: z.string(),
+          digits: z.number(),
+          unit: z.string().default(''),
+        }),
+      ),
+      rows: z.array(
+        z.object({
+          name: z.string(),
+          figures: z.record(z.string(), z.object({ median: z.number(), min: z.number(), max: z.number() })),
+        }),
+      ),
+    }),
+  ),
+});
 
-export function makeReport(
-  fullLoad: Rounds<RequestRound>,
-  paced: Rounds<RequestRound>,
-  streams: Rounds<StreamRound>,
-): Report {
-  const fields = ['per_second', 'cpu_us', 'p50_ms', 'p99_ms'] as const;
+/**
+ * A run of some scenarios, with what earlier runs measured of the others, where both are alike in all that matters.
+ * @param earlier as it was read from a file
+ * @param order ids of sections
+ */
+export function merge(earlier: unknown, measured: Report, order: readonly string[]): Report {
+  const { success, data } = keptReport.safeParse(earlier);
+  if (!success) return measured;
+  const isAlike = (['machine', 'versions', 'commit', 'rounds', 'seconds'] as const).every(
+    (field) => data[field] === measured[field],
+  );
+  if (!isAlike) return measured;
+  const fresh = new Set(measured.sections.map(({ id }) => id));
+  const sections = [...data.sections.filter(({ id }) => !fresh.has(id)), ...measured.sections];
   return {
-    full_load: rows(fullLoad, fields),
-    paced: rows(paced, fields),
-    streams: rows(streams, ['cpu_us', 'pieces_per_chunk']),
+    ...measured,
+    command: `${data.command}; ${measured.command}`,
+    sections: sections.toSorted((a, b) => order.indexOf(a.id) - order.indexOf(b.id)),
   };
 }
 
-function rows<Round extends { readonly cpu_us: number | undefined }>(
-  all: Rounds<Round>,
-  fields: readonly (keyof Round & string)[],
-): Row[] {
-  const gateway = all.get('gateway') ?? [];
-  return Array.from(all, ([name, rounds]) => {
-    const figures: Record<string, Figure> = {};
-    for (const field of fields) {
-      const values = rounds.map((round) => round[field]).filter((value) => typeof value === 'number');
-      if (values.length > 0) figures[field] = figureOf(values);
-    }
-    const ratios = gateway.flatMap(({ cpu_us }, index) => {
-      const other = rounds[index]?.cpu_us;
-      return cpu_us === undefined || other === undefined ? [] : [cpu_us / other];
-    });
-    if (name !== 'gateway' && ratios.length > 0) figures['gateway_ratio'] = figureOf(ratios);
-    return { name, figures };
-  });
+/** All tables, and the targets below them. */
+export function tables({ sections }: Report): string {
+  const parts = sections.map((section) => tableOf(section) || `${section.title}: ${section.note}\n`);
+  return [...parts, targetsTable(sections)].join('\n');
 }
 
-function figureOf(values: readonly number[]): Figure {
-  const sorted = values.toSorted((a, b) => a - b);
-  const at = (index: number) => sorted[index] ?? Number.NaN;
-  const middle = (sorted.length - 1) / 2;
-  return {
-    median: (at(Math.floor(middle)) + at(Math.ceil(middle))) / 2,
-    min: at(0),
-    max: at(sorted.length - 1),
-  };
-}
+export function page(report: Report): string {
+  const { command, machine, versions, commit, date, rounds, seconds, sections } = report;
+  const parts = sections.map((section) =>
+    `## ${section.title}\n\n${section.note}\n\n${tableOf(section)}`.trimEnd(),
+  );
+  return `# What the gateway costs
 
-const REQUEST_COLUMNS = [
-  ['per_second', 'requests/s', 0],
-  ['cpu_us', 'CPU µs/request', 1],
-  ['gateway_ratio', 'gateway is', 2],
-  ['p50_ms', 'p50 ms', 2],
-  ['p99_ms', 'p99 ms', 2],
-] as const;
+Written by \`${command}\`. Figures of different machines do not compare; ratios mostly do.
 
-const STREAM_COLUMNS = [
-  ['cpu_us', 'CPU µs/chunk', 1],
-  ['gateway_ratio', 'gateway is', 2],
-  ['pieces_per_chunk', 'pieces/chunk', 2],
-] as const;
-
-/** All tables, in Markdown that also reads well in a terminal. */
-export function tables(report: Report): string {
-  return [
-    table('Requests, full load', report.full_load, REQUEST_COLUMNS),
-    table('Requests, paced', report.paced, REQUEST_COLUMNS),
-    table('Streams', report.streams, STREAM_COLUMNS),
-  ].join('\n');
-}
-
-function table(
-  title: string,
-  all: readonly Row[],
-  columns: readonly (readonly [field: string, heading: string, digits: number])[],
-): string {
-  const cells = [[title, ...columns.map(([, heading]) => heading)]];
-  for (const { name, figures } of all) {
-    const shown = columns.map(([field, , digits]) => show(figures[field], digits, field === 'gateway_ratio'));
-    cells.push([name, ...shown]);
-  }
-  const widths = (cells[0] ?? []).map((_, i) => Math.max(...cells.map((row) => (row[i] ?? '').length)));
-  const line = (row: readonly string[]) =>
-    `| ${row.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join(' | ')} |\n`;
-  const rule = widths.map((width, i) => (i === 0 ? '-'.repeat(width) : `${'-'.repeat(width - 1)}:`));
-  const [head = [], ...rest] = cells;
-  return line(head) + line(rule) + rest.map(line).join('');
-}
-
-function show(figure: Figure | undefined, digits: number, isRatio: boolean): string {
-  if (figure === undefined) return '';
-  const text = (value: number) => value.toFixed(digits);
-  return `${text(figure.median)}${isRatio ? 'x' : ''} (${text(figure.min)}-${text(figure.max)})`;
-}
-
-/** How it was measured, for whoever reads the figures later. */
-export function page(report: Report, { versions, rounds, seconds }: Circumstances): string {
-  return `# What the gateway costs beside a bare proxy
-
-Written by \`npm run bench -- --write bench/RESULTS.md\`. Figures of different machines do not compare; the ratios mostly do.
-
-- Machine: ${describeMachine()}
+- Machine: ${machine}
 - Versions: ${versions}
-- Commit: ${describeCommit()}
+- Commit: ${commit}
+- Date: ${date}
 
-${tables(report)}
-Medians of ${rounds} rounds of ${seconds} s, with the least and the greatest in brackets. "gateway is" is the CPU time of the gateway
-divided by that of the row, within a round: the rounds of all rows alternate, so that a slow moment of the machine hits all.
+## Targets
 
-**Requests.** wrk keeps ${CONCURRENCY} connections busy with a chat completion of about 500 bytes, answered with about 600. The gateway
-checks the key (known after the first request), rewrites the model both ways, writes its access log to a file and counts its
-metrics. nginx is one worker with kept connections on both sides and passes bytes on; its second row also writes an access log.
-CPU time is user and system time of the proxy's process, all threads, from before a round to after it.
+${targetsTable(sections)}
+By medians; the spread is in brackets.
 
-**Full load** asks for as much as can be had. Requests a second and latencies are for information: load generator, proxy and
-upstream share the machine's processors. It favours whoever is faster, whose event loop finds more to do in a turn and whose
-peers are awake; nginx too costs more a request when it has fewer of them. **Paced** sends about ${PACED_PER_SECOND} a second to each.
+## Method
 
-**Streams.** ${CONCURRENCY} streams at once, each of ${FRAMES} frames, one every ${FRAME_EVERY_MS} ms and each written alone; the client compares every
-byte with what was sent. The gateway also asks for usage and hides it. "pieces/chunk" near 1 says that chunks arrived one by one.
+Medians of ${rounds} rounds of about ${seconds} s, with the least and the greatest in brackets. In every round all rows of a table have
+their turn, every second round backwards, so that a slow moment of the machine hits all. Ratios ("gateway uses": CPU time of the
+gateway divided by that of the row; "gateway does": the same of throughput) and differences ("added": over the upstream asked
+directly) are taken within a round.
+
+**direct** is the upstream: prepared bytes over bare sockets, in a process of its own. **nginx** is one worker with kept connections
+on both sides, which buffers, checks and writes nothing; a second row also writes an access log. **gateway** is one process with
+everything on: the key is checked, every kind of limit is counted, the model is rewritten both ways, use is priced and goes to the
+ledger and from there into SQLite, metrics are counted, and the access log goes to a file. **portkey** is Portkey's open-source
+gateway from npm on the same Node, **litellm** is LiteLLM where it is installed; both as they come, without keys, limits or ledger.
+Load comes from a process of its own, over bare sockets. Every answer is checked: its status and length, and of the streams of the
+gateway and of nginx every byte. CPU time is user and system time of all threads of the proxy, from before a round to after it, as
+the kernel counts it. Everything is on loopback and shares the processors.
+
+${parts.join('\n\n')}
 `;
-}
-
-function describeMachine(): string {
-  const processors = cpus();
-  const model = processors[0]?.model.trim() ?? 'unknown processor';
-  return `${model}, ${processors.length} processors, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}`;
-}
-
-/** @param nginx path of the program, like `wrk` */
-export function describeVersions(nginx: string, wrk: string): string {
-  // Both say it on the way to something else, one on stdout and one on stderr.
-  const said = (program: string): string => {
-    const { stdout, stderr } = spawnSync(program, ['-v'], { encoding: 'utf8', timeout: 10_000 });
-    return /\d+\.\d+\.\d+/.exec(stdout + stderr)?.[0] ?? 'of unknown version';
-  };
-  return `Node ${process.versions.node}, nginx ${said(nginx)}, wrk ${said(wrk)}`;
-}
-
-function describeCommit(): string {
-  const git = (...args: string[]) =>
-    execFileSync('git', args, {
-      cwd: import.meta.dirname,
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'ignore'],
-    }).trim();
-  try {
-    const changed = git('status', '--porcelain', '--', '../src', '../package-lock.json') !== '';
-    return `${git('rev-parse', '--short=12', 'HEAD')}${changed ? ' with changes' : ''}`;
-  } catch {
-    return 'unknown (no git repository)';
-  }
 }

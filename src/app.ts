@@ -23,6 +23,7 @@ import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
+import { openTracing } from './telemetry/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/breaker.ts';
 import { Upstream } from './upstream/upstream.ts';
 
@@ -82,13 +83,16 @@ export async function startApp(options: AppOptions): Promise<App> {
 }
 
 async function compose(
-  { now, random }: AppOptions,
+  { env, now, random }: AppOptions,
   config: Config,
   logger: Logger,
   opened: (close: () => Promise<unknown>) => void,
   closeAll: () => Promise<void>,
 ): Promise<App> {
   const metrics = createMetrics();
+  metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
+  const tracing = await openTracing(env, { version: VERSION, logger, metrics });
+  opened(() => tracing.close());
   const store = await openStore(config.static.store);
   opened(() => store.close());
 
@@ -123,6 +127,7 @@ async function compose(
     onEnd: (exchange) => record(exchange, logger, metrics),
     logger,
     metrics,
+    tracing,
   });
   const health = new Health({
     version: VERSION,
@@ -238,7 +243,6 @@ function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetSta
 function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
   const { access, request, response, stopReason, error } = exchange;
   const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
-  const route = access.route ?? 'none';
   const line: AccessRecord = {
     request_id: exchange.id,
     method: request.method ?? '',
@@ -248,8 +252,16 @@ function record(exchange: Exchange, logger: Logger, metrics: Metrics): void {
     outcome: stopReason?.code ?? access.outcome ?? 'ok',
   };
   logAccess(logger, line, error?.cause);
-  metrics.requests.inc({ route, status });
-  metrics.requestSeconds.observe({ route }, exchange.elapsed / 1000);
+  const { outcome = 'ok' } = line;
+  exchange.span?.end({ route: access.route, status, outcome, requestId: exchange.id });
+  metrics.recordRequest({
+    route: access.route,
+    status,
+    model: exchange.entry,
+    upstream: access.upstream,
+    outcome,
+    seconds: exchange.elapsed / 1000,
+  });
 }
 
 function urlOf({ host, port }: { host: string; port: number }): string {

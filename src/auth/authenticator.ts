@@ -107,7 +107,7 @@ export class Authenticator implements KeyListener {
     this.#outcomes = parts.metrics.authOutcomes;
     this.#unavailable = parts.metrics.authUnavailable;
     this.#entries = parts.metrics.authCacheEntries;
-    this.#cachedOutcome = this.#outcomes.labels('cached');
+    this.#cachedOutcome = this.#outcomes.cell({ outcome: 'cached' });
   }
 
   /**

@@ -43,19 +43,21 @@ const ARGON2: Argon2 = {
   verify: (phc, text) => verify(phc, text),
 };
 
+type HasherMetrics = Pick<Metrics, 'argon2Runs' | 'argon2Seconds' | 'argon2Queue'>;
+
 interface Waiter {
   readonly start: () => void;
 }
 
 export class Hasher {
-  readonly #metrics: Pick<Metrics, 'argon2Runs' | 'argon2Queue'>;
+  readonly #metrics: HasherMetrics;
   readonly #argon2: Argon2;
   readonly #verifying = new Set<Waiter>();
   readonly #hashing = new Set<Waiter>();
   #running = 0;
 
   /** @param argon2 the computation, for tests */
-  constructor(metrics: Pick<Metrics, 'argon2Runs' | 'argon2Queue'>, argon2: Argon2 = ARGON2) {
+  constructor(metrics: HasherMetrics, argon2: Argon2 = ARGON2) {
     this.#metrics = metrics;
     this.#argon2 = argon2;
   }
@@ -66,8 +68,7 @@ export class Hasher {
    */
   hash(key: Key): Promise<string> {
     return this.#inTurn(this.#hashing, HASH, noPlaceToHash, async () => {
-      this.#metrics.argon2Runs.inc({ purpose: 'hash' });
-      return this.#argon2.hash(key.reveal());
+      return this.#timed('hash', () => this.#argon2.hash(key.reveal()));
     });
   }
 
@@ -83,9 +84,16 @@ export class Hasher {
       );
     }
     return this.#inTurn(this.#verifying, VERIFY, noPlaceToVerify, async () => {
-      this.#metrics.argon2Runs.inc({ purpose: 'verify' });
-      return this.#argon2.verify(phc, key.reveal());
+      return this.#timed('verify', () => this.#argon2.verify(phc, key.reveal()));
     });
+  }
+
+  async #timed<T>(purpose: 'hash' | 'verify', compute: () => Promise<T>): Promise<T> {
+    this.#metrics.argon2Runs.inc({ purpose });
+    const since = performance.now();
+    const result = await compute();
+    this.#metrics.argon2Seconds.observe({ purpose }, (performance.now() - since) / 1000);
+    return result;
   }
 
   async #inTurn<T>(

@@ -55,13 +55,17 @@ export class Sweep {
 
   /** One sweep, now. Never rejects. @returns whether it was this process's turn */
   async run(): Promise<boolean> {
-    const { store, logger, isOn } = this.#parts;
+    const { store, logger, metrics, isOn } = this.#parts;
     if (!isOn()) return false;
     try {
       const now = this.#now();
       const at = new Date(now).toISOString();
       const until = new Date(now + TURN_MS).toISOString();
-      if (!(await store.takeTask('billing sweep', this.#owner, at, until))) return false;
+      if (!(await store.takeTask('billing sweep', this.#owner, at, until))) {
+        // What this process counted before is old by now.
+        metrics.billing.orders.reset();
+        return false;
+      }
       await this.#settleAll(await store.dueOrders(at, MOST_ORDERS));
       const before = (kept: number) => new Date(now - kept).toISOString();
       await store.forget(before(EVENTS_KEPT_MS), before(UNPAID_KEPT_MS), MOST_FORGOTTEN);

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
+import type { RequestSpan } from '../telemetry/tracing.ts';
 
 /** A client's own id is kept if it can stand in a log line and a header without harm. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
@@ -20,6 +21,10 @@ export class Exchange {
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
   readonly access: AccessFields = {};
+  /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
+  entry: string | undefined;
+  /** Undefined where nothing is traced. */
+  span: RequestSpan | undefined;
   /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
   readonly headers: Record<string, string>;
   /** The error behind the answer, for the log. */

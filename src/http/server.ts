@@ -7,6 +7,7 @@ import { setImmediate as nextTurn, setTimeout as setTimer } from 'node:timers/pr
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { Tracing } from '../telemetry/tracing.ts';
 import { boundAddress } from './address.ts';
 import { answerError } from './answer.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
@@ -25,6 +26,8 @@ export interface ServerOptions extends ListenerLimits {
   readonly onEnd: (exchange: Exchange) => void;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** Default: nothing is traced. */
+  readonly tracing?: Pick<Tracing, 'begin'>;
   /** Origins of pages that browsers may call from, or `*`; asked for every request. Default: none. */
   readonly corsOrigins?: () => readonly string[];
 }
@@ -177,13 +180,15 @@ export class Server {
   }
 
   #exchange(connection: Connection, request: IncomingMessage, response: ServerResponse): Exchange {
-    const { addressOf, metrics } = this.#options;
+    const { addressOf, metrics, tracing } = this.#options;
     const forwarded = request.headers['x-forwarded-for'];
     const address = addressOf(
       request.socket.remoteAddress ?? '',
       typeof forwarded === 'string' ? forwarded : undefined,
     );
     const exchange = new Exchange(request, response, address);
+    exchange.span = tracing?.begin(request);
+    if (exchange.span !== undefined) exchange.access.trace_id = exchange.span.traceId;
     connection.take(exchange);
     this.#active.add(exchange);
     metrics.requestsInFlight.set(this.#active.size);
@@ -272,7 +277,7 @@ export class Server {
 
   #say(socket: Socket, refusal: GatewayError): void {
     if (this.#connections.get(socket)?.refuse(refusal) === true) {
-      this.#options.metrics.requests.inc({ route: 'malformed', status: refusal.status });
+      this.#options.metrics.recordMalformed(refusal.status, refusal.code);
     }
   }
 

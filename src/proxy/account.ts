@@ -14,7 +14,7 @@ import type { Route } from './route-table.ts';
 export interface AccountParts {
   readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
   readonly ledger: Pick<Ledger, 'record'>;
-  readonly metrics: Pick<Metrics, 'limitsRefused'>;
+  readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
 
 export interface AccountOrder {
@@ -70,17 +70,30 @@ export class Account {
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    const { ledger } = this.#parts;
+    const { ledger, metrics } = this.#parts;
     const { exchange, caller, route } = this.#order;
     const reading = this.meter.read();
     if (reading === undefined) {
       this.#lease.settle(0);
       return;
     }
-    const { tokens, isEstimated, upstream, extra } = reading;
+    const { tokens, isEstimated, upstream, provider, extra } = reading;
     this.#lease.settle(tokens.prompt + tokens.completion);
     const { access, stopReason, error } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
+    metrics.recordGeneration({
+      model: route.entry,
+      upstream,
+      provider,
+      outcome,
+      seconds: exchange.elapsed / 1000,
+      // An answer that comes as a whole has no first token.
+      firstToken: access.stream === true && access.ttft_ms !== undefined ? access.ttft_ms / 1000 : undefined,
+      tokens: isEstimated ? undefined : tokens,
+    });
+    for (const other of extra) {
+      metrics.recordTokens(route.entry, other.upstream, other.provider, other.tokens);
+    }
     ledger.record({
       at: Date.now(),
       holderId: caller.holderId,

@@ -1,7 +1,9 @@
 // One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
+import { maskKeys } from '../auth/key.ts';
 import { GatewayError } from '../errors.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -13,6 +15,9 @@ import type { AttemptEnd, AttemptResult, ChatRequest, Outcome, Receiver, Source 
 import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
+
+/** Of a model's name in a trace, in characters. */
+const MAX_NAME = 256;
 
 /** Hears how the target does while the attempt is under way. */
 export interface Watcher {
@@ -46,6 +51,7 @@ export class Attempt implements Sink, Source, Contender {
   /** It has less time than the upstream is usually given. */
   #isCurtailed = false;
   #call: Call | undefined;
+  #span: AttemptSpan | undefined;
   #deadlines: Deadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
@@ -87,8 +93,25 @@ export class Attempt implements Sink, Source, Contender {
       this.#isCurtailed = mostMs < timeouts.total;
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
-      const call = { body, requestId: exchange.id, client: exchange.request.headers, stream, fresh };
+      this.#beginSpan(access.attempts ?? 1);
+      const client = exchange.request.headers;
+      const call = { body, requestId: exchange.id, client, stream, fresh, trace: this.#span };
       this.#call = upstream.send(call, this);
+    });
+  }
+
+  #beginSpan(number: number): void {
+    const { exchange, stream } = this.#request;
+    const { upstream, model } = this.#target;
+    const { name, provider, server } = upstream;
+    // Where a pattern serves, the client named it.
+    this.#span = exchange.span?.attempt({
+      upstream: name,
+      provider,
+      model: maskKeys(model).slice(0, MAX_NAME),
+      stream,
+      server,
+      number,
     });
   }
 
@@ -193,6 +216,7 @@ export class Attempt implements Sink, Source, Contender {
     if (!this.#hasOutput) {
       this.#hasOutput = true;
       this.#watcher.onOutput(performance.now() - this.#sentAt);
+      this.#span?.firstOutput();
     }
     const phase = this.#deadlines?.phase;
     if (phase === 'idle') this.#deadlines?.refresh();
@@ -319,9 +343,11 @@ export class Attempt implements Sink, Source, Contender {
     else this.#call?.abort();
     const { upstream } = this.#target;
     const outcome = outcomeOf(result);
-    upstream.release(outcome);
+    upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
+    this.#span?.end({ outcome, status: this.#status, usage: this.#usage });
     meter.note({
       upstream: upstream.name,
+      provider: upstream.provider,
       usage: this.#usage,
       outputs: this.#outputs,
       isSent: this.#isSent,

@@ -8,11 +8,16 @@ export type Tokens = Pick<Usage, 'prompt' | 'completion' | 'cached' | 'reasoning
 export interface MeterReading {
   /** Of the attempt that counts: the one that the client was answered from, or else the last. */
   readonly upstream: string;
+  readonly provider: string;
   readonly tokens: Tokens;
   /** No upstream said it. */
   readonly isEstimated: boolean;
   /** What others have used before or beside it. */
-  readonly extra: readonly { readonly upstream: string; readonly tokens: Tokens }[];
+  readonly extra: readonly {
+    readonly upstream: string;
+    readonly provider: string;
+    readonly tokens: Tokens;
+  }[];
 }
 
 const NOTHING: Tokens = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
@@ -33,13 +38,13 @@ export class Meter {
   read(): MeterReading | undefined {
     const last = this.#uses.findLast(({ outcome }) => outcome !== 'superseded') ?? this.#uses.at(-1);
     if (last === undefined) return undefined;
-    const extra = this.#uses.flatMap(({ upstream, usage }, index) =>
-      usage === null || this.#uses[index] === last ? [] : [{ upstream, tokens: tokensOf(usage) }],
+    const extra = this.#uses.flatMap(({ upstream, provider, usage }, index) =>
+      usage === null || this.#uses[index] === last ? [] : [{ upstream, provider, tokens: tokensOf(usage) }],
     );
-    const { upstream, usage } = last;
+    const { upstream, provider, usage } = last;
     return usage === null
-      ? { upstream, tokens: this.#guess(last), isEstimated: true, extra }
-      : { upstream, tokens: tokensOf(usage), isEstimated: false, extra };
+      ? { upstream, provider, tokens: this.#guess(last), isEstimated: true, extra }
+      : { upstream, provider, tokens: tokensOf(usage), isEstimated: false, extra };
   }
 
   /** An upstream that failed before any output, or said itself that it failed, and nothing of usage, has charged nothing. */

@@ -72,7 +72,9 @@ export class Pipeline {
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
       exchange.access.stream = scan.stream;
+      exchange.entry = 'unknown';
       const route = routes.resolve(scan.model, caller.tier);
+      exchange.entry = route.entry;
       isAsked = true;
       const estimate = estimateTokens(body, scan);
       const opening = Account.open(accounts, {

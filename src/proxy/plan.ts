@@ -15,6 +15,8 @@ export interface Ranked {
 export interface Standing {
   readonly breaker: CircuitBreaker;
   readonly latency: LatencyAverage;
+  /** Its model as it is configured, for reports: models of one pattern share it. */
+  readonly entry?: string;
 }
 
 export interface PlanOptions<T extends Ranked> {
@@ -153,8 +155,8 @@ const MAX_MODELS = 256;
  * configuration leaves as it was keeps them, one that it changes begins anew.
  */
 export class Standings {
-  readonly #create: (upstream: object, model: string) => Standing;
-  readonly #onForget: (upstream: object, model: string) => void;
+  readonly #create: (upstream: object, model: string, entry: string) => Standing;
+  readonly #onForget: (upstream: object, model: string, standing: Standing) => void;
   readonly #byUpstream = new WeakMap<object, Map<string, Standing>>();
 
   /**
@@ -162,14 +164,15 @@ export class Standings {
    * @param onForget called when a target's standing made room for another
    */
   constructor(
-    create: (upstream: object, model: string) => Standing,
-    onForget: (upstream: object, model: string) => void = () => {},
+    create: (upstream: object, model: string, entry: string) => Standing,
+    onForget: (upstream: object, model: string, standing: Standing) => void = () => {},
   ) {
     this.#create = create;
     this.#onForget = onForget;
   }
 
-  of(upstream: object, model: string): Standing {
+  /** @param entry the model as it is configured, where that is a pattern */
+  of(upstream: object, model: string, entry = model): Standing {
     let models = this.#byUpstream.get(upstream);
     if (models === undefined) {
       models = new Map();
@@ -179,9 +182,9 @@ export class Standings {
     if (standing === undefined) {
       if (models.size >= MAX_MODELS) {
         const forgotten = forgetOne(models);
-        if (forgotten !== undefined) this.#onForget(upstream, forgotten);
+        if (forgotten !== undefined) this.#onForget(upstream, ...forgotten);
       }
-      standing = this.#create(upstream, model);
+      standing = this.#create(upstream, model, entry);
       models.set(model, standing);
     }
     return standing;
@@ -199,14 +202,14 @@ export class Standings {
 }
 
 /** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
-function forgetOne(models: Map<string, Standing>): string | undefined {
-  let oldest: string | undefined;
-  for (const [model, { breaker }] of models) {
-    oldest ??= model;
-    if (!breaker.isPristine) continue;
-    models.delete(model);
-    return model;
+function forgetOne(models: Map<string, Standing>): [string, Standing] | undefined {
+  let chosen: [string, Standing] | undefined;
+  for (const [model, standing] of models) {
+    chosen ??= [model, standing];
+    if (!standing.breaker.isPristine) continue;
+    chosen = [model, standing];
+    break;
   }
-  if (oldest !== undefined) models.delete(oldest);
-  return oldest;
+  if (chosen !== undefined) models.delete(chosen[0]);
+  return chosen;
 }

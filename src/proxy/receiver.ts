@@ -40,6 +40,8 @@ export type Outcome = 'ok' | ErrorCode;
 export interface AttemptUse {
   /** Name of the upstream. */
   readonly upstream: string;
+  /** Whose API that is. */
+  readonly provider: string;
   /** What the upstream said; null when it said nothing. */
   readonly usage: Usage | null;
   /** Pieces of output that came, most of one token. */

@@ -2,7 +2,6 @@
 // process, made from a clock and a source of chance. It sends nothing and decides about no single request.
 
 import type { Metrics } from '../telemetry/metrics.ts';
-import type { BreakerState } from '../upstream/breaker.ts';
 import { CircuitBreaker } from '../upstream/breaker.ts';
 import { RetryBudget } from '../upstream/budget.ts';
 import { LatencyAverage } from '../upstream/latency.ts';
@@ -19,9 +18,6 @@ export interface ResilienceOptions {
   readonly random?: () => number;
 }
 
-/** As the gauge shows them. */
-const GAUGE: Readonly<Record<BreakerState, number>> = { closed: 0, half_open: 1, open: 2 };
-
 export class Resilience {
   readonly now: () => number;
   readonly random: () => number;
@@ -36,17 +32,18 @@ export class Resilience {
     this.random = random;
     this.budget = new RetryBudget({ share, now });
     // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
-    const gauge = metrics.breakerState;
+    const { breakers } = metrics;
     this.standings = new Standings(
-      (upstream, model) => ({
+      (upstream, model, entry) => ({
         breaker: new CircuitBreaker({
           now,
           random,
-          onChange: (state) => gauge.set({ upstream: nameOf(upstream), model }, GAUGE[state]),
+          onChange: (state) => breakers.set(nameOf(upstream), entry, model, state),
         }),
         latency: new LatencyAverage(now),
+        entry,
       }),
-      (upstream, model) => gauge.remove({ upstream: nameOf(upstream), model }),
+      (upstream, model, { entry = model }) => breakers.forget(nameOf(upstream), entry, model),
     );
   }
 
@@ -60,8 +57,8 @@ export class Resilience {
     return budget;
   }
 
-  standing({ upstream, model }: Pick<Target, 'upstream' | 'model'>): Standing {
-    return this.standings.of(upstream, model);
+  standing({ upstream, model, entry }: Pick<Target, 'upstream' | 'model' | 'entry'>): Standing {
+    return this.standings.of(upstream, model, entry);
   }
 }
 

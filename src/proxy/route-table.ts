@@ -9,6 +9,8 @@ import type { Upstream } from '../upstream/upstream.ts';
 export interface Target {
   readonly upstream: Upstream;
   readonly model: string;
+  /** As it is configured: the name, or the pattern that the client's own words went into. */
+  readonly entry: string;
   readonly weight: number;
   readonly priority: number;
 }
@@ -56,7 +58,7 @@ export class RouteTable {
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
-            return { ...target, upstream };
+            return { ...target, entry: target.model, upstream };
           })
           .sort((a, b) => a.priority - b.priority),
       };

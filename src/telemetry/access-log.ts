@@ -3,6 +3,8 @@ import type { Logger } from './logger.ts';
 
 /** What the parts of the gateway learn about a request while they work on it. Never a key, a credential or a prompt. */
 export interface AccessFields {
+  /** Of the trace, where traces are configured: 32 hexadecimal digits. */
+  trace_id?: string;
   route?: string;
   key_prefix?: string;
   tier?: string;

@@ -3,14 +3,18 @@
 import type { UpstreamConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { TraceContext } from '../telemetry/tracing.ts';
 import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
 import { HttpTransport } from './http-transport.ts';
 import { HealthProbe } from './probe.ts';
+import { providerOf, serverOf } from './provider.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
-const FORWARDED = ['openai-beta', 'x-client-request-id', 'traceparent', 'tracestate'] as const;
+const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
+/** Passed on as they come where this process traces nothing; otherwise its own span stands in between. */
+const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -24,11 +28,17 @@ export interface ChatCall {
   readonly stream: boolean;
   /** On a connection of its own, because a kept one has just failed. */
   readonly fresh: boolean;
+  /** The span of this call, instead of the client's. */
+  readonly trace?: TraceContext | undefined;
 }
 
 export class Upstream {
   readonly name: string;
   readonly config: UpstreamConfig;
+  /** Whose API it is, as OpenTelemetry's conventions name it. */
+  readonly provider: string;
+  /** Where it is, for traces; undefined where that is this process. */
+  readonly server: { readonly address: string; readonly port: number } | undefined;
   readonly #transport: Transport;
   readonly #path: string;
   /** What every request carries; made once, copied with the few that differ. */
@@ -37,6 +47,7 @@ export class Upstream {
   readonly #attempts: Metrics['upstreamAttempts'];
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
+  readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credentials: readonly Buffer[];
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
@@ -51,8 +62,14 @@ export class Upstream {
   ) {
     this.name = name;
     this.config = config;
-    this.#inFlightGauge = metrics.upstreamInFlight.labels({ upstream: name });
+    this.#inFlightGauge = metrics.upstreamInFlight.cell({ upstream: name });
     this.#attempts = metrics.upstreamAttempts;
+    this.#durations = {
+      ok: metrics.upstreamSeconds.cell({ upstream: name, result: 'ok' }),
+      failed: metrics.upstreamSeconds.cell({ upstream: name, result: 'failed' }),
+    };
+    this.provider = providerOf(name, config);
+    this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
     const headers: Record<string, string> = {
       'content-type': 'application/json',
       // A coded stream could not be spliced frame by frame.
@@ -79,7 +96,7 @@ export class Upstream {
     this.#credentials = credentialsOf(config);
     const { health } = config;
     if (health !== undefined) {
-      const gauge = metrics.upstreamHealthy.labels({ upstream: name });
+      const gauge = metrics.upstreamHealthy.cell({ upstream: name });
       gauge.set(1);
       this.#probe = new HealthProbe({
         check: (signal) => this.#checkHealth(health.path, signal),
@@ -122,29 +139,33 @@ export class Upstream {
   /**
    * Gives the place back.
    * @param outcome how the request ended: `ok` or a code of the error table
+   * @param ms since it was sent, in milliseconds; undefined when it was not
    */
-  release(outcome: string): void {
+  release(outcome: string, ms?: number): void {
+    if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
     this.#inFlight -= 1;
     this.#inFlightGauge.set(this.#inFlight);
     let counter = this.#outcomes.get(outcome);
     if (counter === undefined) {
-      counter = this.#attempts.labels({ upstream: this.name, outcome });
+      counter = this.#attempts.cell({ upstream: this.name, outcome });
       this.#outcomes.set(outcome, counter);
     }
     counter.inc();
   }
 
   /** Sends a chat completion. */
-  send({ body, requestId, client, stream, fresh }: ChatCall, sink: Sink): Call {
+  send({ body, requestId, client, stream, fresh, trace }: ChatCall, sink: Sink): Call {
     const headers: Record<string, string> = {
       ...this.#headers,
       accept: stream ? 'text/event-stream' : 'application/json',
       'x-request-id': requestId,
     };
     const named = connectionNames(client);
-    for (const field of FORWARDED) {
-      const value = client[field];
-      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
+    pass(client, FORWARDED, named, headers);
+    if (trace === undefined) pass(client, FORWARDED_TRACE, named, headers);
+    else {
+      headers['traceparent'] = trace.traceparent;
+      if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
     }
     return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
   }
@@ -164,6 +185,18 @@ export class Upstream {
   close(): Promise<void> {
     this.#probe?.stop();
     return this.#transport.close();
+  }
+}
+
+function pass(
+  from: ClientHeaders,
+  fields: readonly string[],
+  named: ReadonlySet<string> | undefined,
+  to: Record<string, string>,
+): void {
+  for (const field of fields) {
+    const value = from[field];
+    if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
   }
 }
 

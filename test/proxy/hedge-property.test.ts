@@ -201,6 +201,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
   const targets: Target[] = ['a', 'b', 'c'].map((name, index) => ({
     upstream: new Upstream(name, CONFIG, 'test', metrics, transport),
     model: 'm',
+    entry: 'm',
     weight: 1,
     priority: index + 1,
   }));

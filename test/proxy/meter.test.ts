@@ -13,7 +13,15 @@ const usage = (prompt: number, completion: number) => ({
 function read(...uses: Partial<AttemptUse>[]) {
   const meter = new Meter({ prompt: 50, completion: 100, isBounded: true });
   for (const use of uses) {
-    meter.note({ upstream: 'a', usage: null, outputs: 0, isSent: true, outcome: 'ok', ...use });
+    meter.note({
+      upstream: 'a',
+      provider: 'p',
+      usage: null,
+      outputs: 0,
+      isSent: true,
+      outcome: 'ok',
+      ...use,
+    });
   }
   return meter.read();
 }
@@ -27,6 +35,7 @@ describe('what a request has used', () => {
   test('is what the upstream says', () => {
     expect(read({ usage: usage(3, 5), outputs: 9 })).toEqual({
       upstream: 'a',
+      provider: 'p',
       tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
       isEstimated: false,
       extra: [],
@@ -54,7 +63,7 @@ describe('what a request has used', () => {
     );
     expect(reading).toMatchObject({ upstream: 'c', tokens: { completion: 5 }, isEstimated: false });
     expect(reading?.extra).toEqual([
-      { upstream: 'a', tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 } },
+      { upstream: 'a', provider: 'p', tokens: { prompt: 3, completion: 0, cached: 1, reasoning: 2 } },
     ]);
   });
 

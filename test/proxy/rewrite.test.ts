@@ -25,7 +25,7 @@ function target(
   };
   const upstream = new Upstream('up', config, 'test', createMetrics());
   opened.push(upstream);
-  return { upstream, model, weight: 1, priority: 1 };
+  return { upstream, model, entry: model, weight: 1, priority: 1 };
 }
 
 afterAll(async () => {

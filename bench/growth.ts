@@ -1,0 +1,157 @@
+// How cost grows: with the size of bodies, with the rate of chunks, with the number of streams. `node bench/growth.ts`;
+// `--help` says the rest.
+import { parseArgs } from 'node:util';
+import { alternate, type Bench, CONCURRENCY, tell, withBench } from './bench.ts';
+import { fillBlocks } from './blocks.ts';
+import { type Row, rowsOf } from './figures.ts';
+import { circumstances, describe } from './machine.ts';
+import { requestRound, streamRound } from './round.ts';
+import { ofNewGateway } from './scenarios/memory.ts';
+import { type Section, tableOf } from './section.ts';
+import { nginxProgram } from './subjects/nginx.ts';
+
+const USAGE = `node bench/growth.ts [--rounds N] [--seconds N] [--only NAMES] [--write]
+
+  --rounds N    rounds of each kind (default 3)
+  --seconds N   length of a round (default 3)
+  --only NAMES  only these, separated by commas: bodies, chunks, streams
+  --write       also write the figures into docs/performance.md
+`;
+
+const KIB = 2 ** 10;
+const SIZES = [1, 16, 256, 1024, 4 * 1024, 20 * 1024];
+const EVERY_MS = [5, 10, 20, 50, 100];
+const STREAMS = [64, 200, 500, 1_000, 2_000];
+/** Of many streams, one frame each in so many milliseconds. */
+const SLOW_MS = 500;
+
+/** Rows of the two proxies for one step, under a name that says which step it is. */
+function named(rows: readonly Row[], step: string): Row[] {
+  return rows.map((row) => ({ ...row, name: `${step}, ${row.name}` }));
+}
+
+async function bodies(bench: Bench): Promise<Section> {
+  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const rows: Row[] = [];
+  for (const kib of SIZES) {
+    const results = await alternate(`${kib} KiB`, [nginx, gateway], rounds, async (subject) => {
+      const asked = { kind: 'closed', connections: 4, ms: seconds * 1000, requests: 10, pace: null } as const;
+      const sample = await requestRound(processes, subject, { ...asked, bytes: kib * KIB });
+      return { cpu_us: sample['cpu_us'], per_second: sample['per_second'] };
+    });
+    rows.push(...named(rowsOf(results, { gatewayIs: { cpu_ratio: 'cpu_us' } }), `${kib} KiB`));
+  }
+  return {
+    id: 'growth-bodies',
+    title: 'Body of the request',
+    note: '',
+    columns: [
+      { field: 'cpu_us', heading: 'CPU µs/request', digits: 0 },
+      { field: 'cpu_ratio', heading: 'gateway uses', digits: 2, unit: 'x' },
+      { field: 'per_second', heading: 'requests/s over 4 connections', digits: 0 },
+    ],
+    rows,
+  };
+}
+
+async function chunks(bench: Bench): Promise<Section> {
+  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const rows: Row[] = [];
+  for (const every of EVERY_MS) {
+    const pace = {
+      frames: Math.max(10, Math.round((seconds * 1000) / every)),
+      every,
+      kind: 'exact',
+    } as const;
+    const asked = { kind: 'streams', concurrency: CONCURRENCY, times: 1, ramp_ms: 0, pace } as const;
+    const results = await alternate(`every ${every} ms`, [nginx, gateway], rounds, async (subject) => {
+      const { cpu_us, pieces_per_chunk } = await streamRound(processes, subject, asked);
+      return { cpu_us, pieces_per_chunk };
+    });
+    const step = `${Math.round((CONCURRENCY * 1000) / every)} chunks/s`;
+    rows.push(...named(rowsOf(results, { gatewayIs: { cpu_ratio: 'cpu_us' } }), step));
+  }
+  return {
+    id: 'growth-chunks',
+    title: `${CONCURRENCY} streams`,
+    note: '',
+    columns: [
+      { field: 'cpu_us', heading: 'CPU µs/chunk', digits: 1 },
+      { field: 'cpu_ratio', heading: 'gateway uses', digits: 2, unit: 'x' },
+      { field: 'pieces_per_chunk', heading: 'pieces/chunk', digits: 2 },
+    ],
+    rows,
+  };
+}
+
+async function streams(bench: Bench): Promise<Section> {
+  const { processes, rounds, seconds, nginx, gateway } = bench;
+  const rows: Row[] = [];
+  for (const concurrency of STREAMS) {
+    const frames = Math.max(12, Math.round((seconds * 1000) / SLOW_MS));
+    const pace = { frames, every: SLOW_MS, kind: 'exact' } as const;
+    const asked = { kind: 'streams', concurrency, times: 1, ramp_ms: 1_000, pace } as const;
+    const results = await alternate(`${concurrency} streams`, [nginx, gateway], rounds, async (subject) => {
+      const { cpu_us, peak } = await streamRound(processes, subject, asked);
+      const memory = subject === gateway ? await ofNewGateway(bench, concurrency) : {};
+      return { cpu_us, peak, ...memory };
+    });
+    rows.push(...named(rowsOf(results, { gatewayIs: { cpu_ratio: 'cpu_us' } }), `${concurrency} streams`));
+  }
+  return {
+    id: 'growth-streams',
+    title: `One frame in ${SLOW_MS} ms each`,
+    note: '',
+    columns: [
+      { field: 'cpu_us', heading: 'CPU µs/chunk, with the beginning of streams', digits: 1 },
+      { field: 'cpu_ratio', heading: 'gateway uses', digits: 2, unit: 'x' },
+      { field: 'peak', heading: 'at once', digits: 0 },
+      { field: 'kib_per_stream', heading: 'KiB/idle stream', digits: 1 },
+      { field: 'after_mib', heading: 'resident MiB', digits: 0 },
+    ],
+    rows,
+  };
+}
+
+const PARTS = { bodies, chunks, streams };
+
+async function main(argv: string[]): Promise<void> {
+  const { values } = parseArgs({
+    args: argv,
+    options: {
+      rounds: { type: 'string', default: '3' },
+      seconds: { type: 'string', default: '3' },
+      only: { type: 'string', default: Object.keys(PARTS).join() },
+      write: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  });
+  if (values.help) {
+    process.stdout.write(USAGE);
+    return;
+  }
+  const number = (name: 'rounds' | 'seconds') => {
+    const value = Number(values[name]);
+    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
+    throw new Error(`--${name} is a whole number from 1 to 1000`);
+  };
+  const asked = new Set(values.only.split(','));
+  const parts = Object.entries(PARTS).filter(([name]) => asked.has(name));
+  if (parts.length !== asked.size) throw new Error(`there are ${Object.keys(PARTS).join(', ')}`);
+  const lengths = { rounds: number('rounds'), seconds: number('seconds') };
+  await withBench({ ...lengths, peer: false }, async (bench) => {
+    for (const [, measure] of parts) {
+      const section = await measure(bench);
+      process.stdout.write(`\n${tableOf(section)}`);
+      if (!values.write) continue;
+      const command = ['node bench/growth.ts', ...argv].join(' ');
+      const origin = describe(circumstances(await nginxProgram()));
+      fillBlocks({ [section.id]: `${tableOf(section)}\nFrom \`${command}\`: ${origin}.` });
+    }
+  });
+}
+
+await main(process.argv.slice(2)).catch((error) => {
+  tell(`bench: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+});

@@ -1,0 +1,80 @@
+// What the load generator is asked to do, and what it says afterwards: the words between the bench and its process.
+import { z } from 'zod';
+
+const pace = z.object({
+  frames: z.number(),
+  every: z.number(),
+  kind: z.enum(['exact', 'timed', 'hold']),
+});
+
+const common = {
+  url: z.string(),
+  /** Of the request, besides those of framing. */
+  headers: z.record(z.string(), z.string()),
+  /** The model's name in the request. */
+  alias: z.string(),
+  /** The model's name in the answers; null where they are not the upstream's byte for byte, so that their length is not checked. */
+  model: z.string().nullable(),
+  /** Length of the request's message; null for the usual one. */
+  bytes: z.number().nullable(),
+};
+
+export const job = z.discriminatedUnion('kind', [
+  /** Every connection asks again as soon as it is answered, for so many milliseconds and at least so many requests. */
+  z.object({
+    ...common,
+    kind: z.literal('closed'),
+    connections: z.number(),
+    ms: z.number(),
+    requests: z.number(),
+    /** Rest of a connection between an answer and its next request. */
+    pause_ms: z.number().optional(),
+    /** Ask for streams; null asks for JSON answers. */
+    pace: pace.nullable(),
+  }),
+  /** Requests at random moments of a fixed rate, whoever has been answered; latency counts from the moment that was due. */
+  z.object({ ...common, kind: z.literal('open'), per_second: z.number(), ms: z.number() }),
+  /** So many streams at once, each lane so many one after the other; lanes begin within `ramp_ms`. */
+  z.object({
+    ...common,
+    kind: z.literal('streams'),
+    concurrency: z.number(),
+    times: z.number(),
+    ramp_ms: z.number(),
+    pace,
+  }),
+  /** Opens streams that stand still, says `held N`, and keeps them until its stdin ends. */
+  z.object({ ...common, kind: z.literal('hold'), concurrency: z.number(), ramp_ms: z.number(), pace }),
+]);
+
+export type Job = z.infer<typeof job>;
+export type JobOf<Kind extends Job['kind']> = Extract<Job, { readonly kind: Kind }>;
+
+/** Latencies in milliseconds. */
+export const requestsResult = z.object({
+  requests: z.number(),
+  per_second: z.number(),
+  p50_ms: z.number(),
+  p99_ms: z.number(),
+});
+
+/** Times in milliseconds; null where the stream was not timed. */
+export const streamsResult = z.object({
+  streams: z.number(),
+  chunks: z.number(),
+  /** Pieces in which chunks came, for one chunk: well below 1, chunks arrived together and were cheaper than alone. */
+  pieces_per_chunk: z.number(),
+  /** Most streams that were open at once. */
+  peak: z.number(),
+  /** From the request to the first word. */
+  first_p50_ms: z.number().nullable(),
+  first_p99_ms: z.number().nullable(),
+  /** From the moment that the upstream wrote a word to its arrival. */
+  transit_p50_ms: z.number().nullable(),
+  transit_p99_ms: z.number().nullable(),
+  /** Between two words of a stream. */
+  gap_p99_ms: z.number().nullable(),
+});
+
+export type RequestsResult = z.infer<typeof requestsResult>;
+export type StreamsResult = z.infer<typeof streamsResult>;

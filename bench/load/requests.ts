@@ -1,0 +1,172 @@
+// Load of requests: as fast as answers come, or at random moments of a fixed rate. Every answer must have status 200 and the
+// length that it has to have.
+import { Worker } from 'node:worker_threads';
+import { quantile } from '../figures.ts';
+import { Connection } from './connection.ts';
+import type { Job, JobOf, RequestsResult } from './job.ts';
+import { clockMicroseconds, completion, type Pace, requestBody, streamFrames } from './traffic.ts';
+
+/** A connection that waits longer for the end of an answer has failed. */
+const ANSWER_MS = 30_000;
+/** Under open load; what is due while all of them are in use waits for one, and that counts. */
+const MOST_CONNECTIONS = 512;
+
+/** A whole request as it goes over the wire. */
+export function requestBytes(asked: Job, pace?: Pace): Buffer {
+  const url = new URL(asked.url);
+  const body = requestBody({
+    model: asked.alias,
+    ...(pace === undefined ? {} : { pace }),
+    ...(asked.bytes === null ? {} : { bytes: asked.bytes }),
+  });
+  const headers = Object.entries({
+    host: url.host,
+    ...asked.headers,
+    'content-type': 'application/json',
+    'content-length': String(body.length),
+  });
+  const head = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+  return Buffer.concat([Buffer.from(`POST ${url.pathname} HTTP/1.1\r\n${head}\r\n`), body]);
+}
+
+/** One request after the other on one connection. @returns milliseconds it took */
+class Lane {
+  readonly #connection: Connection;
+  readonly #bytes: Buffer;
+  readonly #length: number | undefined;
+
+  constructor(url: URL, bytes: Buffer, length: number | undefined) {
+    this.#connection = new Connection(url);
+    this.#bytes = bytes;
+    this.#length = length;
+  }
+
+  /** @param done is told when the answer is whole and right, `failed` otherwise */
+  ask(done: () => void, failed: (error: Error) => void): void {
+    let length = 0;
+    this.#connection.request(this.#bytes, {
+      data: (piece) => {
+        length += piece.length;
+      },
+      end: (status) => {
+        const isRight = status === 200 && (this.#length === undefined || length === this.#length);
+        if (isRight) done();
+        else failed(new Error(`an answer of status ${status} and ${length} bytes`));
+      },
+      fail: failed,
+    });
+  }
+
+  destroy(): void {
+    this.#connection.destroy();
+  }
+}
+
+export async function closedLoop(asked: JobOf<'closed'>): Promise<RequestsResult> {
+  const { connections, ms, requests, pause_ms, model, pace } = asked;
+  const bytes = requestBytes(asked, pace ?? undefined);
+  const url = new URL(asked.url);
+  const length = model === null ? undefined : answerLength(model, pace);
+  const took: number[] = [];
+  const began = performance.now();
+  const lanes = Array.from({ length: connections }, () => new Lane(url, bytes, length));
+  const isOver = () => performance.now() - began >= ms && took.length >= requests;
+  let lastAnswer = began;
+  const watch = setInterval(() => {
+    if (performance.now() - lastAnswer < ANSWER_MS) return;
+    console.error(`no answer came for ${ANSWER_MS} ms`);
+    process.exit(1);
+  }, 1_000);
+  // For who waits until load is on.
+  console.error('began');
+  await Promise.all(
+    lanes.map(
+      (lane) =>
+        new Promise<void>((resolve, reject) => {
+          const next = () => {
+            const start = performance.now();
+            lane.ask(() => {
+              lastAnswer = performance.now();
+              took.push(lastAnswer - start);
+              if (isOver()) resolve();
+              else if (pause_ms === undefined) next();
+              else setTimeout(next, pause_ms);
+            }, reject);
+          };
+          next();
+        }),
+    ),
+  );
+  clearInterval(watch);
+  return summary(took, performance.now() - began);
+}
+
+function answerLength(model: string, pace: Pace | null): number {
+  if (pace === null) return completion(model).length;
+  return Buffer.concat(streamFrames(model, pace.frames)).length;
+}
+
+export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
+  const bytes = requestBytes(asked);
+  const url = new URL(asked.url);
+  const length = asked.model === null ? undefined : completion(asked.model).length;
+  const lanes: Lane[] = [];
+  const free: Lane[] = [];
+  /** Moments at which requests were due that found no connection. */
+  const waiting: number[] = [];
+  let waited = 0;
+  let due = 0;
+  const took: number[] = [];
+  const metronome = new Worker(new URL('./metronome.ts', import.meta.url), {
+    workerData: { per_second: asked.per_second, ms: asked.ms },
+  });
+  const began = performance.now();
+  let ended = began;
+  await new Promise<void>((resolve, reject) => {
+    let isLast = false;
+    const send = (lane: Lane, at: number) => {
+      lane.ask(() => {
+        took.push((clockMicroseconds() - at) / 1000);
+        ended = performance.now();
+        const next = waiting[waited];
+        if (next === undefined) free.push(lane);
+        else {
+          waited += 1;
+          send(lane, next);
+        }
+        if (isLast && took.length === due) resolve();
+      }, reject);
+    };
+    metronome.once('error', reject);
+    metronome.on('message', (at: number | 'end') => {
+      if (at === 'end') {
+        isLast = true;
+        setTimeout(() => reject(new Error('answers are missing')), ANSWER_MS).unref();
+        if (took.length === due) resolve();
+        return;
+      }
+      due += 1;
+      const lane = free.pop();
+      if (lane !== undefined) send(lane, at);
+      else if (lanes.length === MOST_CONNECTIONS) waiting.push(at);
+      else {
+        const added = new Lane(url, bytes, length);
+        lanes.push(added);
+        send(added, at);
+      }
+    });
+  });
+  await metronome.terminate();
+  for (const lane of lanes) lane.destroy();
+  // The first ones open connections, which is not what is measured.
+  return summary(took.slice(Math.min(200, took.length >> 2)), ended - began, took.length);
+}
+
+function summary(took: readonly number[], ms: number, requests = took.length): RequestsResult {
+  return {
+    requests,
+    per_second: requests / (ms / 1000),
+    p50_ms: quantile(took, 0.5),
+    p99_ms: quantile(took, 0.99),
+  };
+}

@@ -1,0 +1,143 @@
+// Load of streams: many at once, every byte compared with what it must be, or every word timed; or held open and silent.
+import { quantile } from '../figures.ts';
+import { Connection } from './connection.ts';
+import type { Job, JobOf, StreamsResult } from './job.ts';
+import { requestBytes } from './requests.ts';
+import { clockMicroseconds, stampsIn, streamFrames } from './traffic.ts';
+
+/** A stream that says nothing for this long has failed. */
+const SILENCE_MS = 30_000;
+
+interface Seen {
+  pieces: number;
+  open: number;
+  peak: number;
+  heard: number;
+  readonly first: number[];
+  readonly transit: number[];
+  readonly gaps: number[];
+}
+
+export async function streams(asked: JobOf<'streams'>): Promise<StreamsResult> {
+  const { concurrency, times, ramp_ms, pace, model } = asked;
+  const expected =
+    model === null || pace.kind !== 'exact' ? undefined : Buffer.concat(streamFrames(model, pace.frames));
+  const seen: Seen = {
+    pieces: 0,
+    open: 0,
+    peak: 0,
+    heard: performance.now(),
+    first: [],
+    transit: [],
+    gaps: [],
+  };
+  const watch = setInterval(() => {
+    if (performance.now() - seen.heard < SILENCE_MS) return;
+    console.error(`nothing came for ${SILENCE_MS} ms`);
+    process.exit(1);
+  }, 1_000);
+  const bytes = requestBytes(asked, pace);
+  await rampUp(concurrency, ramp_ms, async () => {
+    const connection = new Connection(new URL(asked.url));
+    for (let time = 0; time < times; time += 1) await stream(connection, bytes, expected, seen);
+    connection.destroy();
+  });
+  clearInterval(watch);
+  const chunks = concurrency * times * pace.frames;
+  const of = (values: readonly number[], share: number) =>
+    values.length === 0 ? null : quantile(values, share);
+  return {
+    streams: concurrency * times,
+    chunks,
+    pieces_per_chunk: seen.pieces / chunks,
+    peak: seen.peak,
+    first_p50_ms: of(seen.first, 0.5),
+    first_p99_ms: of(seen.first, 0.99),
+    transit_p50_ms: of(seen.transit, 0.5),
+    transit_p99_ms: of(seen.transit, 0.99),
+    gap_p99_ms: of(seen.gaps, 0.99),
+  };
+}
+
+/** Resolves when every stream has its first words, and all of them stand open. */
+export async function hold(asked: JobOf<'hold'>): Promise<void> {
+  const bytes = requestBytes(asked, asked.pace);
+  await rampUp(asked.concurrency, asked.ramp_ms, () => heldStream(asked, bytes));
+}
+
+function heldStream(asked: Job, bytes: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const connection = new Connection(new URL(asked.url));
+    let frames = 0;
+    connection.request(bytes, {
+      data(piece) {
+        // A role and a word, however they are cut.
+        frames += piece.toString('latin1').split('\n\n').length - 1;
+        if (frames >= 2) resolve();
+      },
+      end: (status) => reject(new Error(`a held stream ended, with status ${status}`)),
+      fail: reject,
+    });
+  });
+}
+
+/** Runs `lane` so many times side by side; they begin evenly within `ms`. */
+async function rampUp(count: number, ms: number, lane: () => Promise<void>): Promise<void> {
+  const lanes = Array.from({ length: count }, async (_, index) => {
+    await new Promise((resolve) => setTimeout(resolve, (index * ms) / count));
+    await lane();
+  });
+  await Promise.all(lanes);
+}
+
+function stream(
+  connection: Connection,
+  bytes: Buffer,
+  expected: Buffer | undefined,
+  seen: Seen,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let at = 0;
+    let last: number | undefined;
+    let tail = '';
+    const began = clockMicroseconds();
+    seen.open += 1;
+    seen.peak = Math.max(seen.peak, seen.open);
+    const fail = (error: Error) => {
+      connection.destroy();
+      reject(error);
+    };
+    const time = (piece: Buffer) => {
+      const now = clockMicroseconds();
+      for (const stamp of stampsIn(piece)) {
+        if (last === undefined) seen.first.push((now - began) / 1000);
+        else seen.gaps.push((now - last) / 1000);
+        seen.transit.push((now - stamp) / 1000);
+        last = now;
+      }
+    };
+    connection.request(bytes, {
+      data(piece) {
+        seen.pieces += 1;
+        seen.heard = performance.now();
+        if (expected === undefined) {
+          time(piece);
+          tail = (tail + piece.toString('latin1')).slice(-64);
+        } else if (!piece.equals(expected.subarray(at, at + piece.length))) {
+          fail(new Error(`the stream differs from what was sent, after ${at} bytes: ${piece.toString()}`));
+        }
+        at += piece.length;
+      },
+      end(status) {
+        seen.open -= 1;
+        if (status !== 200) fail(new Error(`status ${status}`));
+        else if (expected !== undefined && at !== expected.length)
+          fail(new Error(`${at} of ${expected.length} bytes`));
+        else if (expected === undefined && !tail.includes('data: [DONE]'))
+          fail(new Error(`a stream ended with ${tail}`));
+        else resolve();
+      },
+      fail,
+    });
+  });
+}

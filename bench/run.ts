@@ -1,0 +1,183 @@
+// `npm run bench`: what the gateway costs, beside nginx as a bare proxy, the upstream asked directly, and other gateways, in
+// one run on one machine. `--help` says the rest.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { type Bench, type BenchOptions, tell, withBench } from './bench.ts';
+import { fillBlocks } from './blocks.ts';
+import { checkRatios, describeCheck, readBaseline, writeBaseline } from './check.ts';
+import { circumstances } from './machine.ts';
+import { merge, page, type Report, tables } from './report.ts';
+import { bodies } from './scenarios/bodies.ts';
+import { chunks } from './scenarios/chunks.ts';
+import { coldKeys, fleetKeys } from './scenarios/cold-keys.ts';
+import { coldStart } from './scenarios/cold-start.ts';
+import { manyStreams } from './scenarios/many-streams.ts';
+import { memory } from './scenarios/memory.ts';
+import { paced } from './scenarios/paced.ts';
+import type { Scenario } from './scenarios/scenario.ts';
+import { streamLatency } from './scenarios/stream-latency.ts';
+import { throughput } from './scenarios/throughput.ts';
+import { missing, type Section } from './section.ts';
+import { nginxProgram } from './subjects/nginx.ts';
+import { targetsTable } from './targets.ts';
+
+const SCENARIOS: readonly Scenario[] = [
+  throughput,
+  paced,
+  chunks,
+  streamLatency,
+  memory,
+  bodies,
+  coldStart,
+  coldKeys,
+  manyStreams,
+  fleetKeys,
+];
+const NAMES = SCENARIOS.map(({ id, isLong }) => `${id}${isLong === true ? '*' : ''}`).join(', ');
+const RESULTS = fileURLToPath(new URL('./RESULTS.md', import.meta.url));
+const RESULTS_JSON = fileURLToPath(new URL('./results.json', import.meta.url));
+
+const USAGE = `npm run bench -- [--peer] [--long] [--only NAMES] [--rounds N] [--seconds N] [--json] [--write]
+npm run bench -- --short [--record]
+
+  --peer        also Portkey's gateway, installed from npm into a temporary folder, and LiteLLM if it is on the path
+  --long        also what takes minutes or needs Redis and PostgreSQL (marked * below)
+  --only NAMES  only these, separated by commas: ${NAMES}
+  --rounds N    rounds of each kind (default 5)
+  --seconds N   length of a round (default 4)
+  --json        figures as JSON on stdout
+  --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
+                with --only, what was written before stays, where it is of the same machine, versions, commit and lengths
+
+  --short       less than 40 seconds: CPU time against nginx's, and exit code 1 if the ratio is more than 25 % above that of
+                bench/baseline.json
+  --record      write bench/baseline.json instead
+
+Needs Linux and nginx, which is installed where that is possible (Debian: apt-get install nginx-light).
+`;
+
+/** @returns the exit code */
+async function main(argv: string[]): Promise<number> {
+  const { values } = parseArgs({
+    args: argv,
+    options: {
+      rounds: { type: 'string', default: '5' },
+      seconds: { type: 'string', default: '4' },
+      only: { type: 'string' },
+      peer: { type: 'boolean', default: false },
+      long: { type: 'boolean', default: false },
+      short: { type: 'boolean', default: false },
+      record: { type: 'boolean', default: false },
+      json: { type: 'boolean', default: false },
+      write: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h', default: false },
+    },
+  });
+  if (values.help) {
+    process.stdout.write(USAGE);
+    return 0;
+  }
+  if (process.platform !== 'linux') throw new Error('CPU time is read from /proc, which only Linux has');
+  const number = (name: 'rounds' | 'seconds') => {
+    const value = Number(values[name]);
+    if (Number.isInteger(value) && value >= 1 && value <= 1_000) return value;
+    throw new Error(`--${name} is a whole number from 1 to 1000`);
+  };
+  const controller = new AbortController();
+  let interrupted: NodeJS.Signals | undefined;
+  const interrupt = (signal: NodeJS.Signals) => {
+    interrupted = signal;
+    controller.abort();
+  };
+  process.on('SIGINT', interrupt).on('SIGTERM', interrupt);
+  const lengths = { rounds: number('rounds'), seconds: number('seconds') };
+  const options = { ...lengths, peer: values.peer, signal: controller.signal };
+  try {
+    if (values.short) return await short(options, values.record);
+    const scenarios = chosen(values.only, values.long);
+    const sections = await measure(options, scenarios);
+    const measured: Report = {
+      ...circumstances(await nginxProgram()),
+      ...lengths,
+      command: ['npm run bench --', ...argv].join(' '),
+      sections,
+    };
+    const order = SCENARIOS.flatMap(({ sections: ids }) => ids);
+    const report = values.write && values.only !== undefined ? merge(kept(), measured, order) : measured;
+    process.stdout.write(values.json ? `${JSON.stringify(report, null, 2)}\n` : `\n${tables(report)}`);
+    if (values.write) {
+      writeFileSync(RESULTS, page(report));
+      writeFileSync(RESULTS_JSON, `${JSON.stringify(report, null, 2)}\n`);
+      fillBlocks({
+        targets: `${targetsTable(sections)}\nFrom \`${report.command}\`, commit ${report.commit}.`,
+      });
+    }
+    return 0;
+  } catch (error) {
+    if (interrupted === undefined) throw error;
+    tell(`bench: stopped by ${interrupted}`);
+    return interrupted === 'SIGINT' ? 130 : 143;
+  }
+}
+
+/** The results of the last run that was written. */
+function kept(): unknown {
+  try {
+    return JSON.parse(readFileSync(RESULTS_JSON, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
+  if (only === undefined) return SCENARIOS.filter(({ isLong }) => long || isLong !== true);
+  return only.split(',').map((name) => {
+    const scenario = SCENARIOS.find(({ id }) => id === name);
+    if (scenario === undefined) throw new Error(`there is no ${name}; there are ${NAMES}`);
+    return scenario;
+  });
+}
+
+async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
+  return withBench(options, async (bench) => {
+    const sections: Section[] = [];
+    for (const scenario of scenarios)
+      sections.push(...(await attempt(bench, scenario, sections, options.signal)));
+    return sections;
+  });
+}
+
+/** A scenario that fails is said to have failed, and the figures of the others are not lost. */
+async function attempt(
+  bench: Bench,
+  scenario: Scenario,
+  known: readonly Section[],
+  signal: AbortSignal | undefined,
+): Promise<readonly Section[]> {
+  try {
+    return await scenario.run(bench, known);
+  } catch (error) {
+    if (signal?.aborted === true) throw error;
+    const why = error instanceof Error ? error.message : String(error);
+    tell(`bench: ${scenario.id} failed: ${why}`);
+    process.exitCode = 1;
+    return [missing(scenario.id, scenario.id, why)];
+  }
+}
+
+async function short(options: Pick<BenchOptions, 'signal'>, record: boolean): Promise<number> {
+  const baseline = record ? undefined : readBaseline();
+  const check = await checkRatios(baseline, options);
+  process.stdout.write(describeCheck(check));
+  if (record) writeBaseline(check);
+  return check.isWorse ? 1 : 0;
+}
+
+try {
+  const code = await main(process.argv.slice(2));
+  if (code !== 0) process.exitCode = code;
+} catch (error) {
+  tell(`bench: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+}

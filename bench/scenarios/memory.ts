@@ -1,0 +1,90 @@
+// What an open stream that says nothing takes in memory, with 2,000 of them.
+import { join } from 'node:path';
+import { alternate, type Bench, MANY_FILES, warmUp } from '../bench.ts';
+import { residentBytes } from '../cpu.ts';
+import { rowsOf, type Sample } from '../figures.ts';
+import { startLoad } from '../round.ts';
+import { startGateway } from '../subjects/gateway.ts';
+import type { Subject } from '../subjects/subject.ts';
+import type { Scenario } from './scenario.ts';
+
+const STREAMS = 2_000;
+const PACE = { frames: 10, every: 10, kind: 'hold' } as const;
+/** Until what ended is gone on both sides. */
+const QUIET_MS = 500;
+let started = 0;
+
+export const memory: Scenario = {
+  id: 'memory',
+  sections: ['memory'],
+  async run(bench) {
+    const { gateway, nginx, rounds } = bench;
+    const results = await alternate('memory', [nginx, gateway], rounds, (subject) =>
+      subject === gateway ? ofNewGateway(bench) : perStream(bench, subject, STREAMS),
+    );
+    return [
+      {
+        id: 'memory',
+        title: `${STREAMS} idle streams`,
+        note:
+          `Memory of the process with ${STREAMS} open streams that have had their first word, less that before, for one stream: resident, ` +
+          'and what JavaScript holds in its heap and in buffers; the greater counts, because a heap that had room before hides what is ' +
+          'put there. The gateway is a new process in every round, warmed up, and collects its garbage before both readings. ' +
+          'What the system keeps for sockets is not in it.',
+        columns: [
+          { field: 'kib_per_stream', heading: 'KiB/stream', digits: 1 },
+          { field: 'resident_kib', heading: 'resident', digits: 1 },
+          { field: 'held_kib', heading: 'held', digits: 1 },
+          { field: 'before_mib', heading: 'MiB before', digits: 0 },
+          { field: 'after_mib', heading: 'MiB with them', digits: 0 },
+        ],
+        rows: rowsOf(results),
+      },
+    ];
+  },
+};
+
+/** One that has compiled what it needs, and has never had many streams, whose memory it could use again. */
+export async function ofNewGateway(bench: Bench, streams = STREAMS): Promise<Sample> {
+  started += 1;
+  const fresh = await startGateway(bench.processes, {
+    folder: join(bench.folder, `memory-${started}`),
+    upstream: bench.upstream.port,
+    largeUpstream: bench.largeUpstream.port,
+    files: MANY_FILES,
+    inside: true,
+  });
+  await warmUp(bench.processes, fresh, 5_000);
+  const sample = await perStream(bench, fresh, streams);
+  await fresh.stop();
+  return sample;
+}
+
+/** Of as many streams as are to be opened, in the process as it is. */
+async function perStream(bench: Bench, subject: Subject, streams: number): Promise<Sample> {
+  const read = async () => {
+    await new Promise((resolve) => setTimeout(resolve, QUIET_MS));
+    const held = await subject.settle?.();
+    return { held, resident: subject.pids.reduce((sum, pid) => sum + residentBytes(pid), 0) };
+  };
+  const before = await read();
+  const load = await startLoad(
+    bench.processes,
+    subject,
+    { kind: 'hold', concurrency: streams, ramp_ms: streams, pace: PACE },
+    /held \d+/,
+  );
+  const after = await read();
+  await load.stop();
+  const mib = 2 ** 20;
+  const resident = after.resident - before.resident;
+  const held = (after.held ?? 0) - (before.held ?? 0);
+  const each = (bytes: number) => bytes / 1024 / streams;
+  return {
+    kib_per_stream: each(Math.max(resident, held)),
+    resident_kib: each(resident),
+    held_kib: before.held === undefined ? undefined : each(held),
+    before_mib: before.resident / mib,
+    after_mib: after.resident / mib,
+  };
+}

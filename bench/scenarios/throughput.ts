@@ -1,0 +1,52 @@
+// As much as can be had over 64 connections: JSON answers, and short streams; with what each costs in CPU time.
+import { alternate, CONCURRENCY } from '../bench.ts';
+import { rowsOf } from '../figures.ts';
+import { requestRound } from '../round.ts';
+import type { Column } from '../section.ts';
+import type { Scenario } from './scenario.ts';
+
+const FRAMES = 50;
+
+const columns = (what: string): Column[] => [
+  { field: 'per_second', heading: `${what}s/s`, digits: 0 },
+  { field: 'throughput_ratio', heading: 'gateway does', digits: 2, unit: 'x' },
+  { field: 'cpu_us', heading: `CPU µs/${what}`, digits: 1 },
+  { field: 'cpu_ratio', heading: 'gateway uses', digits: 2, unit: 'x' },
+  { field: 'p50_ms', heading: 'p50 ms', digits: 2 },
+  { field: 'p99_ms', heading: 'p99 ms', digits: 2 },
+];
+const COMPARISONS = { gatewayIs: { throughput_ratio: 'per_second', cpu_ratio: 'cpu_us' } };
+
+export const throughput: Scenario = {
+  id: 'throughput',
+  sections: ['requests', 'short-streams'],
+  async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway, peers }) {
+    const common = { kind: 'closed', connections: CONCURRENCY, ms: seconds * 1000, requests: 1 } as const;
+    const subjects = [direct, nginx, nginxLogged, gateway, ...peers];
+    const answers = await alternate('requests', subjects, rounds, (subject) =>
+      requestRound(processes, subject, { ...common, pace: null }),
+    );
+    const pace = { frames: FRAMES, every: 0, kind: 'exact' } as const;
+    const streams = await alternate('short streams', subjects, rounds, (subject) =>
+      requestRound(processes, subject, { ...common, pace }),
+    );
+    return [
+      {
+        id: 'requests',
+        title: `JSON answers, ${CONCURRENCY} connections`,
+        note:
+          'Each connection asks again as soon as it is answered: a chat completion of about 500 bytes, answered with about 600. ' +
+          'Load generator, proxy and upstream share the processors, so that requests a second are for comparing within the table.',
+        columns: columns('request'),
+        rows: rowsOf(answers, COMPARISONS),
+      },
+      {
+        id: 'short-streams',
+        title: `Streams without pauses, ${CONCURRENCY} connections`,
+        note: `Streams of ${FRAMES} frames that the upstream writes at once, each with a write of its own.`,
+        columns: columns('stream'),
+        rows: rowsOf(streams, COMPARISONS),
+      },
+    ];
+  },
+};

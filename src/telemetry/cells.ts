@@ -1,0 +1,180 @@
+// Metrics whose children are bound once: a cell is a number in memory, and what it holds reaches prom-client when somebody
+// scrapes. prom-client's own children look their labels up again at every call, which a request would pay a dozen times.
+import { Counter, type CounterConfiguration, Gauge, type GaugeConfiguration, Histogram } from 'prom-client';
+
+/** Values of the labels; one that is left out does not appear. */
+export type Labels<L extends string> = Partial<Record<L, string>>;
+
+export class CountCell {
+  /** Since the last scrape. */
+  pending = 0;
+
+  inc(by = 1): void {
+    this.pending += by;
+  }
+}
+
+export class GaugeCell {
+  value: number | undefined;
+
+  set(value: number): void {
+    this.value = value;
+  }
+}
+
+export class HistogramCell {
+  readonly counts: number[];
+  sum = 0;
+  count = 0;
+  readonly #bounds: readonly number[];
+
+  constructor(bounds: readonly number[]) {
+    this.#bounds = bounds;
+    // The last one is for what is above all bounds.
+    this.counts = new Array<number>(bounds.length + 1).fill(0);
+  }
+
+  observe(value: number): void {
+    let at = 0;
+    while (value > (this.#bounds[at] ?? Number.POSITIVE_INFINITY)) at += 1;
+    this.counts[at] = (this.counts[at] ?? 0) + 1;
+    this.sum += value;
+    this.count += 1;
+  }
+}
+
+/** The cells of one metric. Whoever asks twice for the same labels has the same cell, so that reloads add nothing. */
+class Cells<L extends string, C> {
+  readonly #make: () => C;
+  readonly #byKey = new Map<string, { readonly labels: Labels<L>; readonly cell: C }>();
+
+  constructor(make: () => C) {
+    this.#make = make;
+  }
+
+  of(labels: Labels<L>): C {
+    const key = JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
+    let entry = this.#byKey.get(key);
+    if (entry === undefined) {
+      entry = { labels, cell: this.#make() };
+      this.#byKey.set(key, entry);
+    }
+    return entry.cell;
+  }
+
+  all(): Iterable<{ readonly labels: Labels<L>; readonly cell: C }> {
+    return this.#byKey.values();
+  }
+}
+
+/** A counter as prom-client's, with cells beside `inc`. */
+export class CellCounter<L extends string = string> extends Counter<L> {
+  readonly #cells: Cells<L, CountCell>;
+
+  constructor(configuration: CounterConfiguration<L>) {
+    const cells = new Cells<L, CountCell>(() => new CountCell());
+    super({
+      ...configuration,
+      collect() {
+        for (const { labels, cell } of cells.all()) {
+          if (cell.pending > 0) this.inc(labels, cell.pending);
+          cell.pending = 0;
+        }
+      },
+    });
+    this.#cells = cells;
+  }
+
+  /** To be called where labels become known, not for every request. */
+  cell(labels: Labels<L>): CountCell {
+    return this.#cells.of(labels);
+  }
+}
+
+/** A gauge as prom-client's, with cells beside `set`. Labels of a cell are not to be set by both. */
+export class CellGauge<L extends string = string> extends Gauge<L> {
+  readonly #cells: Cells<L, GaugeCell>;
+
+  constructor(configuration: GaugeConfiguration<L>) {
+    const cells = new Cells<L, GaugeCell>(() => new GaugeCell());
+    super({
+      ...configuration,
+      collect() {
+        for (const { labels, cell } of cells.all())
+          if (cell.value !== undefined) this.set(labels, cell.value);
+      },
+    });
+    this.#cells = cells;
+  }
+
+  cell(labels: Labels<L>): GaugeCell {
+    return this.#cells.of(labels);
+  }
+}
+
+export interface CellHistogramConfiguration<L extends string> {
+  readonly name: string;
+  readonly help: string;
+  readonly labelNames: L[];
+  /** Upper bounds, ascending. */
+  readonly buckets: number[];
+  readonly registers: NonNullable<CounterConfiguration<L>['registers']>;
+}
+
+/** A histogram that is only observed by its cells. */
+export class CellHistogram<L extends string = string> extends Histogram<L> {
+  readonly #configuration: CellHistogramConfiguration<L>;
+  readonly #cells: Cells<L, HistogramCell>;
+
+  constructor(configuration: CellHistogramConfiguration<L>) {
+    super(configuration);
+    this.#configuration = configuration;
+    this.#cells = new Cells(() => new HistogramCell(configuration.buckets));
+  }
+
+  cell(labels: Labels<L>): HistogramCell {
+    return this.#cells.of(labels);
+  }
+
+  /** What the registry and `get` read, both as text and as JSON. */
+  async getForPromString() {
+    const { name, help, buckets } = this.#configuration;
+    const values = [];
+    for (const { labels, cell } of this.#cells.all()) {
+      let below = 0;
+      for (const [index, bound] of buckets.entries()) {
+        below += cell.counts[index] ?? 0;
+        values.push(sample(`${name}_bucket`, { le: bound, ...labels }, below));
+      }
+      values.push(
+        sample(`${name}_bucket`, { le: '+Inf', ...labels }, cell.count),
+        sample(`${name}_sum`, labels, cell.sum),
+        sample(`${name}_count`, labels, cell.count),
+      );
+    }
+    return { name, help, type: 'histogram', values, aggregator: 'sum' };
+  }
+}
+
+function sample(metricName: string, labels: object, value: number) {
+  return { metricName, labels: { ...labels }, sharedLabels: {}, value };
+}
+
+/** Children by one more label, made when its value is first seen. */
+export class ByLabel<C> {
+  readonly #make: (value: string) => C;
+  readonly #children = new Map<string, C>();
+
+  constructor(make: (value: string) => C) {
+    this.#make = make;
+  }
+
+  of(value: string): C {
+    let child = this.#children.get(value);
+    if (child === undefined) {
+      child = this.#make(value);
+      this.#children.set(value, child);
+    }
+    return child;
+  }
+}

@@ -1,0 +1,169 @@
+// Where traces go, and how many: the OTEL_* variables of the environment, by OpenTelemetry's specification. What they say that
+// cannot be done is a warning, because telemetry is no reason not to serve.
+
+export interface TraceSettings {
+  /** Where OTLP over HTTP is taken, path included. */
+  readonly url: string;
+  /** For the receiver; may hold its credential. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Milliseconds for one export with its retries. */
+  readonly timeoutMs: number;
+  readonly sampler: SamplerSettings;
+  readonly batch: BatchSettings;
+  /** Of the resource; `service.name` among them. */
+  readonly attributes: Readonly<Record<string, string>>;
+}
+
+export interface SamplerSettings {
+  readonly root: 'always_on' | 'always_off' | 'traceidratio';
+  /** From 0 to 1, for `traceidratio`. */
+  readonly ratio: number;
+  /** The decision of the client's span counts, where there is one. */
+  readonly isParentBased: boolean;
+}
+
+export interface BatchSettings {
+  readonly delayMs: number;
+  /** Spans that may wait; beyond it they are dropped. */
+  readonly maxQueue: number;
+  readonly maxBatch: number;
+}
+
+export interface TraceSettingsRead {
+  /** Undefined for no traces. */
+  readonly settings: TraceSettings | undefined;
+  /** Without values: they may be credentials. */
+  readonly warnings: readonly string[];
+}
+
+type Env = Readonly<Record<string, string | undefined>>;
+
+/** The specification says 10 s; a process that is told to end waits for what is under way, so it is less. */
+const TIMEOUT_MS = 5_000;
+
+export function readTraceSettings(env: Env): TraceSettingsRead {
+  const warnings: string[] = [];
+  const reader = new Reader(env, (text) => warnings.push(text));
+  const endpoint = reader.endpoint();
+  if (endpoint === undefined || reader.isDisabled()) return { settings: undefined, warnings };
+  reader.checkProtocol();
+  const settings: TraceSettings = {
+    url: endpoint,
+    headers: {
+      ...reader.pairs('OTEL_EXPORTER_OTLP_HEADERS'),
+      ...reader.pairs('OTEL_EXPORTER_OTLP_TRACES_HEADERS'),
+    },
+    timeoutMs: reader.whole(
+      'OTEL_EXPORTER_OTLP_TRACES_TIMEOUT',
+      reader.whole('OTEL_EXPORTER_OTLP_TIMEOUT', TIMEOUT_MS),
+    ),
+    sampler: reader.sampler(),
+    batch: {
+      delayMs: reader.whole('OTEL_BSP_SCHEDULE_DELAY', 5_000),
+      maxQueue: reader.whole('OTEL_BSP_MAX_QUEUE_SIZE', 2_048),
+      maxBatch: reader.whole('OTEL_BSP_MAX_EXPORT_BATCH_SIZE', 512),
+    },
+    attributes: reader.attributes(),
+  };
+  return { settings, warnings };
+}
+
+class Reader {
+  readonly #env: Env;
+  readonly #warn: (text: string) => void;
+
+  constructor(env: Env, warn: (text: string) => void) {
+    this.#env = env;
+    this.#warn = warn;
+  }
+
+  endpoint(): string | undefined {
+    const own = this.#text('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT');
+    const base = this.#text('OTEL_EXPORTER_OTLP_ENDPOINT');
+    if (own === undefined && base === undefined) return undefined;
+    // The general one is a root to which the signal's path is appended, the other is taken as it is.
+    const url = URL.parse(own ?? `${base?.replace(/\/+$/, '')}/v1/traces`);
+    if (url !== null && /^https?:$/.test(url.protocol)) return url.href;
+    const name = own === undefined ? 'OTEL_EXPORTER_OTLP_ENDPOINT' : 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT';
+    this.#warn(`${name} is no http or https URL: no traces`);
+    return undefined;
+  }
+
+  isDisabled(): boolean {
+    if (this.#text('OTEL_SDK_DISABLED')?.toLowerCase() === 'true') return true;
+    const exporter = this.#text('OTEL_TRACES_EXPORTER');
+    if (exporter === undefined || exporter === 'otlp') return false;
+    if (exporter !== 'none') this.#warn('OTEL_TRACES_EXPORTER can only be otlp or none: no traces');
+    return true;
+  }
+
+  checkProtocol(): void {
+    const protocol =
+      this.#text('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? this.#text('OTEL_EXPORTER_OTLP_PROTOCOL');
+    if (protocol !== undefined && protocol !== 'http/protobuf')
+      this.#warn('OTEL_EXPORTER_OTLP_PROTOCOL can only be http/protobuf, which is used');
+  }
+
+  sampler(): SamplerSettings {
+    const name = this.#text('OTEL_TRACES_SAMPLER') ?? 'parentbased_always_on';
+    const isParentBased = name.startsWith('parentbased_');
+    const root = isParentBased ? name.slice('parentbased_'.length) : name;
+    if (root === 'always_on' || root === 'always_off') return { root, ratio: 1, isParentBased };
+    if (root !== 'traceidratio') {
+      this.#warn('OTEL_TRACES_SAMPLER is unknown: parentbased_always_on is used');
+      return { root: 'always_on', ratio: 1, isParentBased: true };
+    }
+    const text = this.#text('OTEL_TRACES_SAMPLER_ARG') ?? '1';
+    const ratio = Number(text);
+    if (ratio >= 0 && ratio <= 1) return { root, ratio, isParentBased };
+    this.#warn('OTEL_TRACES_SAMPLER_ARG is no number from 0 to 1: 1 is used');
+    return { root, ratio: 1, isParentBased };
+  }
+
+  attributes(): Record<string, string> {
+    const given = this.pairs('OTEL_RESOURCE_ATTRIBUTES');
+    const name = this.#text('OTEL_SERVICE_NAME') ?? given['service.name'] ?? 'tollgate';
+    return { ...given, 'service.name': name };
+  }
+
+  whole(name: string, fallback: number): number {
+    const text = this.#text(name);
+    if (text === undefined) return fallback;
+    const value = Number(text);
+    // Beyond that it is no bound, and no timer takes it.
+    if (Number.isInteger(value) && value > 0 && value < 2 ** 31) return value;
+    this.#warn(`${name} is no positive whole number: ${fallback} is used`);
+    return fallback;
+  }
+
+  /** `a=1,b=2`, percent-encoded. By the specification one fault discards all. */
+  pairs(name: string): Record<string, string> {
+    const text = this.#text(name);
+    if (text === undefined) return {};
+    const pairs: [string, string][] = [];
+    for (const part of text.split(',').filter((each) => each.trim() !== '')) {
+      const at = part.indexOf('=');
+      const pair = at < 1 ? undefined : [decoded(part.slice(0, at)), decoded(part.slice(at + 1))];
+      const [key, value] = pair ?? [];
+      if (key === undefined || key === '' || value === undefined) {
+        this.#warn(`${name} is not in the form a=1,b=2 and is left out`);
+        return {};
+      }
+      pairs.push([key, value]);
+    }
+    return Object.fromEntries(pairs);
+  }
+
+  #text(name: string): string | undefined {
+    const text = this.#env[name]?.trim();
+    return text === '' ? undefined : text;
+  }
+}
+
+function decoded(text: string): string | undefined {
+  try {
+    return decodeURIComponent(text.trim());
+  } catch {
+    return undefined;
+  }
+}

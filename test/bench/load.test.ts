@@ -1,0 +1,180 @@
+// The load generator of the bench: it reads answers however the network cuts them, and takes no wrong one for a right one.
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { createServer, type Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { Connection } from '../../bench/load/connection.ts';
+import { completion, requestBody, stampsIn, streamFrames, timedFrame } from '../../bench/load/traffic.ts';
+import { sharesOf } from '../../bench/profile.ts';
+
+const MAIN = fileURLToPath(new URL('../../bench/load/main.ts', import.meta.url));
+
+interface Server extends AsyncDisposable {
+  readonly url: string;
+}
+
+/** Answers every request, wherever its end is, with what `answer` writes. */
+async function serve(answer: (socket: Socket) => void): Promise<Server> {
+  const sockets = new Set<Socket>();
+  const server = createServer({ noDelay: true }, (socket) => {
+    sockets.add(socket);
+    socket.on('error', () => socket.destroy());
+    // Requests of these tests fit into one segment.
+    socket.on('data', () => answer(socket));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  const port = address !== null && typeof address === 'object' ? address.port : 0;
+  return {
+    url: `http://127.0.0.1:${port}/v1/chat/completions`,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+}
+
+/** Writes each byte by itself, in turns of the loop of their own. */
+async function drip(socket: Socket, bytes: Buffer): Promise<void> {
+  for (const byte of bytes) {
+    socket.write(Buffer.of(byte));
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function ask(connection: Connection): Promise<{ readonly status: number; readonly body: string }> {
+  return new Promise((resolve, reject) => {
+    let body = '';
+    connection.request(Buffer.from('POST / HTTP/1.1\r\n\r\n'), {
+      data: (piece) => {
+        body += piece.toString('latin1');
+      },
+      end: (status) => resolve({ status, body }),
+      fail: reject,
+    });
+  });
+}
+
+const FIXED = Buffer.from('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello');
+const CHUNKED = Buffer.from(
+  'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\na\r\n, you all!\r\n0\r\n\r\n',
+);
+
+test.each([
+  ['with a length', FIXED, 'hello'],
+  ['in chunks', CHUNKED, 'hello, you all!'],
+])(
+  'reads an answer %s that comes byte by byte, and the next one on the same connection',
+  async (_name, bytes, body) => {
+    await using server = await serve((socket) => void drip(socket, bytes));
+    const connection = new Connection(new URL(server.url));
+    expect(await ask(connection)).toEqual({ status: 200, body });
+    expect(await ask(connection)).toEqual({ status: 200, body });
+    connection.destroy();
+  },
+);
+
+test('opens another connection where the answer closed the last one', async () => {
+  await using server = await serve((socket) =>
+    socket.end('HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok'),
+  );
+  const connection = new Connection(new URL(server.url));
+  for (let time = 0; time < 3; time += 1) expect((await ask(connection)).body).toBe('ok');
+  connection.destroy();
+});
+
+test('an answer that breaks off is a failure', async () => {
+  await using server = await serve((socket) => socket.end(CHUNKED.subarray(0, 60)));
+  await expect(ask(new Connection(new URL(server.url)))).rejects.toThrow(/closed before/);
+});
+
+function run(job: object): Promise<{ readonly failed: boolean; readonly out: string }> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [MAIN, JSON.stringify(job)], { timeout: 60_000 }, (error, stdout, stderr) =>
+      resolve({ failed: error !== null, out: stdout + stderr }),
+    );
+  });
+}
+
+const JOB = { headers: {}, alias: 'a', model: 'm', bytes: null };
+const PACE = { frames: 4, every: 1, kind: 'exact' };
+
+function streamOf(frames: readonly Buffer[]): Buffer {
+  const chunks = frames.map((frame) => `${frame.length.toString(16)}\r\n${frame.toString()}\r\n`);
+  return Buffer.from(`HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n${chunks.join('')}0\r\n\r\n`);
+}
+
+test('streams are counted when every byte is right, and refused when one is not', async () => {
+  const right = streamFrames('m', PACE.frames);
+  const job = { ...JOB, kind: 'streams', concurrency: 3, times: 2, ramp_ms: 0, pace: PACE };
+  await using good = await serve((socket) => void socket.write(streamOf(right)));
+  await using wrong = await serve(
+    (socket) => void socket.write(streamOf(right.with(1, right[2] ?? Buffer.of()))),
+  );
+  await using short = await serve((socket) => void socket.write(streamOf(right.slice(0, -1))));
+  const [whole, other, cut] = await Promise.all([good, wrong, short].map(({ url }) => run({ ...job, url })));
+  expect(whole).toMatchObject({ failed: false, out: expect.stringContaining('"streams":6,"chunks":24') });
+  expect(other).toMatchObject({ failed: true, out: expect.stringContaining('differs') });
+  expect(cut).toMatchObject({ failed: true, out: expect.stringContaining('bytes') });
+});
+
+test('requests are counted when their answers are right, and refused when one is not', async () => {
+  const answer = (status: number, body: Buffer) =>
+    Buffer.concat([Buffer.from(`HTTP/1.1 ${status} X\r\ncontent-length: ${body.length}\r\n\r\n`), body]);
+  const job = { ...JOB, kind: 'closed', connections: 2, ms: 0, requests: 10, pace: null };
+  await using good = await serve((socket) => void socket.write(answer(200, completion('m'))));
+  await using refused = await serve((socket) => void socket.write(answer(429, completion('m'))));
+  await using other = await serve((socket) => void socket.write(answer(200, completion('mm'))));
+  const results = await Promise.all([good, refused, other].map(({ url }) => run({ ...job, url })));
+  expect(results.map(({ failed }) => failed)).toEqual([false, true, true]);
+  expect(results[1]?.out).toContain('status 429');
+});
+
+test('open load sends what is due, whoever answers', async () => {
+  const body = completion('m');
+  const bytes = Buffer.concat([
+    Buffer.from(`HTTP/1.1 200 OK\r\ncontent-length: ${body.length}\r\n\r\n`),
+    body,
+  ]);
+  await using server = await serve((socket) => void setTimeout(() => socket.write(bytes), 50));
+  const { out } = await run({ ...JOB, kind: 'open', per_second: 400, ms: 500, url: server.url });
+  const { requests, p50_ms } = JSON.parse(out);
+  // About 200 arrivals that know nothing of each other, the same in every run.
+  expect(requests).toBeGreaterThan(150);
+  expect(requests).toBeLessThan(250);
+  expect(p50_ms).toBeGreaterThanOrEqual(49);
+});
+
+test('the time that a word carries is read from it', () => {
+  const before = Number(process.hrtime.bigint() / 1000n);
+  const [stamp = 0, ...others] = stampsIn(timedFrame('m'));
+  expect(others).toEqual([]);
+  expect(stamp).toBeGreaterThanOrEqual(before);
+  expect(stamp).toBeLessThanOrEqual(Number(process.hrtime.bigint() / 1000n));
+  expect(stampsIn(requestBody())).toEqual([]);
+});
+
+test('a profile is summed by parts, idle time and the profiler left out, native code with its caller', () => {
+  const root = new URL('../../', import.meta.url).href;
+  const frame = (functionName: string, url: string) => ({ functionName, url });
+  const profile = {
+    nodes: [
+      { id: 1, callFrame: frame('(root)', ''), children: [2, 3, 4, 6] },
+      { id: 2, callFrame: frame('(idle)', '') },
+      { id: 3, callFrame: frame('scan', `${root}src/proxy/json.ts`), children: [5] },
+      { id: 4, callFrame: frame('dispatch', `${root}node_modules/undici/lib/x.js`) },
+      { id: 5, callFrame: frame('copy', '') },
+      { id: 6, callFrame: frame('post', 'node:inspector') },
+    ],
+    samples: [2, 3, 5, 4, 6, 1],
+    timeDeltas: [0, 100, 10, 20, 10, 500, 0],
+  };
+  expect(Object.fromEntries(sharesOf(profile, false))).toEqual({
+    'src/proxy/': 0.75,
+    'package undici': 0.25,
+    'native code, system calls outside of JavaScript': 0,
+  });
+  expect(sharesOf(profile, true).get('src/proxy/json.ts')).toBe(0.75);
+});

@@ -1,0 +1,110 @@
+// Cells say the same as prom-client does, whatever is counted in them: as text, and as JSON for those who add up processes.
+import fc from 'fast-check';
+import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { expect, test } from 'vitest';
+import { CellCounter, CellGauge, CellHistogram } from '../../src/telemetry/cells.ts';
+
+const BUCKETS = [0.1, 1, 2.5];
+
+function metrics() {
+  const [ours, theirs] = [new Registry(), new Registry()];
+  const about = { name: 'x', help: 'h', labelNames: ['a' as const] };
+  return { ours, theirs, about };
+}
+
+/** Order of labels and lines means nothing. */
+function lines(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.replace(/\{(.*)\}/, (_all, labels: string) => `{${labels.split(',').sort().join()}}`))
+    .sort();
+}
+
+const observations = fc.array(
+  fc.record({
+    label: fc.constantFrom('one', 'two "quoted"', 'three\\'),
+    // Bounds themselves, too: they belong to their bucket.
+    value: fc.oneof(fc.constantFrom(0, 0.1, 1, 2.5), fc.double({ min: 0, max: 10, noNaN: true })),
+    /** Somebody scrapes after it. */
+    scraped: fc.boolean(),
+  }),
+  { maxLength: 40 },
+);
+
+test('a histogram of cells reads as one of prom-client', async () => {
+  await fc.assert(
+    fc.asyncProperty(observations, async (all) => {
+      const { ours, theirs, about } = metrics();
+      const cells = new CellHistogram({ ...about, buckets: BUCKETS, registers: [ours] });
+      const plain = new Histogram({ ...about, buckets: BUCKETS, registers: [theirs] });
+      for (const { label, value, scraped } of all) {
+        cells.cell({ a: label }).observe(value);
+        plain.observe({ a: label }, value);
+        if (scraped) await ours.metrics();
+      }
+      expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
+      const [mine, other] = [await ours.getMetricsAsJSON(), await theirs.getMetricsAsJSON()];
+      // Exemplars are not kept.
+      const plainly = (all: unknown): unknown =>
+        JSON.parse(JSON.stringify(all, (key, value) => (key === 'exemplar' ? undefined : value)));
+      expect(plainly(mine)).toEqual(plainly(other));
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test('a counter of cells reads as one of prom-client, and takes plain calls beside them', async () => {
+  await fc.assert(
+    fc.asyncProperty(observations, async (all) => {
+      const { ours, theirs, about } = metrics();
+      const cells = new CellCounter({ ...about, registers: [ours] });
+      const plain = new Counter({ ...about, registers: [theirs] });
+      for (const { label, scraped } of all) {
+        if (scraped) {
+          await ours.metrics();
+          cells.inc({ a: label }, 2);
+        } else cells.cell({ a: label }).inc(2);
+        plain.inc({ a: label }, 2);
+      }
+      expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
+    }),
+    { numRuns: 50 },
+  );
+});
+
+test('a gauge of cells shows what was last set', async () => {
+  const { ours, theirs, about } = metrics();
+  const cells = new CellGauge({ ...about, registers: [ours] });
+  const plain = new Gauge({ ...about, registers: [theirs] });
+  for (const value of [3, 0, 7]) {
+    cells.cell({ a: 'one' }).set(value);
+    plain.set({ a: 'one' }, value);
+    expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
+  }
+});
+
+test('what several processes counted can be put together', async () => {
+  const parts = [];
+  for (const value of [0.05, 5]) {
+    const { ours, about } = metrics();
+    new CellHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).cell({ a: 'one' }).observe(value);
+    new CellCounter({ ...about, name: 'y', registers: [ours] }).cell({ a: 'one' }).inc(3);
+    parts.push(await ours.getMetricsAsJSON());
+  }
+  const whole = await AggregatorRegistry.aggregate(parts).metrics();
+  expect(lines(whole)).toEqual(
+    expect.arrayContaining([
+      'x_bucket{a="one",le="0.1"} 1',
+      'x_bucket{a="one",le="+Inf"} 2',
+      'x_sum{a="one"} 5.05',
+      'x_count{a="one"} 2',
+      'y{a="one"} 6',
+    ]),
+  );
+});
+
+test('the same labels are the same cell, in whatever order they stand', () => {
+  const counter = new CellCounter({ name: 'x', help: 'h', labelNames: ['a', 'b'], registers: [] });
+  expect(counter.cell({ a: '1', b: '2' })).toBe(counter.cell({ b: '2', a: '1' }));
+  expect(counter.cell({ a: '1', b: '2' })).not.toBe(counter.cell({ a: '2', b: '1' }));
+});

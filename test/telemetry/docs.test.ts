@@ -1,0 +1,19 @@
+// docs/tracing.md names every field of the access log and every variable that is read.
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+
+const read = (file: string): string => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+const page = read('docs/tracing.md');
+
+test.each([
+  ['src/telemetry/access-log.ts', /^ {2}(\w+)\??: [a-z]+;$/gm, 15],
+  ['src/telemetry/trace-settings.ts', /'(OTEL_\w+)'/g, 12],
+  ['src/telemetry/otlp.ts', /'((?:http|url|network|tollgate|error|gen_ai|server)\.[a-z_.]+)'/g, 15],
+])('what stands in %s', (file, pattern, least) => {
+  const names = [...new Set(Array.from(read(file).matchAll(pattern), ([, name]) => name ?? ''))];
+  expect(names.length).toBeGreaterThanOrEqual(least);
+  // `gen_ai.usage.input_tokens`, `.output_tokens`: what is said once is not repeated.
+  const isNamed = (name: string) =>
+    page.includes(`\`${name}\``) || page.includes(`\`${name.replace(/^gen_ai\.usage/, '')}\``);
+  expect(names.filter((name) => !isNamed(name))).toEqual([]);
+});

@@ -1,0 +1,36 @@
+// OpenTelemetry costs nothing where it is not configured: not even its modules are read.
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { configText } from '../helpers/gateway.ts';
+import { closedPort, tempDir } from '../helpers/wait.ts';
+
+const CHILD = fileURLToPath(new URL('./children/loaded.ts', import.meta.url));
+
+async function loadedWith(env: Record<string, string>): Promise<unknown> {
+  await using directory = await tempDir();
+  const config = directory.file('config.yaml');
+  await writeFile(config, configText({}));
+  const { stderr } = await promisify(execFile)(process.execPath, [CHILD, config], {
+    env: { PATH: process.env['PATH'] ?? '', TEST_DIR: directory.path, ...env },
+    timeout: 60_000,
+  });
+  return JSON.parse(stderr.trim());
+}
+
+test('without an endpoint nothing of it is loaded but the names that prom-client asks for', async () => {
+  expect(await loadedWith({})).toEqual({ status: 200, packages: ['api'] });
+});
+
+test('with an endpoint it is', async () => {
+  const loaded = await loadedWith({
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await closedPort()}`,
+    OTEL_EXPORTER_OTLP_TIMEOUT: '100',
+  });
+  expect(loaded).toMatchObject({
+    status: 200,
+    packages: expect.arrayContaining(['api', 'exporter-trace-otlp-proto', 'sdk-trace']),
+  });
+});
