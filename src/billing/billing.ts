@@ -30,6 +30,9 @@ export interface BillingParts {
   readonly metrics: Metrics;
 }
 
+/** More than the longest call of a provider. */
+const FORMER_MS = 30_000;
+
 type Handler = (exchange: Exchange) => void | Promise<void>;
 
 /** Makes the provider that the configuration names, anew when it names another: a reload may bring another key. */
@@ -46,7 +49,9 @@ export class Providers {
   of(config: BillingConfig | undefined): PaymentProvider | undefined {
     const name = config && JSON.stringify([config.provider, config.secret_key, config.api_base]);
     if (name === this.#named) return this.#provider;
-    // Calls under way end by themselves.
+    const former = this.#calls;
+    // Calls under way may end; none takes longer.
+    if (former !== undefined) setTimeout(() => former.close(), FORMER_MS).unref();
     this.#calls = undefined;
     this.#named = name;
     this.#provider = config && this.#open(config);

@@ -197,6 +197,25 @@ describe('buying', () => {
     );
   });
 
+  test('with TLS the cookie is one that no other host and no plain page can set', async () => {
+    await using other = await Shop.open({ public_url: 'https://llm.example.com' });
+    const response = await other.order('Lite');
+    expect(response.header('set-cookie')).toMatch(
+      /^__Host-claim=[\w-]{43}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax; Secure$/,
+    );
+    const { session, cookie } = {
+      session: other.stripe.sessionOf(textField(response.json(), 'order')),
+      cookie: cookieOf(response),
+    };
+    expect(session.successUrl).toBe(
+      'https://llm.example.com/checkout/complete?session_id={CHECKOUT_SESSION_ID}',
+    );
+    await other.tell(other.stripe.pay(session));
+    const plain = cookie.replace('__Host-', '');
+    expect((await other.claim({ session: session.id, cookie: plain })).status).toBe(403);
+    expect((await other.claim({ session: session.id, cookie })).status).toBe(201);
+  });
+
   test('a price that is another one at Stripe is found before anybody pays', async () => {
     await using other = await Shop.open({
       tiers: {
