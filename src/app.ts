@@ -4,8 +4,7 @@ import type { Issuer } from './auth/issuer.ts';
 import { openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
 import { answerAccount } from './billing/account-page.ts';
-import { Checkout } from './billing/checkout.ts';
-import { answerPricing } from './billing/pricing.ts';
+import { Billing } from './billing/billing.ts';
 import { type FileBytes, readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
 import type { Config, StaticConfig } from './config/schema.ts';
@@ -59,6 +58,8 @@ export interface App {
   readonly adminUrl: string;
   readonly issuer: Issuer;
   readonly metrics: Metrics;
+  /** Orders and payments. */
+  readonly billing: Billing;
   /** How the breaker of a model at an upstream stands; undefined when it was never asked. */
   breaker(upstream: string, model: string): BreakerSnapshot | undefined;
   /** Answers under way. */
@@ -186,7 +187,15 @@ async function compose(
   const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
-  const checkout = new Checkout(issuer, () => snapshot().config);
+  const billing = new Billing({
+    store: store.billing,
+    issuer,
+    authenticator,
+    config: () => snapshot().config,
+    logger,
+    metrics,
+  });
+  parts.add('billing', () => billing.close());
   const v1 = (handler: Handler) => overload.guard(handler);
   server.route(
     'POST',
@@ -206,9 +215,8 @@ async function compose(
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
-  server.route('GET', '/pricing', (exchange) => answerPricing(exchange, snapshot().config));
   server.route('GET', '/account', (exchange) => answerAccount(exchange, snapshot().config));
-  server.route('POST', '/checkout', (exchange) => checkout.answer(exchange));
+  for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 
   /** Where requests find a configuration once its address can be named. */
   let url: string | undefined;
@@ -237,6 +245,7 @@ async function compose(
   apply(first);
   routing.start();
   overload.start();
+  billing.start();
   // What came through a pipe cannot be read a second time.
   if (source.isRegular && isWatching) watch.start();
 
@@ -257,6 +266,7 @@ async function compose(
     adminUrl: urlOf(adminAt),
     issuer,
     metrics,
+    billing,
     breaker(name, model) {
       const upstream = routing.upstreams.get(name);
       return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();

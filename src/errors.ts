@@ -1,5 +1,6 @@
 // Every error the gateway can answer with: one table, one class. It does not write responses (http/answer.ts)
 // and it holds no text of an upstream's.
+import { PAYMENT_ERRORS } from './payment-errors.ts';
 
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
 export type RetryAdvice = 'wait' | 'no' | 'default';
@@ -327,6 +328,7 @@ export const ERRORS = {
     message: 'The upstream did not answer in time.',
     meaning: 'The deadline for headers, first token, silence or the whole request passed.',
   },
+  ...PAYMENT_ERRORS,
 } as const satisfies Record<string, ErrorRule>;
 
 export type ErrorCode = keyof typeof ERRORS;

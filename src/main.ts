@@ -8,6 +8,7 @@ import { faultReport, runCheck } from './cli/check.ts';
 import { runExplain } from './cli/explain.ts';
 import { runInit } from './cli/init.ts';
 import { runKeys } from './cli/keys.ts';
+import { runOrders } from './cli/orders.ts';
 import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
 import { Signals } from './process/signals.ts';
@@ -23,6 +24,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
   tollgate keys list         all keys, without their secrets
   tollgate keys show         one key and what happened to it: PREFIX
   tollgate keys revoke       end a key for ever: PREFIX [--reason TEXT]
+  tollgate orders            who ordered what, and whether it is paid: list, show, check, trust, lapse
   tollgate usage             what was used: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
 
 All of them take --config FILE (default ./config.yaml). --version and --help say what they say.
@@ -50,6 +52,8 @@ export async function main(argv: string[]): Promise<number> {
       return runInit(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'keys':
       return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+    case 'orders':
+      return runOrders(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'usage':
       return runUsage(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
     case 'explain':

@@ -43,6 +43,11 @@ export interface AuthenticatorParts {
   readonly metrics: Pick<Metrics, 'authOutcomes' | 'authUnavailable' | 'authCacheEntries'>;
   /** `auth.failures_per_minute` of the configuration in force. */
   readonly failuresPerMinute: () => number;
+  /**
+   * Called before a key that nobody has proved yet is let in. It is let in when this resolves: whoever needs to know that a key
+   * was never used can write it down here, once for each key, and not with every request.
+   */
+  readonly onFirstUse?: ((prefix: Prefix) => Promise<void>) | undefined;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -72,6 +77,7 @@ export class Authenticator implements KeyListener {
   readonly #known = new KnownKeys();
   readonly #refused = new RefusedKeys(this.#clock);
   readonly #shared: SharedRecords | undefined;
+  readonly #onFirstUse: AuthenticatorParts['onFirstUse'];
   readonly #failures: FailureLimit;
   readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
@@ -88,6 +94,7 @@ export class Authenticator implements KeyListener {
     this.#secret = parts.secret;
     this.#hasher = parts.hasher;
     this.#shared = parts.shared;
+    this.#onFirstUse = parts.onFirstUse;
     this.#failures = new FailureLimit(parts.failuresPerMinute, now, addressBlock);
     this.#prefixFailures = new FailureLimit(parts.failuresPerMinute, now, (prefix) => prefix);
     this.#lookup = new RecordLookup({
@@ -261,6 +268,7 @@ export class Authenticator implements KeyListener {
         // The HMAC proves that this is the key; a hash that denies it is damage in the store, and not the caller's fault.
         throw unavailable('contradiction', `HMAC and Argon2 hash of key ${key.prefix} contradict each other`);
       }
+      if (needsProof) await this.#markUse(key.prefix);
       if (!this.#clock.holds(key.prefix, position)) continue;
       // Not waited for: Redis may be slow, and the next replica can ask the store too.
       if (!isProved) void this.#shared?.keep(record);
@@ -270,6 +278,15 @@ export class Authenticator implements KeyListener {
       return { caller, outcome: 'verified' };
     }
     throw unavailable('changing', `key ${key.prefix} changed ${ROUNDS} times while it was checked`);
+  }
+
+  /** Before the key is taken for proved here or, by way of Redis, anywhere. */
+  async #markUse(prefix: Prefix): Promise<void> {
+    try {
+      await this.#onFirstUse?.(prefix);
+    } catch (error) {
+      throw unavailable('store', 'the first use of a key could not be written down', error);
+    }
   }
 
   /** Argon2id, once in the whole fleet: the others wait for the one that began, and take its word. */

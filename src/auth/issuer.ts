@@ -5,6 +5,7 @@ import { GatewayError } from '../errors.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
+  FreeGrant,
   HolderChange,
   HolderOf,
   KeyChange,
@@ -115,16 +116,37 @@ export class Issuer {
    * @throws GatewayError `free_key_limit`, `store_unavailable`
    */
   async issueFree(order: { readonly address: string; readonly perDay: number }): Promise<IssuedKey> {
+    const grant = await this.freeGrant(order);
+    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free', label: null };
+    const { key, outcome } = await this.#mint((added) => this.#store.addKey(added, holder, null, grant));
+    return this.#issued(key, addedRecord(outcome));
+  }
+
+  /**
+   * What a Free key for this address is counted by, today.
+   *
+   * @throws GatewayError `free_key_limit`, `store_unavailable`
+   */
+  async freeGrant(order: { readonly address: string; readonly perDay: number }): Promise<FreeGrant> {
     const address = this.#secret.addressDigest(addressBlock(order.address));
     const day = this.#today().toISOString().slice(0, 10);
     // The count in the transaction decides; this one only spares the hash when the answer is clear.
     if ((await this.#store.freeGrants(day, address)) >= order.perDay)
       throw new GatewayError('free_key_limit');
-    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free', label: null };
-    const { key, outcome } = await this.#mint((added) =>
-      this.#store.addKey(added, holder, null, { day, address, perDay: order.perDay }),
-    );
-    return this.#issued(key, addedRecord(outcome));
+    return { day, address, perDay: order.perDay };
+  }
+
+  /**
+   * Makes a key that `write` stores, in a transaction with more in it. Nobody is told that it is good: its first use is looked
+   * up and proved like that of a strange key, and so it can be known whether it was ever used.
+   *
+   * @param write may be called again, with another key, where it answers `prefix_taken`
+   * @throws GatewayError `store_unavailable`, and what `write` throws
+   */
+  mint<T extends { readonly kind: string }>(
+    write: (key: NewKey) => Promise<T>,
+  ): Promise<{ readonly key: Key; readonly outcome: T }> {
+    return this.#mint(write);
   }
 
   /**

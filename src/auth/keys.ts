@@ -47,9 +47,17 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   };
   const secret = await openSecret(config.secret, config.store, store);
   const hasher = new Hasher(metrics);
+  const onFirstUse = (prefix: Prefix) => store.billing.markFirstUse(prefix, new Date().toISOString());
   const url = config.redis;
   if (url === undefined) {
-    const authenticator = new Authenticator({ store, secret, hasher, metrics, failuresPerMinute });
+    const authenticator = new Authenticator({
+      store,
+      onFirstUse,
+      secret,
+      hasher,
+      metrics,
+      failuresPerMinute,
+    });
     const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
     const changes = new KeyChanges({ store, listener: authenticator, onChange, metrics });
     await changes.start();
@@ -57,7 +65,15 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   }
   const redis = new RedisClient({ url, logger, metrics: metrics.redis });
   const shared = new SharedRecords({ redis, secret, metrics });
-  const authenticator = new Authenticator({ store, shared, secret, hasher, metrics, failuresPerMinute });
+  const authenticator = new Authenticator({
+    store,
+    shared,
+    onFirstUse,
+    secret,
+    hasher,
+    metrics,
+    failuresPerMinute,
+  });
   const replicas = new Replicas({
     redis,
     url,

@@ -14,3 +14,11 @@ export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): stri
   const isNamed = !UNSPECIFIED.has(new URL(public_url).hostname);
   return `${isNamed || host === undefined ? public_url : `http://${host}`}/v1`;
 }
+
+/** The root of the gateway under the name by which this very request came, for who develops on this machine. */
+export function rootUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
+  const { host } = exchange.request.headers;
+  return host === undefined
+    ? public_url
+    : `http://${host}${new URL(public_url).pathname.replace(/\/+$/, '')}`;
+}

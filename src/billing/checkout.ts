@@ -1,36 +1,88 @@
-// From a chosen tier to a key. Free is given at once, as a page to a form and as JSON to a program; the key stands in that
-// one answer and nowhere else. The page with the key is key-page.ts.
+// From a chosen tier to a key, or to the page where it is paid. Free is given at once, as a page to a form and as JSON to a
+// program; the key stands in that one answer. What is paid becomes an order first; its key is claims.ts.
+import { randomUUID } from 'node:crypto';
+import { addressBlock } from '../auth/address-block.ts';
+import type { Authenticator } from '../auth/authenticator.ts';
+import { FailureLimit } from '../auth/failures.ts';
 import type { IssuedKey, Issuer } from '../auth/issuer.ts';
 import { wireKey } from '../auth/rotation.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
-import { answerJson, retryHeaders } from '../http/answer.ts';
+import { answerJson } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { readForm, requireSameOrigin } from '../http/form.ts';
+import { type Form, readForm, requireSameOrigin } from '../http/form.ts';
+import type { BillingStore, Order, OrderChange, OrderTerms } from '../store/billing-record.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import { answerErrorPage, answerPaymentLink } from './answer-page.ts';
+import { rootUrl } from './base-url.ts';
+import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from './claim-cookie.ts';
+import { CLAIM_AGAIN_MS, type Claims } from './claims.ts';
+import { isAbove, isLapsed, mismatchOf } from './judgement.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerPage, html } from './page.ts';
+import { freeTerms, paidTerms } from './order.ts';
+import type { PaymentProvider } from './provider.ts';
+
+/** Orders of one address; each is a row here and a session at the provider. */
+const ORDERS_PER_MINUTE = 10;
+/** How long a form that is sent again leads to the same session. Then a form that was kept would only find what is over. */
+const SAME_ORDER_MS = 10 * 60_000;
+/** How often the button of one page can be pressed to new effect. */
+const GENERATIONS = 20;
+/** Others who write an order at the same moment are few: the same form sent twice, an event. */
+const NOTES = 5;
+/** When a session is looked at that nobody told of. */
+const FIRST_LOOK_MS = 10 * 60_000;
+
+export interface CheckoutParts {
+  readonly issuer: Issuer;
+  readonly authenticator: Pick<Authenticator, 'identify'>;
+  readonly store: BillingStore;
+  readonly claims: Claims;
+  readonly provider: () => PaymentProvider | undefined;
+  readonly config: () => DynamicConfig;
+  readonly logger: Pick<Logger, 'error'>;
+  /** Milliseconds since 1970. */
+  readonly now?: () => number;
+}
+
+/** A holder who orders another tier for the key that it has. */
+interface Holder {
+  readonly id: string;
+  readonly baseTier: Tier;
+}
 
 export class Checkout {
-  readonly #issuer: Issuer;
-  readonly #config: () => DynamicConfig;
+  readonly #parts: CheckoutParts;
+  readonly #now: () => number;
+  readonly #limit = new FailureLimit(
+    () => ORDERS_PER_MINUTE,
+    () => performance.now(),
+    addressBlock,
+  );
+  /** A form that is sent twice at once is one key: the browser shows the second answer. */
+  readonly #running = new Map<string, Promise<IssuedKey>>();
+  /** Per order: the session that is being opened. */
+  readonly #opening = new Map<string, Promise<string>>();
 
-  constructor(issuer: Issuer, config: () => DynamicConfig) {
-    this.#issuer = issuer;
-    this.#config = config;
+  constructor(parts: CheckoutParts) {
+    this.#parts = parts;
+    this.#now = parts.now ?? Date.now;
   }
 
   /**
-   * `POST /checkout` with the field `tier`: 201 with the key. A form is answered with pages, also where it is refused.
-   * @throws GatewayError what readForm throws, and for JSON `cross_origin_form`, `missing_required_parameter`,
-   *   `invalid_value`, `checkout_not_configured`, `free_key_limit`, `store_unavailable`
+   * `POST /checkout` with the field `tier`. Free: 201 with the key. Lite and Pro: 303 to the payment page for a form, 201 with
+   * `{"order","url"}` for a program; with a key in `authorization` it is an upgrade of its holder. A form is answered with
+   * pages, also where it is refused.
+   *
+   * @throws GatewayError what readForm throws, and for JSON `cross_origin_form`, `missing_required_parameter`, `invalid_value`,
+   *   `checkout_not_configured`, `free_key_limit`, `order_limit`, `already_entitled`, `billing_not_active`, `payment_unavailable`,
+   *   `store_unavailable` and what a bad key is answered with
    */
   async answer(exchange: Exchange): Promise<void> {
-    const config = this.#config();
+    const config = this.#parts.config();
     const isPage = sendsForm(exchange);
     try {
-      const issued = await this.#order(exchange, config);
-      if (isPage) answerKeyPage(exchange, issued, config);
-      else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
+      await this.#answer(exchange, config, isPage);
     } catch (error) {
       // A fault of the gateway's own is the server's to log and to answer.
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
@@ -38,25 +90,188 @@ export class Checkout {
     }
   }
 
-  async #order(exchange: Exchange, config: DynamicConfig): Promise<IssuedKey> {
+  async #answer(exchange: Exchange, config: DynamicConfig, isPage: boolean): Promise<void> {
     requireSameOrigin(exchange, new URL(config.public_url).origin);
     const form = await readForm(exchange);
     const tier = tierOf(form.get('tier'));
+    const nonce = nonceOf(form);
     exchange.access.tier = tier;
-    if (config.tiers[tier] === undefined || tier !== 'Free')
-      throw new GatewayError('checkout_not_configured');
-    exchange.throwIfStopped();
-    const issued = await this.#issuer.issueFree({
-      address: exchange.address,
-      perDay: config.free_keys.per_ip_per_day,
-    });
-    exchange.access.key_prefix = issued.prefix;
-    return issued;
+    if (config.tiers[tier] === undefined) throw new GatewayError('checkout_not_configured');
+    if (tier === 'Free') {
+      exchange.throwIfStopped();
+      const issued = await this.#free(exchange, config, nonce);
+      exchange.access.key_prefix = issued.prefix;
+      if (isPage) answerKeyPage(exchange, issued, config);
+      else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
+      return;
+    }
+    const provider = this.#parts.provider();
+    if (provider === undefined) throw new GatewayError('checkout_not_configured');
+    this.#count(exchange.address);
+    const holder = await this.#holder(exchange, tier);
+    const order = await this.#place(exchange, tier, provider, nonce, holder);
+    const root = provider.name === 'test' ? rootUrl(exchange, config) : config.public_url;
+    const url = await this.#payment(order, provider, root);
+    const isKnown = provider.origins.includes(new URL(url).origin) || url.startsWith(`${root}/`);
+    if (!isPage) {
+      answerJson(exchange, 201, { order: order.id, tier, url }, { 'cache-control': 'no-store' });
+    } else answerPaymentLink(exchange, url, isKnown, config);
+  }
+
+  #count(address: string): void {
+    const retryAfterMs = this.#limit.waitFor(address);
+    if (retryAfterMs > 0) throw new GatewayError('order_limit', undefined, { retryAfterMs });
+    this.#limit.record(address);
+  }
+
+  async #free(exchange: Exchange, config: DynamicConfig, nonce: string | undefined): Promise<IssuedKey> {
+    const order = { address: exchange.address, perDay: config.free_keys.per_ip_per_day };
+    if (nonce === undefined) return this.#parts.issuer.issueFree(order);
+    const running = this.#running.get(nonce);
+    if (running !== undefined) return running;
+    const issuing = this.#freeByForm(nonce, order).finally(() => this.#running.delete(nonce));
+    this.#running.set(nonce, issuing);
+    return issuing;
+  }
+
+  /** A form that is sent again, because its answer got lost, has the key replaced if it was never used. */
+  async #freeByForm(nonce: string, order: { address: string; perDay: number }): Promise<IssuedKey> {
+    const { issuer, store, claims } = this.#parts;
+    for (let generation = 0; generation < GENERATIONS; generation += 1) {
+      const names = formNames(nonce, 'Free', generation);
+      const earlier = await store.findOrder({ nonce: names.nonce });
+      if (earlier !== undefined) {
+        if (claims.canClaimAgain(earlier)) return claims.claim(earlier.id, () => true);
+        continue;
+      }
+      const grant = await issuer.freeGrant(order);
+      const terms = freeTerms({ claim: claimDigest(names.secret), nonce: names.nonce }, this.#date());
+      const holderId = randomUUID();
+      const minted = await issuer.mint((key) => store.addFreeOrder(terms, holderId, key, grant));
+      const { outcome } = minted;
+      if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
+      if (outcome.kind === 'known') return claims.claim(outcome.order.id, () => true);
+      return claims.handOut({ key: minted.key, outcome });
+    }
+    throw new GatewayError('free_key_limit');
+  }
+
+  /** @returns undefined for somebody new */
+  async #holder(exchange: Exchange, tier: Tier): Promise<Holder | undefined> {
+    const { authorization } = exchange.request.headers;
+    if (authorization === undefined) return undefined;
+    const { authenticator, store } = this.#parts;
+    // Also one who is suspended: to pay is how that ends.
+    const caller = await authenticator.identify(authorization, exchange.address);
+    exchange.access.key_prefix = caller.prefix;
+    if (caller.standing === 'good' && !isAbove(tier, caller.tier)) throw new GatewayError('already_entitled');
+    const orders = await store.ordersOf(caller.holderId);
+    // Suspended by support, and not for want of payment: to pay would not end that.
+    if (caller.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
+    const earlier = orders.find(({ state }) => state === 'claimed');
+    return { id: caller.holderId, baseTier: earlier?.baseTier ?? caller.tier };
+  }
+
+  /** The order of this form: a new one, or the one that it was sent for before. */
+  async #place(
+    exchange: Exchange,
+    tier: Tier,
+    provider: PaymentProvider,
+    nonce: string | undefined,
+    holder: Holder | undefined,
+  ): Promise<Order> {
+    const { store, config } = this.#parts;
+    const { public_url, tiers } = config();
+    for (let generation = 0; generation < GENERATIONS; generation += 1) {
+      const names = formNames(nonce ?? newNonce(), `${tier} ${holder?.id ?? ''}`, generation);
+      const buyer = {
+        claim: holder === undefined ? claimDigest(names.secret) : null,
+        nonce: names.nonce,
+        baseTier: holder?.baseTier ?? ('Free' as const),
+      };
+      const terms: OrderTerms | undefined = paidTerms(tier, tiers[tier] ?? {}, provider, buyer, this.#date());
+      if (terms === undefined) throw new GatewayError('checkout_not_configured');
+      exchange.throwIfStopped();
+      const { kind, order } = await store.addOrder(terms, holder?.id ?? null);
+      if (kind === 'known' && !this.#isSame(order, terms)) continue;
+      if (holder === undefined) keepClaimSecret(exchange, names.secret, public_url);
+      return order;
+    }
+    throw new GatewayError('order_limit');
+  }
+
+  /** Whether an order of the same form is what is meant now. */
+  #isSame(order: Order, terms: OrderTerms): boolean {
+    const isOver = order.state === 'void' || order.state === 'refused';
+    const age = this.#now() - Date.parse(order.createdAt);
+    const limit = order.state === 'claimed' ? CLAIM_AGAIN_MS : SAME_ORDER_MS;
+    const isOffered = order.price === terms.price && order.amount === terms.amount;
+    return !isOver && age < limit && isOffered && order.provider === terms.provider;
+  }
+
+  /** Where the order is paid; where that is over, the page that says how it ended. */
+  async #payment(order: Order, provider: PaymentProvider, root: string): Promise<string> {
+    if (order.session !== null) {
+      const page = order.state === 'pending' ? await provider.pageOf(order, root) : undefined;
+      return page ?? `${root}/checkout/complete?session_id=${encodeURIComponent(order.session)}`;
+    }
+    // Stripe refuses a second request under an idempotency key while the first is under way.
+    const running = this.#opening.get(order.id);
+    if (running !== undefined) return running;
+    const opening = this.#open(order, provider, root).finally(() => this.#opening.delete(order.id));
+    this.#opening.set(order.id, opening);
+    return opening;
+  }
+
+  async #open(order: Order, provider: PaymentProvider, root: string): Promise<string> {
+    const dueAt = new Date(this.#now() + FIRST_LOOK_MS).toISOString();
+    let opened: Awaited<ReturnType<PaymentProvider['open']>>;
+    try {
+      opened = await provider.open(order, root);
+    } catch (error) {
+      await this.#note(order, { reason: 'the payment page could not be opened', dueAt }).catch(
+        () => undefined,
+      );
+      throw error;
+    }
+    const { session, url } = opened;
+    const wrong = mismatchOf(order, session);
+    if (wrong === undefined) {
+      await this.#note(order, { session: session.id, reason: null, dueAt });
+      return url;
+    }
+    this.#parts.logger.error(
+      { order: order.id, tier: order.tier, differs: wrong },
+      'the provider would charge otherwise',
+    );
+    const reason = `not what was ordered: ${wrong}`;
+    await this.#note(order, { state: 'refused', reason, session: session.id });
+    await provider.end({ ...order, session: session.id }).catch(() => undefined);
+    throw new GatewayError(
+      'payment_unavailable',
+      'What the payment provider would charge is not what is offered here. The operator has to act.',
+      { cause: new Error(`the session differs in: ${wrong}`), retry: 'no' },
+    );
+  }
+
+  /** Writes to an order that waits for its session, whoever else wrote; to one that has it by now nothing. */
+  async #note(order: Order, change: OrderChange): Promise<void> {
+    const { store } = this.#parts;
+    let current: Order | undefined = order;
+    for (let left = NOTES; left > 0 && current?.session === null; left -= 1) {
+      const at = this.#date().toISOString();
+      if ((await store.changeOrder(order.id, current.version, change, at)) !== undefined) return;
+      current = await store.findOrder({ id: order.id });
+    }
+  }
+
+  #date(): Date {
+    return new Date(this.#now());
   }
 }
 
 /** Whether a browser's form came, and not a program's JSON. */
-function sendsForm({ request }: Exchange): boolean {
+export function sendsForm({ request }: Exchange): boolean {
   return /^application\/x-www-form-urlencoded *(;|$)/i.test(request.headers['content-type'] ?? '');
 }
 
@@ -71,16 +286,8 @@ function tierOf(text: string | undefined): Tier {
   return tier;
 }
 
-function answerErrorPage(exchange: Exchange, error: GatewayError, { branding }: DynamicConfig): void {
-  exchange.error = error;
-  exchange.access.outcome = error.code;
-  answerPage(exchange, error.status, {
-    title: 'That did not work',
-    branding,
-    headers: retryHeaders(error),
-    body: html`<h1>That did not work</h1>
-<p class="notice bad">${error.message}</p>
-<p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
-<p><a href="pricing">Back to the tiers</a></p>`,
-  });
+function nonceOf(form: Form): string | undefined {
+  const nonce = form.get('nonce');
+  if (nonce === undefined || isNonce(nonce)) return nonce;
+  throw new GatewayError('invalid_value', 'The nonce is 43 characters of base64url.', { param: 'nonce' });
 }

@@ -3,15 +3,20 @@ import type { IssuedKey } from '../auth/issuer.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { baseUrl } from './base-url.ts';
-import { answerPage, copyBox, html, NOTHING } from './page.ts';
+import { answerPage, copyBox, html, NOTHING, type PageParts } from './page.ts';
 import { modelsOf } from './pricing.ts';
 import { COPY, KEY } from './scripts.ts';
 
 /** Stands in the examples where the tier has no model with a name of its own. */
 const PLACEHOLDER = 'MODEL';
 
-/** 201 with the key. */
-export function answerKeyPage(exchange: Exchange, issued: IssuedKey, config: DynamicConfig): void {
+/** 201 with the key. @param up where the root of the gateway is from here */
+export function answerKeyPage(
+  exchange: Exchange,
+  issued: IssuedKey,
+  config: DynamicConfig,
+  up: NonNullable<PageParts['up']> = '',
+): void {
   const key = issued.key.reveal();
   const base = baseUrl(exchange, config);
   const { names, patterns } = modelsOf(issued.tier, config);
@@ -19,6 +24,7 @@ export function answerKeyPage(exchange: Exchange, issued: IssuedKey, config: Dyn
   answerPage(exchange, 201, {
     title: `Your ${issued.tier} key`,
     branding: config.branding,
+    up,
     scripts: [COPY, KEY],
     body: html`<h1>Your ${issued.tier} key</h1>
 <p class="notice"><strong>Copy it now: it is shown only this once.</strong> The gateway keeps no copy of it that could be shown again. Reloading this page would not bring it back.</p>
@@ -37,7 +43,7 @@ ${
 ${copyBox('example', 'Try it in a shell', curlLines(example), 'line')}
 <div class="pair"><div>${copyBox('python', 'In Python', pythonLines(example), 'line')}</div>
 <div>${copyBox('javascript', 'In JavaScript', javaScriptLines(example), 'line')}</div></div>
-<p><a href="account">See what the key is used for</a>, or go <a href="pricing">back to the tiers</a>.</p>
+<p><a href="${up}account">See what the key is used for</a>, or go <a href="${up}pricing">back to the tiers</a>.</p>
 <p class="unseen" role="status" id="said"></p>`,
   });
 }

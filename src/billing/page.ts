@@ -71,17 +71,20 @@ export interface PageParts {
   readonly scripts?: readonly Script[];
   /** The page has forms of its own, which a browser sends with an honest `origin` only if there may be a referrer (Fetch, 3.2). */
   readonly hasForms?: boolean;
+  /** Origins that answers to these forms redirect to: Chromium applies `form-action` to redirects. */
+  readonly formTargets?: readonly string[] | undefined;
+  /** Where the root of the gateway is from this page; left out where it lies there. */
+  readonly up?: '' | '../';
   /** Its scripts call the gateway. */
   readonly calls?: boolean;
   readonly headers?: AnswerHeaders;
 }
 
 /**
- * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path;
- * every page lies at the root of the gateway.
+ * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path.
  */
 export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
-  const { title, body, branding, scripts = [], headers = {} } = parts;
+  const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
   const look = lookOf(branding?.color);
   const contact = contactLink(branding, `Question about ${name}`);
@@ -96,7 +99,7 @@ export function answerPage(exchange: Exchange, status: number, parts: PageParts)
 </head>
 <body>
 <header class="top">
-<a class="brand" href="pricing">${name}</a>
+<a class="brand" href="${up}pricing">${name}</a>
 <nav aria-label="Pages">${link('pricing', 'Tiers', parts)} ${link('account', 'Your key', parts)}</nav>
 </header>
 <main>
@@ -110,14 +113,17 @@ ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script
   answer(exchange, status, { ...headersOf(parts, look.hash), ...headers }, page.text);
 }
 
-function link(path: 'pricing' | 'account', name: string, { path: here }: PageParts): Html {
+function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageParts): Html {
   return here === path
-    ? html`<a href="${path}" aria-current="page">${name}</a>`
-    : html`<a href="${path}">${name}</a>`;
+    ? html`<a href="${up}${path}" aria-current="page">${name}</a>`
+    : html`<a href="${up}${path}">${name}</a>`;
 }
 
 /** Nothing is loaded, framed or sent elsewhere; style and scripts are named by their hashes. */
-function headersOf({ scripts = [], hasForms, calls }: PageParts, styleHash: string): AnswerHeaders {
+function headersOf(
+  { scripts = [], hasForms, formTargets = [], calls }: PageParts,
+  styleHash: string,
+): AnswerHeaders {
   const policy = [
     "default-src 'none'",
     `style-src '${styleHash}'`,
@@ -125,7 +131,7 @@ function headersOf({ scripts = [], hasForms, calls }: PageParts, styleHash: stri
     ...(calls === true ? ["connect-src 'self'"] : []),
     // For the empty icon that keeps browsers from asking for /favicon.ico.
     'img-src data:',
-    `form-action ${hasForms === true ? "'self'" : "'none'"}`,
+    `form-action ${hasForms === true ? ["'self'", ...formTargets].join(' ') : "'none'"}`,
     "base-uri 'none'",
     "frame-ancestors 'none'",
     // No text becomes markup by a slip of a script: the browser refuses the assignment.

@@ -3,8 +3,11 @@
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../config/schema.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { baseUrl } from './base-url.ts';
+import { newNonce } from './claim-cookie.ts';
 import { contactHref } from './look.ts';
 import { answerPage, type Html, html, NOTHING, textBox } from './page.ts';
+import { amountText, intervalText } from './price-text.ts';
+import type { PaymentProvider } from './provider.ts';
 
 /** More models than this fold away: a page is for comparing tiers, `GET /v1/models` is for lists. */
 const SHOWN_MODELS = 8;
@@ -12,17 +15,26 @@ const SHOWN_MODELS = 8;
 const LISTED_MODELS = 100;
 const SHOWN_PATTERNS = 8;
 
-/** `GET /pricing` */
-export function answerPricing(exchange: Exchange, config: DynamicConfig): void {
+/**
+ * `GET /pricing`
+ * @param provider who takes the payments, where somebody does
+ */
+export function answerPricing(
+  exchange: Exchange,
+  config: DynamicConfig,
+  provider: Pick<PaymentProvider, 'origins'> | undefined,
+): void {
+  const nonce = newNonce();
   const offers = TIERS.flatMap((tier) => {
     const terms = config.tiers[tier];
-    return terms === undefined ? [] : [offer(tier, terms, config)];
+    return terms === undefined ? [] : [offer(tier, terms, config, nonce)];
   });
   answerPage(exchange, 200, {
     title: 'Choose a tier',
     path: 'pricing',
     branding: config.branding,
     hasForms: true,
+    formTargets: provider?.origins,
     body: html`<h1>Choose a tier</h1>
 <p class="lead">Every tier speaks the OpenAI API: keep your SDK, and change the base URL and the key.</p>
 ${
@@ -57,7 +69,7 @@ export function modelsOf(
   };
 }
 
-function offer(tier: Tier, terms: TierConfig, config: DynamicConfig): Html {
+function offer(tier: Tier, terms: TierConfig, config: DynamicConfig, nonce: string): Html {
   return html`<li class="tier">
 <h2>${tier}</h2>
 ${priceLine(tier, terms)}
@@ -65,15 +77,15 @@ ${priceLine(tier, terms)}
 <ul class="limits" aria-labelledby="limits-${tier}">${limitLines(terms)}</ul>
 <h3 id="models-${tier}">Models</h3>
 <div>${modelList(tier, config)}</div>
-<div class="order">${order(tier, config)}</div>
+<div class="order">${order(tier, config, nonce)}</div>
 </li>
 `;
 }
 
-function order(tier: Tier, config: DynamicConfig): Html {
+function order(tier: Tier, config: DynamicConfig, nonce: string): Html {
   if (isOrderable(tier, config)) {
     const label = tier === 'Free' ? 'Get a Free key' : `Choose ${tier}`;
-    return html`<form method="post" action="checkout"><input type="hidden" name="tier" value="${tier}"><button type="submit">${label}</button></form>`;
+    return html`<form method="post" action="checkout"><input type="hidden" name="tier" value="${tier}"><input type="hidden" name="nonce" value="${nonce}"><button type="submit">${label}</button></form>`;
   }
   const contact = config.branding?.contact;
   if (contact === undefined) return html`<p>Ask the operator of this gateway for a key.</p>`;
@@ -85,13 +97,7 @@ function priceLine(tier: Tier, { price }: TierConfig): Html {
   if (price === undefined)
     return html`<p class="price">${tier === 'Free' ? 'At no cost' : 'By arrangement'}</p>`;
   if (price.amount === 0) return html`<p class="price">At no cost</p>`;
-  const currency = { style: 'currency', currency: price.currency.toUpperCase() } as const;
-  const format = new Intl.NumberFormat('en', { ...currency, trailingZeroDisplay: 'stripIfInteger' });
-  // The configuration counts in the currency's smallest unit, as payment providers do.
-  const digits = format.resolvedOptions().maximumFractionDigits ?? 2;
-  const text = format.format(price.amount / 10 ** digits);
-  const interval = price.interval === 'once' ? 'once' : `a ${price.interval}`;
-  return html`<p class="price">${text} <small>${interval}</small></p>`;
+  return html`<p class="price">${amountText(price)} <small>${intervalText(price)}</small></p>`;
 }
 
 /** Limits in words: value, one, many. */

@@ -1,8 +1,9 @@
 // `tollgate keys`: the support desk. It works on the store directly, beside a running gateway or without one; what is allowed
 // is decided in auth/issuer.ts.
 import { Hasher } from '../auth/hasher.ts';
-import { Issuer, revokeKey } from '../auth/issuer.ts';
+import { type IssuedKey, Issuer, revokeKey } from '../auth/issuer.ts';
 import { openSecret } from '../auth/secret.ts';
+import { Claims } from '../billing/claims.ts';
 import { TIERS } from '../config/schema.ts';
 import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
@@ -12,11 +13,13 @@ import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './comm
 import { openFleet, publicFields, withStore } from './desk.ts';
 import { isConfirmed, toldFields, toldText, warnings } from './fleet.ts';
 import { changeTier, resume, suspend } from './holder.ts';
+import { findOrder, orderFields, orderLines } from './orders.ts';
 
 export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
   issue --tier TIER [--label TEXT]    a key for a new holder; the key alone goes to stdout, and is shown only here
   issue --for PREFIX                  one more key for the holder of PREFIX: limits and usage go on
+  issue --order ORDER                 the key of a paid order, for a buyer who cannot fetch it: see tollgate orders
   list [--tier TIER] [--state STATE] [--json]
   show PREFIX [--json]                one key and what happened to it
   revoke PREFIX [--reason TEXT] [--json]
@@ -56,15 +59,26 @@ export async function runKeys(argv: readonly string[], io: CommandIo): Promise<n
 }
 
 async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
-  const given = readArguments(argv, { config: 'text', tier: 'text', label: 'text', for: 'text' });
+  const given = readArguments(argv, {
+    config: 'text',
+    tier: 'text',
+    label: 'text',
+    for: 'text',
+    order: 'text',
+  });
   const tier = given.text('tier');
   const label = given.text('label');
   const holderOf = given.text('for');
-  if ((tier === undefined) === (holderOf === undefined)) {
-    throw new UsageError('give either --tier, for a new holder, or --for, for one who has or had a key');
+  const paid = given.text('order');
+  if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1) {
+    throw new UsageError(
+      'give either --tier, for a new holder, or --for, for one who has or had a key, or --order, for one who paid',
+    );
   }
-  if (holderOf !== undefined && label !== undefined) {
-    throw new UsageError('--label belongs to a new holder; with --for the holder keeps the one it has');
+  if (tier === undefined && label !== undefined) {
+    throw new UsageError(
+      '--label belongs to a new holder; with --for and --order the holder keeps the one it has',
+    );
   }
   const order =
     tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { label }) };
@@ -79,8 +93,8 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
         ? await issuer.issue(order)
         : prefix !== undefined
           ? await issuer.issueFor(prefix)
-          : undefined;
-    if (issued === undefined) return await noSuchKey(TEXT, io);
+          : await issueForOrder(store, issuer, paid ?? '');
+    if (issued === undefined) return paid === undefined ? await noSuchKey(TEXT, io) : await noSuchOrder(io);
     try {
       await write(io.stdout, `${issued.key.reveal()}\n`);
     } catch (error) {
@@ -93,6 +107,17 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
     );
     return 0;
   });
+}
+
+/** The key of a paid order, for a buyer whose browser has lost the cookie. Support has made sure who asks. */
+async function issueForOrder(store: Store, issuer: Issuer, name: string): Promise<IssuedKey | undefined> {
+  const order = await findOrder(store, name);
+  return order && new Claims({ store: store.billing, issuer }).claim(order.id, () => true);
+}
+
+async function noSuchOrder(io: CommandIo): Promise<number> {
+  await write(io.stderr, 'tollgate keys: there is no order of this name\n');
+  return 1;
 }
 
 async function list(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -130,9 +155,13 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
     const key = await store.findKey(prefix);
     if (key === undefined) return await noSuchKey(TEXT, io);
     const events = await store.historyOf(prefix);
+    const orders = await store.billing.ordersOf(key.holderId);
     if (given.flag('json')) {
       const told = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
-      await write(io.stdout, `${JSON.stringify({ ...publicFields(key), events: told }, null, 2)}\n`);
+      await write(
+        io.stdout,
+        `${JSON.stringify({ ...publicFields(key), events: told, orders: orders.map(orderFields) }, null, 2)}\n`,
+      );
       return 0;
     }
     const lines = Object.entries(publicFields(key))
@@ -142,7 +171,8 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       ({ kind, version, at, reason }) =>
         `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
     );
-    await write(io.stdout, `${[...lines, 'events', ...told].join('\n')}\n`);
+    const ordered = orders.length === 0 ? [] : ['orders', ...orderLines(orders)];
+    await write(io.stdout, `${[...lines, 'events', ...told, ...ordered].join('\n')}\n`);
     return 0;
   });
 }

@@ -2,7 +2,14 @@
 // is in it.
 import { formatFault } from './fault.ts';
 import { readRedisAddress, redisHosts } from './redis-address.ts';
-import { type Config, type ModelConfig, TIERS, type TierConfig, type UpstreamConfig } from './schema.ts';
+import {
+  type BillingConfig,
+  type Config,
+  type ModelConfig,
+  TIERS,
+  type TierConfig,
+  type UpstreamConfig,
+} from './schema.ts';
 import { formatDuration, formatSize } from './units.ts';
 
 const LIMITS = [
@@ -101,6 +108,13 @@ function describeTier(tier: TierConfig): string {
   return [...(limits.length === 0 ? ['no limits'] : limits), ...cost].join(', ');
 }
 
+/** Whose payments, whether money moves, and what happens when it does not. */
+function describeBilling({ provider, secret_key = '', on_lapse, grace }: BillingConfig): string {
+  const mode =
+    provider === 'test' ? 'no money moves' : /^(sk|rk)_test_/.test(secret_key) ? 'test key' : 'live key';
+  return `${provider} (${mode}), ${on_lapse} after ${formatDuration(grace)} without payment`;
+}
+
 /**
  * @param config as loaded
  * @returns several lines without a newline at the end: listeners, store, upstreams, models with their targets in order,
@@ -125,7 +139,9 @@ export function describeConfig(config: Config): string {
       `at most ${dynamic.retry.attempts} upstream requests for one request, within ${formatDuration(dynamic.retry.deadline)}`,
     ],
     ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
-    ...(dynamic.billing === undefined ? [] : [['billing', dynamic.billing.provider] as [string, string]]),
+    ...(dynamic.billing === undefined
+      ? []
+      : [['billing', describeBilling(dynamic.billing)] as [string, string]]),
   ];
   const offered = TIERS.flatMap((tier) => {
     const limits = tiers[tier];

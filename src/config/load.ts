@@ -8,7 +8,6 @@ import { childOf, fieldNames, unwrap } from './fields.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './file.ts';
 import { hashOf } from './hash.ts';
 import { issueMarks } from './issues.ts';
-import { unsupported } from './notices.ts';
 import { checkReferences } from './references.ts';
 import { type Config, fileSchema, TIERS } from './schema.ts';
 import { type Branch, find, type Mark, readTree, type Tree } from './tree.ts';
@@ -111,7 +110,6 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
     ...nameMarks(tree, fileSchema),
     ...issues.flatMap((issue) => issueMarks(issue, tree, fileSchema)),
     ...references.faults,
-    ...unsupported(tree),
   ];
   if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
 

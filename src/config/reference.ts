@@ -3,7 +3,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
 import { childOf, fieldNames, natures, unwrap } from './fields.ts';
-import { NOTICES } from './notices.ts';
 import { dynamicShape, staticShape } from './schema.ts';
 
 type Schema = z.core.$ZodType;
@@ -63,18 +62,12 @@ export function fieldRows(shape: Readonly<Record<string, Schema>>): readonly Row
   return Object.entries(shape).flatMap(([name, schema]) => rowsOf(name, schema, name));
 }
 
-/** Whether this version does nothing with a field yet. */
-function noticeOf(path: string): string {
-  return NOTICES.includes(path) ? ' *Not supported by this version.*' : '';
-}
-
 function table(rows: readonly Row[]): string {
   return [
     '| Field | Kind | Default | What it is |',
     '|---|---|---|---|',
     ...rows.map(
-      ({ path, kind, fallback, description }) =>
-        `| \`${path}\` | ${kind} | ${fallback} | ${description}${noticeOf(path)} |`,
+      ({ path, kind, fallback, description }) => `| \`${path}\` | ${kind} | ${fallback} | ${description} |`,
     ),
   ].join('\n');
 }

@@ -1,25 +1,25 @@
 // What no single field can know: names that refer to other names, fields that exclude each other, models that nobody can
 // reach. It reads the tree and not the parsed output, so that one bad field hides no other fault.
 import { isLoopback, readBaseUrl } from './addresses.ts';
+import { checkBilling } from './billing-check.ts';
 import { origin, suggestion } from './issues.ts';
 import { TIERS } from './schema.ts';
-import { type Branch, type Entry, find, type Mark, type Path, type Tree } from './tree.ts';
+import {
+  type Branch,
+  type Entry,
+  find,
+  given,
+  type Mark,
+  type Path,
+  type Report,
+  type Tree,
+  textOf,
+} from './tree.ts';
 import { readDecimal, readInteger } from './units.ts';
 
 export interface Findings {
   readonly faults: readonly Mark[];
   readonly warnings: readonly Mark[];
-}
-
-type Report = (at: number, path: Path, message: string) => void;
-
-const given = (node: Tree | undefined): node is Tree =>
-  node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
-
-/** The text of a sound scalar. */
-function textOf(tree: Tree | undefined, ...path: Path): string | undefined {
-  const node = tree === undefined ? undefined : find(tree, path)?.node;
-  return node?.kind === 'leaf' && !node.broken && !node.emptied ? node.value : undefined;
 }
 
 function entriesOf(tree: Tree | undefined, ...path: Path): ReadonlyMap<string, Entry> {
@@ -235,5 +235,6 @@ export function checkReferences(tree: Branch, port: number | undefined): Finding
     checkTargets(name, entry.value, names, fault);
     checkModelTiers(name, entry, configured, fault);
   }
+  checkBilling(tree, port, fault, warn);
   return { faults, warnings };
 }

@@ -2,6 +2,7 @@
 // reference in docs/configuration.md are all this file. What no single field can know is in references.ts.
 import { z } from 'zod';
 import { readHost, readNetwork, readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
+import { billing } from './billing-schema.ts';
 import type { Fault } from './fault.ts';
 import {
   address,
@@ -242,15 +243,7 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('How streams are relayed.'),
-  billing: section({
-    provider: z.enum(['stripe']).describe('Who takes the payments.'),
-    secret_key: credential().describe('Secret key of the API of the provider.'),
-    webhook_secret: credential().describe('Secret that the events of the provider are signed with.'),
-    on_lapse: z
-      .enum(['downgrade', 'suspend'])
-      .prefault('downgrade')
-      .describe('What an unpaid subscription becomes: a Free key, or one that is refused.'),
-  })
+  billing: billing
     .exactOptional()
     .describe('Payment for Lite and Pro. Without it, keys of these tiers are issued on the command line.'),
   free_keys: section({
@@ -325,6 +318,7 @@ export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers'> & {
   readonly public_url: string;
   readonly tiers: Partial<Record<Tier, TierConfig>>;
 };
+export type BillingConfig = z.output<typeof billing>;
 export type UpstreamConfig = Dynamic['upstreams'][string];
 export type ModelConfig = Dynamic['models'][string];
 export type TierConfig = z.output<typeof tier>;

@@ -249,3 +249,16 @@ export function find(tree: Tree, path: Path): { readonly node: Tree; readonly ke
   }
   return found;
 }
+
+/** Takes a fault or a warning down. */
+export type Report = (at: number, path: Path, message: string) => void;
+
+/** Whether something was written there. */
+export const given = (node: Tree | undefined): node is Tree =>
+  node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
+
+/** The text of a sound scalar. */
+export function textOf(tree: Tree | undefined, ...path: Path): string | undefined {
+  const node = tree === undefined ? undefined : find(tree, path)?.node;
+  return node?.kind === 'leaf' && !node.broken && !node.emptied ? node.value : undefined;
+}

@@ -42,6 +42,10 @@ const PRIVILEGES = {
   free_key_grants: ['select', 'insert', 'update', 'delete'],
   usage_hours: ['select', 'insert', 'update'],
   usage_batches: ['select', 'insert', 'delete'],
+  orders: ['select', 'insert', 'update', 'delete'],
+  billing_events: ['select', 'insert', 'delete'],
+  test_payments: ['select', 'insert', 'update'],
+  fleet_tasks: ['select', 'insert', 'update'],
 } as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
 
 /**

@@ -3,6 +3,7 @@
 // In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
+import type { BillingStore } from './billing-record.ts';
 import { guarded } from './guarded.ts';
 import type {
   AddOutcome,
@@ -20,6 +21,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import { SqlBilling } from './sql-billing.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
 import { insertEvent, recordOf, SUMMARY, type TakeTurn, withHolder } from './sql-keys.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
@@ -41,6 +43,7 @@ class PrefixTaken extends Error {}
 
 export class SqlStore implements Store {
   readonly usage: UsageStore;
+  readonly billing: BillingStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
@@ -48,6 +51,9 @@ export class SqlStore implements Store {
 
   constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
+    const isTakenError = (error: unknown) => error instanceof PrefixTaken;
+    const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
+    this.billing = new SqlBilling({ reader, writer, takeTurn, keys });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;

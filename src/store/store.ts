@@ -1,4 +1,5 @@
 // What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
+import type { BillingStore } from './billing-record.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
@@ -25,6 +26,8 @@ import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 export interface Store {
   /** What was used. */
   readonly usage: UsageStore;
+  /** Who ordered what, and whether it is paid. */
+  readonly billing: BillingStore;
 
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;

@@ -1,6 +1,14 @@
 // The tables as the query builder sees them; migrations.ts creates them.
 import type { Generated } from 'kysely';
 import type { Tier } from '../config/schema.ts';
+import type {
+  OrderInterval,
+  OrderMode,
+  OrderStanding,
+  OrderState,
+  ProviderName,
+  TestPayment,
+} from './billing-record.ts';
 import type { ChangeKind, KeyState, Prefix, Standing } from './record.ts';
 import type { UsageSums } from './usage-record.ts';
 
@@ -44,4 +52,41 @@ export interface Tables {
     upstream: string;
   } & UsageSums;
   usage_batches: { id: string; at: string };
+  orders: {
+    id: string;
+    tier: Tier;
+    price: string | null;
+    amount: number;
+    currency: string;
+    mode: OrderMode;
+    interval: OrderInterval;
+    provider: ProviderName;
+    is_live: number;
+    claim: Uint8Array | null;
+    nonce: Uint8Array | null;
+    base_tier: Tier;
+    created_at: string;
+    state: OrderState;
+    standing: OrderStanding;
+    reason: string | null;
+    session: string | null;
+    subscription: string | null;
+    payment: string | null;
+    customer: string | null;
+    is_cancelled: Generated<number>;
+    is_trusted: Generated<number>;
+    is_replaced: Generated<number>;
+    holder_id: string | null;
+    key_prefix: Prefix | null;
+    key_used_at: string | null;
+    claimed_at: string | null;
+    paid_at: string | null;
+    paid_until: string | null;
+    due_at: string | null;
+    updated_at: string;
+    version: number;
+  };
+  billing_events: { id: string; type: string; order_id: string | null; at: string };
+  test_payments: Omit<TestPayment, 'orderId'> & { order_id: string };
+  fleet_tasks: { name: string; owner: string; until: string };
 }

@@ -2,6 +2,7 @@
 // in metrics/, and docs/metrics.md is written from there.
 import { Catalogue } from './catalogue.ts';
 import { droppedLines } from './logger.ts';
+import { billingMetrics } from './metrics/billing.ts';
 import { keyMetrics } from './metrics/keys.ts';
 import { ledgerMetrics, limitMetrics, redisMetrics } from './metrics/limits.ts';
 import { modelMetrics } from './metrics/models.ts';
@@ -25,6 +26,7 @@ export function createMetrics() {
     ...limitMetrics(catalogue),
     ledger: ledgerMetrics(catalogue),
     redis: redisMetrics(catalogue),
+    billing: billingMetrics(catalogue),
     ...processMetrics(catalogue),
     config: configMetrics(catalogue),
     overload: overloadMetrics(catalogue, droppedLines),

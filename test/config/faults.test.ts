@@ -489,12 +489,3 @@ describe('models', () => {
     });
   });
 });
-
-describe('what this version does not do', () => {
-  it.each([
-    [
-      'billing: { provider: stripe, secret_key: a, webhook_secret: b }',
-      '1:1 billing: is not supported by this version',
-    ],
-  ])('%s is refused', (line, place) => expect(placesBefore(line)).toEqual([place]));
-});

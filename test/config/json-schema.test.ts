@@ -73,7 +73,7 @@ describe('config.schema.json', () => {
 });
 
 describe('a configuration that comes with the gateway', () => {
-  it('are five', () => expect(SHIPPED).toHaveLength(5));
+  it('are six', () => expect(SHIPPED).toHaveLength(6));
 
   it.each(SHIPPED)('%s is valid for the gateway and for an editor, without warnings', (path) => {
     const text = read(path);

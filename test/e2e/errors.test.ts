@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../src/errors.ts';
+import { signatureOf } from '../billing/stripe-stand-in.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import {
@@ -28,7 +29,7 @@ import {
 } from '../helpers/hostile-upstream.ts';
 import { RawClient, type RawResponse, type RequestInput } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
-import { ask, bearer, codeOf, field, listModels, order, rotate, statusOf } from './holder.ts';
+import { ask, bearer, codeOf, field, listModels, order, rotate, statusOf, textField } from './holder.ts';
 
 const REQUEST_ID = /^req_[0-9a-f]{32}$/;
 const NOBODYS = 'ffeeddccbbaa99887766554433221100';
@@ -346,6 +347,68 @@ describe('errors of the gateway over HTTP', () => {
     test('free_key_limit', async () => {
       expect((await order(gateway.url, 'Free')).status).toBe(201);
       expectError(await order(gateway.url, 'Free'), 'free_key_limit');
+    });
+  });
+
+  describe('orders and payments', () => {
+    const price = { amount: 900, currency: 'usd', interval: 'once' };
+    const tiers = {
+      Free: {},
+      Lite: { price, stripe_price: 'price_1' },
+      Pro: { price, stripe_price: 'price_2' },
+    };
+    const stripe = {
+      provider: 'stripe',
+      secret_key: 'sk_test_1',
+      webhook_secret: 'whsec_1',
+      // Nothing listens there.
+      api_base: 'http://127.0.0.1:9',
+    };
+
+    test('payment_unavailable, and what is wrong with an event', async () => {
+      await using shop = await startGateway({ config: { billing: stripe, tiers } });
+      const event = (body: string, secret = 'whsec_1') =>
+        ask(shop.url, {
+          target: '/webhooks/stripe',
+          headers: { 'stripe-signature': signatureOf(body, { secret }) },
+          body,
+        });
+      expectError(await order(shop.url, 'Lite'), 'payment_unavailable');
+      expectError(await event('{}', 'whsec_2'), 'invalid_signature');
+      expectError(await event('{}'), 'invalid_event');
+    });
+
+    test('what is wrong with a claim', async () => {
+      await using shop = await startGateway({ config: { billing: { provider: 'test' }, tiers } });
+      const placed = await order(shop.url, 'Lite');
+      const session_id = new URL(textField(placed.json(), 'url')).searchParams.get('session_id') ?? '';
+      const cookie = (placed.header('set-cookie') ?? '').split(';')[0] ?? '';
+      const claim = (headers: Record<string, string>) =>
+        ask(shop.url, { target: '/checkout/claim', headers, body: { session_id } });
+      expectError(await claim({}), 'claim_forbidden');
+      expectError(await claim({ cookie }), 'order_not_paid');
+      const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+      await ask(shop.url, {
+        target: '/checkout/test',
+        headers,
+        body: `session_id=${session_id}&button=decline`,
+      });
+      expectError(await claim({ cookie }), 'order_closed');
+      expectError(
+        await ask(shop.url, {
+          method: 'GET',
+          target: '/checkout/complete?session_id=none',
+          headers: { accept: 'application/json' },
+        }),
+        'unknown_order',
+      );
+      const pro = await shop.issueKey('Pro');
+      expectError(
+        await ask(shop.url, { target: '/checkout', headers: bearer(pro), body: { tier: 'Lite' } }),
+        'already_entitled',
+      );
+      for (let count = 0; count < 10; count += 1) await order(shop.url, 'Lite');
+      expectError(await order(shop.url, 'Lite'), 'order_limit');
     });
   });
 

@@ -406,7 +406,7 @@ describe('check and help', () => {
   });
 
   test('every example configuration is good', async () => {
-    const files = ['azure.yaml', 'openai-with-fallback.yaml', 'self-hosted.yaml'];
+    const files = ['azure.yaml', 'openai-with-fallback.yaml', 'self-hosted.yaml', 'stripe.yaml'];
     const env = Object.fromEntries(
       (await Promise.all(files.map((file) => readFile(join(ROOT, 'examples', file), 'utf8')))).flatMap(
         (text) =>

@@ -4,6 +4,7 @@ import { createServer, type Socket } from 'node:net';
 import { Kysely } from 'kysely';
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { freeTerms } from '../../src/billing/order.ts';
 import { MIGRATIONS, migrate } from '../../src/store/migrations.ts';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
 import { POSTGRES } from '../../src/store/postgres.ts';
@@ -292,6 +293,9 @@ describe('a role that may not do what the store does', () => {
     await query(url, 'grant update, delete on free_key_grants to worker');
     await query(url, 'grant update on usage_hours to worker');
     await query(url, 'grant delete on usage_batches to worker');
+    await query(url, 'grant select, insert, update on orders, test_payments, fleet_tasks to worker');
+    await query(url, 'grant select, insert, delete on billing_events to worker');
+    await query(url, 'grant delete on orders to worker');
     const store = await open(asRole('worker'));
     const grant = { day: '2030-01-01', address: Buffer.alloc(32), perDay: 2 };
     const added = await store.addKey(newKey(), newHolder('Free'), null, grant);
@@ -306,6 +310,18 @@ describe('a role that may not do what the store does', () => {
       expect(await store.usage.addUsage(batch(rows))).toBe('written');
     }
     await store.usage.forgetBatches('2030', 10);
+    const order = await store.billing.addFreeOrder(
+      freeTerms({ claim: Buffer.alloc(32), nonce: Buffer.alloc(32, 1) }, new Date()),
+      'somebody',
+      newKey(),
+      grant,
+    );
+    if (order.kind !== 'claimed') throw new Error(order.kind);
+    await store.billing.markFirstUse(order.record.prefix, '2030');
+    await store.billing.addEvent({ id: 'evt_1', type: 'x', at: '2030' });
+    await store.billing.forget('2031', '2031', 10);
+    expect(await store.billing.isEventKnown('evt_1')).toBe(false);
+    expect(await store.billing.takeTask('test', 'a', '2030', '2031')).toBe(true);
     await store.close();
     await query(url, 'drop owned by worker');
   });

@@ -1,0 +1,56 @@
+// Short pages that answer a form: that something did not work, and the way to where it is paid.
+import type { DynamicConfig } from '../config/schema.ts';
+import type { GatewayError } from '../errors.ts';
+import { answer, retryHeaders } from '../http/answer.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { answerPage, html, type PageParts } from './page.ts';
+
+/** @param up where the root of the gateway is from here */
+export function answerErrorPage(
+  exchange: Exchange,
+  error: GatewayError,
+  { branding }: DynamicConfig,
+  up: NonNullable<PageParts['up']> = '',
+): void {
+  exchange.error = error;
+  exchange.access.outcome = error.code;
+  answerPage(exchange, error.status, {
+    title: 'That did not work',
+    branding,
+    up,
+    headers: retryHeaders(error),
+    body: html`<h1>That did not work</h1>
+<p class="notice bad">${error.message}</p>
+<p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
+<p><a href="${up}pricing">Back to the tiers</a></p>`,
+  });
+}
+
+/**
+ * Sends a browser on to where it is paid.
+ * @param isKnown whether pages with a form allow this origin: Chromium applies `form-action` to redirects, too (CSP 3, 6.4.1).
+ *   Elsewhere, at a payment page under a name of the operator's own, a page leads on that no policy of a form holds for.
+ */
+export function answerPaymentLink(
+  exchange: Exchange,
+  url: string,
+  isKnown: boolean,
+  { branding }: DynamicConfig,
+): void {
+  if (isKnown) {
+    answer(
+      exchange,
+      303,
+      { location: url, 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' },
+      '',
+    );
+    return;
+  }
+  answerPage(exchange, 200, {
+    title: 'On to the payment',
+    branding,
+    headers: { refresh: `0; url=${url}` },
+    body: html`<h1>On to the payment</h1>
+<p><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
+  });
+}

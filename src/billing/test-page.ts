@@ -1,0 +1,85 @@
+// The payment page of the test provider: says loudly that no money moves, and has two buttons.
+import type { DynamicConfig } from '../config/schema.ts';
+import { GatewayError } from '../errors.ts';
+import { answer } from '../http/answer.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { readForm, requireSameOrigin } from '../http/form.ts';
+import type { BillingStore, Order } from '../store/billing-record.ts';
+import { answerErrorPage } from './answer-page.ts';
+import { answerPage, html } from './page.ts';
+import { priceText } from './price-text.ts';
+import type { PaymentProvider } from './provider.ts';
+import type { Settlement } from './settlement.ts';
+import { TestProvider } from './test-provider.ts';
+
+export interface TestPageParts {
+  readonly store: BillingStore;
+  readonly settlement: Settlement;
+  readonly provider: () => PaymentProvider | undefined;
+  readonly config: () => DynamicConfig;
+}
+
+export class TestPage {
+  readonly #parts: TestPageParts;
+
+  constructor(parts: TestPageParts) {
+    this.#parts = parts;
+  }
+
+  /** `GET /checkout/test?session_id=…`. There is none where another provider takes the payments. */
+  async show(exchange: Exchange): Promise<void> {
+    const config = this.#parts.config();
+    try {
+      const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
+      const { order } = await this.#find(session);
+      answerPage(exchange, 200, {
+        title: 'TEST payment',
+        branding: config.branding,
+        up: '../',
+        hasForms: true,
+        body: html`<h1>TEST payment</h1>
+<p class="notice bad"><strong>This is a test. No money moves, and no card is asked for.</strong> The page exists where <code>billing.provider</code> is <code>test</code>, on this machine alone.</p>
+<p class="lead">${order.tier}: ${priceText(order)}</p>
+<form method="post" action="test"><input type="hidden" name="session_id" value="${session}">
+<p><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></p>
+</form>
+<p><a href="cancelled">Leave without paying</a></p>`,
+      });
+    } catch (error) {
+      this.#refuse(exchange, error, config);
+    }
+  }
+
+  /** `POST /checkout/test` */
+  async press(exchange: Exchange): Promise<void> {
+    const config = this.#parts.config();
+    try {
+      requireSameOrigin(exchange, new URL(config.public_url).origin);
+      const form = await readForm(exchange);
+      const session = form.get('session_id') ?? '';
+      const { order, provider } = await this.#find(session);
+      const button = form.get('button');
+      if (button !== 'pay' && button !== 'decline')
+        throw new GatewayError('invalid_value', 'The button is pay or decline.', { param: 'button' });
+      await provider.press(order, button);
+      await this.#parts.settlement.settle(order.id);
+      answer(exchange, 303, { location: `complete?session_id=${session}`, 'cache-control': 'no-store' }, '');
+    } catch (error) {
+      this.#refuse(exchange, error, config);
+    }
+  }
+
+  async #find(session: string): Promise<{ readonly order: Order; readonly provider: TestProvider }> {
+    const provider = this.#parts.provider();
+    if (!(provider instanceof TestProvider)) throw new GatewayError('unknown_url');
+    const order = session === '' ? undefined : await this.#parts.store.findOrder({ session });
+    if (order === undefined) throw new GatewayError('unknown_order');
+    return { order, provider };
+  }
+
+  #refuse(exchange: Exchange, error: unknown, config: DynamicConfig): void {
+    if (!(error instanceof GatewayError) || error.code === 'internal_error' || error.code === 'unknown_url')
+      throw error;
+    answerErrorPage(exchange, error, config, '../');
+  }
+}

@@ -1,0 +1,386 @@
+// The queries for orders: written once, settled by comparing versions, claimed under the lock of their row. What an order comes
+// to is decided in billing/; it is asked for within the transaction.
+import type { Kysely, Transaction } from 'kysely';
+import type {
+  BillingEvent,
+  BillingStore,
+  ClaimOutcome,
+  ClaimRefusal,
+  ClaimRequest,
+  FreeOrderOutcome,
+  Order,
+  OrderChange,
+  OrderName,
+  OrderState,
+  OrderTerms,
+  SettleOutcome,
+  SettleRequest,
+  TestPayment,
+} from './billing-record.ts';
+import { guarded } from './guarded.ts';
+import type { FreeGrant, KeyRecord, NewKey, Prefix } from './record.ts';
+import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import { insertEvent, type TakeTurn } from './sql-keys.ts';
+import {
+  handOut,
+  insertBillingEvent,
+  insertHolder,
+  insertOrder,
+  lockOrder,
+  mustFindNonce,
+  orderOf,
+  ordersOf,
+  writeOrder,
+} from './sql-orders.ts';
+import type { Tables } from './tables.ts';
+
+type Trx = Transaction<Tables>;
+
+/** What sql-store.ts knows of keys. */
+export interface KeyWrites {
+  /** Whether a transaction failed because somebody else stored a key with its prefix meanwhile. */
+  isTakenError(error: unknown): boolean;
+  isTaken(trx: Trx, prefix: Prefix): Promise<boolean>;
+  countGrant(trx: Trx, grant: FreeGrant): Promise<boolean>;
+  insertKey(trx: Trx, key: NewKey, holderId: string, replaces: Prefix | null): Promise<void>;
+  mustFind(trx: Trx, prefix: Prefix): Promise<KeyRecord>;
+}
+
+export interface BillingParts {
+  readonly reader: Kysely<Tables>;
+  readonly writer: Kysely<Tables>;
+  readonly takeTurn: TakeTurn;
+  readonly keys: KeyWrites;
+}
+
+/** Thrown inside a transaction: takes back what it wrote, and is an outcome all the same. */
+class TakenBack extends Error {}
+
+export class SqlBilling implements BillingStore {
+  readonly #reader: Kysely<Tables>;
+  readonly #writer: Kysely<Tables>;
+  readonly #parts: BillingParts;
+
+  constructor(parts: BillingParts) {
+    this.#reader = parts.reader;
+    this.#writer = parts.writer;
+    this.#parts = parts;
+  }
+
+  addOrder(terms: OrderTerms, holderId: string | null): Promise<{ kind: 'added' | 'known'; order: Order }> {
+    return guarded(() =>
+      this.#writer.transaction().execute(async (trx) => {
+        const added = await insertOrder(trx, terms, { state: 'pending', holder_id: holderId });
+        if (added !== undefined) return { kind: 'added', order: added };
+        return { kind: 'known', order: await mustFindNonce(trx, terms) };
+      }),
+    );
+  }
+
+  addFreeOrder(
+    terms: OrderTerms,
+    holderId: string,
+    key: NewKey,
+    grant: FreeGrant,
+  ): Promise<FreeOrderOutcome> {
+    const { keys, takeTurn } = this.#parts;
+    return this.#storing<FreeOrderOutcome>(async (trx, takenBack) => {
+      if (await keys.isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
+      const order = await insertOrder(trx, terms, { state: 'pending' });
+      if (order === undefined) return { kind: 'known', order: await mustFindNonce(trx, terms) };
+      if (!(await keys.countGrant(trx, grant))) throw takenBack({ kind: 'free_limit' });
+      await insertHolder(trx, holderId, terms.tier, key.createdAt);
+      await takeTurn(trx);
+      await keys.insertKey(trx, key, holderId, null);
+      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
+      await handOut(trx, order.id, holderId, key);
+      return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
+    });
+  }
+
+  findOrder(name: OrderName): Promise<Order | undefined> {
+    return guarded(async () => {
+      let query = this.#reader.selectFrom('orders').selectAll();
+      if ('id' in name) query = query.where('id', '=', name.id);
+      else if ('session' in name) query = query.where('session', '=', name.session);
+      else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
+      else if ('payment' in name) query = query.where('payment', '=', name.payment);
+      else query = query.where('nonce', '=', name.nonce);
+      const row = await query.executeTakeFirst();
+      return row === undefined ? undefined : orderOf(row);
+    });
+  }
+
+  ordersOf(holderId: string): Promise<readonly Order[]> {
+    return guarded(() => ordersOf(this.#reader, holderId));
+  }
+
+  listOrders(filter: {
+    readonly state?: OrderState;
+    readonly after?: string;
+    readonly limit: number;
+  }): Promise<readonly Order[]> {
+    return guarded(async () => {
+      let query = this.#reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
+      if (filter.state !== undefined) query = query.where('state', '=', filter.state);
+      if (filter.after !== undefined) query = query.where('id', '>', filter.after);
+      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderOf);
+    });
+  }
+
+  dueOrders(at: string, limit: number): Promise<readonly Order[]> {
+    return guarded(async () =>
+      (
+        await this.#reader
+          .selectFrom('orders')
+          .selectAll()
+          .where('due_at', '<=', at)
+          .orderBy('due_at')
+          .limit(limit)
+          .execute()
+      ).map(orderOf),
+    );
+  }
+
+  countOrders(): Promise<ReadonlyMap<OrderState, number>> {
+    return guarded(async () => {
+      const rows = await this.#reader
+        .selectFrom('orders')
+        .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
+        .where('mode', '<>', 'free')
+        .groupBy('state')
+        .execute();
+      return new Map(rows.map(({ state, count }) => [state, Number(count)]));
+    });
+  }
+
+  isEventKnown(id: string): Promise<boolean> {
+    return guarded(
+      async () =>
+        (await this.#reader
+          .selectFrom('billing_events')
+          .select('id')
+          .where('id', '=', id)
+          .executeTakeFirst()) !== undefined,
+    );
+  }
+
+  async addEvent(event: BillingEvent): Promise<void> {
+    await guarded(() => insertBillingEvent(this.#writer, event, null));
+  }
+
+  changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined> {
+    return guarded(() => writeOrder(this.#writer, id, version, change, at));
+  }
+
+  settle(request: SettleRequest): Promise<SettleOutcome> {
+    const { before, change, events, at, targetOf, replacedBy } = request;
+    const { id, version } = before;
+    return this.#transaction<SettleOutcome>(async (trx, takenBack) => {
+      let isNews = events.length === 0;
+      // In one order always: two settlements that share events would otherwise wait for each other.
+      for (const event of [...events].sort((a, b) => (a.id < b.id ? -1 : 1))) {
+        if (await insertBillingEvent(trx, event, id)) isNews = true;
+      }
+      if (!isNews) return { kind: 'known' };
+      const order = await writeOrder(trx, id, version, change, at);
+      if (order === undefined) throw takenBack({ kind: 'stale' });
+      const { holderId } = order;
+      if (holderId === null) return { kind: 'settled', order, changed: [] };
+      // Two orders of one holder may be settled at the same time: each has to see what the other wrote.
+      await holdHolder(trx, holderId);
+      const orders = await ordersOf(trx, holderId);
+      const replaced = replacedBy(order, orders);
+      if (replaced.length > 0) {
+        await trx
+          .updateTable('orders')
+          .set((eb) => ({ is_replaced: 1, due_at: at, updated_at: at, version: eb('version', '+', 1) }))
+          .where('id', 'in', replaced)
+          .where('is_replaced', '=', 0)
+          .execute();
+      }
+      const target = targetOf(
+        orders.map((each) => (each.id === id ? before : each)),
+        orders,
+      );
+      if (target === undefined) return { kind: 'settled', order, changed: [] };
+      const outcome = await changeHolderIn(trx, this.#parts.takeTurn, {
+        holderId,
+        change: target,
+        reason: `order ${order.id}`,
+        at,
+      });
+      return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
+    });
+  }
+
+  claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimOutcome> {
+    const { keys, takeTurn } = this.#parts;
+    return this.#storing<ClaimOutcome>(async (trx, takenBack) => {
+      const refuse = (why: ClaimRefusal) => takenBack({ kind: 'refused', why });
+      if (await keys.isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
+      const order = await lockOrder(trx, id);
+      if (order === undefined) throw refuse('unknown');
+      if (!isAllowed(order)) throw refuse('forbidden');
+      if (order.state === 'pending') throw refuse('unpaid');
+      if (order.state === 'void' || order.state === 'refused') throw refuse('closed');
+      if (order.state === 'paid') {
+        if (order.standing === 'held') throw refuse('held');
+        if (order.standing !== 'active' && order.standing !== 'past_due') throw refuse('closed');
+        await insertHolder(trx, holderId, order.tier, key.createdAt);
+        await takeTurn(trx);
+        await keys.insertKey(trx, key, holderId, null);
+        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
+        await handOut(trx, id, holderId, key);
+        return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
+      }
+      const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
+      if (keyPrefix === null || claimedAt === null || owner === null) throw refuse('claimed');
+      if (keyUsedAt !== null || claimedAt < since) throw refuse('claimed');
+      await holdHolder(trx, owner);
+      // Version 1: nothing has happened to it since it was made.
+      const ended = await trx
+        .updateTable('keys')
+        .set({ state: 'revoked', version: 2, ended_at: at })
+        .where('prefix', '=', keyPrefix)
+        .where('state', '=', 'active')
+        .where('version', '=', 1)
+        .returning('prefix')
+        .executeTakeFirst();
+      if (ended === undefined) throw refuse('claimed');
+      await takeTurn(trx);
+      await keys.insertKey(trx, key, owner, null);
+      await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
+      await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
+      await trx
+        .updateTable('orders')
+        .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
+        .where('id', '=', id)
+        .execute();
+      return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: keyPrefix };
+    });
+  }
+
+  markFirstUse(prefix: Prefix, at: string): Promise<void> {
+    return guarded(async () => {
+      // Nearly always there is nothing to mark, and a read does not wait for writers.
+      const unused = await this.#reader
+        .selectFrom('orders')
+        .select('id')
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
+        .executeTakeFirst();
+      if (unused === undefined) return;
+      await this.#writer
+        .updateTable('orders')
+        .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
+        .execute();
+    });
+  }
+
+  forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void> {
+    return guarded(async () => {
+      await this.#writer
+        .deleteFrom('billing_events')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('billing_events')
+            .select('id')
+            .where('at', '<', eventsBefore)
+            .orderBy('at')
+            .limit(limit),
+        )
+        .execute();
+      await this.#writer
+        .deleteFrom('orders')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('orders')
+            .select('id')
+            .where('state', '=', 'void')
+            .where('paid_at', 'is', null)
+            .where('provider', '<>', 'test')
+            .where('updated_at', '<', ordersBefore)
+            .limit(limit),
+        )
+        .execute();
+    });
+  }
+
+  takeTask(name: string, owner: string, now: string, until: string): Promise<boolean> {
+    return guarded(async () => {
+      const taken = await this.#writer
+        .insertInto('fleet_tasks')
+        .values({ name, owner, until })
+        .onConflict((conflict) =>
+          conflict
+            .column('name')
+            .doUpdateSet({ owner, until })
+            .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
+        )
+        .returning('owner')
+        .executeTakeFirst();
+      return taken !== undefined;
+    });
+  }
+
+  testPayment(
+    name: { readonly session: string } | { readonly orderId: string },
+  ): Promise<TestPayment | undefined> {
+    return guarded(async () => {
+      const query = this.#reader.selectFrom('test_payments').selectAll();
+      const row = await ('session' in name
+        ? query.where('session', '=', name.session)
+        : query.where('order_id', '=', name.orderId)
+      ).executeTakeFirst();
+      if (row === undefined) return undefined;
+      const { order_id: orderId, ...rest } = row;
+      return { ...rest, orderId };
+    });
+  }
+
+  async writeTestPayment({ orderId, ...payment }: TestPayment): Promise<void> {
+    const { session: _session, ...change } = payment;
+    await guarded(() =>
+      this.#writer
+        .insertInto('test_payments')
+        .values({ ...payment, order_id: orderId })
+        .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
+        .execute(),
+    );
+  }
+
+  /** @param work may throw what `takenBack` makes: what it wrote is taken back, and that is the outcome */
+  async #transaction<T>(work: (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>): Promise<T> {
+    const outcomes: T[] = [];
+    const takenBack = (outcome: T) => {
+      outcomes.push(outcome);
+      return new TakenBack();
+    };
+    return guarded(async () => {
+      try {
+        return await this.#writer.transaction().execute((trx) => work(trx, takenBack));
+      } catch (error) {
+        const [outcome] = outcomes;
+        if (error instanceof TakenBack && outcome !== undefined) return outcome;
+        throw error;
+      }
+    });
+  }
+
+  /** One that stores a key, whose prefix somebody else may store first. */
+  async #storing<T>(
+    work: (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>,
+  ): Promise<T | { readonly kind: 'prefix_taken' }> {
+    return this.#transaction<T | { readonly kind: 'prefix_taken' }>(async (trx, takenBack) => {
+      try {
+        return await work(trx, takenBack);
+      } catch (error) {
+        if (this.#parts.keys.isTakenError(error)) throw takenBack({ kind: 'prefix_taken' });
+        throw error;
+      }
+    });
+  }
+}

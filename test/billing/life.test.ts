@@ -1,0 +1,188 @@
+// What becomes of a holder after it has paid: renewed, failed, cancelled, refunded, disputed; on the wire, at once.
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { runKeys } from '../../src/cli/keys.ts';
+import { runOrders } from '../../src/cli/orders.ts';
+import { openStore } from '../../src/store/open.ts';
+import { collector } from '../cli/collector.ts';
+import { codeOf, field, listModels } from '../e2e/holder.ts';
+import { Shop } from './shop.ts';
+
+const DAY = 86_400;
+
+/** Models that only a tier may use show which one a key has. */
+const MODELS = Object.fromEntries(
+  ['Free', 'Lite', 'Pro'].map((tier) => [
+    `for-${tier}`,
+    { targets: [{ upstream: 'echo', model: 'echo' }], tiers: [tier] },
+  ]),
+);
+
+/** The tier of a key as its holder sees it, or the error. */
+async function seen(shop: Shop, key: string): Promise<unknown> {
+  const response = await listModels(shop.url, key);
+  if (response.status !== 200) return codeOf(response);
+  const data = field(response.json(), 'data');
+  return Array.isArray(data) ? String(field(data[0], 'id')).replace('for-', '') : undefined;
+}
+
+describe('a holder that is downgraded', () => {
+  let shop: Shop;
+
+  beforeAll(async () => {
+    shop = await Shop.open({ models: MODELS });
+  });
+  beforeEach(() => {
+    shop.stripe.trouble = 'none';
+  });
+  afterAll(() => shop?.[Symbol.asyncDispose]());
+
+  const subscriber = async (tier = 'Lite') => {
+    const { bought, key } = await shop.holder(tier);
+    const session = shop.sessionOf(bought);
+    const { subscription } = session;
+    if (subscription === null) throw new Error('no subscription');
+    expect(await seen(shop, key)).toBe(tier);
+    return { bought, key, session, subscription };
+  };
+
+  test('keeps its tier when a period is paid, and through the grace when it is not', async () => {
+    const { key, subscription } = await subscriber();
+    await shop.tell(shop.stripe.renew(subscription));
+    expect(await seen(shop, key)).toBe('Lite');
+    await shop.tell(shop.stripe.failRenewal(subscription, 6 * DAY));
+    expect(await seen(shop, key)).toBe('Lite');
+  });
+
+  test('is Free when the grace is over, and has its tier again when it pays', async () => {
+    const { key, subscription } = await subscriber();
+    await shop.tell(shop.stripe.failRenewal(subscription, 7 * DAY + 60));
+    expect(await seen(shop, key)).toBe('Free');
+    await shop.tell(shop.stripe.renew(subscription));
+    expect(await seen(shop, key)).toBe('Lite');
+  });
+
+  test('keeps what is paid after a cancellation, until its end; nothing revives it then', async () => {
+    const { key, subscription } = await subscriber();
+    await shop.tell(shop.stripe.cancel(subscription));
+    expect(await seen(shop, key)).toBe('Lite');
+    subscription.end = shop.stripe.now() - 1;
+    // Told of an end that it has kept: the period was paid until later, as it heard first.
+    const { subscription: other, key: second } = await subscriber();
+    other.end = shop.stripe.now() - 1;
+    await shop.tell(shop.stripe.cancel(other));
+    expect(await seen(shop, second)).toBe('Free');
+    other.status = 'active';
+    other.end = shop.stripe.now() + 30 * DAY;
+    await shop.tell(
+      shop.stripe.event('customer.subscription.updated', { id: other.id, object: 'subscription' }),
+    );
+    expect(await seen(shop, second)).toBe('Free');
+  });
+
+  test('is Free at once after a full refund, and not after one of a part', async () => {
+    const { key, session } = await subscriber();
+    await shop.tell(shop.stripe.refund(session, 100));
+    expect(await seen(shop, key)).toBe('Lite');
+    await shop.tell(shop.stripe.refund(session));
+    expect(await seen(shop, key)).toBe('Free');
+    await shop.tell(shop.stripe.refundFails(session));
+    expect(await seen(shop, key)).toBe('Lite');
+  });
+
+  test('loses its tier for a dispute, has it again when that is won, and not when it is lost', async () => {
+    const { key, session } = await subscriber();
+    await shop.tell(shop.stripe.dispute(session, 'warning_needs_response'));
+    expect(await seen(shop, key)).toBe('Lite');
+    await shop.tell(shop.stripe.dispute(session, 'needs_response'));
+    expect(await seen(shop, key)).toBe('Free');
+    await shop.tell(shop.stripe.dispute(session, 'won'));
+    expect(await seen(shop, key)).toBe('Lite');
+    await shop.tell(shop.stripe.dispute(session, 'lost'));
+    expect(await seen(shop, key)).toBe('Free');
+  });
+
+  test('loses its tier for a warning of fraud until support trusts the order', async () => {
+    const { bought, key, session } = await subscriber();
+    await shop.tell(shop.stripe.warn(session));
+    expect(await seen(shop, key)).toBe('Free');
+    const { code, stdout } = await tollgate(shop, 'orders', 'trust', bought.order);
+    expect([code, stdout]).toEqual([0, expect.stringContaining('standing      active')]);
+    await expect.poll(() => seen(shop, key), { timeout: 20_000 }).toBe('Lite');
+  });
+
+  test('is found out by the sweep where the event got lost', async () => {
+    const { bought, key, session } = await subscriber();
+    shop.stripe.refund(session);
+    const store = await openStore({ kind: 'sqlite', path: shop.gateway.directory.file('tollgate.db') });
+    const order = await store.billing.findOrder({ id: bought.order });
+    if (order === null || order === undefined) throw new Error('no order');
+    expect(Date.parse(order.dueAt ?? '')).toBeLessThanOrEqual(Date.now() + 25 * 3_600_000);
+    await store.billing.changeOrder(order.id, order.version, { dueAt: order.createdAt }, order.createdAt);
+    await store.close();
+    expect(await shop.gateway.app.billing.sweep()).toBe(true);
+    expect(await seen(shop, key)).toBe('Free');
+    expect(await shop.gateway.metric('tollgate_billing_orders{state="claimed"}')).toBeGreaterThan(0);
+  });
+
+  test('is shown to support with its orders', async () => {
+    const { bought, key, session } = await subscriber('Pro');
+    await shop.tell(shop.stripe.refund(session));
+    const shown = await tollgate(shop, 'keys', 'show', key.slice(0, 8));
+    expect(shown.stdout).toMatch(new RegExp(`${bought.order} Pro claimed, ended.*: refunded in full`));
+    const { stdout } = await tollgate(shop, 'orders', 'show', bought.session, '--json');
+    expect(JSON.parse(stdout)).toMatchObject({ order: bought.order, state: 'claimed', standing: 'ended' });
+  });
+
+  test('who lost the cookie is given the key by support, once', async () => {
+    const bought = await shop.buy('Lite');
+    await shop.tell(shop.stripe.pay(shop.sessionOf(bought)));
+    const { code, stdout } = await tollgate(shop, 'keys', 'issue', '--order', bought.order);
+    expect(code).toBe(0);
+    expect(await seen(shop, stdout.trim())).toBe('Lite');
+    const again = await tollgate(shop, 'keys', 'issue', '--order', bought.order);
+    expect([again.code, again.stdout]).toEqual([1, '']);
+  });
+});
+
+describe('a holder that is suspended', () => {
+  test('is told so, pays for another order with the same key, and goes on', async () => {
+    await using shop = await Shop.open({ models: MODELS, billing: { on_lapse: 'suspend', grace: '0s' } });
+    const { bought, key } = await shop.holder('Lite');
+    const { subscription } = shop.sessionOf(bought);
+    if (subscription === null) throw new Error('no subscription');
+    await shop.tell(shop.stripe.failRenewal(subscription, 1));
+    expect(await seen(shop, key)).toBe('billing_not_active');
+    const again = await shop.buy('Lite', key);
+    await shop.tell(shop.stripe.pay(shop.sessionOf(again)));
+    expect(await seen(shop, key)).toBe('Lite');
+    // The first one would go on trying to charge.
+    await expect.poll(() => subscription.status, { timeout: 20_000 }).toBe('canceled');
+    expect(await seen(shop, key)).toBe('Lite');
+  });
+});
+
+describe('a tier that is paid once', () => {
+  test('lasts, also after its events are over, until it is refunded', async () => {
+    const once = { price: { amount: 900, currency: 'usd', interval: 'once' }, stripe_price: 'price_lite' };
+    const { 'for-Pro': _none, ...models } = MODELS;
+    await using shop = await Shop.open({
+      models,
+      tiers: { Free: {}, Lite: once },
+    });
+    const { bought, key } = await shop.holder('Lite');
+    const session = shop.sessionOf(bought);
+    expect([session.mode, session.subscription]).toEqual(['payment', null]);
+    expect(await seen(shop, key)).toBe('Lite');
+    await shop.tell(shop.stripe.refund(session));
+    expect(await seen(shop, key)).toBe('Free');
+  });
+});
+
+/** In this process: the command line itself is tested elsewhere, and a process takes its time. */
+async function tollgate(shop: Shop, group: 'keys' | 'orders', ...words: string[]) {
+  const [stdout, stderr] = [collector(), collector()];
+  const io = { stdout: stdout.stream, stderr: stderr.stream, env: { TEST_DIR: shop.gateway.directory.path } };
+  const argv = [...words, '--config', shop.gateway.configFile];
+  const code = await (group === 'keys' ? runKeys(argv, io) : runOrders(argv, io));
+  return { code, stdout: stdout.text(), stderr: stderr.text() };
+}

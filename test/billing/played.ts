@@ -1,0 +1,211 @@
+// Orders without HTTP: a payment whose facts a test sets at will, and replicas that share a store and nothing else.
+import { Authenticator } from '../../src/auth/authenticator.ts';
+import { Hasher } from '../../src/auth/hasher.ts';
+import { Issuer } from '../../src/auth/issuer.ts';
+import { openSecret } from '../../src/auth/secret.ts';
+import { claimDigest } from '../../src/billing/claim-cookie.ts';
+import { Claims } from '../../src/billing/claims.ts';
+import { paidTerms } from '../../src/billing/order.ts';
+import type {
+  MoneyFacts,
+  PaymentFacts,
+  PaymentProvider,
+  SubscriptionFacts,
+} from '../../src/billing/provider.ts';
+import { NO_MONEY } from '../../src/billing/provider.ts';
+import { Settlement } from '../../src/billing/settlement.ts';
+import type { StoreAddress } from '../../src/config/addresses.ts';
+import type { BillingConfig, Tier } from '../../src/config/schema.ts';
+import type { BillingEvent, Order } from '../../src/store/billing-record.ts';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import { createLogger } from '../../src/telemetry/logger.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { quickArgon2 } from '../auth/setting.ts';
+
+export const DAY = 86_400_000;
+export const SECRET = 'S'.repeat(43);
+
+/** What is true of one payment at the provider. */
+export interface Truth {
+  status: 'open' | 'complete' | 'expired';
+  payment: 'paid' | 'unpaid';
+  hasFailed: boolean;
+  subscription: SubscriptionFacts['status'] | 'none';
+  paidUntil: number;
+  unpaidSince: number | null;
+  money: MoneyFacts;
+}
+
+/** A provider that says what the test set, as late as the test likes. */
+export class SetProvider implements PaymentProvider {
+  readonly name = 'stripe';
+  readonly isLive = false;
+  readonly origins = [];
+  readonly truths = new Map<string, Truth>();
+  readonly ended: string[] = [];
+  looks = 0;
+  /** Called between reading what is true and answering it. */
+  during: (() => Promise<void>) | undefined;
+
+  truthOf(id: string): Truth {
+    const truth = this.truths.get(id) ?? {
+      status: 'open',
+      payment: 'unpaid',
+      hasFailed: false,
+      subscription: 'none',
+      paidUntil: 0,
+      unpaidSince: null,
+      money: NO_MONEY,
+    };
+    this.truths.set(id, truth);
+    return truth;
+  }
+
+  async open(): Promise<never> {
+    throw new Error('not opened here');
+  }
+
+  async pageOf(): Promise<undefined> {
+    return undefined;
+  }
+
+  async look(order: Order): Promise<PaymentFacts> {
+    this.looks += 1;
+    const { subscription, money, ...truth } = { ...this.truthOf(order.id) };
+    const id = `sub_${order.id}`;
+    const facts: PaymentFacts = {
+      session: {
+        id: `cs_${order.id}`,
+        status: truth.status,
+        payment: truth.payment,
+        hasFailed: truth.hasFailed,
+        reference: order.id,
+        price: order.price,
+        amount: order.amount,
+        currency: order.currency,
+        mode: order.mode,
+        isLive: false,
+        subscription: subscription === 'none' ? null : id,
+        payment_id: null,
+        customer: null,
+      },
+      subscription:
+        subscription === 'none'
+          ? null
+          : {
+              id,
+              status: subscription,
+              price: order.price,
+              isLive: false,
+              paidUntil: truth.paidUntil,
+              unpaidSince: truth.unpaidSince,
+            },
+      money,
+    };
+    await this.during?.();
+    return facts;
+  }
+
+  async end({ id }: Order): Promise<void> {
+    this.ended.push(id);
+    this.truthOf(id).subscription = 'canceled';
+  }
+}
+
+export interface Desk {
+  readonly store: Store;
+  readonly settlement: Settlement;
+  readonly claims: Claims;
+  readonly issuer: Issuer;
+  readonly authenticator: Authenticator;
+}
+
+/** One replica on a store of its own connections. */
+export async function openDesk(
+  address: StoreAddress,
+  provider: PaymentProvider,
+  options: { readonly config?: Partial<BillingConfig>; readonly now?: () => number } = {},
+): Promise<Desk & AsyncDisposable> {
+  const store = await openStore(address);
+  const secret = await openSecret('a secret of the test', address, store);
+  const metrics = createMetrics();
+  const hasher = new Hasher(metrics, quickArgon2({ hashes: 0, verifies: 0 }));
+  const authenticator = new Authenticator({
+    store,
+    secret,
+    hasher,
+    metrics,
+    failuresPerMinute: () => 60,
+    onFirstUse: (prefix) => store.billing.markFirstUse(prefix, new Date().toISOString()),
+  });
+  const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
+  const now = options.now ?? Date.now;
+  const config: BillingConfig = {
+    provider: 'stripe',
+    on_lapse: 'downgrade',
+    grace: 7 * DAY,
+    ...options.config,
+  };
+  const settlement = new Settlement({
+    store: store.billing,
+    issuer,
+    provider: () => provider,
+    config: () => config,
+    logger: createLogger(undefined, 'silent'),
+    metrics,
+    now,
+  });
+  const claims = new Claims({ store: store.billing, issuer, now });
+  return {
+    store,
+    settlement,
+    claims,
+    issuer,
+    authenticator,
+    [Symbol.asyncDispose]: () => store.close(),
+  };
+}
+
+/** A new order, of somebody new who has SECRET, or of a holder. */
+export async function placeOrder(
+  { store }: Desk,
+  provider: PaymentProvider,
+  options: {
+    readonly tier?: Tier;
+    readonly holder?: string;
+    readonly interval?: 'month' | 'once';
+    readonly at?: number;
+  } = {},
+): Promise<Order> {
+  const { tier = 'Lite', holder, interval = 'month', at = Date.now() } = options;
+  const price = { amount: 900, currency: 'usd', interval };
+  const buyer = {
+    claim: holder === undefined ? claimDigest(SECRET) : null,
+    nonce: null,
+    baseTier: 'Free',
+  } as const;
+  const terms = paidTerms(tier, { price, stripe_price: 'price' }, provider, buyer, new Date(at));
+  if (terms === undefined) throw new Error('no terms');
+  return (await store.billing.addOrder(terms, holder ?? null)).order;
+}
+
+let count = 0;
+
+export function eventNamed(type: string): BillingEvent {
+  count += 1;
+  return { id: `evt_${count}`, type, at: new Date().toISOString() };
+}
+
+/** What of an order must not depend on the order in which things were heard of. */
+export function essence({
+  state,
+  standing,
+  reason,
+  subscription,
+  isCancelled,
+  isReplaced,
+  paidUntil,
+}: Order) {
+  return { state, standing, reason, subscription, isCancelled, isReplaced, paidUntil };
+}

@@ -1,0 +1,72 @@
+// Calls of Stripe: none while it is away, one to find out whether it is back, and how long one that is silent is borne.
+import Stripe from 'stripe';
+import { expect, test } from 'vitest';
+import { StripeCalls } from '../../src/billing/stripe-calls.ts';
+import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
+
+function open(api_base?: string) {
+  let now = 0;
+  const calls = new StripeCalls({ secret_key: SECRET_KEY, api_base }, createMetrics(), () => now);
+  const advance = (ms: number) => {
+    now += ms;
+  };
+  return { calls, advance };
+}
+
+const gone = () => Promise.reject(new Stripe.errors.StripeConnectionError({ message: 'gone' }));
+
+test('after five failures in a row Stripe is left alone for ten seconds, then asked once', async () => {
+  const { calls, advance } = open();
+  let asked = 0;
+  const ask = (work: () => Promise<unknown>) =>
+    calls.call('read', () => {
+      asked += 1;
+      return work();
+    });
+  for (let count = 0; count < 5; count += 1)
+    await expect(ask(gone)).rejects.toMatchObject({ code: 'payment_unavailable' });
+  await expect(ask(gone)).rejects.toMatchObject({ retryAfterMs: 10_000 });
+  expect(asked).toBe(5);
+  advance(10_001);
+  const both = await Promise.allSettled([ask(gone), ask(gone)]);
+  expect(both.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  expect(asked).toBe(6);
+  advance(10_001);
+  expect(await ask(async () => 'there')).toBe('there');
+  expect(await ask(async () => 'again')).toBe('again');
+});
+
+test('an answer that refuses is no failure of Stripe, and what it quotes goes nowhere', async () => {
+  const { calls } = open();
+  const refuse = () =>
+    Promise.reject(
+      new Stripe.errors.StripeInvalidRequestError({
+        type: 'invalid_request_error',
+        message: `No such price; key ${SECRET_KEY}`,
+        statusCode: 400,
+      }),
+    );
+  for (let count = 0; count < 8; count += 1) {
+    const error: unknown = await calls.call('open', refuse).catch((each: unknown) => each);
+    expect(error).toMatchObject({ code: 'payment_unavailable', retry: 'no' });
+    expect(String(error instanceof Error ? error.cause : '')).not.toContain(SECRET_KEY);
+  }
+  expect(await calls.call('read', async () => 1)).toBe(1);
+});
+
+// Two tries of four seconds.
+test.runIf(process.env['LONG_TESTS'] !== undefined)(
+  'a Stripe that is silent is given up',
+  async () => {
+    await using standIn = await StripeStandIn.start([]);
+    standIn.trouble = 'slow';
+    const { calls } = open(standIn.url);
+    const started = performance.now();
+    await expect(calls.call('read', (stripe) => stripe.charges.retrieve('ch_1'))).rejects.toMatchObject({
+      code: 'payment_unavailable',
+    });
+    expect(performance.now() - started).toBeLessThan(12_000);
+  },
+  30_000,
+);
