@@ -34,7 +34,7 @@ export interface ChunkFacts extends AnswerFacts {
   readonly kind: 'comment' | 'done' | 'json' | 'other';
   /** A top-level `error` that is truthy (the SDKs' test), or `event: error`. */
   readonly hasError: boolean;
-  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. */
+  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. Of typed events: hidden. */
   readonly usageOnly: boolean;
 }
 

@@ -58,8 +58,10 @@ export class EventReader implements FrameReader {
     const isErrorEvent = event !== null && isText(bytes, event, ERROR);
     const data = dataOf(bytes, values);
     if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
-    // Some add it behind the last event, where it belongs to chat alone; before that it ends nothing.
-    if (data.isDone) return facts({ kind: this.#hasEnded ? 'done' : 'other', hasError: isErrorEvent });
+    if (data.isDone) {
+      // Chat's alone, but some add it behind the last event. Before that it would end what is not whole, so it is hidden.
+      return this.#hasEnded ? facts({ kind: 'done' }) : facts({ kind: 'other', usageOnly: true });
+    }
     if (!this.#scan(data.bytes, data.start, data.end))
       return facts({ kind: 'other', hasError: isErrorEvent });
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
@@ -168,23 +170,24 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
 
 interface SomeFacts {
   readonly kind: ChunkFacts['kind'];
-  readonly hasError: boolean;
+  readonly hasError?: boolean;
   readonly modelSpan?: Span | null;
   readonly hasOutput?: boolean;
   readonly finish?: string | null;
   readonly usage?: Usage | null;
+  readonly usageOnly?: boolean;
 }
 
 /** In the order in which chunk.ts has them, so that the reader of both sees one shape. */
-function facts({ kind, hasError, modelSpan, hasOutput, finish, usage }: SomeFacts): ChunkFacts {
+function facts(some: SomeFacts): ChunkFacts {
   return {
-    kind,
-    hasError,
-    modelSpan: modelSpan ?? null,
-    hasOutput: hasOutput ?? false,
-    finish: finish ?? null,
-    usage: usage ?? null,
-    usageOnly: false,
+    kind: some.kind,
+    hasError: some.hasError ?? false,
+    modelSpan: some.modelSpan ?? null,
+    hasOutput: some.hasOutput ?? false,
+    finish: some.finish ?? null,
+    usage: some.usage ?? null,
+    usageOnly: some.usageOnly ?? false,
   };
 }
 

@@ -101,7 +101,6 @@ export class RouteTable {
       throw new GatewayError(
         'endpoint_not_offered',
         `The model ${quote(name)} is not offered for ${endpoint}. This key may use it for: ${others}.`,
-        { param: 'model' },
       );
     }
     return route;

@@ -126,7 +126,9 @@ export class StreamRelay implements Receiver {
 
   /** Reads every frame of the batch; what need not change is written as it came, in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
-    const { alias, hideUsage } = this.#request;
+    const { alias } = this.#request;
+    // Where an endpoint has frames of its own, its reader marks what ends here.
+    const hides = this.#request.hideUsage || this.#reader !== undefined;
     const isLfAlone = ends[0] === 1 && bytes[0] === LF;
     if (this.#done) {
       // Only the second half of its line end still belongs to it.
@@ -149,7 +151,7 @@ export class StreamRelay implements Receiver {
       } else if (facts.finish !== null) this.#finished = true;
       if (facts.usage !== null) this.#meter(facts.usage);
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
-      if ((facts.usageOnly && hideUsage) || surplus === 'all') {
+      if ((facts.usageOnly && hides) || surplus === 'all') {
         // Asked for by the gateway, or nothing for this client: so it ends here.
         if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;
