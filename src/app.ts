@@ -20,6 +20,8 @@ import { Models } from './proxy/models.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
 import { Resilience } from './proxy/resilience.ts';
 import { RouteTable } from './proxy/route-table.ts';
+import { StoredResponses } from './proxy/stored.ts';
+import { STORED_ROUTES, StoredCalls } from './proxy/stored-calls.ts';
 import { openStore } from './store/open.ts';
 import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
@@ -154,12 +156,18 @@ async function compose(
   // Before Redis and the store: what was reserved and used is still to be told to them.
   opened(() => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
+  const stored = new StoredResponses({ store: store.responses, logger });
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored };
+  const pipeline = new Pipeline(road);
+  const storedCalls = new StoredCalls(road);
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
   for (const endpoint of JSON_ENDPOINTS) {
     server.route('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
+  }
+  for (const { method, path, action } of STORED_ROUTES) {
+    server.route(method, path, (exchange) => storedCalls.answer(exchange, action));
   }
   server.route('GET', '/v1/models', (exchange) => models.list(exchange));
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));

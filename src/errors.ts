@@ -129,6 +129,14 @@ export const ERRORS = {
     meaning:
       '`endpoints` of the model, or of the tier, does not have this endpoint; the message says which are offered.',
   },
+  response_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no response with this id for this key.',
+    meaning:
+      'A stored response is unknown, another holder’s, forgotten after 30 days, or at an upstream that this model has no route to.',
+  },
   unknown_url: {
     status: 404,
     type: BAD,

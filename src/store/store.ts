@@ -12,6 +12,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { ResponseStore } from './response-record.ts';
 import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
@@ -22,6 +23,9 @@ import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 export interface Store {
   /** What was used. */
   readonly usage: UsageStore;
+
+  /** Where stored responses are. */
+  readonly responses: ResponseStore;
 
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;

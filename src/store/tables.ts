@@ -37,4 +37,13 @@ export interface Tables {
     upstream: string;
   } & UsageSums;
   usage_batches: { id: string; at: string };
+  responses: {
+    id: string;
+    holder_id: string;
+    model: string;
+    upstream: string;
+    upstream_model: string;
+    created_at: string;
+    charged: number | null;
+  };
 }
