@@ -1,11 +1,10 @@
 // Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
 // that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
-import type { Caller } from '../auth/caller.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { RESPONSE_PATH } from '../http/server.ts';
 import type { StoredResponse } from '../store/response-record.ts';
-import { Account } from './account.ts';
+import { Account, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Usage } from './chunk.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
@@ -39,19 +38,26 @@ export class StoredCalls {
     const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     exchange.access.key_prefix = caller.prefix;
     exchange.access.tier = caller.tier;
-    routes.checkTier(caller.tier, 'responses');
-    const [id = '', query = ''] = partsOf(exchange.target);
-    const response = await stored.find(id, caller.holderId);
-    exchange.access.model = response.model;
-    exchange.throwIfStopped();
-    const route = this.#routeOf(response);
     const limits = config.tiers[caller.tier] ?? {};
-    const account = await Account.open(accounts, { exchange, caller, route, limits, estimate: NO_ESTIMATE });
+    let isAsked = false;
+    let account: Account | undefined;
     try {
+      routes.checkTier(caller.tier, 'responses');
+      const [id = '', query = ''] = partsOf(exchange.target);
+      const response = await stored.find(id, caller.holderId);
+      exchange.access.model = response.model;
+      const route = this.#routeOf(response);
       exchange.throwIfStopped();
-      await this.#relay(exchange, action, { caller, response, route, query, account });
+      isAsked = true;
+      account = await Account.open(accounts, { exchange, caller, route, limits, estimate: NO_ESTIMATE });
+      exchange.throwIfStopped();
+      await this.#relay(exchange, action, { response, route, query, account });
+    } catch (error) {
+      // What is refused before the limits were asked says how they stand all the same.
+      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      throw error;
     } finally {
-      account.settle();
+      account?.settle();
     }
   }
 
@@ -131,7 +137,6 @@ export class StoredCalls {
 }
 
 interface Call {
-  readonly caller: Caller;
   readonly response: StoredResponse;
   readonly route: Route;
   /** The client's, without its `?`. */

@@ -536,6 +536,21 @@ describe('the built-in model', () => {
     expect((await speech.text()).slice(0, 4)).toBe('RIFF');
   });
 
+  test('keeps its responses for a while', async () => {
+    const { id } = await client.responses.create({ model: 'echo', input: 'Hi' });
+    expect((await client.responses.retrieve(id)).output_text).toBe('You said: Hi');
+    const types = [];
+    for await (const event of await client.responses.retrieve(id, { stream: true, starting_after: 2 }))
+      types.push(event.type);
+    expect([types[0], types.at(-1)]).toEqual(['response.content_part.added', 'response.completed']);
+    const items = await client.responses.inputItems.list(id);
+    expect(items.data[0]).toMatchObject({ content: [{ text: 'Hi' }] });
+    const next = await client.responses.create({ model: 'echo', input: 'Ho', previous_response_id: id });
+    expect(next.previous_response_id).toBe(id);
+    await client.responses.delete(id);
+    expect(await refusal(client.responses.retrieve(id))).toMatchObject({ status: 404 });
+  });
+
   test('a response that its limit cuts is incomplete', async () => {
     const answer = await client.responses.create({
       model: 'echo',
