@@ -103,7 +103,8 @@ export const MODEL_PATH = '/v1/models/';
 
 /** Where a stored response's id stands in the path, alone or before what is to be done with it. */
 export const RESPONSE_PATH = '/v1/responses/';
-const RESPONSE = /^\/v1\/responses\/[^/]+(\/cancel|\/input_items)?$/;
+/** Names that are no ids, because a path of their own has them. */
+const RESPONSE = /^\/v1\/responses\/(?!(?:compact|input_tokens)$)[^/]+(\/cancel|\/input_items)?$/;
 
 /**
  * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not

@@ -156,7 +156,10 @@ export class Attempt implements Sink, Source, Contender {
       this.#deadlines?.enter('idle');
     } else if (!stream && this.#request.endpoint.isBinary?.(type) === true) {
       this.#isStream = true;
-      this.#receiver = new BytesRelay(this.#request, type, headers, this);
+      // With its parameters: of raw sound they say how fast it is.
+      const { 'content-type': full } = headers;
+      const told = typeof full === 'string' ? full : type;
+      this.#receiver = new BytesRelay(this.#request, told, headers, this);
       this.#deadlines?.enter('first_token');
     } else this.unusable(`content-type ${type || 'missing'}`);
   }

@@ -83,6 +83,25 @@ export const RESPONSES: Endpoint = {
   judgeAnswer: judgeNamed,
 };
 
+/** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
+export const COMPACT: Endpoint = {
+  name: 'responses',
+  path: 'responses/compact',
+  accept: JSON_TYPE,
+  wanted: { members: ['previous_response_id'] },
+  hasUsageOption: false,
+  ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+};
+
+/** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
+export const INPUT_TOKENS: Endpoint = {
+  ...COMPACT,
+  path: 'responses/input_tokens',
+  ask: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
+};
+
 /** What can be done with a stored response: the method, and what stands behind its id. */
 export const STORED = {
   retrieve: { method: 'GET', suffix: '' },
@@ -163,6 +182,8 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   COMPLETIONS,
   EMBEDDINGS,
   RESPONSES,
+  COMPACT,
+  INPUT_TOKENS,
   MODERATIONS,
   IMAGES,
   SPEECH,
