@@ -14,18 +14,21 @@ import { clientAddress } from './http/address.ts';
 import { AdminServer } from './http/admin.ts';
 import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
-import type { Handler } from './http/router.ts';
+import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { checkRedis, checkStore, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
 import { recordEnd } from './process/request-end.ts';
+import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { Resilience } from './proxy/resilience.ts';
 import { Routing } from './proxy/routing.ts';
+import { StoredResponses } from './proxy/stored.ts';
+import { STORED_ROUTES, StoredCalls } from './proxy/stored-calls.ts';
 import { openStore } from './store/open.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
@@ -184,7 +187,10 @@ async function compose(
   // Before Redis and the store: what was reserved and used is still to be told to them.
   parts.add('usage', () => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
+  const stored = new StoredResponses({ store: store.responses, logger });
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored };
+  const pipeline = new Pipeline(road);
+  const storedCalls = new StoredCalls(road);
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const billing = new Billing({
@@ -196,22 +202,16 @@ async function compose(
     metrics,
   });
   parts.add('billing', () => billing.close());
-  const v1 = (handler: Handler) => overload.guard(handler);
-  server.route(
-    'POST',
-    '/v1/chat/completions',
-    v1((exchange) => pipeline.chat(exchange)),
-  );
-  server.route(
-    'GET',
-    '/v1/models',
-    v1((exchange) => models.list(exchange)),
-  );
-  server.route(
-    'GET',
-    `${MODEL_PATH}:id`,
-    v1((exchange) => models.retrieve(exchange)),
-  );
+  const v1 = (method: Method, path: string, handler: Handler) =>
+    server.route(method, path, overload.guard(handler));
+  for (const endpoint of JSON_ENDPOINTS) {
+    v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
+  }
+  for (const { method, path, action } of STORED_ROUTES) {
+    v1(method, path, (exchange) => storedCalls.answer(exchange, action));
+  }
+  v1('GET', '/v1/models', (exchange) => models.list(exchange));
+  v1('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));

@@ -1,6 +1,7 @@
 // Every error the gateway can answer with: one table, one class. It does not write responses (http/answer.ts)
 // and it holds no text of an upstream's.
 import { PAYMENT_ERRORS } from './payment-errors.ts';
+import { UPSTREAM_ERRORS } from './upstream-errors.ts';
 
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
 export type RetryAdvice = 'wait' | 'no' | 'default';
@@ -131,6 +132,22 @@ export const ERRORS = {
     meaning:
       'No route serves the model name, or the tier of the key may not use it; the two are not told apart.',
   },
+  endpoint_not_offered: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'This is not offered to this key.',
+    meaning:
+      '`endpoints` of the model, or of the tier, does not have this endpoint; the message says which are offered.',
+  },
+  response_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no response with this id for this key.',
+    meaning:
+      'A stored response is unknown, another holder’s, forgotten after 30 days, or at an upstream that this model has no route to.',
+  },
   unknown_url: {
     status: 404,
     type: BAD,
@@ -204,14 +221,6 @@ export const ERRORS = {
     meaning:
       '`tokens_per_month` of the tier is spent. It begins anew with the next month (UTC), or with another tier.',
   },
-  upstream_rate_limited: {
-    status: 429,
-    type: 'requests',
-    retry: 'wait',
-    message: 'All upstreams for this model are at their rate limits.',
-    meaning:
-      'Every target has answered 429 of late and asked to be left alone; `retry-after` is when the first may be asked again.',
-  },
   headers_too_large: {
     status: 431,
     type: BAD,
@@ -240,52 +249,6 @@ export const ERRORS = {
     message: 'Checkout is not configured for this tier. Ask the operator of this gateway for a key.',
     meaning: 'A paid tier was chosen and the gateway has no payment provider, or the tier is not offered.',
   },
-  upstream_unreachable: {
-    status: 502,
-    type: SERVER,
-    retry: 'default',
-    message: 'The upstream could not be reached.',
-    meaning: 'Name resolution or connection failed, or the connection broke before an answer.',
-  },
-  upstream_tls: {
-    status: 502,
-    type: SERVER,
-    retry: 'no',
-    message: 'The identity of the upstream could not be verified. The operator has to act.',
-    meaning:
-      'The certificate is expired, for another host or of an unknown issuer, or TLS failed otherwise. Nothing was sent.',
-  },
-  upstream_auth_error: {
-    status: 502,
-    type: SERVER,
-    retry: 'no',
-    message: 'The upstream refused the credentials of the gateway. The operator has to act.',
-    meaning:
-      "The upstream answered 401 or 403: the operator's key for it is wrong. The caller's key is not the cause.",
-  },
-  upstream_invalid_response: {
-    status: 502,
-    type: SERVER,
-    retry: 'default',
-    message: 'The upstream sent an answer that cannot be used.',
-    meaning:
-      'Malformed HTTP, a wrong content type, a redirect, an empty answer or a body cut short before anything was relayed.',
-  },
-  upstream_error: {
-    status: 502,
-    type: SERVER,
-    retry: 'default',
-    message: 'The upstream reported an error.',
-    meaning:
-      'An upstream error whose own body is not in the OpenAI shape; the status is the upstream’s where it is 400 to 599.',
-  },
-  stream_incomplete: {
-    status: 502,
-    type: SERVER,
-    retry: 'default',
-    message: 'The stream of the upstream broke before it was complete.',
-    meaning: 'In a frame of a stream that had begun: what came before is valid but not the whole answer.',
-  },
   auth_unavailable: {
     status: 503,
     type: BUSY,
@@ -299,13 +262,6 @@ export const ERRORS = {
     retry: 'wait',
     message: 'The gateway cannot reach its store at the moment.',
     meaning: 'Issuing, rotating or listing needs the store and it did not answer in time.',
-  },
-  upstream_busy: {
-    status: 503,
-    type: BUSY,
-    retry: 'wait',
-    message: 'No upstream for this model can take the request at the moment.',
-    meaning: 'All targets are at `max_concurrency`, or left alone for a while because they failed.',
   },
   overloaded: {
     status: 503,
@@ -321,13 +277,7 @@ export const ERRORS = {
     message: 'This gateway is shutting down.',
     meaning: 'The process received SIGTERM; another replica, or the same one restarted, will answer.',
   },
-  upstream_timeout: {
-    status: 504,
-    type: SERVER,
-    retry: 'default',
-    message: 'The upstream did not answer in time.',
-    meaning: 'The deadline for headers, first token, silence or the whole request passed.',
-  },
+  ...UPSTREAM_ERRORS,
   ...PAYMENT_ERRORS,
 } as const satisfies Record<string, ErrorRule>;
 

@@ -1,7 +1,9 @@
 // One request and its answer, from the first byte to the last: identity, times, what the access log will say, and the
 // one signal by which everything that works for it learns that it is over.
+
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { EndpointName } from '../config/endpoints.ts';
 import { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
@@ -23,6 +25,8 @@ export class Exchange {
   readonly access: AccessFields = {};
   /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
   entry: string | undefined;
+  /** What a request for a model asks of it; undefined for others. */
+  endpoint: EndpointName | undefined;
   /** Undefined where nothing is traced. */
   span: RequestSpan | undefined;
   /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */

@@ -5,7 +5,7 @@ import { GatewayError, wrapError } from '../errors.ts';
 import { answerError } from './answer.ts';
 import { Exchange } from './exchange.ts';
 
-export type Method = 'GET' | 'POST';
+export type Method = 'GET' | 'POST' | 'DELETE';
 /** Answers the exchange; what it throws is a failure. */
 export type Handler = (exchange: Exchange) => void | Promise<void>;
 
@@ -101,6 +101,11 @@ export class Router {
 /** Where a model's id stands in the path: it may hold `/`, `:` and percent-encoding, so it is not the router's to read. */
 export const MODEL_PATH = '/v1/models/';
 
+/** Where a stored response's id stands in the path, alone or before what is to be done with it. */
+export const RESPONSE_PATH = '/v1/responses/';
+/** Names that are no ids, because a path of their own has them. */
+const RESPONSE = /^\/v1\/responses\/(?!(?:compact|input_tokens)$)[^/]+(\/cancel|\/input_items)?$/;
+
 /**
  * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not
  * exist, so that no two spellings reach one handler.
@@ -109,5 +114,7 @@ function routePath(url: string): string {
   const query = url.indexOf('?');
   const path = query === -1 ? url : url.slice(0, query);
   if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;
+  const response = RESPONSE.exec(path);
+  if (response !== null) return `${RESPONSE_PATH}:id${response[1] ?? ''}`;
   return path.includes('%') ? '/-/unknown' : path;
 }

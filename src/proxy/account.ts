@@ -81,7 +81,9 @@ export class Account {
     this.#lease.settle(tokens.prompt + tokens.completion);
     const { access, stopReason, error } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
+    const { endpoint = 'chat' } = exchange;
     metrics.recordGeneration({
+      endpoint,
       model: route.entry,
       upstream,
       provider,
@@ -92,7 +94,7 @@ export class Account {
       tokens: isEstimated ? undefined : tokens,
     });
     for (const other of extra) {
-      metrics.recordTokens(route.entry, other.upstream, other.provider, other.tokens);
+      metrics.recordTokens(endpoint, route.entry, other.upstream, other.provider, other.tokens);
     }
     ledger.record({
       at: Date.now(),

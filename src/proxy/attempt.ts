@@ -7,11 +7,19 @@ import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
-import type { AttemptEnd, AttemptResult, ChatRequest, Outcome, Receiver, Source } from './receiver.ts';
+import {
+  type AttemptEnd,
+  type AttemptResult,
+  outcomeOf,
+  type Receiver,
+  type RelayRequest,
+  type Source,
+} from './receiver.ts';
 import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
@@ -33,8 +41,9 @@ export interface Watcher {
 }
 
 export class Attempt implements Sink, Source, Contender {
-  readonly #request: ChatRequest;
+  readonly #request: RelayRequest;
   readonly #target: Target;
+  readonly made: ((id: string) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -60,9 +69,11 @@ export class Attempt implements Sink, Source, Contender {
   #settle: ((result: AttemptEnd) => void) | undefined;
 
   /** @param race where another attempt of the same request may run at the same time */
-  constructor(request: ChatRequest, target: Target, watcher: Watcher, race?: Race) {
+  constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
     this.#request = request;
     this.#target = target;
+    const { keep } = request;
+    this.made = keep && ((id) => keep(id, target));
     this.#watcher = watcher;
     this.#race = race;
   }
@@ -74,7 +85,7 @@ export class Attempt implements Sink, Source, Contender {
    * @throws nothing: every trouble is a result
    */
   run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
-    const { exchange, stream } = this.#request;
+    const { exchange, endpoint, stream } = this.#request;
     const { upstream } = this.#target;
     try {
       upstream.acquire();
@@ -94,14 +105,15 @@ export class Attempt implements Sink, Source, Contender {
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
       this.#beginSpan(access.attempts ?? 1);
-      const client = exchange.request.headers;
-      const call = { body, requestId: exchange.id, client, stream, fresh, trace: this.#span };
+      const accept = stream ? 'text/event-stream' : endpoint.accept;
+      const { headers: client } = exchange.request;
+      const call = { endpoint, body, requestId: exchange.id, client, accept, fresh, trace: this.#span };
       this.#call = upstream.send(call, this);
     });
   }
 
   #beginSpan(number: number): void {
-    const { exchange, stream } = this.#request;
+    const { exchange, endpoint, stream } = this.#request;
     const { upstream, model } = this.#target;
     const { name, provider, server } = upstream;
     // Where a pattern serves, the client named it.
@@ -110,6 +122,7 @@ export class Attempt implements Sink, Source, Contender {
       provider,
       model: maskKeys(model).slice(0, MAX_NAME),
       stream,
+      endpoint: endpoint.name,
       server,
       number,
     });
@@ -172,6 +185,13 @@ export class Attempt implements Sink, Source, Contender {
     } else if (isJson(type)) {
       this.#receiver = new Completion(this.#request, headers, this);
       this.#deadlines?.enter('idle');
+    } else if (!stream && this.#request.endpoint.isBinary?.(type) === true) {
+      this.#isStream = true;
+      // With its parameters: of raw sound they say how fast it is.
+      const { 'content-type': full } = headers;
+      const told = typeof full === 'string' ? full : type;
+      this.#receiver = new BytesRelay(this.#request, told, headers, this);
+      this.#deadlines?.enter('first_token');
     } else this.unusable(`content-type ${type || 'missing'}`);
   }
 
@@ -376,12 +396,6 @@ export class Attempt implements Sink, Source, Contender {
 function shown(cause: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = cause;
   return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
-}
-
-/** As the metrics name it. */
-function outcomeOf(result: AttemptEnd): Outcome | 'superseded' {
-  if (result.kind === 'answered') return result.outcome;
-  return result.kind === 'failed' ? result.failure.error.code : result.kind;
 }
 
 function failed(cause: Failure): AttemptResult {

@@ -1,5 +1,6 @@
-// The road of a chat completion, from the key to the last byte. Each step is somewhere else; the order of them is here.
+// The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
+import type { Caller } from '../auth/caller.ts';
 import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -11,11 +12,12 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
-import { estimateTokens } from './estimate.ts';
-import type { ChatRequest } from './receiver.ts';
-import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
+import type { Ask, Endpoint } from './endpoint.ts';
+import type { RelayRequest } from './receiver.ts';
+import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, RouteTable } from './route-table.ts';
+import { keeper, type StoredResponses } from './stored.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -35,11 +37,15 @@ export interface PipelineOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly accounts: AccountParts;
+  readonly stored: StoredResponses;
 }
 
 /** A request that may go on its way. */
 interface Relay {
   readonly exchange: Exchange;
+  readonly caller: Caller;
+  readonly endpoint: Endpoint;
+  readonly ask: Ask;
   readonly config: DynamicConfig;
   readonly route: Route;
   readonly body: Buffer;
@@ -54,19 +60,18 @@ export class Pipeline {
     this.#options = options;
   }
 
-  /** `POST /v1/chat/completions` */
-  async chat(exchange: Exchange): Promise<void> {
-    const { snapshot } = this.#options;
-    const held = snapshot();
+  /** `POST` to the path of an endpoint. */
+  async answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
+    const held = this.#options.snapshot();
     held.enter();
     try {
-      await this.#chat(exchange, held);
+      await this.#answer(exchange, endpoint, held);
     } finally {
       held.leave();
     }
   }
 
-  async #chat(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+  async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: Snapshot): Promise<void> {
     const { authenticator, accounts } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
@@ -79,17 +84,22 @@ export class Pipeline {
     let isAsked = false;
     let account: Account | undefined;
     try {
+      routes.checkTier(caller.tier, endpoint.name);
       requireJson(exchange);
       const body = await readBody(exchange, config.max_body);
-      const scan = scanRequest(body);
+      const scan = scanRequest(body, endpoint.wanted);
+      const ask = endpoint.ask(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
-      exchange.access.stream = scan.stream;
+      exchange.access.stream = ask.stream;
       exchange.entry = 'unknown';
-      const route = routes.resolve(scan.model, caller.tier);
+      exchange.endpoint = endpoint.name;
+      let route = routes.resolve(scan.model, caller.tier, endpoint.name);
       exchange.entry = route.entry;
+      const previous = textAt(body, scan.others.get('previous_response_id'));
+      if (previous !== undefined) route = await this.#routeAfter(previous, route, caller);
       isAsked = true;
-      const estimate = estimateTokens(body, scan);
+      const { estimate } = ask;
       const opening = Account.open(accounts, {
         exchange,
         caller,
@@ -101,7 +111,7 @@ export class Pipeline {
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
-      await this.#relay({ exchange, config, route, body, scan, account });
+      await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
@@ -111,18 +121,41 @@ export class Pipeline {
     }
   }
 
-  async #relay({ exchange, config, route, body, scan, account }: Relay): Promise<void> {
-    const { metrics, resilience } = this.#options;
-    const request: Omit<ChatRequest, 'hideUsage'> = {
+  /** What goes on from a stored response goes to the upstream that has it. */
+  async #routeAfter(previous: string, route: Route, { holderId }: Caller): Promise<Route> {
+    const { upstream } = await this.#options.stored.find(previous, holderId);
+    const targets = route.targets.filter((target) => target.upstream.name === upstream);
+    if (targets.length > 0) return { ...route, targets };
+    const message = 'The previous response is at an upstream that this model has no route to.';
+    throw new GatewayError('response_not_found', message, { param: 'previous_response_id' });
+  }
+
+  async #relay({
+    exchange,
+    caller,
+    endpoint,
+    ask,
+    config,
+    route,
+    body,
+    scan,
+    account,
+  }: Relay): Promise<void> {
+    const { metrics, resilience, stored } = this.#options;
+    const request: Omit<RelayRequest, 'hideUsage'> = {
       exchange,
-      stream: scan.stream,
+      endpoint,
+      ask,
+      stream: ask.stream,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
-      meter: account.meter,
+      ...(endpoint.madeIn === undefined || isFalse(body, scan.others.get('store'))
+        ? { meter: account.meter }
+        : keeper({ stored, caller, route, ask, meter: account.meter })),
     };
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, retry, resilience }).run();
@@ -134,7 +167,8 @@ export class Pipeline {
   }
 }
 
-function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
+/** Answers with what an attempt came to that gave the client nothing. */
+export function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
   if (verbatim === undefined) {
     answerError(exchange, error, headers);
     return;

@@ -4,10 +4,14 @@ import type { Exchange } from '../http/exchange.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
+import type { Ask, Endpoint } from './endpoint.ts';
+import type { Target } from './route-table.ts';
 
 /** What an attempt has to know of the client's request. */
-export interface ChatRequest {
+export interface RelayRequest {
   readonly exchange: Exchange;
+  readonly endpoint: Endpoint;
+  readonly ask: Omit<Ask, 'stream' | 'estimate'>;
   readonly stream: boolean;
   /** JSON string token to put in place of the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;
@@ -23,6 +27,11 @@ export interface ChatRequest {
   readonly afterSend: boolean;
   readonly metrics: Metrics;
   readonly meter: { note(use: AttemptUse): void };
+  /**
+   * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where
+   * nothing is stored.
+   */
+  readonly keep?: (id: string, target: Target) => Promise<void>;
 }
 
 export type AttemptResult =
@@ -35,6 +44,12 @@ export type AttemptResult =
 export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
 
 export type Outcome = 'ok' | ErrorCode;
+
+/** As the metrics name it. */
+export function outcomeOf(result: AttemptEnd): Outcome | 'superseded' {
+  if (result.kind === 'answered') return result.outcome;
+  return result.kind === 'failed' ? result.failure.error.code : result.kind;
+}
 
 /** One attempt, when it is over. */
 export interface AttemptUse {
@@ -83,11 +98,13 @@ export interface Rivalry {
 export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
+  /** The upstream has made and stored something, which later calls name by this id. Undefined where nobody keeps that. */
+  made?: ((id: string) => Promise<void>) | undefined;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;
   /**
-   * What the answer says that it used, and how many pieces of output came. Called once before the attempt ends, if at all.
+   * What the answer says that it used, and how many pieces of output came. The last call before the attempt ends counts.
    * @param usage null when it said nothing
    */
   used(usage: Usage | null, outputs: number): void;

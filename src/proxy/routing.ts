@@ -34,7 +34,7 @@ class Generation implements Snapshot {
   ) {
     this.config = config;
     this.upstreams = upstreams;
-    this.routes = new RouteTable(config.models, upstreams);
+    this.routes = new RouteTable(config.models, upstreams, config.tiers);
     this.#onOver = onOver;
   }
 

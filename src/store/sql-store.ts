@@ -21,9 +21,11 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { ResponseStore } from './response-record.ts';
 import { SqlBilling } from './sql-billing.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
 import { insertEvent, recordOf, SUMMARY, type TakeTurn, withHolder } from './sql-keys.ts';
+import { SqlResponses } from './sql-responses.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
@@ -44,6 +46,7 @@ class PrefixTaken extends Error {}
 export class SqlStore implements Store {
   readonly usage: UsageStore;
   readonly billing: BillingStore;
+  readonly responses: ResponseStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
@@ -54,6 +57,7 @@ export class SqlStore implements Store {
     const isTakenError = (error: unknown) => error instanceof PrefixTaken;
     const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
     this.billing = new SqlBilling({ reader, writer, takeTurn, keys });
+    this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;

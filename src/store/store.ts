@@ -16,6 +16,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { ResponseStore } from './response-record.ts';
 import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
@@ -28,6 +29,9 @@ export interface Store {
   readonly usage: UsageStore;
   /** Who ordered what, and whether it is paid. */
   readonly billing: BillingStore;
+
+  /** Where stored responses are. */
+  readonly responses: ResponseStore;
 
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;

@@ -89,4 +89,13 @@ export interface Tables {
   billing_events: { id: string; type: string; order_id: string | null; at: string };
   test_payments: Omit<TestPayment, 'orderId'> & { order_id: string };
   fleet_tasks: { name: string; owner: string; until: string };
+  responses: {
+    id: string;
+    holder_id: string;
+    model: string;
+    upstream: string;
+    upstream_model: string;
+    created_at: string;
+    charged: number | null;
+  };
 }

@@ -1,6 +1,7 @@
 // Traces by OpenTelemetry: one server span for a request, one client span for each request to an upstream, sent in batches
 // over OTLP. Attributes are those of the stable HTTP conventions and of the ones for GenAI. No prompt, no key, no address of
 // a client, nothing that a client wrote but the name of a model.
+
 import { randomUUID } from 'node:crypto';
 import {
   type Attributes,
@@ -25,6 +26,7 @@ import {
 } from '@opentelemetry/sdk-trace';
 import { withDeadline } from '../deadline.ts';
 import type { Logger } from './logger.ts';
+import { OPERATIONS } from './operations.ts';
 import { type SpanCounter, spanQueue } from './span-queue.ts';
 import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
 import type { SamplerSettings, TraceSettings } from './trace-settings.ts';
@@ -160,10 +162,11 @@ class ClientSpan implements AttemptSpan {
   readonly #isStream: boolean;
 
   constructor(tracer: Tracer, parent: Context, start: AttemptStart) {
-    const { upstream, provider, model, stream, server, number } = start;
+    const { upstream, provider, model, stream, endpoint, server, number } = start;
+    const operation = OPERATIONS[endpoint];
     this.#isStream = stream;
     const attributes: Attributes = {
-      'gen_ai.operation.name': 'chat',
+      'gen_ai.operation.name': operation,
       'gen_ai.provider.name': provider,
       'gen_ai.request.model': model,
       'gen_ai.request.stream': stream,
@@ -174,7 +177,7 @@ class ClientSpan implements AttemptSpan {
       attributes['server.port'] = server.port;
     }
     if (number > 1) attributes['http.request.resend_count'] = number - 1;
-    this.#span = tracer.startSpan(`chat ${model}`, { kind: SpanKind.CLIENT, attributes }, parent);
+    this.#span = tracer.startSpan(`${operation} ${model}`, { kind: SpanKind.CLIENT, attributes }, parent);
     const { traceparent, tracestate } = contextOf(this.#span);
     this.traceparent = traceparent;
     this.tracestate = tracestate;

@@ -1,6 +1,8 @@
 // What the gateway tells a tracer, and the tracer that does nothing. Names of OpenTelemetry are in otlp.ts, which is loaded
 // only where traces are configured; without it a request has no span, and nothing is made or called for it.
+
 import type { IncomingHttpHeaders } from 'node:http';
+import type { EndpointName } from '../config/endpoints.ts';
 
 /** What an upstream is told of the trace (W3C Trace Context). */
 export interface TraceContext {
@@ -41,6 +43,7 @@ export interface AttemptStart {
   /** What the upstream is asked for, without keys that somebody put there. */
   readonly model: string;
   readonly stream: boolean;
+  readonly endpoint: EndpointName;
   /** Host and port of the upstream; undefined where it is in this process. */
   readonly server: { readonly address: string; readonly port: number } | undefined;
   /** 1 is the first one of its request. */

@@ -35,7 +35,7 @@ export class HttpTransport implements Transport {
       return call;
     }
     const isAlone = request.fresh === true;
-    const written = { head, body: request.method === 'GET' ? NO_BODY : request.body, isLast: isAlone };
+    const written = { head, body: hasBody(request) ? request.body : NO_BODY, isLast: isAlone };
     // Any kept connection could be as dead as the one that has just failed.
     const connection = isAlone ? undefined : this.#pool.take();
     if (connection !== undefined) call.begin(connection, written);
@@ -61,7 +61,8 @@ export class HttpTransport implements Transport {
   }
 
   /** The request line and headers; undefined if one of them cannot be written. */
-  #headOf({ method = 'POST', path, headers, body, fresh }: UpstreamRequest): string | undefined {
+  #headOf(request: UpstreamRequest): string | undefined {
+    const { method = 'POST', path, headers, body, fresh } = request;
     if (!TARGET.test(path)) return undefined;
     let head = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n`;
     for (const name in headers) {
@@ -70,8 +71,12 @@ export class HttpTransport implements Transport {
       head += `${name}: ${value}\r\n`;
     }
     head += fresh === true ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
-    return method === 'GET' ? `${head}\r\n` : `${head}content-length: ${body.length}\r\n\r\n`;
+    return !hasBody(request) ? `${head}\r\n` : `${head}content-length: ${body.length}\r\n\r\n`;
   }
+}
+
+function hasBody({ method = 'POST' }: UpstreamRequest): boolean {
+  return method === 'POST';
 }
 
 const NO_BODY: Buffer = Buffer.alloc(0);

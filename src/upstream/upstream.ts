@@ -18,14 +18,26 @@ const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One chat completion for an upstream. */
-export interface ChatCall {
+/** What of the upstream's API is called. */
+export interface CallTarget {
+  /** Below the API root, without a slash in front. */
+  readonly path: string;
+  /** Default POST. */
+  readonly method?: 'GET' | 'DELETE';
+  /** Of a path that belongs to one request alone: the client's query, without its `?`. */
+  readonly query?: string;
+}
+
+/** One request for an upstream. */
+export interface UpstreamCall {
+  readonly endpoint: CallTarget;
   /** The complete JSON body, already in this upstream's words. */
   readonly body: Buffer;
   readonly requestId: string;
   /** The client's headers, of which an allow-list is passed on. */
   readonly client: ClientHeaders;
-  readonly stream: boolean;
+  /** Media types of the answer, as they stand in a header. */
+  readonly accept: string;
   /** On a connection of its own, because a kept one has just failed. */
   readonly fresh: boolean;
   /** The span of this call, instead of the client's. */
@@ -40,7 +52,8 @@ export class Upstream {
   /** Where it is, for traces; undefined where that is this process. */
   readonly server: { readonly address: string; readonly port: number } | undefined;
   readonly #transport: Transport;
-  readonly #path: string;
+  /** Path below the API root → path and query. */
+  readonly #paths = new Map<string, string>();
   /** What every request carries; made once, copied with the few that differ. */
   readonly #headers: Readonly<Record<string, string>>;
   /** Of all upstreams that have this name: while one that was changed still answers, it and its successor. */
@@ -85,10 +98,8 @@ export class Upstream {
     };
     if (config.kind === 'builtin') {
       this.#transport = transport ?? new EchoTransport();
-      this.#path = '/chat/completions';
     } else {
-      const { origin, path } = endpoint(config.base_url, 'chat/completions', config.query);
-      this.#path = path;
+      const { origin } = new URL(config.base_url);
       this.#transport =
         transport ??
         new HttpTransport({
@@ -172,11 +183,11 @@ export class Upstream {
     counter.inc();
   }
 
-  /** Sends a chat completion. */
-  send({ body, requestId, client, stream, fresh, trace }: ChatCall, sink: Sink): Call {
+  send({ endpoint: called, body, requestId, client, accept, fresh, trace }: UpstreamCall, sink: Sink): Call {
+    const { path, query, method } = called;
     const headers: Record<string, string> = {
       ...this.#headers,
-      accept: stream ? 'text/event-stream' : 'application/json',
+      accept,
       'x-request-id': requestId,
     };
     const named = connectionNames(client);
@@ -186,7 +197,36 @@ export class Upstream {
       headers['traceparent'] = trace.traceparent;
       if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
     }
-    return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
+    if (query === undefined)
+      return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
+    if (method !== undefined) delete headers['content-type'];
+    const own = { path: this.#ownPath(path, query), headers, body, fresh };
+    return this.#transport.send(method === undefined ? own : { ...own, method }, sink);
+  }
+
+  /** With the client's query behind the configured one, which it cannot write over. */
+  #ownPath(suffix: string, query: string): string {
+    const path = this.#makePath(suffix);
+    const at = path.indexOf('?');
+    const taken = new Set(at === -1 ? [] : new URLSearchParams(path.slice(at)).keys());
+    const rest = query.split('&').filter((part) => part !== '' && !taken.has(nameOf(part)));
+    if (rest.length === 0) return path;
+    return `${path}${at === -1 ? '?' : '&'}${rest.join('&')}`;
+  }
+
+  /** Few paths are ever asked for, so each is put together once. */
+  #pathOf(suffix: string): string {
+    let path = this.#paths.get(suffix);
+    if (path === undefined) {
+      path = this.#makePath(suffix);
+      this.#paths.set(suffix, path);
+    }
+    return path;
+  }
+
+  #makePath(suffix: string): string {
+    const { config } = this;
+    return config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
   }
 
   /** One GET with the upstream's own credentials, on a connection of its own: the pool may be full of long answers. */
@@ -217,6 +257,12 @@ function pass(
     const value = from[field];
     if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
   }
+}
+
+/** As an upstream reads it: decoded, where it is an encoding. */
+function nameOf(parameter: string): string {
+  const [name = ''] = new URLSearchParams(parameter).keys();
+  return name;
 }
 
 /** Shorter values of headers and queries are words, like `true`, that an error may well contain. */

@@ -100,6 +100,7 @@ describe('errors of the gateway over HTTP', () => {
           small: { targets: [{ upstream: 'small', model: 'm' }] },
           limited: { targets: [{ upstream: 'up', model: 'limited' }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
+          'vectors-only': { targets: [scripted], endpoints: ['embeddings'] },
           refused: { targets: [{ upstream: 'refused', model: 'm' }] },
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
         },
@@ -184,7 +185,7 @@ describe('errors of the gateway over HTTP', () => {
       '/v1/',
       '/v1/chat/completions/',
       '/V1/models',
-      '/v1/embeddings',
+      '/v1/fine_tuning/jobs',
       '/health/x',
       '/%76%31/models',
     ])('unknown_url: %s', async (target) => {
@@ -319,6 +320,16 @@ describe('errors of the gateway over HTTP', () => {
         headers: bearer(key),
       });
       expectError(retrieved, 'model_not_found');
+    });
+
+    test('response_not_found', async () => {
+      const target = '/v1/responses/resp_unknown';
+      const answer = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
+      expectError(answer, 'response_not_found');
+    });
+
+    test('endpoint_not_offered', async () => {
+      expectError(await chat(chatRequest({ model: 'vectors-only' })), 'endpoint_not_offered');
     });
   });
 

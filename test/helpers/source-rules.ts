@@ -34,7 +34,7 @@ export const LAYERS: readonly (readonly string[])[] = [
   ['http', 'store', 'redis'],
   ['telemetry'],
   ['config', 'deadline.ts', 'errors.ts', 'recent-map.ts'],
-  ['payment-errors.ts'],
+  ['payment-errors.ts', 'upstream-errors.ts'],
 ];
 
 export const LONGEST_FILE = 400;

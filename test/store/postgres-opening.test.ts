@@ -20,6 +20,8 @@ import { batch, row } from './usage-samples.ts';
 
 /** The steps of this version, as the database lists them. */
 const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
+/** The step that comes after them. */
+const NEXT = released.length + 1;
 
 let server: PostgresServer;
 let url: string;
@@ -105,14 +107,9 @@ describe('an empty database', () => {
 });
 
 describe('steps', () => {
-  const step = {
-    id: released.length + 1,
-    name: 'more',
-    sqlite: [],
-    postgres: ['create table more (x integer)'],
-  };
+  const step = { id: NEXT, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
   const broken = {
-    id: released.length + 2,
+    id: NEXT + 1,
     name: 'broken',
     sqlite: [],
     postgres: ['create table half (x integer)', 'create nonsense'],
@@ -137,9 +134,9 @@ describe('steps', () => {
 
   test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
     expect(await run(MIGRATIONS)).toEqual(released);
-    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: step.id, name: 'more' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: NEXT, name: 'more' }]);
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(released.length + 1);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(NEXT);
     expect(await tables()).not.toContain('public.half');
   });
 

@@ -1,8 +1,9 @@
 // Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
 // the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
-
+import type { EndpointName } from '../../config/endpoints.ts';
 import { type Catalogue, VALUES } from '../catalogue.ts';
 import { ByLabel } from '../cells.ts';
+import { OPERATIONS } from '../operations.ts';
 import { DURATION_BUCKETS } from './traffic.ts';
 
 const TOKEN_BUCKETS = [
@@ -13,9 +14,6 @@ const FIRST_TOKEN_BUCKETS = [
 ] as const;
 const PER_TOKEN_BUCKETS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5] as const;
 
-/** The one operation there is. */
-const OPERATION = 'chat';
-
 export interface UsedTokens {
   readonly prompt: number;
   readonly completion: number;
@@ -23,6 +21,7 @@ export interface UsedTokens {
 
 /** One admitted request, when it is over. */
 export interface Generation {
+  readonly endpoint: EndpointName;
   /** The entry of the routing table: the name, or the pattern that it took. */
   readonly model: string;
   /** The upstream of the attempt that counts. */
@@ -42,7 +41,7 @@ export interface Generation {
 export function modelMetrics(catalogue: Catalogue) {
   catalogue.area('Models');
   const labels = {
-    gen_ai_operation_name: '`chat`',
+    gen_ai_operation_name: [...new Set(Object.values(OPERATIONS))].map((name) => `\`${name}\``).join(', '),
     gen_ai_provider_name:
       'of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others by its host, else its name',
     gen_ai_request_model: VALUES.model,
@@ -50,7 +49,7 @@ export function modelMetrics(catalogue: Catalogue) {
   };
   const duration = catalogue.cellHistogram({
     name: 'gen_ai_server_request_duration_seconds',
-    meaning: 'Completions that reached an upstream: from the request line to the end of the answer.',
+    meaning: 'Requests for a model that reached an upstream: from the request line to the end of the answer.',
     labels: { ...labels, error_type: 'an error code; absent when it went well' },
     buckets: DURATION_BUCKETS,
     action:
@@ -79,43 +78,51 @@ export function modelMetrics(catalogue: Catalogue) {
     buckets: TOKEN_BUCKETS,
     action: 'Cost. `_sum` is the number of tokens; what each key used is in `tollgate usage`.',
   });
-  const series = new ByLabel(
-    (model) =>
-      new ByLabel((upstream) => {
-        // What an upstream is called does not change without its name, so it is no level of its own.
-        return new ByLabel((provider) => {
-          const own = {
-            gen_ai_operation_name: OPERATION,
-            gen_ai_provider_name: provider,
-            gen_ai_request_model: model,
-            upstream,
-          };
-          return {
-            endings: new ByLabel((outcome) =>
-              duration.cell(outcome === 'ok' ? own : { ...own, error_type: outcome }),
-            ),
-            firstToken: firstToken.cell(own),
-            perToken: perToken.cell(own),
-            input: tokens.cell({ ...own, gen_ai_token_type: 'input' }),
-            output: tokens.cell({ ...own, gen_ai_token_type: 'output' }),
-          };
-        });
-      }),
-  );
-  const seriesOf = (model: string, upstream: string, provider: string) =>
-    series.of(model).of(upstream).of(provider);
-  const recordTokens = (model: string, upstream: string, provider: string, used: UsedTokens) => {
-    const { input, output } = seriesOf(model, upstream, provider);
+  const seriesFor = (operation: string) =>
+    new ByLabel(
+      (model) =>
+        new ByLabel((upstream) => {
+          // What an upstream is called does not change without its name, so it is no level of its own.
+          return new ByLabel((provider) => {
+            const own = {
+              gen_ai_operation_name: operation,
+              gen_ai_provider_name: provider,
+              gen_ai_request_model: model,
+              upstream,
+            };
+            return {
+              endings: new ByLabel((outcome) =>
+                duration.cell(outcome === 'ok' ? own : { ...own, error_type: outcome }),
+              ),
+              firstToken: firstToken.cell(own),
+              perToken: perToken.cell(own),
+              input: tokens.cell({ ...own, gen_ai_token_type: 'input' }),
+              output: tokens.cell({ ...own, gen_ai_token_type: 'output' }),
+            };
+          });
+        }),
+    );
+  const operations = new ByLabel(seriesFor);
+  const seriesOf = (endpoint: EndpointName, model: string, upstream: string, provider: string) =>
+    operations.of(OPERATIONS[endpoint]).of(model).of(upstream).of(provider);
+  const recordTokens = (
+    endpoint: EndpointName,
+    model: string,
+    upstream: string,
+    provider: string,
+    used: UsedTokens,
+  ) => {
+    const { input, output } = seriesOf(endpoint, model, upstream, provider);
     input.observe(used.prompt);
     output.observe(used.completion);
   };
   return {
     /** Tokens of an attempt that the client was not answered from. */
     recordTokens,
-    recordGeneration({ model, upstream, provider, outcome, seconds, ...seen }: Generation): void {
-      const own = seriesOf(model, upstream, provider);
+    recordGeneration({ endpoint, model, upstream, provider, outcome, seconds, ...seen }: Generation): void {
+      const own = seriesOf(endpoint, model, upstream, provider);
       own.endings.of(outcome).observe(seconds);
-      if (seen.tokens !== undefined) recordTokens(model, upstream, provider, seen.tokens);
+      if (seen.tokens !== undefined) recordTokens(endpoint, model, upstream, provider, seen.tokens);
       if (outcome !== 'ok' || seen.firstToken === undefined) return;
       own.firstToken.observe(seen.firstToken);
       const following = (seen.tokens?.completion ?? 0) - 1;

@@ -1,0 +1,75 @@
+// The errors of upstreams, as a part of the table in errors.ts. It holds no text of an upstream's.
+
+const SERVER = 'server_error';
+const BUSY = 'service_unavailable_error';
+
+export const UPSTREAM_ERRORS = {
+  upstream_rate_limited: {
+    status: 429,
+    type: 'requests',
+    retry: 'wait',
+    message: 'All upstreams for this model are at their rate limits.',
+    meaning:
+      'Every target has answered 429 of late and asked to be left alone; `retry-after` is when the first may be asked again.',
+  },
+  upstream_unreachable: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream could not be reached.',
+    meaning: 'Name resolution or connection failed, or the connection broke before an answer.',
+  },
+  upstream_tls: {
+    status: 502,
+    type: SERVER,
+    retry: 'no',
+    message: 'The identity of the upstream could not be verified. The operator has to act.',
+    meaning:
+      'The certificate is expired, for another host or of an unknown issuer, or TLS failed otherwise. Nothing was sent.',
+  },
+  upstream_auth_error: {
+    status: 502,
+    type: SERVER,
+    retry: 'no',
+    message: 'The upstream refused the credentials of the gateway. The operator has to act.',
+    meaning:
+      "The upstream answered 401 or 403: the operator's key for it is wrong. The caller's key is not the cause.",
+  },
+  upstream_invalid_response: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream sent an answer that cannot be used.',
+    meaning:
+      'Malformed HTTP, a wrong content type, a redirect, an empty answer or a body cut short before anything was relayed.',
+  },
+  upstream_error: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream reported an error.',
+    meaning:
+      'An upstream error whose own body is not in the OpenAI shape; the status is the upstream’s where it is 400 to 599.',
+  },
+  stream_incomplete: {
+    status: 502,
+    type: SERVER,
+    retry: 'default',
+    message: 'The stream of the upstream broke before it was complete.',
+    meaning: 'In a frame of a stream that had begun: what came before is valid but not the whole answer.',
+  },
+  upstream_busy: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'No upstream for this model can take the request at the moment.',
+    meaning: 'All targets are at `max_concurrency`, or left alone for a while because they failed.',
+  },
+  upstream_timeout: {
+    status: 504,
+    type: SERVER,
+    retry: 'default',
+    message: 'The upstream did not answer in time.',
+    meaning: 'The deadline for headers, first token, silence or the whole request passed.',
+  },
+} as const;
