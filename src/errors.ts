@@ -163,6 +163,13 @@ export const ERRORS = {
     message: 'The only supported expectation is 100-continue.',
     meaning: 'The Expect header asks for something the gateway does not do (RFC 9110, 10.1.1).',
   },
+  upgrade_required: {
+    status: 426,
+    type: BAD,
+    retry: 'no',
+    message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
+    meaning: 'A plain request, or a handshake of another protocol or version, came where only a WebSocket is of use.',
+  },
   too_many_failed_keys: {
     status: 429,
     type: 'requests',

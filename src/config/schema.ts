@@ -236,6 +236,14 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('How streams are relayed.'),
+  realtime: section({
+    idle: duration('1s', LONGEST)
+      .prefault('10m')
+      .describe('Silence in both directions after which a session is ended; pings count as life.'),
+    lifetime: duration('1s', LONGEST).prefault('60m').describe('Longest life of a session.'),
+  })
+    .prefault({})
+    .describe('Realtime sessions over WebSockets.'),
   billing: section({
     provider: z.enum(['stripe']).describe('Who takes the payments.'),
     secret_key: credential().describe('Secret key of the API of the provider.'),

@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
+import type { Upgrade } from './upgrade.ts';
 
 /** A client's own id is kept if it can stand in a log line and a header without harm. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
@@ -22,6 +23,8 @@ export class Exchange {
   readonly access: AccessFields = {};
   /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
   readonly headers: Record<string, string>;
+  /** Set for a handshake: whoever takes it writes to the connection itself and no answer. */
+  upgrade: Upgrade | undefined;
   /** The error behind the answer, for the log. */
   error: GatewayError | undefined;
   /**

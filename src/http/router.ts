@@ -105,7 +105,7 @@ export const MODEL_PATH = '/v1/models/';
  * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not
  * exist, so that no two spellings reach one handler.
  */
-function routePath(url: string): string {
+export function routePath(url: string): string {
   const query = url.indexOf('?');
   const path = query === -1 ? url : url.slice(0, query);
   if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;

@@ -112,7 +112,8 @@ export class Pipeline {
   }
 }
 
-function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
+/** Answers with what the last attempt came to: the upstream's own words where they may be shown. */
+export function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
   if (verbatim === undefined) {
     answerError(exchange, error, headers);
     return;

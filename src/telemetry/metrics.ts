@@ -170,6 +170,23 @@ export function createMetrics() {
       labelNames: ['reason'],
       registers,
     }),
+    realtimeSessions: new Gauge({
+      name: 'tollgate_realtime_sessions',
+      help: 'Realtime sessions that are open.',
+      registers,
+    }),
+    realtimeEnds: new Counter({
+      name: 'tollgate_realtime_sessions_ended_total',
+      help: 'Realtime sessions that ended, by who said Close first (or broke off) and its code; codes of applications are `other`.',
+      labelNames: ['by', 'code'],
+      registers,
+    }),
+    realtimeResponses: new Counter({
+      name: 'tollgate_realtime_responses_total',
+      help: 'Answers in realtime sessions whose tokens were counted: reported by the upstream, or estimated.',
+      labelNames: ['counted'],
+      registers,
+    }),
     ledger: ledgerMetrics(registers),
     redis: redisMetrics(registers),
     keyPollFailures: new Counter({

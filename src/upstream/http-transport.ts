@@ -262,6 +262,7 @@ function wrapTransportError(cause: Error, hasHead: boolean): GatewayError {
 const DISTRUST =
   /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;
 
-function isDistrust(cause: Error): boolean {
+/** Whether the other side is not who it should be, or could not show it. */
+export function isDistrust(cause: Error): boolean {
   return 'code' in cause && typeof cause.code === 'string' && DISTRUST.test(cause.code);
 }

@@ -149,6 +149,21 @@ export class Upstream {
     return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
   }
 
+  /**
+   * Headers of a request that is piped: the upstream's credentials, and of the client's the few that every request takes
+   * along. Nothing that says what the body is.
+   */
+  headersFor(client: ClientHeaders, requestId: string): Record<string, string> {
+    const { 'content-type': _, ...own } = this.#headers;
+    const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
+    const named = connectionNames(client);
+    for (const field of FORWARDED) {
+      const value = client[field];
+      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
+    }
+    return headers;
+  }
+
   /** One GET with the upstream's own credentials, on a connection of its own: the pool may be full of long answers. */
   #checkHealth(path: string, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
