@@ -168,7 +168,8 @@ export const ERRORS = {
     type: BAD,
     retry: 'no',
     message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
-    meaning: 'A plain request, or a handshake of another protocol or version, came where only a WebSocket is of use.',
+    meaning:
+      'A plain request, or a handshake of another protocol or version, came where only a WebSocket is of use.',
   },
   too_many_failed_keys: {
     status: 429,

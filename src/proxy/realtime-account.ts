@@ -95,7 +95,13 @@ export class SessionAccount {
       const state = states[limit];
       if (state === undefined || state.remaining > 0) continue;
       metrics.limitsRefused.inc({ limit, tier: caller.tier });
-      const refused = { kind: 'refused', limit, reason: 'spent', retryAfterMs: state.resetMs, states } as const;
+      const refused = {
+        kind: 'refused',
+        limit,
+        reason: 'spent',
+        retryAfterMs: state.resetMs,
+        states,
+      } as const;
       return refusalError(refused, LEAST_TOKENS);
     }
     return undefined;

@@ -66,7 +66,9 @@ class Dial {
     exchange.onStop(this.#onStop);
     const { connect, headers } = config.timeouts;
     this.#stopDeadline = startDeadline(Math.min(connect + headers, mostMs), () =>
-      this.#fail(failure(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' }), true)),
+      this.#fail(
+        failure(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' }), true),
+      ),
     );
     const proxy = createProxyServer({});
     proxy.on('proxyReqWs', (request) => this.#prepare(request));
@@ -157,7 +159,8 @@ class Dial {
     this.#note(statusCode, headers);
     const chunks: Buffer[] = [];
     let size = 0;
-    const judge = (body: Buffer) => this.#fail(shown(judgeRefusal(statusCode, headers, body), this.#order.upstream));
+    const judge = (body: Buffer) =>
+      this.#fail(shown(judgeRefusal(statusCode, headers, body), this.#order.upstream));
     this.#stopDeadline();
     // The status says more than the way in which its text broke off.
     this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));

@@ -224,7 +224,7 @@ function frame(opcode: number, payload: Buffer, isMasked: boolean): Buffer {
   const { length } = payload;
   const extended = Buffer.alloc(length < 126 ? 0 : 2);
   if (length >= 126) extended.writeUInt16BE(length, 0);
-  const head = Buffer.from([0x80 | opcode, (isMasked ? 0x80 : 0) | (length < 126 ? length : 126)]);
+  const head = Buffer.from([0x80 | opcode, (isMasked ? 0x80 : 0) | Math.min(length, 126)]);
   if (!isMasked) return Buffer.concat([head, extended, payload]);
   const mask = randomBytes(4);
   const masked = payload.map((byte, index) => byte ^ (mask[index & 3] ?? 0));

@@ -30,13 +30,17 @@ export function readSessionQuery(target: string): SessionQuery {
   if (at === -1) throw missing();
   // Gateway and upstream could read different ones.
   if (names.indexOf('model', at + 1) !== -1) {
-    throw new GatewayError('duplicate_parameter', 'The parameter model is given more than once.', { param: 'model' });
+    throw new GatewayError('duplicate_parameter', 'The parameter model is given more than once.', {
+      param: 'model',
+    });
   }
   const piece = pieces[at] ?? '';
   const equals = piece.indexOf('=');
   const model = equals === -1 ? '' : decode(piece.slice(equals + 1));
   if (model === undefined) {
-    throw new GatewayError('invalid_value', 'The parameter model is not valid percent-encoding.', { param: 'model' });
+    throw new GatewayError('invalid_value', 'The parameter model is not valid percent-encoding.', {
+      param: 'model',
+    });
   }
   if (model === '') throw missing();
   return {
@@ -44,7 +48,8 @@ export function readSessionQuery(target: string): SessionQuery {
     rewrite(name, own) {
       return pieces
         .flatMap((each, index) => {
-          if (index === at) return name === undefined ? [] : [`${piece.slice(0, equals)}=${encodeURIComponent(name)}`];
+          if (index === at)
+            return name === undefined ? [] : [`${piece.slice(0, equals)}=${encodeURIComponent(name)}`];
           const parameter = names[index];
           return parameter !== undefined && own.has(parameter) ? [] : [each];
         })
@@ -54,9 +59,13 @@ export function readSessionQuery(target: string): SessionQuery {
 }
 
 function missing(): GatewayError {
-  return new GatewayError('missing_required_parameter', 'Say which model in the query: /v1/realtime?model=NAME.', {
-    param: 'model',
-  });
+  return new GatewayError(
+    'missing_required_parameter',
+    'Say which model in the query: /v1/realtime?model=NAME.',
+    {
+      param: 'model',
+    },
+  );
 }
 
 /** As forms encode (`+` is a space), which servers read queries by; undefined for what is no encoding. */

@@ -109,7 +109,8 @@ export class Realtime {
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
       if (step.kind === 'exhausted') {
-        if (last === undefined && step.cause === 'tried') throw new GatewayError('model_not_found', NOT_OFFERED);
+        if (last === undefined && step.cause === 'tried')
+          throw new GatewayError('model_not_found', NOT_OFFERED);
         last ??= refused(step);
         break;
       }
@@ -203,9 +204,8 @@ export class Realtime {
         access.closed_by = end.by;
         access.outcome = end.outcome;
         if (end.outcome !== 'client_closed') exchange.markAnswered();
-        metrics.realtimeEnds.inc({ by: end.by, code: end.code < 3000 ? String(end.code) : 'other' });
-        if (end.outcome === 'stream_incomplete')
-          metrics.streamsBroken.inc({ upstream, cause: end.outcome });
+        metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
+        if (end.outcome === 'stream_incomplete') metrics.streamsBroken.inc({ upstream, cause: end.outcome });
       },
     });
     response.statusCode = 101;

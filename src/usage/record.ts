@@ -63,7 +63,8 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
     model: text(record.model, MAX_TEXT.model),
   };
   const upstream = text(record.upstream, MAX_TEXT.upstream);
-  if (record.isPart === true) return [{ ...key, upstream, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
+  if (record.isPart === true)
+    return [{ ...key, upstream, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
   const request: UsageRow = {
     ...key,
     upstream,
