@@ -14,6 +14,7 @@ import { AdminServer, type TargetState } from './http/admin.ts';
 import type { Exchange } from './http/exchange.ts';
 import { Health } from './http/health.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
+import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
 import { type Metering, openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
@@ -112,7 +113,10 @@ async function compose(
     ]),
   );
   opened(() => Promise.all([...upstreams.values()].map((upstream) => upstream.close())));
-  let current: Snapshot = { config: dynamic, routes: new RouteTable(dynamic.models, upstreams) };
+  let current: Snapshot = {
+    config: dynamic,
+    routes: new RouteTable(dynamic.models, upstreams, dynamic.tiers),
+  };
   for (const upstream of upstreams.values()) upstream.start();
   const snapshot = () => current;
 
@@ -157,7 +161,9 @@ async function compose(
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
-  server.route('POST', '/v1/chat/completions', (exchange) => pipeline.chat(exchange));
+  for (const endpoint of JSON_ENDPOINTS) {
+    server.route('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
+  }
   server.routeUpgrade('/v1/realtime', (exchange) => realtime.answer(exchange));
   server.route('GET', '/v1/models', (exchange) => models.list(exchange));
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));

@@ -121,6 +121,14 @@ export const ERRORS = {
     meaning:
       'No route serves the model name, or the tier of the key may not use it; the two are not told apart.',
   },
+  endpoint_not_offered: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'This is not offered to this key.',
+    meaning:
+      '`endpoints` of the model, or of the tier, does not have this endpoint; the message says which are offered.',
+  },
   unknown_url: {
     status: 404,
     type: BAD,

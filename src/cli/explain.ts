@@ -1,6 +1,7 @@
 // `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
 // doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
 import { hedgeText } from '../config/check.ts';
+import { offered } from '../config/endpoints.ts';
 import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
 import { nearest } from '../config/nearest.ts';
@@ -60,7 +61,8 @@ export async function runExplain(
     const live = await askGateway(config.static, patienceMs);
     const explanation = explain(config, model, tier, found, live);
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
-    return tier !== undefined && explanation.tier?.allowed !== true ? 1 : 0;
+    const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
+    return tier !== undefined && !isUsable ? 1 : 0;
   } catch (error) {
     if (error instanceof ConfigError) {
       io.stderr.write(`${faultReport(error)}\n`);
@@ -118,6 +120,8 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     /** Those whose keys may use it. */
     tiers: listed,
     tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
+    /** What it may be used for, by this tier or by those that take nothing away. */
+    endpoints: offered(route.endpoints, tier && tiers[tier]?.endpoints),
     response_model: route.responseModel,
     balance: route.balance,
     /** Null where a second target is never asked beside a silent one. */
@@ -230,7 +234,8 @@ function rows(lines: readonly (readonly [string, string])[], indent: string): st
 }
 
 function textOf(explanation: Explanation, live: LiveState): string {
-  const { config, model, match, tiers, tier, response_model, targets, retry, limits } = explanation;
+  const { config, model, match, tiers, tier, endpoints, response_model, targets, retry, limits } =
+    explanation;
   const matched =
     match.kind === 'exact'
       ? `the model of this name`
@@ -238,7 +243,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
   const may =
     tier === null
       ? `${tiers.join(', ')} may use it`
-      : tier.allowed
+      : tier.allowed && endpoints.length > 0
         ? `${tier.name} may use it`
         : `${tier.name} may not use it: a request is answered with 404 model_not_found (${tiers.join(', ')} may)`;
   const answer = response_model === 'alias' ? quote(model) : 'what the upstream wrote';
@@ -246,6 +251,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
   const head: [string, string][] = [
     ['matches', matched],
     ['tiers', may],
+    ['for', endpoints.length === 0 ? 'nothing that this tier has' : endpoints.join(', ')],
     ...Object.entries(limits).map(([name, each]): [string, string] => [
       `limits`,
       `${name}: ${limitText(each)}`,

@@ -1,5 +1,6 @@
 // What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
 // is in it.
+import { ENDPOINTS } from './endpoints.ts';
 import { formatFault } from './fault.ts';
 import { readRedisAddress, redisHosts } from './redis-address.ts';
 import { type Config, type ModelConfig, TIERS, type TierConfig, type UpstreamConfig } from './schema.ts';
@@ -66,13 +67,19 @@ function describeTargets({ targets }: ModelConfig): string {
 }
 
 function describeModel(model: ModelConfig): string {
+  const only = isEverywhere(model.endpoints) ? [] : [`for ${model.endpoints.join(', ')}`];
   const tiers = model.tiers.length === TIERS.length ? '' : ` [${model.tiers.join(', ')} only]`;
   const notes = [
+    ...only,
     ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
+}
+
+function isEverywhere(endpoints: readonly string[]): boolean {
+  return endpoints.length === ENDPOINTS.length;
 }
 
 /** Whether two targets share a priority, so that the balance decides. */
@@ -98,7 +105,9 @@ function describeTier(tier: TierConfig): string {
       : [
           `price ${price.amount} ${price.currency} ${price.interval === 'once' ? 'once' : `a ${price.interval}`}`,
         ];
-  return [...(limits.length === 0 ? ['no limits'] : limits), ...cost].join(', ');
+  const { endpoints } = tier;
+  const only = endpoints === undefined ? [] : [`only ${endpoints.join(' and ')}`];
+  return [...(limits.length === 0 ? ['no limits'] : limits), ...only, ...cost].join(', ');
 }
 
 /**

@@ -2,6 +2,7 @@
 // reference in docs/configuration.md are all this file. What no single field can know is in references.ts.
 import { z } from 'zod';
 import { readHost, readNetwork, readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
+import { ENDPOINTS } from './endpoints.ts';
 import type { Fault } from './fault.ts';
 import {
   address,
@@ -101,6 +102,11 @@ const modelPrice = section({
   output: decimal(0, 1e9).describe('Per million tokens of output.'),
 });
 
+const endpoints = z
+  .array(z.enum(ENDPOINTS))
+  .min(1)
+  .transform((listed) => ENDPOINTS.filter((each) => listed.includes(each)));
+
 /** A public name is in URLs and logs: no controls, nothing invisible at its ends. */
 const modelName = name(
   (key) => {
@@ -119,6 +125,11 @@ const model = section({
     .prefault([...TIERS])
     .transform((listed) => TIERS.filter((tier) => listed.includes(tier)))
     .describe('Tiers whose keys may use this model.'),
+  endpoints: endpoints
+    .prefault([...ENDPOINTS])
+    .describe(
+      'Where this model is offered; elsewhere it is answered with 404. Default: everywhere, and its upstream says what it cannot do.',
+    ),
   balance: z
     .enum(['weighted', 'least_requests', 'latency'])
     .prefault('weighted')
@@ -149,6 +160,9 @@ const tier = section({
   requests_per_day: integer(1, COUNT).exactOptional().describe('Requests in a day (UTC).'),
   tokens_per_month: integer(1, COUNT).exactOptional().describe('Tokens in a calendar month (UTC).'),
   concurrency: integer(1, COUNT).exactOptional().describe('Requests under way at once.'),
+  endpoints: endpoints
+    .exactOptional()
+    .describe('What keys of this tier may call, of what each model offers. Default: all of it.'),
   price: section({
     amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
     currency: text((value) =>

@@ -5,11 +5,12 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
-import type { AttemptEnd, AttemptResult, ChatRequest, Outcome, Receiver, Source } from './receiver.ts';
+import type { AttemptEnd, AttemptResult, Outcome, Receiver, RelayRequest, Source } from './receiver.ts';
 import { Refusal } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
@@ -28,7 +29,7 @@ export interface Watcher {
 }
 
 export class Attempt implements Sink, Source, Contender {
-  readonly #request: ChatRequest;
+  readonly #request: RelayRequest;
   readonly #target: Target;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
@@ -54,7 +55,7 @@ export class Attempt implements Sink, Source, Contender {
   #settle: ((result: AttemptEnd) => void) | undefined;
 
   /** @param race where another attempt of the same request may run at the same time */
-  constructor(request: ChatRequest, target: Target, watcher: Watcher, race?: Race) {
+  constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
     this.#request = request;
     this.#target = target;
     this.#watcher = watcher;
@@ -68,7 +69,7 @@ export class Attempt implements Sink, Source, Contender {
    * @throws nothing: every trouble is a result
    */
   run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
-    const { exchange, stream } = this.#request;
+    const { exchange, endpoint, stream } = this.#request;
     const { upstream } = this.#target;
     try {
       upstream.acquire();
@@ -87,7 +88,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#isCurtailed = mostMs < timeouts.total;
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
-      const call = { body, requestId: exchange.id, client: exchange.request.headers, stream, fresh };
+      const { path } = endpoint;
+      const accept = stream ? 'text/event-stream' : endpoint.accept;
+      const call = { path, body, requestId: exchange.id, client: exchange.request.headers, accept, fresh };
       this.#call = upstream.send(call, this);
     });
   }
@@ -149,6 +152,10 @@ export class Attempt implements Sink, Source, Contender {
     } else if (isJson(type)) {
       this.#receiver = new Completion(this.#request, headers, this);
       this.#deadlines?.enter('idle');
+    } else if (!stream && this.#request.endpoint.isBinary?.(type) === true) {
+      this.#isStream = true;
+      this.#receiver = new BytesRelay(this.#request, type, headers, this);
+      this.#deadlines?.enter('first_token');
     } else this.unusable(`content-type ${type || 'missing'}`);
   }
 

@@ -8,7 +8,7 @@ import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
 import { Attempt } from './attempt.ts';
 import { bothFailed, Race } from './hedge.ts';
 import { type Exhausted, type Next, Plan } from './plan.ts';
-import type { AttemptEnd, ChatRequest } from './receiver.ts';
+import type { AttemptEnd, RelayRequest } from './receiver.ts';
 import type { RequestScan } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import { asksForUsage, bodyFor } from './rewrite.ts';
@@ -18,7 +18,7 @@ import type { Route, Target } from './route-table.ts';
 const LONGEST_WAIT_MS = 2000;
 
 export interface AttemptsOptions {
-  readonly request: Omit<ChatRequest, 'hideUsage'>;
+  readonly request: Omit<RelayRequest, 'hideUsage'>;
   readonly route: Route;
   /** The client's body, which `scan` was made from. */
   readonly body: Buffer;
@@ -230,11 +230,12 @@ export class Attempts {
       onSilence: (ms: number) => latency.observe(ms),
       onOvertaken: (ms: number) => latency.observeAtLeast(ms),
     };
-    const asked = { ...request, hideUsage: asksForUsage(target, scan) };
+    const hideUsage = asksForUsage(target, scan, request.endpoint.hasUsageOption);
+    const asked = { ...request, hideUsage };
     const attempt = new Attempt(asked, target, watcher, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
     const left = this.#isFirst ? this.#options.retry.deadline : this.#leftMs;
-    return attempt.run(bodyFor(target, body, scan), fresh, left);
+    return attempt.run(bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
   #mayGoOn({ next, risky = false }: Failure): boolean {

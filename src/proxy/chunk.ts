@@ -1,5 +1,6 @@
 // What the gateway reads from the upstream's answer: the facts of one SSE frame, and of a whole JSON completion.
 // It changes nothing and decides nothing; framing is frames.ts, retries and metering are their own.
+import { BOM, DATA, dataOf, isLineBreak, isText, readFields, spanInFrame, startsWith } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 
 /** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
@@ -33,7 +34,7 @@ export interface ChunkFacts extends AnswerFacts {
   readonly kind: 'comment' | 'done' | 'json' | 'other';
   /** A top-level `error` that is truthy (the SDKs' test), or `event: error`. */
   readonly hasError: boolean;
-  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. */
+  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. Of typed events: hidden. */
   readonly usageOnly: boolean;
 }
 
@@ -44,8 +45,6 @@ export interface CompletionFacts extends AnswerFacts {
   readonly isError: boolean;
 }
 
-const LF = 0x0a;
-const CR = 0x0d;
 const SPACE = 0x20;
 const QUOTE = 0x22;
 const COLON = 0x3a;
@@ -54,13 +53,8 @@ const OPEN_OBJECT = 0x7b;
 const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 
-/** A byte order mark may stand before the first field of a stream (WHATWG HTML, 9.2.6). */
-const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
 const NO_BYTES: Buffer = Buffer.alloc(0);
-const DATA = Buffer.from('data');
-const EVENT = Buffer.from('event');
 const ERROR = Buffer.from('error');
-const DONE = Buffer.from('[DONE]');
 
 /** Reads one JSON answer, chunk or completion: a single pass over its top level, into choices only as far as needed. */
 class AnswerReader implements AnswerFacts {
@@ -218,72 +212,17 @@ export function readCompletion(body: Buffer): CompletionFacts {
   return { valid, isError: reader.hasError && !reader.hasChoices, modelSpan, hasOutput, finish, usage };
 }
 
-/** The frame field by field (WHATWG HTML, 9.2.6), for what `readChunk` does not see at first glance. */
+/** The frame field by field, for what `readChunk` does not see at first glance. */
 function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
-  /** The values of the data fields: start, end, start, end … */
-  const values: number[] = [];
-  let isErrorEvent = false;
-  let pos = startsWith(bytes, BOM, start, end) ? start + BOM.length : start;
-  while (pos < end) {
-    let lineEnd = pos;
-    while (lineEnd < end && !isLineBreak(bytes[lineEnd])) lineEnd++;
-    const dataAt = fieldValue(bytes, DATA, pos, lineEnd);
-    if (dataAt >= 0) values.push(dataAt, lineEnd);
-    else {
-      const eventAt = fieldValue(bytes, EVENT, pos, lineEnd);
-      if (eventAt >= 0) {
-        isErrorEvent = lineEnd - eventAt === ERROR.length && startsWith(bytes, ERROR, eventAt, lineEnd);
-      }
-    }
-    pos = lineEnd + 1;
-  }
-  const [from, to] = values;
-  if (from === undefined || to === undefined) return chunkFacts('comment', isErrorEvent, null);
-  if (startsWith(bytes, DONE, from, to)) return chunkFacts('done', isErrorEvent, null);
+  const fields = readFields(bytes, start, end);
+  const isErrorEvent = fields.event !== null && isText(bytes, fields.event, ERROR);
+  const data = dataOf(bytes, fields.values);
+  if (data === null) return chunkFacts('comment', isErrorEvent, null);
+  if (data.isDone) return chunkFacts('done', isErrorEvent, null);
   const reader = frameReader;
-  if (values.length === 2) {
-    return reader.read(bytes, from, to)
-      ? chunkFacts('json', isErrorEvent || reader.hasError, reader)
-      : chunkFacts('other', isErrorEvent, null);
-  }
-  const joined = joinLines(bytes, values);
-  if (!reader.read(joined, 0, joined.length)) return chunkFacts('other', isErrorEvent, null);
-  if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, values);
+  if (!reader.read(data.bytes, data.start, data.end)) return chunkFacts('other', isErrorEvent, null);
+  if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);
   return chunkFacts('json', isErrorEvent || reader.hasError, reader);
-}
-
-/** Offset of the value of the field `name` in the line, behind the colon and one space; -1 when it is another line. */
-function fieldValue(bytes: Buffer, name: Buffer, start: number, end: number): number {
-  if (!startsWith(bytes, name, start, end)) return -1;
-  const at = start + name.length;
-  if (at === end) return end;
-  if (bytes[at] !== COLON) return -1;
-  return at + 1 < end && bytes[at + 1] === SPACE ? at + 2 : at + 1;
-}
-
-/** The data of an event with several data fields: their values with LF between them. */
-function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
-  let length = -1;
-  for (let i = 0; i < values.length; i += 2) length += (values[i + 1] ?? 0) - (values[i] ?? 0) + 1;
-  const joined = Buffer.allocUnsafe(length).fill(LF);
-  let to = 0;
-  for (let i = 0; i < values.length; i += 2) to += bytes.copy(joined, to, values[i], values[i + 1]) + 1;
-  return joined;
-}
-
-/** From an offset in the joined data back to the frame. A token is never broken over two lines, so one line holds it. */
-function spanInFrame(span: Span, values: readonly number[]): Span {
-  let lineStart = 0;
-  for (let i = 0; i < values.length; i += 2) {
-    const from = values[i] ?? 0;
-    const lineEnd = lineStart + (values[i + 1] ?? 0) - from;
-    if (span.start < lineEnd) {
-      const shift = from - lineStart;
-      return { start: span.start + shift, end: span.end + shift };
-    }
-    lineStart = lineEnd + 1;
-  }
-  return span;
 }
 
 function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerReader | null): ChunkFacts {
@@ -295,20 +234,25 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
   return { kind, hasError, modelSpan, hasOutput, finish, usage, usageOnly };
 }
 
-/** @param span an object that was scanned before */
-function parseUsage(bytes: Buffer, span: Span): Usage {
+/**
+ * Reads the `usage` of any endpoint: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`.
+ * @param span an object that was scanned before
+ */
+export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
-  const prompt = count(usage, 'prompt_tokens');
-  const completion = count(usage, 'completion_tokens');
+  const prompt = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
+  const completion = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
   return {
     prompt,
     completion,
     total: count(usage, 'total_tokens') || prompt + completion,
     cached:
       count(member(usage, 'prompt_tokens_details'), 'cached_tokens') ||
+      count(member(usage, 'input_tokens_details'), 'cached_tokens') ||
       count(usage, 'prompt_cache_hit_tokens'),
     reasoning:
       count(member(usage, 'completion_tokens_details'), 'reasoning_tokens') ||
+      count(member(usage, 'output_tokens_details'), 'reasoning_tokens') ||
       count(usage, 'reasoning_tokens'),
   };
 }
@@ -338,22 +282,9 @@ function isReal(bytes: Buffer, start: number, end: number): boolean {
 }
 
 /** Whether a valid JSON value is truthy in JavaScript, in which both SDKs' users read it. */
-function isTruthy(bytes: Buffer, start: number, end: number): boolean {
+export function isTruthy(bytes: Buffer, start: number, end: number): boolean {
   const first = bytes[start];
   if (first === OPEN_ARRAY || first === OPEN_OBJECT) return true;
   if (first === QUOTE) return end - start > 2;
   return Boolean(JSON.parse(bytes.toString('utf8', start, end)));
-}
-
-function startsWith(bytes: Buffer, prefix: Buffer, start: number, end: number): boolean {
-  const { length } = prefix;
-  if (end - start < length) return false;
-  for (let i = 0; i < length; i++) {
-    if (bytes[start + i] !== prefix[i]) return false;
-  }
-  return true;
-}
-
-function isLineBreak(byte: number | undefined): boolean {
-  return byte === LF || byte === CR;
 }

@@ -1,9 +1,9 @@
 // The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
-import { errorBody, type GatewayError } from '../errors.ts';
+import type { GatewayError } from '../errors.ts';
 import { relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import type { ChatRequest, Source } from './receiver.ts';
+import type { RelayRequest, Source } from './receiver.ts';
 
 /** Not `: ping`, which some clients take for the end of a stream. */
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
@@ -15,7 +15,7 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const CUT_DELAY_MS = 1_000;
 
 export class ClientStream {
-  readonly #request: ChatRequest;
+  readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   #isOpen = false;
@@ -26,12 +26,16 @@ export class ClientStream {
   #paused = false;
   #bytesOut = 0;
 
+  readonly #type: string | undefined;
+
   /**
    * @param headers of the upstream, of which an allow-list goes with the client's
    * @param source made to wait while the client does not keep up
+   * @param type content type of a stream of bytes, into which nothing may be put; default: a stream of events
    */
-  constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, type?: string) {
     this.#request = request;
+    this.#type = type;
     this.#headers = headers;
     this.#source = source;
   }
@@ -74,15 +78,17 @@ export class ClientStream {
     const { exchange, keepalive } = this.#request;
     exchange.response.writeHead(200, {
       ...exchange.headers,
-      'content-type': 'text/event-stream; charset=utf-8',
+      'content-type': this.#type ?? 'text/event-stream; charset=utf-8',
       // Proxies on the way must neither store nor compress nor collect it.
       'cache-control': 'no-cache, no-transform',
       'x-accel-buffering': 'no',
       ...relayedHeaders(this.#headers),
     });
     this.#isOpen = true;
-    this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
-    exchange.probe = this.#onKeepAlive;
+    if (this.#type === undefined) {
+      this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
+      exchange.probe = this.#onKeepAlive;
+    }
     const [first] = this.#held;
     if (first === undefined) exchange.response.flushHeaders();
     else this.#write(this.#held.length === 1 ? first : Buffer.concat(this.#held));
@@ -99,14 +105,14 @@ export class ClientStream {
   /**
    * Ends the connection without the final chunk: by RFC 9112, 8 the message is incomplete, for everyone who reads framing
    * and not frames.
-   * @param withFrame whether the error is told in a frame of its own, for everyone else; false where it was
+   * @param frame tells the error to everyone else; undefined where it was told, or nothing can tell it
    */
-  cut(error: GatewayError, withFrame: boolean): void {
+  cut(error: GatewayError, frame: Buffer | undefined): void {
     const { exchange } = this.#request;
     const { response } = exchange;
     const { socket } = response;
     // The client is at a frame boundary: partial frames are held back.
-    if (withFrame) this.#write(Buffer.from(`data: ${errorBody(error)}\n\n`));
+    if (frame !== undefined) this.#write(frame);
     this.#close();
     exchange.error = error;
     // The connection is about to close with an answer that is not complete, and it is not the client that closed it.

@@ -1,25 +1,25 @@
 // A JSON answer: collected, checked to be whole, its `model` spliced, and sent as one write with its length. Where the
 // client asked for a stream, it gets the completion as one.
+import { GatewayError } from '../errors.ts';
 import { answer } from '../http/answer.ts';
 import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import { type CompletionFacts, readCompletion } from './chunk.ts';
-import { asStream } from './conversion.ts';
+import type { CompletionFacts } from './chunk.ts';
 import { tokensOf } from './estimate.ts';
-import type { ChatRequest, Receiver, Source } from './receiver.ts';
-import { spliceSpans } from './request-scan.ts';
+import type { Receiver, RelayRequest, Source } from './receiver.ts';
+import { type Edit, spliceSpans } from './request-scan.ts';
 
 /** Larger than any completion that a model produces; images in base64 included. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 export class Completion implements Receiver {
-  readonly #request: ChatRequest;
+  readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   readonly #chunks: Buffer[] = [];
   #size = 0;
 
-  constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
@@ -35,12 +35,17 @@ export class Completion implements Receiver {
     const [first] = this.#chunks;
     const body =
       this.#chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.#chunks, this.#size);
-    const facts = readCompletion(body);
-    if (!facts.valid) this.#source.unusable('not a JSON object');
+    const { endpoint, stream } = this.#request;
+    const facts = endpoint.readAnswer(body);
+    if (!facts.valid) this.#source.unusable('not a JSON object of this endpoint');
     else if (facts.isError) {
-      this.#source.finish({ kind: 'failed', failure: judgeErrorObject(body.toString(), this.#headers) });
-    } else if (this.#request.stream) this.#answerStream(body, facts);
-    else this.#answer('application/json', this.#spliced(body, facts), facts);
+      const judge = endpoint.judgeAnswer ?? judgeErrorObject;
+      this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
+    } else if (stream) this.#answerStream(body, facts);
+    else {
+      const whole = this.#spliced(body, facts);
+      if (whole !== undefined) this.#answer('application/json', whole, facts);
+    }
   }
 
   /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
@@ -52,29 +57,41 @@ export class Completion implements Receiver {
 
   /** In a streaming SDK a JSON body would read as a silent, empty answer. */
   #answerStream(body: Buffer, facts: CompletionFacts): void {
-    const { alias, includeUsage } = this.#request;
-    const events = asStream(body, alias, includeUsage);
-    if (events === undefined) this.#source.unusable('a JSON answer without choices instead of a stream');
+    const { alias, includeUsage, endpoint } = this.#request;
+    const events = endpoint.asStream?.(body, alias, includeUsage);
+    if (events === undefined) this.#source.unusable('a JSON answer that cannot be the stream it should be');
     else this.#answer('text/event-stream; charset=utf-8', events, facts);
   }
 
-  #answer(type: string, body: Buffer, { usage }: CompletionFacts): void {
-    const { exchange } = this.#request;
+  #answer(type: string, body: Buffer, facts: CompletionFacts): void {
+    const { exchange, ask } = this.#request;
+    const usage = facts.usage ?? ask.usage ?? null;
     if (this.#source.rivalry?.claim() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }
-    this.#source.used(usage, tokensOf(this.#size));
+    this.#source.used(usage, ask.outputs ?? tokensOf(this.#size));
     exchange.access.ttft_ms = Math.round(exchange.elapsed);
     const cache = type === 'application/json' ? {} : { 'cache-control': 'no-cache, no-transform' };
     answer(exchange, 200, { 'content-type': type, ...cache, ...relayedHeaders(this.#headers) }, body);
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
   }
 
-  #spliced(body: Buffer, { modelSpan }: CompletionFacts): Buffer {
-    const { alias } = this.#request;
-    if (alias === undefined || modelSpan === null) return body;
-    return spliceSpans(body, [{ span: modelSpan, bytes: alias }]);
+  /** @returns undefined when it cannot be what was asked for */
+  #spliced(body: Buffer, { modelSpan }: CompletionFacts): Buffer | undefined {
+    const { alias, ask } = this.#request;
+    const edits: Edit[] =
+      alias === undefined || modelSpan === null ? [] : [{ span: modelSpan, bytes: alias }];
+    if (ask.edits !== undefined) {
+      try {
+        edits.push(...ask.edits(body));
+      } catch (error) {
+        if (!(error instanceof GatewayError)) throw error;
+        this.#source.unusable(error.cause);
+        return undefined;
+      }
+    }
+    return edits.length === 0 ? body : spliceSpans(body, edits);
   }
 }

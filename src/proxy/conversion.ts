@@ -13,6 +13,7 @@ const OPEN_OBJECT = 0x7b;
 
 const NULL = Buffer.from('null');
 const NOTHING = Buffer.from('{}');
+const EMPTY = Buffer.from('""');
 const CHUNK = Buffer.from('"chat.completion.chunk"');
 
 /**
@@ -20,16 +21,19 @@ const CHUNK = Buffer.from('"chat.completion.chunk"');
  * @param alias JSON string token for `model`, or undefined to leave it
  * @param includeUsage whether the client asked for the usage chunk
  * @returns for every choice a chunk with all of its message and one with its finish reason, then `[DONE]`; undefined when
- *   the first choice has no message
+ *   the first choice has neither a message nor a text
  */
 export function asStream(body: Buffer, alias: Buffer | undefined, includeUsage: boolean): Buffer | undefined {
   const common = membersOf(body);
   const choices = elementsOf(common.get('choices')).map(membersOf);
-  if (choices[0]?.get('message')?.[0] !== OPEN_OBJECT) return undefined;
+  const [first] = choices;
+  const isText = first?.get('text')?.[0] === QUOTE;
+  if (!isText && first?.get('message')?.[0] !== OPEN_OBJECT) return undefined;
   const usage = common.get('usage');
   common.delete('choices');
   common.delete('usage');
-  common.set('object', CHUNK);
+  // A chunk of a text completion is called what the whole of it is called.
+  if (!isText) common.set('object', CHUNK);
   if (alias !== undefined && common.has('model')) common.set('model', alias);
 
   const events: Buffer[] = [];
@@ -39,17 +43,15 @@ export function asStream(body: Buffer, alias: Buffer | undefined, includeUsage: 
   };
   for (const [place, choice] of choices.entries()) {
     const index = choice.get('index') ?? Buffer.from(String(place));
-    const message = choice.get('message') ?? NOTHING;
+    const said: [string, Buffer] = isText
+      ? ['text', choice.get('text') ?? EMPTY]
+      : ['delta', asDelta(choice.get('message') ?? NOTHING)];
     const finish = choice.get('finish_reason') ?? NULL;
     choice.delete('message');
     // First in the order of a chunk, the rest of the choice (log probabilities, filter results) behind it.
-    add(new Map([['index', index], ['delta', asDelta(message)], ...choice, ['finish_reason', NULL]]));
+    add(new Map([['index', index], said, ...choice, ['finish_reason', NULL]]));
     if (finish.equals(NULL)) continue;
-    add([
-      ['index', index],
-      ['delta', NOTHING],
-      ['finish_reason', finish],
-    ]);
+    add([['index', index], isText ? ['text', EMPTY] : ['delta', NOTHING], ['finish_reason', finish]]);
   }
   if (includeUsage && usage?.[0] === OPEN_OBJECT) add(undefined, [['usage', usage]]);
   events.push(Buffer.from('data: [DONE]\n\n'));

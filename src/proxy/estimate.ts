@@ -23,7 +23,20 @@ export interface Estimate {
 }
 
 /** @param body the client's body, which `scan` was made from */
-export function estimateTokens(body: Buffer, { maxTokens, choices }: RequestScan): Estimate {
+export function estimateTokens(
+  body: Buffer,
+  { maxTokens, choices }: Pick<RequestScan, 'maxTokens' | 'choices'>,
+): Estimate {
+  return {
+    prompt: tokensOfInput(body),
+    // Whatever it says: sums of it have to stay exact.
+    completion: Math.min((maxTokens ?? ANSWER_TOKENS) * choices, Number.MAX_SAFE_INTEGER / 4096),
+    isBounded: maxTokens !== null,
+  };
+}
+
+/** What a request comes to, without its answer. */
+export function tokensOfInput(body: Buffer): number {
   let bytes = body.length;
   let prompt = 0;
   if (bytes > SHORTEST_ATTACHMENT) {
@@ -40,13 +53,7 @@ export function estimateTokens(body: Buffer, { maxTokens, choices }: RequestScan
       }
     }
   }
-  prompt += tokensOf(Math.max(0, bytes));
-  return {
-    prompt,
-    // Whatever it says: sums of it have to stay exact.
-    completion: Math.min((maxTokens ?? ANSWER_TOKENS) * choices, Number.MAX_SAFE_INTEGER / 4096),
-    isBounded: maxTokens !== null,
-  };
+  return prompt + tokensOf(Math.max(0, bytes));
 }
 
 /** What so many bytes of text come to. */

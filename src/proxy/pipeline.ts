@@ -1,4 +1,4 @@
-// The road of a chat completion, from the key to the last byte. Each step is somewhere else; the order of them is here.
+// The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
 import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
@@ -11,8 +11,8 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
-import { estimateTokens } from './estimate.ts';
-import type { ChatRequest } from './receiver.ts';
+import type { Ask, Endpoint } from './endpoint.ts';
+import type { RelayRequest } from './receiver.ts';
 import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, RouteTable } from './route-table.ts';
@@ -37,6 +37,8 @@ export interface PipelineOptions {
 /** A request that may go on its way. */
 interface Relay {
   readonly exchange: Exchange;
+  readonly endpoint: Endpoint;
+  readonly ask: Ask;
   readonly config: DynamicConfig;
   readonly route: Route;
   readonly body: Buffer;
@@ -51,8 +53,8 @@ export class Pipeline {
     this.#options = options;
   }
 
-  /** `POST /v1/chat/completions` */
-  async chat(exchange: Exchange): Promise<void> {
+  /** `POST` to the path of an endpoint. */
+  async answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
     const { authenticator, snapshot, accounts } = this.#options;
     const { config, routes } = snapshot();
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
@@ -66,20 +68,22 @@ export class Pipeline {
     let isAsked = false;
     let account: Account | undefined;
     try {
+      routes.checkTier(caller.tier, endpoint.name);
       requireJson(exchange);
       const body = await readBody(exchange, config.max_body);
-      const scan = scanRequest(body);
+      const scan = scanRequest(body, endpoint.wanted);
+      const ask = endpoint.ask(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
-      exchange.access.stream = scan.stream;
-      const route = routes.resolve(scan.model, caller.tier);
+      exchange.access.stream = ask.stream;
+      const route = routes.resolve(scan.model, caller.tier, endpoint.name);
       isAsked = true;
-      const estimate = estimateTokens(body, scan);
+      const { estimate } = ask;
       const opening = Account.open(accounts, { exchange, caller, route, limits, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
-      await this.#relay({ exchange, config, route, body, scan, account });
+      await this.#relay({ exchange, endpoint, ask, config, route, body, scan, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
@@ -89,11 +93,13 @@ export class Pipeline {
     }
   }
 
-  async #relay({ exchange, config, route, body, scan, account }: Relay): Promise<void> {
+  async #relay({ exchange, endpoint, ask, config, route, body, scan, account }: Relay): Promise<void> {
     const { metrics, resilience } = this.#options;
-    const request: Omit<ChatRequest, 'hideUsage'> = {
+    const request: Omit<RelayRequest, 'hideUsage'> = {
       exchange,
-      stream: scan.stream,
+      endpoint,
+      ask,
+      stream: ask.stream,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,

@@ -74,10 +74,11 @@ export class Realtime {
     let isAsked = false;
     let account: SessionAccount | undefined;
     try {
+      routes.checkTier(caller.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(query.model).slice(0, MAX_NAME);
-      const route = routes.resolve(query.model, caller.tier);
+      const route = routes.resolve(query.model, caller.tier, 'realtime');
       isAsked = true;
       account = await SessionAccount.open(accounts, { exchange, caller, route, limits });
       exchange.throwIfStopped();
@@ -110,7 +111,7 @@ export class Realtime {
       const step = plan.next();
       if (step.kind === 'exhausted') {
         if (last === undefined && step.cause === 'tried')
-          throw new GatewayError('model_not_found', NOT_OFFERED);
+          throw new GatewayError('endpoint_not_offered', NOT_OFFERED);
         last ??= refused(step);
         break;
       }

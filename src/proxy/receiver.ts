@@ -4,10 +4,13 @@ import type { Exchange } from '../http/exchange.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
+import type { Ask, Endpoint } from './endpoint.ts';
 
 /** What an attempt has to know of the client's request. */
-export interface ChatRequest {
+export interface RelayRequest {
   readonly exchange: Exchange;
+  readonly endpoint: Endpoint;
+  readonly ask: Omit<Ask, 'stream' | 'estimate'>;
   readonly stream: boolean;
   /** JSON string token to put in place of the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;

@@ -7,8 +7,8 @@ import { decodeString, JsonScanner, type Span } from './json.ts';
 /** What stands in a request body, and where. Offsets are bytes in the body. */
 export interface RequestScan {
   readonly model: string;
-  /** The token of the model, quotes included. */
-  readonly modelSpan: Span;
+  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
+  readonly modelSpan: Span | null;
   readonly stream: boolean;
   /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
   readonly streamOptions: Span | null;
@@ -20,8 +20,20 @@ export interface RequestScan {
   readonly maxTokens: number | null;
   /** `n`: how many answers are asked for. */
   readonly choices: number;
+  /** The values of the members that were asked for by name, where they stand in the body. */
+  readonly others: ReadonlyMap<string, Span>;
   /** Just before the closing brace of the body: where `,"key":value` may go in. */
   readonly insertAt: number;
+  /** The body has no members, so that what goes in needs no comma. */
+  readonly isEmpty: boolean;
+}
+
+/** What an endpoint reads beyond what all have. */
+export interface Wanted {
+  /** The model of a request that names none; undefined where it has to. */
+  readonly defaultModel?: string;
+  /** Names of top-level members that gateway and upstream must not read differently, in lower case. */
+  readonly members: readonly string[];
 }
 
 /** Bytes to put in the place of a span; an empty span is an insertion. */
@@ -39,19 +51,36 @@ const LETTER_T = 0x74;
 /** No count of tokens has more. */
 const MAX_DIGITS = 12;
 
-/** The top-level names that gateway and upstream must not read differently. */
-type Parameter = 'model' | 'stream' | 'stream_options';
+const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
+const NOTHING_ELSE: Wanted = { members: [] };
 
 /**
- * Reads a chat completion request, checking that all of it is JSON.
+ * Reads a request, checking that all of it is JSON.
  * @param body the decoded body (no content coding)
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
  *   (not an object), and for the three fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
  *   `duplicate_parameter`. A fault of syntax is told before any other. Messages quote nothing of the body.
  */
-export function scanRequest(body: Buffer): RequestScan {
+export function scanRequest(body: Buffer, wanted: Wanted = NOTHING_ELSE): RequestScan {
   checkEncoding(body);
-  return new RequestReader(body).read();
+  return new RequestReader(body, wanted).read();
+}
+
+/** Whether the value at a span is `true`. */
+export function isTrue(body: Buffer, span: Span | undefined): boolean {
+  return span !== undefined && body[span.start] === LETTER_T;
+}
+
+/** The string at a span; undefined when another value stands there, or none. */
+export function textAt(body: Buffer, span: Span | undefined): string | undefined {
+  return span !== undefined && body[span.start] === QUOTE ? decodeString(body, span) : undefined;
+}
+
+/** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
+export function countAt(body: Buffer, span: Span | undefined): number | null {
+  if (span === undefined || span.end - span.start > MAX_DIGITS) return null;
+  const number = Number(body.toString('latin1', span.start, span.end));
+  return Number.isSafeInteger(number) && number > 0 ? number : null;
 }
 
 /**
@@ -102,8 +131,10 @@ class RequestReader {
   readonly #scanner = new JsonScanner();
   /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
   #complaint: GatewayError | null = null;
-  readonly #seen = new Set<Parameter>();
+  readonly #seen = new Set<string>();
+  readonly #wanted: Wanted;
   #modelSpan: Span | null = null;
+  #nullModel: Span | null = null;
   #stream = false;
   #streamOptions: Span | null = null;
   #includeUsageSpan: Span | null = null;
@@ -111,9 +142,12 @@ class RequestReader {
   #maxTokens: number | null = null;
   #maxCompletionTokens: number | null = null;
   #choices = 1;
+  #others: Map<string, Span> | undefined;
+  #isEmpty = true;
 
-  constructor(body: Buffer) {
+  constructor(body: Buffer, wanted: Wanted) {
     this.#body = body;
+    this.#wanted = wanted;
     this.#scanner.reset(body);
   }
 
@@ -121,7 +155,10 @@ class RequestReader {
     const scanner = this.#scanner;
     const isObject = scanner.enterObject();
     if (isObject) {
-      while (scanner.nextMember()) this.#member();
+      while (scanner.nextMember()) {
+        this.#isEmpty = false;
+        this.#member();
+      }
     } else {
       scanner.skipValue();
     }
@@ -130,20 +167,23 @@ class RequestReader {
     if (!isObject) throw new GatewayError('invalid_body');
     if (this.#complaint !== null) throw this.#complaint;
     const modelSpan = this.#modelSpan;
-    if (modelSpan === null) {
+    const { defaultModel } = this.#wanted;
+    if (modelSpan === null && defaultModel === undefined) {
       const message = "The parameter 'model' is missing.";
       throw new GatewayError('missing_required_parameter', message, { param: 'model' });
     }
     return {
-      model: decodeString(this.#body, modelSpan),
-      modelSpan,
+      model: modelSpan === null ? (defaultModel ?? '') : decodeString(this.#body, modelSpan),
+      modelSpan: modelSpan ?? this.#nullModel,
       stream: this.#stream,
       streamOptions: this.#streamOptions,
       includeUsage: this.#includeUsage,
       includeUsageSpan: this.#includeUsageSpan,
       maxTokens: this.#maxCompletionTokens ?? this.#maxTokens,
       choices: this.#choices,
+      others: this.#others ?? NO_OTHERS,
       insertAt,
+      isEmpty: this.#isEmpty,
     };
   }
 
@@ -155,13 +195,28 @@ class RequestReader {
     else if (scanner.keyIs('max_completion_tokens')) this.#maxCompletionTokens = this.#count();
     else if (scanner.keyIs('max_tokens')) this.#maxTokens = this.#count();
     else if (scanner.keyIs('n')) this.#choices = this.#count() ?? 1;
-    else {
+    else if (this.#wanted.members.length === 0 || !this.#other()) {
       // `Model` beside `model` is the same field twice for an upstream that does not look at case.
       if (scanner.keyIsLike('model')) this.#once('model');
       else if (scanner.keyIsLike('stream')) this.#once('stream');
       else if (scanner.keyIsLike('stream_options')) this.#once('stream_options');
       scanner.skipValue();
     }
+  }
+
+  /** One of the members that this endpoint wants, or what some upstreams would take for one. */
+  #other(): boolean {
+    const scanner = this.#scanner;
+    const name = this.#wanted.members.find((each) => scanner.keyIsLike(each));
+    if (name === undefined) return false;
+    this.#once(name);
+    const isExact = scanner.keyIs(name);
+    const span = this.#skip();
+    if (isExact) {
+      this.#others ??= new Map();
+      this.#others.set(name, span);
+    }
+    return true;
   }
 
   #model(): void {
@@ -172,6 +227,7 @@ class RequestReader {
     if (first === QUOTE && span.end - span.start > 2) this.#modelSpan = span;
     else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
     else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
+    else this.#nullModel = span;
   }
 
   #options(): void {
@@ -197,7 +253,7 @@ class RequestReader {
   }
 
   /** A value that must be true, false or null (which counts as false). */
-  #flag(name: Parameter | 'stream_options.include_usage'): boolean {
+  #flag(name: 'stream' | 'stream_options.include_usage'): boolean {
     if (name === 'stream') this.#once(name);
     const first = this.#scanner.peek();
     this.#skip();
@@ -207,12 +263,8 @@ class RequestReader {
     return first === LETTER_T;
   }
 
-  /** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
   #count(): number | null {
-    const { start, end } = this.#skip();
-    if (end - start > MAX_DIGITS) return null;
-    const number = Number(this.#body.toString('latin1', start, end));
-    return Number.isSafeInteger(number) && number > 0 ? number : null;
+    return countAt(this.#body, this.#skip());
   }
 
   #skip(): Span {
@@ -221,7 +273,7 @@ class RequestReader {
     return { start, end: this.#scanner.pos };
   }
 
-  #once(name: Parameter): void {
+  #once(name: string): void {
     if (this.#seen.has(name)) this.#complainTwice(name);
     this.#seen.add(name);
   }

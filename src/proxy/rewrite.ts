@@ -1,34 +1,56 @@
 // A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
 // ask for it, usage in streams. Nothing else differs.
+import type { Span } from './json.ts';
 import { type Edit, jsonString, type RequestScan, spliceSpans } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
 const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
 const STREAM_OPTIONS = Buffer.from(',"stream_options":{"include_usage":true}');
 const MEMBER = Buffer.from('"include_usage":true');
+const MODEL = Buffer.from('"model":');
 const TRUE = Buffer.from('true');
 const COMMA = Buffer.from(',');
 const NO_BYTES = Buffer.alloc(0);
 const COLON = 0x3a;
 const QUOTE = 0x22;
 
-/** Whether the gateway asks this target for usage on its own account, which the client then must not see. */
-export function asksForUsage(target: Target, scan: RequestScan): boolean {
+/**
+ * Whether the gateway asks this target for usage on its own account, which the client then must not see.
+ * @param hasOption whether the endpoint has the option for it
+ */
+export function asksForUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
   // OpenAI takes stream_options only with `stream: true`; some upstreams refuse the field and are set to `off`.
-  return scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
+  return hasOption && scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
 }
 
-/** @param body the client's body, which `scan` was made from */
-export function bodyFor(target: Target, body: Buffer, scan: RequestScan): Buffer {
+/**
+ * @param body the client's body, which `scan` was made from
+ * @param asksUsage what `asksForUsage` says
+ */
+export function bodyFor(
+  target: Target,
+  body: Buffer,
+  scan: RequestScan,
+  asksUsage = asksForUsage(target, scan),
+): Buffer {
   const edits: Edit[] = [];
-  if (target.upstream.config.send_model === false) edits.push(withoutModel(body, scan.modelSpan));
-  else if (target.model !== scan.model) edits.push({ span: scan.modelSpan, bytes: jsonString(target.model) });
-  if (asksForUsage(target, scan)) edits.push(usageEdit(body, scan));
+  if (target.upstream.config.send_model === false) {
+    if (scan.modelSpan !== null) edits.push(withoutModel(body, scan.modelSpan));
+  } else if (target.model !== scan.model) edits.push(modelEdit(target.model, scan));
+  if (asksUsage) edits.push(usageEdit(body, scan));
   return edits.length === 0 ? body : spliceSpans(body, edits);
 }
 
+/** A request that names no model means a default, which has another name at this target: so it is named. */
+function modelEdit(model: string, { modelSpan, insertAt, isEmpty }: RequestScan): Edit {
+  const bytes = jsonString(model);
+  if (modelSpan !== null) return { span: modelSpan, bytes };
+  const member = Buffer.concat([isEmpty ? NO_BYTES : COMMA, MODEL, bytes]);
+  return { span: { start: insertAt, end: insertAt }, bytes: member };
+}
+
 /** Takes out the member, with its name and one comma. The body was scanned, so what stands around the value is known. */
-function withoutModel(body: Buffer, { start, end }: RequestScan['modelSpan']): Edit {
+function withoutModel(body: Buffer, { start, end }: Span): Edit {
   let from = start - 1;
   while (body[from] !== COLON) from -= 1;
   // The name may be spelled with escapes, but a `"` in it is none of `model`.

@@ -1,6 +1,7 @@
 // Which route a model name takes: exact names first, then the longest pattern. Built once from the configuration; it
 // knows names and targets, not the state of upstreams.
 import { maskKeys } from '../auth/key.ts';
+import { type EndpointName, offered } from '../config/endpoints.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -21,6 +22,8 @@ export interface Route {
   readonly entry: string;
   readonly price: ModelConfig['price'] | undefined;
   readonly tiers: readonly Tier[];
+  /** Where it is offered, to tiers that take nothing away. */
+  readonly endpoints: readonly EndpointName[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
   /** When a second target is asked beside a silent one; undefined for never. */
@@ -39,15 +42,25 @@ interface Pattern {
 export class RouteTable {
   readonly #exact = new Map<string, Route>();
   readonly #patterns: Pattern[] = [];
+  readonly #tiers: DynamicConfig['tiers'];
 
-  /** @param upstreams by name; the configuration was checked to name no other */
-  constructor(models: DynamicConfig['models'], upstreams: ReadonlyMap<string, Upstream>) {
+  /**
+   * @param upstreams by name; the configuration was checked to name no other
+   * @param tiers of which only `endpoints` matters here
+   */
+  constructor(
+    models: DynamicConfig['models'],
+    upstreams: ReadonlyMap<string, Upstream>,
+    tiers: DynamicConfig['tiers'] = {},
+  ) {
+    this.#tiers = tiers;
     for (const [name, model] of Object.entries(models)) {
       const route: Route = {
         model: name,
         entry: name,
         price: model.price,
         tiers: model.tiers,
+        endpoints: model.endpoints,
         responseModel: model.response_model,
         balance: model.balance,
         hedge: model.hedge,
@@ -70,18 +83,42 @@ export class RouteTable {
 
   /**
    * @param name as in the request: compared as a whole, case counts, no character has a special meaning
+   * @param endpoint what it is asked for, which `checkTier` found that the tier has; default: anything
    * @returns the route that this tier may use
-   * @throws GatewayError model_not_found, also for a model of another tier: its existence is not given away
+   * @throws GatewayError model_not_found, also for a model of another tier: its existence is not given away;
+   *   endpoint_not_offered for one that this tier may use elsewhere
    */
-  resolve(name: string, tier: Tier): Route {
+  resolve(name: string, tier: Tier, endpoint?: EndpointName): Route {
     const route = this.find(name);
-    if (route === undefined || !route.tiers.includes(tier)) {
+    if (route === undefined || !this.#mayUse(route, tier)) {
       throw new GatewayError(
         'model_not_found',
         `The model ${quote(name)} does not exist or this key has no access to it.`,
       );
     }
+    if (endpoint !== undefined && !route.endpoints.includes(endpoint)) {
+      const others = this.endpointsOf(route, tier).join(', ');
+      throw new GatewayError(
+        'endpoint_not_offered',
+        `The model ${quote(name)} is not offered for ${endpoint}. This key may use it for: ${others}.`,
+      );
+    }
     return route;
+  }
+
+  /** @throws GatewayError endpoint_not_offered where the tier has it with no model */
+  checkTier(tier: Tier, endpoint: EndpointName): void {
+    const { endpoints } = this.#tiers[tier] ?? {};
+    if (endpoints?.includes(endpoint) !== false) return;
+    throw new GatewayError(
+      'endpoint_not_offered',
+      `The tier of this key has no ${endpoint}. It has: ${endpoints.join(', ')}.`,
+    );
+  }
+
+  /** For what a tier may use a model that it may use. */
+  endpointsOf({ endpoints }: Route, tier: Tier): readonly EndpointName[] {
+    return offered(endpoints, this.#tiers[tier]?.endpoints);
   }
 
   /** The route of a name, whoever may use it. */
@@ -91,9 +128,12 @@ export class RouteTable {
 
   /** The exact names that a tier may use, in the configuration's order. Patterns are no names and are not among them. */
   names(tier: Tier): string[] {
-    return [...this.#exact.values()]
-      .filter((route) => route.tiers.includes(tier))
-      .map((route) => route.model);
+    return [...this.#exact.values()].filter((route) => this.#mayUse(route, tier)).map((route) => route.model);
+  }
+
+  #mayUse(route: Route, tier: Tier): boolean {
+    if (!route.tiers.includes(tier)) return false;
+    return this.#tiers[tier]?.endpoints === undefined || this.endpointsOf(route, tier).length > 0;
   }
 
   #match(name: string): Route | undefined {

@@ -1,17 +1,17 @@
 // A stream on its way to the client: whole frames, the model's name spliced, nothing sent before the first output, and an
 // end that says what really happened. It never decodes a frame to relay it. How bytes reach the client is client-stream.ts.
-import { GatewayError } from '../errors.ts';
+import { errorBody, GatewayError } from '../errors.ts';
 import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import { type ChunkFacts, readChunk, type Usage } from './chunk.ts';
 import { ClientStream } from './client-stream.ts';
+import type { FrameReader } from './endpoint.ts';
 import { surplusFields } from './fields.ts';
 import { type FrameBatch, FrameScanner } from './frames.ts';
 import type { Span } from './json.ts';
-import type { AttemptResult, ChatRequest, Outcome, Receiver, Source } from './receiver.ts';
+import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from './receiver.ts';
 import { spliceSpans } from './request-scan.ts';
 
-const MAX_FRAME_BYTES = 1024 * 1024;
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
 
@@ -21,11 +21,13 @@ const COLON = 0x3a;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 export class StreamRelay implements Receiver {
-  readonly #request: ChatRequest;
+  readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   readonly #client: ClientStream;
-  readonly #scanner = new FrameScanner(MAX_FRAME_BYTES);
+  readonly #scanner: FrameScanner;
+  /** Of an endpoint with frames of its own; chat's are read by `readChunk`, without a detour. */
+  readonly #reader: FrameReader | undefined;
   readonly #commitTimer: NodeJS.Timeout;
   /** The time for output has passed, and another attempt may still have some first. */
   #isDue = false;
@@ -41,10 +43,12 @@ export class StreamRelay implements Receiver {
   /** Frames with output, of which most have one token. */
   #outputs = 0;
 
-  constructor(request: ChatRequest, headers: ResponseHeaders, source: Source) {
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
+    this.#scanner = new FrameScanner(request.endpoint.maxFrameBytes);
+    this.#reader = request.endpoint.frames?.();
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {
@@ -77,9 +81,9 @@ export class StreamRelay implements Receiver {
       this.#endAnswer();
     } else if (this.#failure !== undefined) {
       // The error was told; to end as a whole answer does would contradict it.
-      client.cut(this.#failure, false);
+      client.cut(this.#failure, undefined);
       this.#source.finish(this.#answered());
-    } else this.#source.incomplete('the stream ended without a finish reason and without [DONE]');
+    } else this.#source.incomplete('the stream ended without a sign that it is whole');
   }
 
   broken(error: GatewayError): AttemptResult | undefined {
@@ -98,7 +102,7 @@ export class StreamRelay implements Receiver {
       client.drop();
       return { kind: 'answered', outcome: 'client_closed' };
     }
-    client.cut(this.#failure ?? error, this.#failure === undefined);
+    client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
     return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
   }
 
@@ -122,7 +126,9 @@ export class StreamRelay implements Receiver {
 
   /** Reads every frame of the batch; what need not change is written as it came, in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
-    const { alias, hideUsage } = this.#request;
+    const { alias } = this.#request;
+    // Where an endpoint has frames of its own, its reader marks what ends here.
+    const hides = this.#request.hideUsage || this.#reader !== undefined;
     const isLfAlone = ends[0] === 1 && bytes[0] === LF;
     if (this.#done) {
       // Only the second half of its line end still belongs to it.
@@ -138,13 +144,14 @@ export class StreamRelay implements Receiver {
     let hasOutput = false;
     const hasCr = bytes.includes(CR);
     for (const end of ends) {
-      const facts = readChunk(bytes, start, end);
+      const facts =
+        this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
       if (facts.hasError) {
         if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
       } else if (facts.finish !== null) this.#finished = true;
       if (facts.usage !== null) this.#meter(facts.usage);
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
-      if ((facts.usageOnly && hideUsage) || surplus === 'all') {
+      if ((facts.usageOnly && hides) || surplus === 'all') {
         // Asked for by the gateway, or nothing for this client: so it ends here.
         if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;
@@ -214,7 +221,11 @@ export class StreamRelay implements Receiver {
   #takeError(frame: Buffer, afterOutput: boolean): boolean {
     if (!this.#client.isOpen && !afterOutput) {
       this.#client.drop();
-      this.#source.finish({ kind: 'failed', failure: judgeErrorObject(dataOf(frame), this.#headers) });
+      const failure = this.#reader?.judge(frame, this.#headers);
+      this.#source.finish({
+        kind: 'failed',
+        failure: failure ?? judgeErrorObject(dataOf(frame), this.#headers),
+      });
       return false;
     }
     const cause = 'an error frame in the stream';
@@ -229,7 +240,7 @@ export class StreamRelay implements Receiver {
   #lastWords(): void {
     const rest = this.#scanner.rest();
     if (rest.length === 0) return;
-    const facts = readChunk(rest);
+    const facts = this.#reader?.read(rest, 0, rest.length) ?? readChunk(rest);
     if (facts.kind === 'other' || (facts.kind === 'comment' && !endsWithComment(rest))) return;
     if (facts.hasError && this.#client.isOpen) {
       this.#source.incomplete('an error frame without its end');
@@ -237,6 +248,10 @@ export class StreamRelay implements Receiver {
     }
     const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
     if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
+  }
+
+  #errorFrame(error: GatewayError): Buffer {
+    return this.#reader?.errorFrame(error) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
   }
 
   /** The point of no return: the client gets its 200 and everything held back, and no other target will be asked. */

@@ -134,9 +134,10 @@ function date(value: unknown): number {
  * Judges an error object that came with status 200, as the whole answer or as the first frame of a stream. It takes the
  * status that it names in `code` or `status`, if that is one of an error.
  * @param text the JSON text, which has a truthy `error` at its top level
+ * @param otherwise the status where it names none
  */
-export function judgeErrorObject(text: string, headers: ResponseHeaders): Failure {
-  const named = statusIn(text) ?? 502;
+export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwise = 502): Failure {
+  const named = statusIn(text) ?? otherwise;
   return judgeRefusal(named, headers, Buffer.from(text));
 }
 
@@ -188,13 +189,15 @@ function statusIn(text: string): number | undefined {
   return undefined;
 }
 
-function memberOf(value: unknown, name: string): unknown {
+/** A member of its own of whatever was parsed; undefined where there is none. */
+export function memberOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
     ? Reflect.get(value, name)
     : undefined;
 }
 
-function parse(text: string): unknown {
+/** What the text says as JSON; undefined where it is none. */
+export function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

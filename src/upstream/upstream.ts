@@ -14,14 +14,17 @@ const FORWARDED = ['openai-beta', 'x-client-request-id', 'traceparent', 'tracest
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One chat completion for an upstream. */
-export interface ChatCall {
+/** One request for an upstream. */
+export interface UpstreamCall {
+  /** Below the API root, without a slash in front. */
+  readonly path: string;
   /** The complete JSON body, already in this upstream's words. */
   readonly body: Buffer;
   readonly requestId: string;
   /** The client's headers, of which an allow-list is passed on. */
   readonly client: ClientHeaders;
-  readonly stream: boolean;
+  /** Media types of the answer, as they stand in a header. */
+  readonly accept: string;
   /** On a connection of its own, because a kept one has just failed. */
   readonly fresh: boolean;
 }
@@ -30,7 +33,8 @@ export class Upstream {
   readonly name: string;
   readonly config: UpstreamConfig;
   readonly #transport: Transport;
-  readonly #path: string;
+  /** Path below the API root → path and query. */
+  readonly #paths = new Map<string, string>();
   /** What every request carries; made once, copied with the few that differ. */
   readonly #headers: Readonly<Record<string, string>>;
   readonly #inFlightGauge: { set(value: number): void };
@@ -61,10 +65,8 @@ export class Upstream {
     };
     if (config.kind === 'builtin') {
       this.#transport = transport ?? new EchoTransport();
-      this.#path = '/chat/completions';
     } else {
-      const { origin, path } = endpoint(config.base_url, 'chat/completions', config.query);
-      this.#path = path;
+      const { origin } = new URL(config.base_url);
       this.#transport =
         transport ??
         new HttpTransport({
@@ -134,11 +136,10 @@ export class Upstream {
     counter.inc();
   }
 
-  /** Sends a chat completion. */
-  send({ body, requestId, client, stream, fresh }: ChatCall, sink: Sink): Call {
+  send({ path, body, requestId, client, accept, fresh }: UpstreamCall, sink: Sink): Call {
     const headers: Record<string, string> = {
       ...this.#headers,
-      accept: stream ? 'text/event-stream' : 'application/json',
+      accept,
       'x-request-id': requestId,
     };
     const named = connectionNames(client);
@@ -146,7 +147,18 @@ export class Upstream {
       const value = client[field];
       if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
     }
-    return this.#transport.send({ path: this.#path, headers, body, fresh }, sink);
+    return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
+  }
+
+  /** Few paths are ever asked for, so each is put together once. */
+  #pathOf(suffix: string): string {
+    let path = this.#paths.get(suffix);
+    if (path === undefined) {
+      const { config } = this;
+      path = config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
+      this.#paths.set(suffix, path);
+    }
+    return path;
   }
 
   /**

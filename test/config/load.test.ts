@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, expectTypeOf, it } from 'vitest';
+import { ENDPOINTS } from '../../src/config/endpoints.ts';
 import { loadConfig } from '../../src/config/load.ts';
 import type {
   DynamicConfig,
@@ -44,6 +45,7 @@ describe('a configuration', () => {
         echo: {
           targets: [{ upstream: 'demo', model: 'echo', weight: 1, priority: 1 }],
           tiers: ['Free', 'Lite', 'Pro'],
+          endpoints: [...ENDPOINTS],
           balance: 'weighted',
           response_model: 'alias',
         },
@@ -79,8 +81,8 @@ describe('a configuration', () => {
         '    send_model: false',
         '    health: { path: /healthz?deep=1, interval: 5s }',
         'models:',
-        '  "v/*-chat": { targets: [{ upstream: a, model: "x-*", weight: 0.5, priority: 2 }], tiers: [Pro, Free], balance: latency, response_model: upstream, price: { input: 0.15, cached_input: 0.075, output: 0.6 } }',
-        'tiers: { Free: {}, Pro: { price: { amount: 900, currency: usd, interval: month }, requests_per_minute: 20 } }',
+        '  "v/*-chat": { targets: [{ upstream: a, model: "x-*", weight: 0.5, priority: 2 }], tiers: [Pro, Free], endpoints: [embeddings, chat], balance: latency, response_model: upstream, price: { input: 0.15, cached_input: 0.075, output: 0.6 } }',
+        'tiers: { Free: { endpoints: [chat] }, Pro: { price: { amount: 900, currency: usd, interval: month }, requests_per_minute: 20 } }',
         'retry: { attempts: 1, budget: 1, deadline: 30s, after_send: true }',
         'stream: { commit_after: 0s, keepalive: 1s, write_stall: 2s }',
         'free_keys: { per_ip_per_day: 0 }',
@@ -117,13 +119,14 @@ describe('a configuration', () => {
         'v/*-chat': {
           targets: [{ upstream: 'a', model: 'x-*', weight: 0.5, priority: 2 }],
           tiers: ['Free', 'Pro'],
+          endpoints: ['chat', 'embeddings'],
           balance: 'latency',
           response_model: 'upstream',
           price: { input: 0.15, cached_input: 0.075, output: 0.6 },
         },
       },
       tiers: {
-        Free: {},
+        Free: { endpoints: ['chat'] },
         Pro: { price: { amount: 900, currency: 'usd', interval: 'month' }, requests_per_minute: 20 },
       },
       retry: { attempts: 1, budget: 1, deadline: 30_000, after_send: true },

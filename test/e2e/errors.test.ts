@@ -100,6 +100,7 @@ describe('errors of the gateway over HTTP', () => {
           small: { targets: [{ upstream: 'small', model: 'm' }] },
           limited: { targets: [{ upstream: 'up', model: 'limited' }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
+          'vectors-only': { targets: [scripted], endpoints: ['embeddings'] },
           refused: { targets: [{ upstream: 'refused', model: 'm' }] },
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
         },
@@ -165,6 +166,13 @@ describe('errors of the gateway over HTTP', () => {
       expectError(await chat(chatRequest(), { expect: 'a-miracle' }), 'expectation_failed');
     });
 
+    test('upgrade_required', async () => {
+      const target = '/v1/realtime?model=test-model';
+      const response = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
+      expectError(response, 'upgrade_required');
+      expect(response.header('upgrade')).toBe('websocket');
+    });
+
     test('method_not_allowed: on a path with another one, and where no path has it', async () => {
       const response = await ask(gateway.url, {
         method: 'GET',
@@ -184,7 +192,7 @@ describe('errors of the gateway over HTTP', () => {
       '/v1/',
       '/v1/chat/completions/',
       '/V1/models',
-      '/v1/embeddings',
+      '/v1/fine_tuning/jobs',
       '/health/x',
       '/%76%31/models',
     ])('unknown_url: %s', async (target) => {
@@ -304,6 +312,10 @@ describe('errors of the gateway over HTTP', () => {
         headers: bearer(key),
       });
       expectError(retrieved, 'model_not_found');
+    });
+
+    test('endpoint_not_offered', async () => {
+      expectError(await chat(chatRequest({ model: 'vectors-only' })), 'endpoint_not_offered');
     });
   });
 

@@ -52,13 +52,15 @@ export const properties = {
       const body = Buffer.from(text);
       const scan = scanOrError(body);
       fc.pre(!(scan instanceof GatewayError));
+      const { modelSpan } = scan;
+      if (modelSpan === null) throw new Error('a request without a model');
       const at = { start: scan.insertAt, end: scan.insertAt };
       const added = Buffer.concat([Buffer.from(',"added by the test":'), jsonString(value)]);
       const spliced = spliceSpans(body, [
         { span: at, bytes: added },
-        { span: scan.modelSpan, bytes: jsonString(model) },
+        { span: modelSpan, bytes: jsonString(model) },
       ]);
-      const { start, end } = scan.modelSpan;
+      const { start, end } = modelSpan;
       const parts = [
         body.subarray(0, start),
         jsonString(model),

@@ -7,8 +7,9 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
+import { CHAT } from '../../src/proxy/endpoints.ts';
 import { Meter } from '../../src/proxy/meter.ts';
-import type { AttemptResult, ChatRequest, Source } from '../../src/proxy/receiver.ts';
+import type { AttemptResult, RelayRequest, Source } from '../../src/proxy/receiver.ts';
 import { StreamRelay } from '../../src/proxy/stream-relay.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { failure } from '../../src/upstream/outcome.ts';
@@ -62,8 +63,10 @@ class Run implements Source {
     const request = new IncomingMessage(new Socket());
     this.client = new Client(request, full);
     this.exchange = new Exchange(request, this.client, '192.0.2.1');
-    const chat: ChatRequest = {
+    const chat: RelayRequest = {
       exchange: this.exchange,
+      endpoint: CHAT,
+      ask: {},
       stream: true,
       alias: ALIAS,
       includeUsage: !hideUsage,

@@ -9,6 +9,7 @@ import type { UpstreamConfig } from '../../src/config/schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { Attempts } from '../../src/proxy/attempts.ts';
+import { CHAT } from '../../src/proxy/endpoints.ts';
 import { Meter } from '../../src/proxy/meter.ts';
 import { scanRequest } from '../../src/proxy/request-scan.ts';
 import { Resilience } from '../../src/proxy/resilience.ts';
@@ -215,6 +216,8 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
   const attempts = new Attempts({
     request: {
       exchange,
+      endpoint: CHAT,
+      ask: {},
       stream: true,
       alias: undefined,
       includeUsage: true,
@@ -229,6 +232,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       entry: 'm',
       price: undefined,
       tiers: ['Pro'],
+      endpoints: ['chat'],
       responseModel: 'upstream',
       balance: 'weighted',
       hedge: { after: 1 },

@@ -489,6 +489,25 @@ describe('an upstream that opens no session', () => {
   });
 });
 
+test('a model that is not offered for it opens no session', async () => {
+  await using upstream = await RealtimeUpstream.start();
+  await using gateway = await startGateway({
+    config: {
+      upstreams: { up: { base_url: upstream.baseUrl } },
+      models: {
+        elsewhere: { targets: [{ upstream: 'up', model: 'm' }], endpoints: ['chat'] },
+        builtin: { targets: [{ upstream: 'echo', model: 'm' }] },
+      },
+    },
+  });
+  const headers = { authorization: `Bearer ${await gateway.key()}` };
+  for (const model of ['elsewhere', 'builtin']) {
+    const answer = await refusal(gateway, `?model=${model}`, headers);
+    expect([answer.status, errorCode(answer.body)]).toEqual([404, 'endpoint_not_offered']);
+  }
+  expect(upstream.handshakes).toEqual([]);
+});
+
 describe('the gateway ends a session', () => {
   test('at the end of a drain, with 1001; and begins none meanwhile', async () => {
     await using upstream = await RealtimeUpstream.start();

@@ -283,6 +283,7 @@ describe('splicing', () => {
     const text = '{ "seed":9223372036854775807, "model" :"m", "x":{"10":1,"2":-0,"y":1.0,"z":1e3} }';
     const request = Buffer.from(text);
     const { modelSpan, insertAt } = scanRequest(request);
+    if (modelSpan === null) throw new Error('a request without a model');
     const spliced = spliceSpans(request, [
       { span: modelSpan, bytes: jsonString('vendor/"long" name') },
       {

@@ -1,6 +1,7 @@
 // Which route a model name takes, and what a pattern makes of it.
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
+import { ENDPOINTS } from '../../src/config/endpoints.ts';
 import type { DynamicConfig, Tier, UpstreamConfig } from '../../src/config/schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { RouteTable } from '../../src/proxy/route-table.ts';
@@ -28,6 +29,7 @@ function model(targetModel: string, extra: Partial<Model> = {}): Model {
   return {
     targets: [{ upstream: 'up', model: targetModel, weight: 1, priority: 1 }],
     tiers: ['Free', 'Lite', 'Pro'],
+    endpoints: [...ENDPOINTS],
     balance: 'weighted',
     response_model: 'alias',
     ...extra,

@@ -37,10 +37,10 @@ const BODY = Buffer.from('{}');
 function headersOf(
   config: Partial<Extract<UpstreamConfig, { kind: 'http' }>>,
   client: Record<string, string | string[]>,
-  stream = false,
+  accept = 'application/json',
 ) {
   const { it, requests } = upstream(config);
-  it.send({ body: BODY, requestId: 'req_1', client, stream, fresh: false }, SINK);
+  it.send({ body: BODY, requestId: 'req_1', client, path: 'chat/completions', accept, fresh: false }, SINK);
   return requests[0]?.headers;
 }
 
@@ -80,7 +80,7 @@ describe('the headers', () => {
       accept: 'application/json',
       'x-request-id': 'req_1',
     });
-    expect(headersOf({}, {}, true)).toMatchObject({ accept: 'text/event-stream' });
+    expect(headersOf({}, {}, 'text/event-stream')).toMatchObject({ accept: 'text/event-stream' });
     expect(headersOf({}, {})).not.toHaveProperty('authorization');
   });
 

@@ -1,0 +1,63 @@
+// An answer of bytes on its way to the client: sound, passed on as it comes and never read. Nothing in it says that it is
+// whole but its framing, so an answer that broke ends without the final chunk.
+import type { GatewayError } from '../errors.ts';
+import type { ResponseHeaders } from '../upstream/transport.ts';
+import { ClientStream } from './client-stream.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from './receiver.ts';
+
+export class BytesRelay implements Receiver {
+  readonly #request: RelayRequest;
+  readonly #source: Source;
+  readonly #client: ClientStream;
+
+  /** @param type the media type of the answer, without parameters: on the allow-list of its endpoint */
+  constructor(request: RelayRequest, type: string, headers: ResponseHeaders, source: Source) {
+    this.#request = request;
+    this.#source = source;
+    this.#client = new ClientStream(request, headers, source, type);
+  }
+
+  data(chunk: Buffer): void {
+    const client = this.#client;
+    if (client.isOver || chunk.length === 0) return;
+    const { exchange } = this.#request;
+    exchange.access.ttft_ms ??= Math.round(exchange.elapsed);
+    client.pass(chunk);
+    this.#source.progress();
+    // The first byte is the point of no return.
+    client.open();
+  }
+
+  end(): void {
+    const client = this.#client;
+    if (client.isOver) return;
+    if (!client.isOpen) this.#source.unusable('an empty answer');
+    else {
+      client.end();
+      this.#source.finish({ kind: 'answered', outcome: 'ok' });
+    }
+  }
+
+  broken(error: GatewayError): AttemptResult | undefined {
+    const client = this.#client;
+    if (!client.isOpen) {
+      client.drop();
+      return undefined;
+    }
+    if (error.code === 'client_closed') client.drop();
+    else if (!client.isOver) client.cut(error, undefined);
+    return { kind: 'answered', outcome: error.code };
+  }
+
+  dispose(): void {
+    this.#client.dispose();
+    const { exchange, ask } = this.#request;
+    if (!this.#client.isOpen) return;
+    this.#source.used(ask.usage ?? null, 0);
+    exchange.access.bytes_out = this.#client.bytesOut;
+    if (ask.usage !== undefined) {
+      exchange.access.prompt_tokens = ask.usage.prompt;
+      exchange.access.completion_tokens = ask.usage.completion;
+    }
+  }
+}

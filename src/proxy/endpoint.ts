@@ -1,0 +1,65 @@
+// What distinguishes one endpoint of the API from another for the road that they share: only shapes. The endpoints
+// themselves are endpoints.ts; the road is pipeline.ts.
+import type { EndpointName } from '../config/endpoints.ts';
+import type { GatewayError } from '../errors.ts';
+import type { Failure } from '../upstream/outcome.ts';
+import type { ResponseHeaders } from '../upstream/transport.ts';
+import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
+import type { Estimate } from './estimate.ts';
+import type { Edit, RequestScan, Wanted } from './request-scan.ts';
+
+export interface Endpoint {
+  /** As YAML calls it; several paths may share a name. */
+  readonly name: EndpointName;
+  /** Below the API root, here and at upstreams, without a slash in front. */
+  readonly path: string;
+  /** What an answer that is no stream is asked for as. */
+  readonly accept: string;
+  /** What is read of a request. */
+  readonly wanted: Wanted;
+  /** Streams have `stream_options.include_usage`, so that the gateway may ask for usage. */
+  readonly hasUsageOption: boolean;
+  /** What one request asks for. */
+  readonly ask: (body: Buffer, scan: RequestScan) => Ask;
+  /** Reads the frames of one stream; undefined where they are those of chat, which are read without a detour. */
+  readonly frames?: () => FrameReader;
+  /** The largest frame of a stream, in bytes. */
+  readonly maxFrameBytes: number;
+  /** Reads a whole JSON answer; a valid one that is no answer of this endpoint is not `valid`. */
+  readonly readAnswer: (body: Buffer) => CompletionFacts;
+  /** What a whole answer that is an error means. Default: by the status that it names. */
+  readonly judgeAnswer?: (text: string, headers: ResponseHeaders) => Failure;
+  /**
+   * A JSON answer as the stream that was asked for; undefined when it cannot be one. Endpoints without it have no such form.
+   * @param alias JSON string token for `model`
+   * @param includeUsage whether the client asked for usage in its stream
+   */
+  readonly asStream?: (body: Buffer, alias: Buffer | undefined, includeUsage: boolean) => Buffer | undefined;
+  /** Whether an answer of this media type is passed on as bytes, unread. */
+  readonly isBinary?: (type: string) => boolean;
+}
+
+/** One request, as its endpoint understands it. */
+export interface Ask {
+  readonly stream: boolean;
+  readonly estimate: Estimate;
+  /** What an answer counts as whose upstream does not say it, where that can be known: it is no estimate. */
+  readonly usage?: Usage;
+  /** Tokens of output that a whole answer without usage is taken for. Default: by its bytes, which are text. */
+  readonly outputs?: number;
+  /**
+   * What a JSON answer needs to be what was asked for, beside the model's name.
+   * @throws GatewayError upstream_invalid_response
+   */
+  readonly edits?: (body: Buffer) => readonly Edit[];
+}
+
+/** Reads the frames of one stream in their order. */
+export interface FrameReader {
+  /** As `readChunk` of chunk.ts: `done` is a frame after which nothing is relayed. */
+  read(bytes: Buffer, start: number, end: number): ChunkFacts;
+  /** A frame that tells the client of an error of the gateway's own finding. */
+  errorFrame(error: GatewayError): Buffer;
+  /** What an error among the first frames means, when nothing was sent to the client. */
+  judge(frame: Buffer, headers: ResponseHeaders): Failure;
+}

@@ -1,0 +1,181 @@
+// The endpoints of the API that take a model in JSON, a value for each: what is read of a request, how an answer is judged and
+// what it counts as. To add one is to add a value here; its path is served by app.ts.
+import { type CompletionFacts, readCompletion, type Usage } from './chunk.ts';
+import { asStream } from './conversion.ts';
+import { base64Edits } from './embeddings.ts';
+import type { Ask, Endpoint } from './endpoint.ts';
+import { estimateTokens, tokensOfInput } from './estimate.ts';
+import { type EventKind, EventReader, judgeNamed } from './events.ts';
+import { countAt, isTrue, textAt } from './request-scan.ts';
+
+const JSON_TYPE = 'application/json';
+const MIB = 1024 * 1024;
+/** A frame of text is a few hundred bytes. */
+const TEXT_FRAME = MIB;
+/** One that holds an image is some megabytes in base64. */
+const MEDIA_FRAME = 32 * MIB;
+/** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
+const IMAGE_TOKENS = 1000;
+
+const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
+
+/** `POST /v1/chat/completions` */
+export const CHAT: Endpoint = {
+  name: 'chat',
+  path: 'chat/completions',
+  accept: JSON_TYPE,
+  wanted: { members: [] },
+  hasUsageOption: true,
+  ask: (body, scan) => ({ stream: scan.stream, estimate: estimateTokens(body, scan) }),
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+  asStream,
+};
+
+/** `POST /v1/completions`: chat's frames, with `text` where chat has `delta`. */
+export const COMPLETIONS: Endpoint = { ...CHAT, name: 'completions', path: 'completions' };
+
+/** `POST /v1/embeddings` */
+export const EMBEDDINGS: Endpoint = {
+  name: 'embeddings',
+  path: 'embeddings',
+  accept: JSON_TYPE,
+  wanted: { members: ['encoding_format'] },
+  hasUsageOption: false,
+  ask: (body, scan) => ({
+    ...inputOnly(body),
+    ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
+  }),
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+};
+
+/** `POST /v1/moderations` */
+export const MODERATIONS: Endpoint = {
+  name: 'moderations',
+  path: 'moderations',
+  accept: JSON_TYPE,
+  wanted: { defaultModel: 'omni-moderation-latest', members: [] },
+  hasUsageOption: false,
+  ask: inputOnly,
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+};
+
+/** `POST /v1/responses` */
+export const RESPONSES: Endpoint = {
+  name: 'responses',
+  path: 'responses',
+  accept: JSON_TYPE,
+  wanted: { members: ['max_output_tokens', 'previous_response_id', 'store', 'background'] },
+  hasUsageOption: false,
+  ask: (body, scan) => {
+    const maxTokens = countAt(body, scan.others.get('max_output_tokens'));
+    const estimate = estimateTokens(body, { maxTokens, choices: 1 });
+    // What runs in the background has put out nothing yet.
+    const outputs = isTrue(body, scan.others.get('background')) ? { outputs: 0 } : {};
+    return { stream: scan.stream, estimate, ...outputs };
+  },
+  frames: () => new EventReader(responseEvent),
+  maxFrameBytes: MEDIA_FRAME,
+  readAnswer: readCompletion,
+  judgeAnswer: judgeNamed,
+};
+
+/** `POST /v1/images/generations` */
+export const IMAGES: Endpoint = {
+  name: 'images',
+  path: 'images/generations',
+  accept: JSON_TYPE,
+  wanted: { defaultModel: 'dall-e-2', members: [] },
+  hasUsageOption: false,
+  ask: (body, scan) => {
+    const { prompt } = estimateTokens(body, scan);
+    const completion = IMAGE_TOKENS * Math.min(scan.choices, 100);
+    return {
+      stream: scan.stream,
+      estimate: { prompt, completion, isBounded: false },
+      outputs: completion,
+    };
+  },
+  frames: () => new EventReader(mediaEvent),
+  maxFrameBytes: MEDIA_FRAME,
+  readAnswer: readCompletion,
+};
+
+/** `POST /v1/audio/speech` */
+export const SPEECH: Endpoint = {
+  name: 'audio',
+  path: 'audio/speech',
+  accept: 'application/octet-stream, audio/*',
+  wanted: { members: ['input', 'stream_format'] },
+  hasUsageOption: false,
+  ask: (body, scan) => {
+    // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.
+    const prompt = charactersOf(textAt(body, scan.others.get('input')) ?? '');
+    return {
+      stream: textAt(body, scan.others.get('stream_format')) === 'sse',
+      estimate: { prompt, completion: 0, isBounded: true },
+      usage: { ...NO_USAGE, prompt, total: prompt },
+    };
+  },
+  frames: () => new EventReader(mediaEvent),
+  maxFrameBytes: MEDIA_FRAME,
+  // There is no speech in JSON: only an error can be.
+  readAnswer: (body) => onlyErrors(readCompletion(body)),
+  isBinary: (type) => type.startsWith('audio/') || type === 'application/octet-stream',
+};
+
+export const JSON_ENDPOINTS: readonly Endpoint[] = [
+  CHAT,
+  COMPLETIONS,
+  EMBEDDINGS,
+  RESPONSES,
+  MODERATIONS,
+  IMAGES,
+  SPEECH,
+];
+
+/** An answer of numbers: nothing of it is output in tokens. */
+function inputOnly(body: Buffer): Ask {
+  return {
+    stream: false,
+    estimate: { prompt: tokensOfInput(body), completion: 0, isBounded: true },
+    outputs: 0,
+  };
+}
+
+/** Of `responses`: what has only been announced can be begun anew elsewhere. */
+function responseEvent(type: string): EventKind {
+  switch (type) {
+    case 'response.completed':
+    case 'response.incomplete':
+    case 'response.cancelled':
+      return 'end';
+    case 'response.failed':
+      return 'failed';
+    case 'response.created':
+    case 'response.queued':
+    case 'response.in_progress':
+      return 'news';
+    default:
+      return type.startsWith('response.') && !type.endsWith('.added') ? 'output' : 'news';
+  }
+}
+
+/** Of images and speech: pieces, and one that is whole for each that was asked for. */
+function mediaEvent(type: string): EventKind {
+  if (/\.(completed|done)$/.test(type)) return 'last';
+  if (type.endsWith('.failed')) return 'failed';
+  return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
+}
+
+function charactersOf(text: string): number {
+  let count = 0;
+  for (const _ of text) count += 1;
+  return count;
+}
+
+function onlyErrors(facts: CompletionFacts): CompletionFacts {
+  return facts.isError ? facts : { ...facts, valid: false };
+}

@@ -1,0 +1,200 @@
+// The frames of streams whose events have a type of their own (responses, images, speech): which of them are output, which
+// end the stream, and where usage, error and the model's name stand. Chat's chunks are chunk.ts.
+import type { GatewayError } from '../errors.ts';
+import { type Failure, judgeErrorObject, memberOf, parse } from '../upstream/outcome.ts';
+import type { ResponseHeaders } from '../upstream/transport.ts';
+import { type ChunkFacts, isTruthy, parseUsage, type Usage } from './chunk.ts';
+import type { FrameReader } from './endpoint.ts';
+import { dataOf, isText, readFields, spanInFrame } from './fields.ts';
+import { decodeString, JsonScanner, type Span } from './json.ts';
+
+/**
+ * - `news`: says that something is under way, and may be repeated by another upstream.
+ * - `output`: what the client waits for; the point of no return.
+ * - `last`: whole, but others may follow before the body ends.
+ * - `end`: the last one, whatever it says of how the answer ended.
+ * - `failed`: the last one, and it says that there is no answer.
+ */
+export type EventKind = 'news' | 'output' | 'last' | 'end' | 'failed';
+
+/** What the types of an endpoint's events mean. */
+export type EventKinds = (type: string) => EventKind;
+
+const QUOTE = 0x22;
+const OPEN_OBJECT = 0x7b;
+const ERROR = Buffer.from('error');
+
+/** What an error is called → the status that it would have had. */
+const STATUSES: Readonly<Record<string, number>> = {
+  rate_limit_exceeded: 429,
+  insufficient_quota: 429,
+  server_error: 500,
+  server_is_overloaded: 503,
+  vector_store_timeout: 504,
+  context_length_exceeded: 400,
+  bio_policy: 400,
+};
+/** Not a status of anybody's, where an error has no name that is known. */
+const UNKNOWN_STATUS = 502;
+
+export class EventReader implements FrameReader {
+  readonly #kinds: EventKinds;
+  readonly #scanner = new JsonScanner();
+  /** Of the last event that had one. */
+  #sequence: number | undefined;
+  #hasEnded = false;
+  #bytes: Buffer = Buffer.alloc(0);
+  #type: Span | null = null;
+  #model: Span | null = null;
+  #usage: Span | null = null;
+  #hasError = false;
+
+  constructor(kinds: EventKinds) {
+    this.#kinds = kinds;
+  }
+
+  read(bytes: Buffer, start: number, end: number): ChunkFacts {
+    const { values, event } = readFields(bytes, start, end);
+    const isErrorEvent = event !== null && isText(bytes, event, ERROR);
+    const data = dataOf(bytes, values);
+    if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
+    if (data.isDone) {
+      // Chat's alone, but some add it behind the last event. Before that it would end what is not whole, so it is hidden.
+      return this.#hasEnded ? facts({ kind: 'done' }) : facts({ kind: 'other', usageOnly: true });
+    }
+    if (!this.#scan(data.bytes, data.start, data.end))
+      return facts({ kind: 'other', hasError: isErrorEvent });
+    const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
+    const kind = isErrorEvent || type === 'error' ? 'failed' : this.#kinds(type);
+    const isEnd = kind === 'end' || kind === 'failed';
+    this.#hasEnded ||= isEnd || kind === 'last';
+    return facts({
+      kind: isEnd ? 'done' : 'json',
+      hasError: kind === 'failed' || this.#hasError,
+      modelSpan: this.#model === null ? null : spanInFrame(this.#model, values),
+      hasOutput: kind === 'output',
+      finish: kind === 'last' ? type : null,
+      usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage),
+    });
+  }
+
+  /** Named as the API names it, and with the object that SDKs look for in any stream. */
+  errorFrame(error: GatewayError): Buffer {
+    const { message, param, code, type } = error;
+    const about = { type: 'error', code, message, param };
+    const place = this.#sequence === undefined ? {} : { sequence_number: this.#sequence + 1 };
+    const data = JSON.stringify({ ...about, ...place, error: { message, type, param, code } });
+    return Buffer.from(`event: error\ndata: ${data}\n\n`);
+  }
+
+  judge(frame: Buffer, headers: ResponseHeaders): Failure {
+    const data = dataOf(frame, readFields(frame, 0, frame.length).values);
+    return judgeNamed(data === null ? '' : data.bytes.toString('utf8', data.start, data.end), headers);
+  }
+
+  /** @returns whether the text is a JSON object */
+  #scan(bytes: Buffer, start: number, end: number): boolean {
+    const scanner = this.#scanner;
+    scanner.reset(bytes, start, end);
+    this.#bytes = bytes;
+    this.#type = null;
+    this.#model = null;
+    this.#usage = null;
+    this.#hasError = false;
+    if (!scanner.enterObject()) return false;
+    while (scanner.nextMember()) {
+      if (scanner.keyIs('type')) this.#type = this.#skipIf(QUOTE);
+      else if (scanner.keyIs('response')) this.#response();
+      else if (scanner.keyIs('sequence_number')) this.#number();
+      else if (scanner.keyIs('error')) {
+        scanner.peek();
+        const { pos } = scanner;
+        this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
+      } else this.#either();
+    }
+    return scanner.finish();
+  }
+
+  /** The whole object that some events of a response carry. */
+  #response(): void {
+    const scanner = this.#scanner;
+    if (scanner.enterObject()) while (scanner.nextMember()) this.#either();
+    else scanner.skipValue();
+  }
+
+  /** What stands in the event, or in the response that it carries. */
+  #either(): void {
+    const scanner = this.#scanner;
+    if (scanner.keyIs('model')) this.#model = this.#skipIf(QUOTE);
+    else if (scanner.keyIs('usage')) this.#usage = this.#skipIf(OPEN_OBJECT);
+    else scanner.skipValue();
+  }
+
+  #number(): void {
+    const scanner = this.#scanner;
+    scanner.peek();
+    const { pos } = scanner;
+    if (!scanner.skipValue()) return;
+    const number = Number(this.#bytes.toString('latin1', pos, scanner.pos));
+    if (Number.isSafeInteger(number)) this.#sequence = number;
+  }
+
+  /** Skips the value; its span when it begins with `first`, else null. */
+  #skipIf(first: number): Span | null {
+    const scanner = this.#scanner;
+    const isIt = scanner.peek() === first;
+    const { pos: start } = scanner;
+    return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
+  }
+}
+
+/**
+ * Judges an error that has a name where others have a status: an event of a stream, or a whole response that failed.
+ * @param text an object that is the error, or has it in `error` or in `response.error`
+ */
+export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
+  const event = parse(text);
+  const own = memberOf(event, 'error');
+  if (typeof own === 'object' && own !== null) return judgeErrorObject(text, headers, statusNamed(own));
+  const told = memberOf(memberOf(event, 'response'), 'error') ?? event;
+  const status = statusNamed(told);
+  const message = memberOf(told, 'message');
+  const error = {
+    message: typeof message === 'string' && message !== '' ? message : 'The upstream failed.',
+    type: status < 500 ? 'invalid_request_error' : 'server_error',
+    param: memberOf(told, 'param') ?? null,
+    code: memberOf(told, 'code') ?? null,
+  };
+  return judgeErrorObject(JSON.stringify({ error }), headers, status);
+}
+
+interface SomeFacts {
+  readonly kind: ChunkFacts['kind'];
+  readonly hasError?: boolean;
+  readonly modelSpan?: Span | null;
+  readonly hasOutput?: boolean;
+  readonly finish?: string | null;
+  readonly usage?: Usage | null;
+  readonly usageOnly?: boolean;
+}
+
+/** In the order in which chunk.ts has them, so that the reader of both sees one shape. */
+function facts(some: SomeFacts): ChunkFacts {
+  return {
+    kind: some.kind,
+    hasError: some.hasError ?? false,
+    modelSpan: some.modelSpan ?? null,
+    hasOutput: some.hasOutput ?? false,
+    finish: some.finish ?? null,
+    usage: some.usage ?? null,
+    usageOnly: some.usageOnly ?? false,
+  };
+}
+
+/** By the name in `code`: `invalid_prompt`, `invalid_image_url` and their like are the caller's. */
+function statusNamed(error: unknown): number {
+  const code = memberOf(error, 'code');
+  if (typeof code !== 'string') return UNKNOWN_STATUS;
+  if (Object.hasOwn(STATUSES, code)) return STATUSES[code] ?? UNKNOWN_STATUS;
+  return /^(invalid|unsupported|empty)_|image_(too|parse|content)|_policy/.test(code) ? 400 : UNKNOWN_STATUS;
+}

@@ -1,0 +1,268 @@
+// What the built-in model answers on the paths beside chat: the smallest true answers, the same for the same request.
+import { createHash, randomBytes } from 'node:crypto';
+import { contentText } from './echo-chat.ts';
+import {
+  type Body,
+  dataEvent,
+  type EchoEvent,
+  isRecord,
+  jsonAnswer,
+  pieces,
+  type Refusal,
+  readBody,
+  readMaxTokens,
+  refusalAnswer,
+  refuse,
+  streamAnswer,
+} from './echo-shapes.ts';
+
+type Respond = (body: Buffer, created: number) => EchoEvent[];
+
+/** Path below the API root → what answers there. */
+export const OTHERS: ReadonlyMap<string, Respond> = new Map([
+  ['/completions', answering(complete)],
+  ['/embeddings', answering(embed)],
+  ['/moderations', answering(moderate, 'omni-moderation-latest')],
+  ['/responses', answering(respond)],
+  ['/images/generations', answering(draw, 'dall-e-2')],
+  ['/audio/speech', answering(speak)],
+]);
+
+/** Short, because nobody searches with them; equal texts have equal vectors. */
+const DIMENSIONS = 8;
+const MOST_INPUTS = 2048;
+const MOST_IMAGES = 10;
+
+/** A GIF of one transparent pixel. */
+const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
+/** 8 bits, 8000 samples a second: a tenth of a second of silence. */
+const SILENCE = Buffer.alloc(800, 0x80);
+
+function answering(
+  respond: (body: Body, created: number) => EchoEvent[] | Refusal,
+  defaultModel?: string,
+): Respond {
+  return (bytes, created) => {
+    const body = readBody(bytes, defaultModel);
+    const answer = body.kind === 'refusal' ? body : respond(body, created);
+    return Array.isArray(answer) ? answer : refusalAnswer(answer);
+  };
+}
+
+function complete({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+  const [prompt] = textsOf(members['prompt'] ?? '');
+  if (prompt === undefined) return refuse("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
+  const most = readMaxTokens(members, ['max_tokens']);
+  if (typeof most === 'object') return most;
+  const all = pieces(`You said: ${prompt}`);
+  const said = all.slice(0, most);
+  const finish = said.length < all.length ? 'length' : 'stop';
+  const [prompts, completions] = [tokens(prompt), said.length];
+  const usage = {
+    prompt_tokens: prompts,
+    completion_tokens: completions,
+    total_tokens: prompts + completions,
+  };
+  const common = { id: id('cmpl'), object: 'text_completion', created, model };
+  const choice = (text: string, finish_reason: string | null) => ({
+    text,
+    index: 0,
+    logprobs: null,
+    finish_reason,
+  });
+  if (members['stream'] !== true)
+    return jsonAnswer(200, { ...common, choices: [choice(said.join(''), finish)], usage });
+  const options = members['stream_options'];
+  const asks = isRecord(options) && options['include_usage'] === true;
+  const chunks = [
+    ...said.map((text) => ({ ...common, choices: [choice(text, null)] })),
+    { ...common, choices: [choice('', finish)] },
+    ...(asks ? [{ ...common, choices: [], usage }] : []),
+  ];
+  return streamAnswer([...chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`), 'data: [DONE]\n\n']);
+}
+
+function embed({ model, members }: Body): EchoEvent[] | Refusal {
+  const inputs = textsOf(members['input']);
+  if (inputs.length === 0 || inputs.length > MOST_INPUTS)
+    return refuse(`Invalid 'input': expected 1 to ${MOST_INPUTS} texts.`, 'input', 'invalid_type');
+  const isBase64 = members['encoding_format'] === 'base64';
+  const data = inputs.map((input, index) => {
+    const vector = vectorOf(input);
+    const embedding = isBase64 ? Buffer.from(vector.buffer).toString('base64') : [...vector];
+    return { object: 'embedding', index, embedding };
+  });
+  const count = inputs.reduce((sum, input) => sum + tokens(input), 0);
+  const usage = { prompt_tokens: count, total_tokens: count };
+  return jsonAnswer(200, { object: 'list', data, model, usage });
+}
+
+/** Of length 1, made from a digest of the text. */
+function vectorOf(text: string): Float32Array {
+  const digest = createHash('sha256').update(text).digest();
+  const raw = Array.from({ length: DIMENSIONS }, (_, at) => digest.readInt32LE(4 * at) / 2 ** 31);
+  const length = Math.hypot(...raw) || 1;
+  return Float32Array.from(raw, (each) => each / length);
+}
+
+function moderate({ model, members }: Body): EchoEvent[] | Refusal {
+  const { input } = members;
+  const inputs = Array.isArray(input) && input.some(isRecord) ? [contentText(input) ?? ''] : textsOf(input);
+  if (inputs.length === 0) return refuse("Missing required parameter: 'input'.", 'input', null);
+  const results = inputs.map((text) => {
+    // One word that it dislikes, so that both answers can be seen.
+    const flagged = /\bviolence\b/i.test(text);
+    return {
+      flagged,
+      categories: { violence: flagged },
+      category_scores: { violence: flagged ? 1 : 0 },
+      category_applied_input_types: { violence: ['text'] },
+    };
+  });
+  return jsonAnswer(200, { id: id('modr'), model, results });
+}
+
+function respond({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+  const said = lastInput(members['input']);
+  if (said === undefined) return refuse("Missing required parameter: 'input'.", 'input', null);
+  const most = readMaxTokens(members, ['max_output_tokens']);
+  if (typeof most === 'object') return most;
+  const all = pieces(`You said: ${said}`);
+  const told = all.slice(0, most);
+  const status = told.length < all.length ? 'incomplete' : 'completed';
+  const text = told.join('');
+  const part = (written: string) => ({ type: 'output_text', text: written, annotations: [], logprobs: [] });
+  const item = (state: string, content: readonly object[]) => ({
+    id: itemId,
+    type: 'message',
+    status: state,
+    role: 'assistant',
+    content,
+  });
+  const itemId = id('msg');
+  const [input, output] = [tokens(said), told.length];
+  const usage = {
+    input_tokens: input,
+    input_tokens_details: { cached_tokens: 0 },
+    output_tokens: output,
+    output_tokens_details: { reasoning_tokens: 0 },
+    total_tokens: input + output,
+  };
+  const response = (state: string, items: readonly object[], used: object | null) => ({
+    id: responseId,
+    object: 'response',
+    created_at: created,
+    status: state,
+    error: null,
+    incomplete_details: state === 'incomplete' ? { reason: 'max_output_tokens' } : null,
+    instructions: null,
+    metadata: {},
+    model,
+    output: items,
+    parallel_tool_calls: true,
+    previous_response_id: null,
+    store: false,
+    temperature: 1,
+    tool_choice: 'auto',
+    tools: [],
+    top_p: 1,
+    usage: used,
+  });
+  const responseId = id('resp');
+  const whole = response(status, [item(status, [part(text)])], usage);
+  if (members['stream'] !== true) return jsonAnswer(200, whole);
+  const place = { item_id: itemId, output_index: 0, content_index: 0 };
+  const events: StreamEvent[] = [
+    { type: 'response.created', response: response('in_progress', [], null) },
+    { type: 'response.in_progress', response: response('in_progress', [], null) },
+    { type: 'response.output_item.added', output_index: 0, item: item('in_progress', []) },
+    { type: 'response.content_part.added', ...place, part: part('') },
+    ...told.map((delta) => ({ type: 'response.output_text.delta', ...place, delta, logprobs: [] })),
+    { type: 'response.output_text.done', ...place, text, logprobs: [] },
+    { type: 'response.content_part.done', ...place, part: part(text) },
+    { type: 'response.output_item.done', output_index: 0, item: item(status, [part(text)]) },
+    { type: `response.${status}`, response: whole },
+  ];
+  return streamAnswer(events.map((event, index) => eventFrame({ ...event, sequence_number: index })));
+}
+
+/** What the last message of a user says, or the text itself. */
+function lastInput(input: unknown): string | undefined {
+  if (typeof input === 'string') return input;
+  if (!Array.isArray(input)) return undefined;
+  const users = input.filter((item: unknown) => isRecord(item) && item['role'] === 'user');
+  const last: unknown = users.at(-1);
+  return isRecord(last) ? contentText(last['content']) : undefined;
+}
+
+function draw({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+  const { prompt, n } = members;
+  if (typeof prompt !== 'string') return refuse("Missing required parameter: 'prompt'.", 'prompt', null);
+  const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MOST_IMAGES ? n : 1;
+  const [input, output] = [tokens(prompt), count];
+  const usage = { input_tokens: input, output_tokens: output, total_tokens: input + output };
+  if (members['stream'] !== true) {
+    const data = Array.from({ length: count }, () => ({ b64_json: PIXEL }));
+    return jsonAnswer(200, { created, model, data, usage });
+  }
+  const image = { b64_json: PIXEL, created_at: created, size: '1x1', output_format: 'gif' };
+  return streamAnswer([
+    eventFrame({ type: 'image_generation.partial_image', partial_image_index: 0, ...image }),
+    eventFrame({ type: 'image_generation.completed', ...image, usage }),
+  ]);
+}
+
+function speak({ members }: Body): EchoEvent[] | Refusal {
+  const { input } = members;
+  if (typeof input !== 'string') return refuse("Missing required parameter: 'input'.", 'input', null);
+  if (members['stream_format'] !== 'sse') {
+    const headers = { 'content-type': 'audio/wav' };
+    return [{ kind: 'head', status: 200, headers }, dataEvent(wav()), dataEvent(SILENCE)];
+  }
+  const count = tokens(input);
+  const usage = { input_tokens: count, output_tokens: 1, total_tokens: count + 1 };
+  const audio = Buffer.concat([wav(), SILENCE]).toString('base64');
+  return streamAnswer([
+    eventFrame({ type: 'speech.audio.delta', audio }),
+    eventFrame({ type: 'speech.audio.done', usage }),
+  ]);
+}
+
+/** The head of a WAV file that holds `SILENCE`. */
+function wav(): Buffer {
+  const head = Buffer.alloc(44);
+  head.write('RIFF', 0);
+  head.writeUInt32LE(36 + SILENCE.length, 4);
+  head.write('WAVEfmt ', 8);
+  head.writeUInt32LE(16, 16);
+  head.writeUInt16LE(1, 20);
+  head.writeUInt16LE(1, 22);
+  head.writeUInt32LE(8000, 24);
+  head.writeUInt32LE(8000, 28);
+  head.writeUInt16LE(1, 32);
+  head.writeUInt16LE(8, 34);
+  head.write('data', 36);
+  head.writeUInt32LE(SILENCE.length, 40);
+  return head;
+}
+
+/** A text, several of them, or tokens by their numbers, which stand for a text. */
+function textsOf(input: unknown): string[] {
+  if (typeof input === 'string') return [input];
+  if (!Array.isArray(input)) return [];
+  if (input.length > 0 && input.every((each) => typeof each === 'number')) return [input.join(' ')];
+  return input.map((each: unknown) => (Array.isArray(each) ? each.join(' ') : String(each)));
+}
+
+const tokens = (text: string): number => Math.ceil(text.length / 4);
+
+const id = (kind: string): string => `${kind}_${randomBytes(12).toString('hex')}`;
+
+interface StreamEvent {
+  readonly type: string;
+  readonly [name: string]: unknown;
+}
+
+function eventFrame(event: StreamEvent): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}
