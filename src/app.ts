@@ -7,7 +7,7 @@ import { answerAccount } from './billing/account-page.ts';
 import { Checkout } from './billing/checkout.ts';
 import { answerPricing } from './billing/pricing.ts';
 import { loadConfig } from './config/load.ts';
-import type { Config } from './config/schema.ts';
+import { type Config, PASSTHROUGH_PATHS } from './config/schema.ts';
 import { GatewayError } from './errors.ts';
 import { clientAddress } from './http/address.ts';
 import { AdminServer, type TargetState } from './http/admin.ts';
@@ -17,6 +17,7 @@ import { MODEL_PATH, Server } from './http/server.ts';
 import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
 import { type Metering, openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
+import { Passthrough } from './proxy/passthrough.ts';
 import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
 import { Realtime } from './proxy/realtime.ts';
 import { Resilience } from './proxy/resilience.ts';
@@ -158,12 +159,20 @@ async function compose(
   const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
   const sessions = { limiter, ledger: accounts.ledger, metrics };
   const realtime = new Realtime({ authenticator, snapshot, metrics, resilience, accounts: sessions });
+  const passthrough = new Passthrough({
+    authenticator,
+    config: () => snapshot().config,
+    upstreams,
+    store: store.objects,
+    accounts: sessions,
+  });
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const checkout = new Checkout(issuer, () => snapshot().config);
   for (const endpoint of JSON_ENDPOINTS) {
     server.route('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
   }
+  for (const path of PASSTHROUGH_PATHS) server.mount(path, (exchange) => passthrough.answer(exchange));
   server.routeUpgrade('/v1/realtime', (exchange) => realtime.answer(exchange));
   server.route('GET', '/v1/models', (exchange) => models.list(exchange));
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));

@@ -129,6 +129,14 @@ export const ERRORS = {
     meaning:
       '`endpoints` of the model, or of the tier, does not have this endpoint; the message says which are offered.',
   },
+  object_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no such object.',
+    meaning:
+      'A file, batch, vector store, conversation or upload that this request names is not of this holder; whether it is somebody else’s is not told.',
+  },
   unknown_url: {
     status: 404,
     type: BAD,

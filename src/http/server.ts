@@ -14,7 +14,7 @@ import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge } from './edge.ts';
 import { Exchange } from './exchange.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
-import { type Handler, type Method, Router, routePath } from './router.ts';
+import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
 
 export { MODEL_PATH } from './router.ts';
@@ -61,7 +61,7 @@ export class Server {
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
     const server = createListener(
       options,
-      (request) => this.#upgradable.has(routePath(request.url ?? '/')) && isHandshake(request),
+      (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
     );
     this.#http = server;
     this.#router = new Router(server, (exchange, error) => this.#fail(exchange, error));
@@ -89,6 +89,11 @@ export class Server {
    */
   route(method: Method, path: string, handler: Handler): void {
     this.#router.add(method, path, handler);
+  }
+
+  /** Everything at a path and below it, whatever the method (of GET, POST and DELETE). */
+  mount(path: string, handler: Handler): void {
+    this.#router.mount(path, handler);
   }
 
   /**

@@ -4,10 +4,11 @@ import { type Kysely, sql, type Transaction } from 'kysely';
 import type { Migration } from './migration.ts';
 import { StoreOpenError } from './open-error.ts';
 import { KEYS } from './schema-keys.ts';
+import { OBJECTS } from './schema-objects.ts';
 import { USAGE } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
-export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE];
+export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE, OBJECTS];
 
 /** What the two kinds of database do differently here. */
 export interface MigrationDialect {

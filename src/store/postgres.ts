@@ -42,6 +42,7 @@ const PRIVILEGES = {
   free_key_grants: ['select', 'insert', 'update', 'delete'],
   usage_hours: ['select', 'insert', 'update'],
   usage_batches: ['select', 'insert', 'delete'],
+  objects: ['select', 'insert', 'update'],
 } as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
 
 /**

@@ -4,6 +4,7 @@
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import { guarded } from './guarded.ts';
+import type { ObjectStore } from './object-record.ts';
 import type {
   AddOutcome,
   ChangeKind,
@@ -18,6 +19,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import { SqlObjects } from './sql-objects.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
@@ -54,6 +56,7 @@ class PrefixTaken extends Error {}
 
 export class SqlStore implements Store {
   readonly usage: UsageStore;
+  readonly objects: ObjectStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
@@ -61,6 +64,7 @@ export class SqlStore implements Store {
 
   constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
+    this.objects = new SqlObjects({ reader, writer, elementsOf });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;

@@ -1,4 +1,5 @@
 // What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
+import type { ObjectStore } from './object-record.ts';
 import type {
   AddOutcome,
   FreeGrant,
@@ -22,6 +23,9 @@ import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 export interface Store {
   /** What was used. */
   readonly usage: UsageStore;
+
+  /** Whose the objects are that upstreams keep. */
+  readonly objects: ObjectStore;
 
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;

@@ -37,4 +37,14 @@ export interface Tables {
     upstream: string;
   } & UsageSums;
   usage_batches: { id: string; at: string };
+  objects: {
+    seq: Generated<number>;
+    upstream: string;
+    id: string;
+    kind: string;
+    holder_id: string;
+    purpose: string | null;
+    created_at: string;
+    ended_at: string | null;
+  };
 }
