@@ -190,7 +190,7 @@ describe('what a holder has', () => {
 });
 
 test('a file of any size is passed on byte for byte, with flat memory', async () => {
-  const size = 256 * 1024 * 1024;
+  const size = 192 * 1024 * 1024;
   await using own = await startGateway({
     process: true,
     upstreams: { up: upstream.baseUrl },
