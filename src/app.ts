@@ -22,6 +22,8 @@ import { Pipeline, type Snapshot } from './proxy/pipeline.ts';
 import { Realtime } from './proxy/realtime.ts';
 import { Resilience } from './proxy/resilience.ts';
 import { RouteTable } from './proxy/route-table.ts';
+import { StoredResponses } from './proxy/stored.ts';
+import { STORED_ROUTES, StoredCalls } from './proxy/stored-calls.ts';
 import { openStore } from './store/open.ts';
 import type { Store } from './store/store.ts';
 import { type AccessRecord, logAccess } from './telemetry/access-log.ts';
@@ -156,7 +158,10 @@ async function compose(
   // Before Redis and the store: what was reserved and used is still to be told to them.
   opened(() => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
-  const pipeline = new Pipeline({ authenticator, snapshot, metrics, resilience, accounts });
+  const stored = new StoredResponses({ store: store.responses, logger });
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects: store.objects };
+  const pipeline = new Pipeline(road);
+  const storedCalls = new StoredCalls(road);
   const sessions = { limiter, ledger: accounts.ledger, metrics };
   const realtime = new Realtime({ authenticator, snapshot, metrics, resilience, accounts: sessions });
   const passthrough = new Passthrough({
@@ -174,6 +179,9 @@ async function compose(
   }
   for (const path of PASSTHROUGH_PATHS) server.mount(path, (exchange) => passthrough.answer(exchange));
   server.routeUpgrade('/v1/realtime', (exchange) => realtime.answer(exchange));
+  for (const { method, path, action } of STORED_ROUTES) {
+    server.route(method, path, (exchange) => storedCalls.answer(exchange, action));
+  }
   server.route('GET', '/v1/models', (exchange) => models.list(exchange));
   server.route('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
   server.route('GET', '/health', (exchange) => health.answer(exchange));

@@ -20,10 +20,7 @@ const BAD = 'invalid_request_error';
 const SERVER = 'server_error';
 const BUSY = 'service_unavailable_error';
 
-/**
- * Code → rule. The key is `error.code` on the wire. Names are OpenAI's where OpenAI has one (`invalid_api_key`,
- * `model_not_found`, `rate_limit_exceeded`, `insufficient_quota`, `unknown_url`, `missing_required_parameter`, `invalid_type`).
- */
+/** Code → rule. The key is `error.code` on the wire; names are OpenAI's where OpenAI has one. */
 export const ERRORS = {
   invalid_http: {
     status: 400,
@@ -134,8 +131,15 @@ export const ERRORS = {
     type: BAD,
     retry: 'no',
     message: 'There is no such object.',
+    meaning: 'A file, batch or other object that the request names is not of this holder.',
+  },
+  response_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no response with this id for this key.',
     meaning:
-      'A file, batch, vector store, conversation or upload that this request names is not of this holder; whether it is somebody else’s is not told.',
+      'A stored response is unknown, another holder’s, forgotten after 30 days, or at an upstream that this model has no route to.',
   },
   unknown_url: {
     status: 404,
@@ -184,8 +188,7 @@ export const ERRORS = {
     type: BAD,
     retry: 'no',
     message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
-    meaning:
-      'A plain request, or a handshake of another protocol or version, came where only a WebSocket is of use.',
+    meaning: 'A plain request, or another handshake, came where only a WebSocket is of use.',
   },
   too_many_failed_keys: {
     status: 429,

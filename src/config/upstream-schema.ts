@@ -64,7 +64,7 @@ export const upstream = section({
   base_url: address(readBaseUrl, '^https?://')
     .exactOptional()
     .describe(
-      'Root of an OpenAI-compatible API; `chat/completions` is appended to its path, a query is kept.',
+      'Root of an OpenAI-compatible API; `chat/completions`, `embeddings` and so on are appended to its path, a query is kept.',
     ),
   builtin: z
     .enum(['echo'])

@@ -103,6 +103,8 @@ export class Router {
     const query = url.indexOf('?');
     const path = query === -1 ? url : url.slice(0, query);
     if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;
+    const response = RESPONSE.exec(path);
+    if (response !== null) return `${RESPONSE_PATH}:id${response[1] ?? ''}`;
     if (path.includes('%')) return '/-/unknown';
     return this.#mounts.find((mount) => path.startsWith(`${mount}/`)) ?? path;
   }
@@ -121,3 +123,8 @@ export class Router {
 
 /** Where a model's id stands in the path: it may hold `/`, `:` and percent-encoding, so it is not the router's to read. */
 export const MODEL_PATH = '/v1/models/';
+
+/** Where a stored response's id stands in the path, alone or before what is to be done with it. */
+export const RESPONSE_PATH = '/v1/responses/';
+/** Names that are no ids, because a path of their own has them. */
+const RESPONSE = /^\/v1\/responses\/(?!(?:compact|input_tokens)$)[^/]+(\/cancel|\/input_items)?$/;

@@ -17,7 +17,7 @@ import { createListener, type ListenerLimits, listen } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
 
-export { MODEL_PATH } from './router.ts';
+export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 
 export interface ServerOptions extends ListenerLimits {
   /** From the peer's address and `x-forwarded-for` to the client's address. */

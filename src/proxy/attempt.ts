@@ -31,6 +31,7 @@ export interface Watcher {
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
+  readonly made: ((id: string) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -58,6 +59,8 @@ export class Attempt implements Sink, Source, Contender {
   constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
     this.#request = request;
     this.#target = target;
+    const { keep } = request;
+    this.made = keep && ((id) => keep(id, target));
     this.#watcher = watcher;
     this.#race = race;
   }
@@ -88,10 +91,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#isCurtailed = mostMs < timeouts.total;
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
-      const { path } = endpoint;
       const accept = stream ? 'text/event-stream' : endpoint.accept;
-      const call = { path, body, requestId: exchange.id, client: exchange.request.headers, accept, fresh };
-      this.#call = upstream.send(call, this);
+      const { headers: client } = exchange.request;
+      this.#call = upstream.send({ endpoint, body, requestId: exchange.id, client, accept, fresh }, this);
     });
   }
 
@@ -154,7 +156,10 @@ export class Attempt implements Sink, Source, Contender {
       this.#deadlines?.enter('idle');
     } else if (!stream && this.#request.endpoint.isBinary?.(type) === true) {
       this.#isStream = true;
-      this.#receiver = new BytesRelay(this.#request, type, headers, this);
+      // With its parameters: of raw sound they say how fast it is.
+      const { 'content-type': full } = headers;
+      const told = typeof full === 'string' ? full : type;
+      this.#receiver = new BytesRelay(this.#request, told, headers, this);
       this.#deadlines?.enter('first_token');
     } else this.unusable(`content-type ${type || 'missing'}`);
   }

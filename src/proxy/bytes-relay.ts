@@ -10,7 +10,7 @@ export class BytesRelay implements Receiver {
   readonly #source: Source;
   readonly #client: ClientStream;
 
-  /** @param type the media type of the answer, without parameters: on the allow-list of its endpoint */
+  /** @param type content type of the answer, whose media type is on the allow-list of its endpoint */
   constructor(request: RelayRequest, type: string, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#source = source;

@@ -18,6 +18,7 @@ export class Completion implements Receiver {
   readonly #source: Source;
   readonly #chunks: Buffer[] = [];
   #size = 0;
+  #isOver = false;
 
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
@@ -44,8 +45,27 @@ export class Completion implements Receiver {
     } else if (stream) this.#answerStream(body, facts);
     else {
       const whole = this.#spliced(body, facts);
-      if (whole !== undefined) this.#answer('application/json', whole, facts);
+      if (whole !== undefined) this.#answerWhole(body, whole, facts);
     }
+  }
+
+  /** What the upstream has stored can be asked for as soon as its id is told, so where it is is noted first. */
+  #answerWhole(body: Buffer, whole: Buffer, facts: CompletionFacts): void {
+    const { made } = this.#source;
+    const id = made && this.#request.endpoint.madeIn?.(body);
+    if (made === undefined || id === undefined) {
+      this.#answer('application/json', whole, facts);
+      return;
+    }
+    // It is known already, whatever becomes of the wait.
+    this.#source.used(facts.usage, 0);
+    void made(id).then(() => {
+      try {
+        if (!this.#isOver) this.#answer('application/json', whole, facts);
+      } catch (error) {
+        this.#source.crashed(error);
+      }
+    });
   }
 
   /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
@@ -53,7 +73,9 @@ export class Completion implements Receiver {
     return undefined;
   }
 
-  dispose(): void {}
+  dispose(): void {
+    this.#isOver = true;
+  }
 
   /** In a streaming SDK a JSON body would read as a silent, empty answer. */
   #answerStream(body: Buffer, facts: CompletionFacts): void {

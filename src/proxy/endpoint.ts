@@ -13,6 +13,10 @@ export interface Endpoint {
   readonly name: EndpointName;
   /** Below the API root, here and at upstreams, without a slash in front. */
   readonly path: string;
+  /** Default POST. */
+  readonly method?: 'GET' | 'DELETE';
+  /** Of a path that belongs to one request alone: what the client wrote behind its `?`, or nothing. */
+  readonly query?: string;
   /** What an answer that is no stream is asked for as. */
   readonly accept: string;
   /** What is read of a request. */
@@ -21,8 +25,13 @@ export interface Endpoint {
   readonly hasUsageOption: boolean;
   /** What one request asks for. */
   readonly ask: (body: Buffer, scan: RequestScan) => Ask;
-  /** Reads the frames of one stream; undefined where they are those of chat, which are read without a detour. */
-  readonly frames?: () => FrameReader;
+  /**
+   * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
+   * @param onMade hears once of the id of what the upstream has made and stored
+   */
+  readonly frames?: (onMade?: (id: string) => void) => FrameReader;
+  /** The id of what the upstream has made and stored, in a whole answer; undefined when it is none. */
+  readonly madeIn?: (body: Buffer) => string | undefined;
   /** The largest frame of a stream, in bytes. */
   readonly maxFrameBytes: number;
   /** Reads a whole JSON answer; a valid one that is no answer of this endpoint is not `valid`. */
@@ -45,6 +54,8 @@ export interface Ask {
   readonly estimate: Estimate;
   /** What an answer counts as whose upstream does not say it, where that can be known: it is no estimate. */
   readonly usage?: Usage;
+  /** It goes on when the answer has been given, and its use is told later. Default false. */
+  readonly isBackground?: boolean;
   /** Tokens of output that a whole answer without usage is taken for. Default: by its bytes, which are text. */
   readonly outputs?: number;
   /**

@@ -5,7 +5,7 @@ import { asStream } from './conversion.ts';
 import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens, tokensOfInput } from './estimate.ts';
-import { type EventKind, EventReader, judgeNamed } from './events.ts';
+import { type EventKind, EventReader, judgeNamed, storedIn } from './events.ts';
 import { countAt, isTrue, textAt } from './request-scan.ts';
 
 const JSON_TYPE = 'application/json';
@@ -73,14 +73,65 @@ export const RESPONSES: Endpoint = {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'));
     const estimate = estimateTokens(body, { maxTokens, choices: 1 });
     // What runs in the background has put out nothing yet.
-    const outputs = isTrue(body, scan.others.get('background')) ? { outputs: 0 } : {};
-    return { stream: scan.stream, estimate, ...outputs };
+    const isBackground = isTrue(body, scan.others.get('background'));
+    return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
   },
-  frames: () => new EventReader(responseEvent),
+  frames: (onMade) => new EventReader(responseEvent, onMade),
+  madeIn: storedIn,
   maxFrameBytes: MEDIA_FRAME,
   readAnswer: readCompletion,
   judgeAnswer: judgeNamed,
 };
+
+/** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
+export const COMPACT: Endpoint = {
+  name: 'responses',
+  path: 'responses/compact',
+  accept: JSON_TYPE,
+  wanted: { members: ['previous_response_id'] },
+  hasUsageOption: false,
+  ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+};
+
+/** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
+export const INPUT_TOKENS: Endpoint = {
+  ...COMPACT,
+  path: 'responses/input_tokens',
+  ask: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
+};
+
+/** What can be done with a stored response: the method, and what stands behind its id. */
+export const STORED = {
+  retrieve: { method: 'GET', suffix: '' },
+  delete: { method: 'DELETE', suffix: '' },
+  cancel: { method: 'POST', suffix: '/cancel' },
+  input_items: { method: 'GET', suffix: '/input_items' },
+} as const;
+export type StoredAction = keyof typeof STORED;
+
+/**
+ * A call about one stored response.
+ * @param query what the client wrote behind its `?`
+ */
+export function storedEndpoint(action: StoredAction, id: string, query: string): Endpoint {
+  const { method, suffix } = STORED[action];
+  return {
+    name: 'responses',
+    path: `responses/${id}${suffix}`,
+    ...(method === 'POST' ? {} : { method }),
+    query,
+    accept: JSON_TYPE,
+    wanted: { members: [] },
+    hasUsageOption: false,
+    ask: inputOnly,
+    // That it has failed is what was asked for, and no failure to answer.
+    frames: () => new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type))),
+    maxFrameBytes: MEDIA_FRAME,
+    readAnswer: (body) => ({ ...readCompletion(body), isError: false }),
+  };
+}
 
 /** `POST /v1/images/generations` */
 export const IMAGES: Endpoint = {
@@ -131,6 +182,8 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   COMPLETIONS,
   EMBEDDINGS,
   RESPONSES,
+  COMPACT,
+  INPUT_TOKENS,
   MODERATIONS,
   IMAGES,
   SPEECH,

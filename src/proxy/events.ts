@@ -22,6 +22,7 @@ export type EventKinds = (type: string) => EventKind;
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;
+const LETTER_F = 0x66;
 const ERROR = Buffer.from('error');
 
 /** What an error is called → the status that it would have had. */
@@ -39,6 +40,9 @@ const UNKNOWN_STATUS = 502;
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
+  #onMade: ((id: string) => void) | undefined;
+  #made: Span | null = null;
+  #isStored = true;
   readonly #scanner = new JsonScanner();
   /** Of the last event that had one. */
   #sequence: number | undefined;
@@ -49,8 +53,10 @@ export class EventReader implements FrameReader {
   #usage: Span | null = null;
   #hasError = false;
 
-  constructor(kinds: EventKinds) {
+  /** @param onMade hears once of the id of the response in the first event that has one, if the upstream stores it */
+  constructor(kinds: EventKinds, onMade?: (id: string) => void) {
     this.#kinds = kinds;
+    this.#onMade = onMade;
   }
 
   read(bytes: Buffer, start: number, end: number): ChunkFacts {
@@ -64,6 +70,7 @@ export class EventReader implements FrameReader {
     }
     if (!this.#scan(data.bytes, data.start, data.end))
       return facts({ kind: 'other', hasError: isErrorEvent });
+    this.#tellMade(data.bytes);
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
     const kind = isErrorEvent || type === 'error' ? 'failed' : this.#kinds(type);
     const isEnd = kind === 'end' || kind === 'failed';
@@ -101,6 +108,7 @@ export class EventReader implements FrameReader {
     this.#model = null;
     this.#usage = null;
     this.#hasError = false;
+    this.#made = null;
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) {
       if (scanner.keyIs('type')) this.#type = this.#skipIf(QUOTE);
@@ -118,8 +126,21 @@ export class EventReader implements FrameReader {
   /** The whole object that some events of a response carry. */
   #response(): void {
     const scanner = this.#scanner;
-    if (scanner.enterObject()) while (scanner.nextMember()) this.#either();
-    else scanner.skipValue();
+    if (!scanner.enterObject()) {
+      scanner.skipValue();
+      return;
+    }
+    while (scanner.nextMember()) {
+      if (scanner.keyIs('id')) this.#made = this.#skipIf(QUOTE);
+      else if (scanner.keyIs('store')) this.#isStored = this.#skipIf(LETTER_F) === null;
+      else this.#either();
+    }
+  }
+
+  #tellMade(bytes: Buffer): void {
+    if (this.#made === null || this.#onMade === undefined) return;
+    if (this.#isStored) this.#onMade(decodeString(bytes, this.#made));
+    this.#onMade = undefined;
   }
 
   /** What stands in the event, or in the response that it carries. */
@@ -166,6 +187,24 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
     code: memberOf(told, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
+}
+
+/** The id of a whole response that the upstream stores. */
+export function storedIn(body: Buffer): string | undefined {
+  const scanner = new JsonScanner();
+  scanner.reset(body);
+  let id: string | undefined;
+  let isStored = true;
+  if (!scanner.enterObject()) return undefined;
+  while (scanner.nextMember()) {
+    const first = scanner.peek();
+    const { pos: start } = scanner;
+    const [isId, isStore] = [scanner.keyIs('id'), scanner.keyIs('store')];
+    scanner.skipValue();
+    if (isId && first === QUOTE) id = decodeString(body, { start, end: scanner.pos });
+    if (isStore) isStored = first !== LETTER_F;
+  }
+  return isStored ? id : undefined;
 }
 
 interface SomeFacts {

@@ -11,6 +11,8 @@ const LETTER_D = 0x64;
 const ID = Buffer.from('id');
 const RETRY = Buffer.from('retry');
 const EVENT = Buffer.from('event');
+/** Up to here a line is read byte by byte, which costs less than to begin a search. */
+const SHORT_LINE = 512;
 const DONE = Buffer.from('[DONE]');
 export const DATA = Buffer.from('data');
 /** A byte order mark may stand before the first field of a stream. */
@@ -38,8 +40,7 @@ export function readFields(bytes: Buffer, start: number, end: number): Fields {
   let event: Span | null = null;
   let pos = startsWith(bytes, BOM, start, end) ? start + BOM.length : start;
   while (pos < end) {
-    let lineEnd = pos;
-    while (lineEnd < end && !isLineBreak(bytes[lineEnd])) lineEnd++;
+    const lineEnd = endOfLine(bytes, pos, end);
     const dataAt = fieldValue(bytes, DATA, pos, lineEnd);
     if (dataAt >= 0) values.push(dataAt, lineEnd);
     else {
@@ -96,6 +97,20 @@ export function isLineBreak(byte: number | undefined): boolean {
   return byte === LF || byte === CR;
 }
 
+/** Where the line that begins at `start` ends: at its line break, or at `end`. */
+function endOfLine(bytes: Buffer, start: number, end: number): number {
+  const near = Math.min(end, start + SHORT_LINE);
+  let at = start;
+  while (at < near && !isLineBreak(bytes[at])) at++;
+  if (at < near || at === end) return at;
+  // An image in base64: megabytes, which are searched natively.
+  const rest = bytes.subarray(at, end);
+  const lf = rest.indexOf(LF);
+  const line = lf === -1 ? rest : rest.subarray(0, lf);
+  const cr = line.indexOf(CR);
+  return at + (cr === -1 ? line.length : cr);
+}
+
 /** Offset of the value of the field `name` in the line, behind the colon and one space; -1 when it is another line. */
 function fieldValue(bytes: Buffer, name: Buffer, start: number, end: number): number {
   if (!startsWith(bytes, name, start, end)) return -1;
@@ -136,8 +151,7 @@ export function surplusFields(
   let surplus: Span[] | undefined;
   let isBlank = true;
   for (let pos = start; pos < end; ) {
-    let lineEnd = pos;
-    while (lineEnd < end && bytes[lineEnd] !== LF && bytes[lineEnd] !== CR) lineEnd++;
+    const lineEnd = endOfLine(bytes, pos, end);
     let next = Math.min(lineEnd + 1, end);
     if (bytes[lineEnd] === CR && bytes[next] === LF && next < end) next++;
     const isSurplus =

@@ -13,6 +13,8 @@ const LONGEST_TOKEN = 6 * 200 + 2;
 const REFERENCE = /^(?:\w*_)?(?:file|vector_store|batch|upload|part|conversation)(?:_ids?|s)?$/;
 /** Ids as OpenAI writes them; whatever holds one means the object. */
 const SHAPE = /^(?:file|vs|vsfb|batch|upload|part|conv)[-_][A-Za-z0-9]{16,}$/;
+/** A response at an upstream, and what names one of its items by its id alone. */
+const STORED = /^(?:resp_[A-Za-z0-9]{16,}|item_reference)$/;
 /** Below these members holders write what they like, and no upstream looks for objects there. */
 const FREE = new Set(['metadata', 'attributes']);
 
@@ -25,14 +27,23 @@ export interface References {
 }
 
 export class ReferenceFinder implements References {
+  readonly #takesStored: boolean;
   readonly certain = new Set<string>();
   readonly possible = new Set<string>();
+
+  /**
+   * @param takesStored stored responses and their items may be meant, because somebody else sees to them. Where nobody does,
+   *   they count as objects, of which they are none, and are refused
+   */
+  constructor({ takesStored = false } = {}) {
+    this.#takesStored = takesStored;
+  }
 
   /**
    * Walks a whole JSON text, duplicates of members included: an upstream may read another one than we would.
    * @throws GatewayError invalid_json, or invalid_value when it holds more than can be looked up
    */
-  addJson(bytes: Buffer): void {
+  addJson(bytes: Buffer): this {
     const scanner = new JsonScanner();
     scanner.reset(bytes);
     this.#walk(scanner, bytes, '');
@@ -40,6 +51,7 @@ export class ReferenceFinder implements References {
       const where = scanner.fault === null ? '' : `: ${scanner.fault} at byte ${scanner.faultAt}`;
       throw new GatewayError('invalid_json', `The request body is not valid JSON${where}.`);
     }
+    return this;
   }
 
   /** @param search as it stands behind the `?` */
@@ -75,9 +87,10 @@ export class ReferenceFinder implements References {
   }
 
   #consider(key: string, value: string): void {
-    // It means an item by its id alone, of which nobody knows whose it is.
-    if (key === 'type' && value === 'item_reference') this.certain.add(value);
-    else if (SHAPE.test(value) || (REFERENCE.test(key) && value !== '')) this.certain.add(value);
+    const isStored = STORED.test(value) || (key === 'previous_response_id' && value !== '');
+    if (isStored) {
+      if (!this.#takesStored) this.certain.add(value);
+    } else if (SHAPE.test(value) || (REFERENCE.test(key) && value !== '')) this.certain.add(value);
     else if (IDENTIFIER.test(value)) this.possible.add(value);
     if (this.size > MOST) throw new GatewayError('invalid_value', 'The request names too many objects.');
   }

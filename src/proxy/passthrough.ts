@@ -12,7 +12,7 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import type { TierLimits } from '../limits/limiter.ts';
 import type { ObjectStore } from '../store/object-record.ts';
 import { judgeRefusal, relayedHeaders } from '../upstream/outcome.ts';
-import { endpoint, type Upstream } from '../upstream/upstream.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import { BatchInput, MAX_BATCH_INPUT } from './batch-input.ts';
 import { ReferenceFinder } from './object-references.ts';
 import { HolderObjects } from './objects.ts';
@@ -259,7 +259,7 @@ export class Passthrough {
       exchange,
       upstream,
       method,
-      path: pathAt(upstream, path, search),
+      path: upstream.pathWith(path.slice('/v1/'.length), search),
       headers: own,
       body,
     });
@@ -279,10 +279,4 @@ export class Passthrough {
 
 function isOffered(path: string, paths: readonly string[]): boolean {
   return paths.some((each) => path === each || path.startsWith(`${each}/`));
-}
-
-function pathAt({ config }: Upstream, path: string, search: string): string {
-  if (config.kind !== 'http') return path;
-  const there = endpoint(config.base_url, path.slice('/v1/'.length), config.query).path;
-  return search === '' ? there : `${there}${there.includes('?') ? '&' : '?'}${search}`;
 }

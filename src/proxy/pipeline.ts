@@ -1,5 +1,6 @@
 // The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
+import type { Caller } from '../auth/caller.ts';
 import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -7,15 +8,18 @@ import { answer, answerError } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import type { ObjectStore } from '../store/object-record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+import { guardObjects } from './object-guard.ts';
 import type { RelayRequest } from './receiver.ts';
-import { jsonString, type RequestScan, scanRequest } from './request-scan.ts';
+import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, RouteTable } from './route-table.ts';
+import { keeper, type StoredResponses } from './stored.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -32,11 +36,15 @@ export interface PipelineOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly accounts: AccountParts;
+  /** Whose the objects are that requests may mean. */
+  readonly objects: ObjectStore;
+  readonly stored: StoredResponses;
 }
 
 /** A request that may go on its way. */
 interface Relay {
   readonly exchange: Exchange;
+  readonly caller: Caller;
   readonly endpoint: Endpoint;
   readonly ask: Ask;
   readonly config: DynamicConfig;
@@ -76,14 +84,18 @@ export class Pipeline {
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
       exchange.access.stream = ask.stream;
-      const route = routes.resolve(scan.model, caller.tier, endpoint.name);
+      let route = routes.resolve(scan.model, caller.tier, endpoint.name);
+      const previous = textAt(body, scan.others.get('previous_response_id'));
+      if (previous !== undefined) route = await this.#routeAfter(previous, route, caller);
+      const guarded = guardObjects(this.#options.objects, config, route, caller, body);
+      if (guarded !== undefined) await guarded;
       isAsked = true;
       const { estimate } = ask;
       const opening = Account.open(accounts, { exchange, caller, route, limits, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
-      await this.#relay({ exchange, endpoint, ask, config, route, body, scan, account });
+      await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
@@ -93,8 +105,27 @@ export class Pipeline {
     }
   }
 
-  async #relay({ exchange, endpoint, ask, config, route, body, scan, account }: Relay): Promise<void> {
-    const { metrics, resilience } = this.#options;
+  /** What goes on from a stored response goes to the upstream that has it. */
+  async #routeAfter(previous: string, route: Route, { holderId }: Caller): Promise<Route> {
+    const { upstream } = await this.#options.stored.find(previous, holderId);
+    const targets = route.targets.filter((target) => target.upstream.name === upstream);
+    if (targets.length > 0) return { ...route, targets };
+    const message = 'The previous response is at an upstream that this model has no route to.';
+    throw new GatewayError('response_not_found', message, { param: 'previous_response_id' });
+  }
+
+  async #relay({
+    exchange,
+    caller,
+    endpoint,
+    ask,
+    config,
+    route,
+    body,
+    scan,
+    account,
+  }: Relay): Promise<void> {
+    const { metrics, resilience, stored } = this.#options;
     const request: Omit<RelayRequest, 'hideUsage'> = {
       exchange,
       endpoint,
@@ -106,7 +137,9 @@ export class Pipeline {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
-      meter: account.meter,
+      ...(endpoint.madeIn === undefined || isFalse(body, scan.others.get('store'))
+        ? { meter: account.meter }
+        : keeper({ stored, caller, route, ask, meter: account.meter })),
     };
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, retry, resilience }).run();
@@ -118,7 +151,7 @@ export class Pipeline {
   }
 }
 
-/** Answers with what the last attempt came to: the upstream's own words where they may be shown. */
+/** Answers with what an attempt came to that gave the client nothing. */
 export function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
   if (verbatim === undefined) {
     answerError(exchange, error, headers);

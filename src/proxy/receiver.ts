@@ -5,6 +5,7 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+import type { Target } from './route-table.ts';
 
 /** What an attempt has to know of the client's request. */
 export interface RelayRequest {
@@ -26,6 +27,11 @@ export interface RelayRequest {
   readonly afterSend: boolean;
   readonly metrics: Metrics;
   readonly meter: { note(use: AttemptUse): void };
+  /**
+   * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where
+   * nothing is stored.
+   */
+  readonly keep?: (id: string, target: Target) => Promise<void>;
 }
 
 export type AttemptResult =
@@ -84,11 +90,13 @@ export interface Rivalry {
 export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
+  /** The upstream has made and stored something, which later calls name by this id. Undefined where nobody keeps that. */
+  made?: ((id: string) => Promise<void>) | undefined;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;
   /**
-   * What the answer says that it used, and how many pieces of output came. Called once before the attempt ends, if at all.
+   * What the answer says that it used, and how many pieces of output came. The last call before the attempt ends counts.
    * @param usage null when it said nothing
    */
   used(usage: Usage | null, outputs: number): void;

@@ -71,6 +71,11 @@ export function isTrue(body: Buffer, span: Span | undefined): boolean {
   return span !== undefined && body[span.start] === LETTER_T;
 }
 
+/** Whether the value at a span is `false`. */
+export function isFalse(body: Buffer, span: Span | undefined): boolean {
+  return span !== undefined && body[span.start] === LETTER_F;
+}
+
 /** The string at a span; undefined when another value stands there, or none. */
 export function textAt(body: Buffer, span: Span | undefined): string | undefined {
   return span !== undefined && body[span.start] === QUOTE ? decodeString(body, span) : undefined;

@@ -43,6 +43,7 @@ export class RouteTable {
   readonly #exact = new Map<string, Route>();
   readonly #patterns: Pattern[] = [];
   readonly #tiers: DynamicConfig['tiers'];
+  readonly #upstreams: ReadonlyMap<string, Upstream>;
 
   /**
    * @param upstreams by name; the configuration was checked to name no other
@@ -54,6 +55,7 @@ export class RouteTable {
     tiers: DynamicConfig['tiers'] = {},
   ) {
     this.#tiers = tiers;
+    this.#upstreams = upstreams;
     for (const [name, model] of Object.entries(models)) {
       const route: Route = {
         model: name,
@@ -119,6 +121,11 @@ export class RouteTable {
   /** For what a tier may use a model that it may use. */
   endpointsOf({ endpoints }: Route, tier: Tier): readonly EndpointName[] {
     return offered(endpoints, this.#tiers[tier]?.endpoints);
+  }
+
+  /** The upstream of this name, for what it alone can answer. */
+  upstream(name: string): Upstream | undefined {
+    return this.#upstreams.get(name);
   }
 
   /** The route of a name, whoever may use it. */

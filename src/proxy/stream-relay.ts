@@ -48,7 +48,8 @@ export class StreamRelay implements Receiver {
     this.#headers = headers;
     this.#source = source;
     this.#scanner = new FrameScanner(request.endpoint.maxFrameBytes);
-    this.#reader = request.endpoint.frames?.();
+    // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
+    this.#reader = request.endpoint.frames?.((id) => void source.made?.(id));
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {

@@ -5,10 +5,11 @@ import type { Migration } from './migration.ts';
 import { StoreOpenError } from './open-error.ts';
 import { KEYS } from './schema-keys.ts';
 import { OBJECTS } from './schema-objects.ts';
+import { RESPONSES } from './schema-responses.ts';
 import { USAGE } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
-export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE, OBJECTS];
+export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE, RESPONSES, OBJECTS];
 
 /** What the two kinds of database do differently here. */
 export interface MigrationDialect {

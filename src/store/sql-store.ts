@@ -19,7 +19,9 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { ResponseStore } from './response-record.ts';
 import { SqlObjects } from './sql-objects.ts';
+import { SqlResponses } from './sql-responses.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
@@ -57,6 +59,7 @@ class PrefixTaken extends Error {}
 export class SqlStore implements Store {
   readonly usage: UsageStore;
   readonly objects: ObjectStore;
+  readonly responses: ResponseStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #takeTurn: SqlParts['takeTurn'];
@@ -65,6 +68,7 @@ export class SqlStore implements Store {
   constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
     this.objects = new SqlObjects({ reader, writer, elementsOf });
+    this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
     this.#writer = writer;
     this.#takeTurn = takeTurn;

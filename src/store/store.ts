@@ -13,6 +13,7 @@ import type {
   RevokeOutcome,
   RotateOutcome,
 } from './record.ts';
+import type { ResponseStore } from './response-record.ts';
 import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
@@ -26,6 +27,8 @@ export interface Store {
 
   /** Whose the objects are that upstreams keep. */
   readonly objects: ObjectStore;
+  /** Where stored responses are. */
+  readonly responses: ResponseStore;
 
   /** The key with this prefix, in whatever state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;

@@ -47,4 +47,13 @@ export interface Tables {
     created_at: string;
     ended_at: string | null;
   };
+  responses: {
+    id: string;
+    holder_id: string;
+    model: string;
+    upstream: string;
+    upstream_model: string;
+    created_at: string;
+    charged: number | null;
+  };
 }

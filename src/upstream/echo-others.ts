@@ -1,10 +1,12 @@
 // What the built-in model answers on the paths beside chat: the smallest true answers, the same for the same request.
 import { createHash, randomBytes } from 'node:crypto';
 import { contentText } from './echo-chat.ts';
+import type { EchoMemory } from './echo-memory.ts';
 import {
   type Body,
   dataEvent,
   type EchoEvent,
+  eventFrame,
   isRecord,
   jsonAnswer,
   pieces,
@@ -13,10 +15,11 @@ import {
   readMaxTokens,
   refusalAnswer,
   refuse,
+  type StreamEvent,
   streamAnswer,
 } from './echo-shapes.ts';
 
-type Respond = (body: Buffer, created: number) => EchoEvent[];
+type Respond = (body: Buffer, created: number, memory: EchoMemory) => EchoEvent[];
 
 /** Path below the API root → what answers there. */
 export const OTHERS: ReadonlyMap<string, Respond> = new Map([
@@ -39,12 +42,12 @@ const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
 const SILENCE = Buffer.alloc(800, 0x80);
 
 function answering(
-  respond: (body: Body, created: number) => EchoEvent[] | Refusal,
+  respond: (body: Body, created: number, memory: EchoMemory) => EchoEvent[] | Refusal,
   defaultModel?: string,
 ): Respond {
-  return (bytes, created) => {
+  return (bytes, created, memory) => {
     const body = readBody(bytes, defaultModel);
-    const answer = body.kind === 'refusal' ? body : respond(body, created);
+    const answer = body.kind === 'refusal' ? body : respond(body, created, memory);
     return Array.isArray(answer) ? answer : refusalAnswer(answer);
   };
 }
@@ -122,9 +125,14 @@ function moderate({ model, members }: Body): EchoEvent[] | Refusal {
   return jsonAnswer(200, { id: id('modr'), model, results });
 }
 
-function respond({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+function respond({ model, members }: Body, created: number, memory: EchoMemory): EchoEvent[] | Refusal {
   const said = lastInput(members['input']);
   if (said === undefined) return refuse("Missing required parameter: 'input'.", 'input', null);
+  const previous = members['previous_response_id'] ?? null;
+  if (previous !== null && !memory.has(previous)) {
+    const message = 'The previous response was not found.';
+    return refuse(message, 'previous_response_id', 'previous_response_not_found');
+  }
   const most = readMaxTokens(members, ['max_output_tokens']);
   if (typeof most === 'object') return most;
   const all = pieces(`You said: ${said}`);
@@ -160,19 +168,19 @@ function respond({ model, members }: Body, created: number): EchoEvent[] | Refus
     model,
     output: items,
     parallel_tool_calls: true,
-    previous_response_id: null,
-    store: false,
+    previous_response_id: previous,
+    store: isStored,
     temperature: 1,
     tool_choice: 'auto',
     tools: [],
     top_p: 1,
     usage: used,
   });
+  const isStored = members['store'] !== false;
   const responseId = id('resp');
   const whole = response(status, [item(status, [part(text)])], usage);
-  if (members['stream'] !== true) return jsonAnswer(200, whole);
   const place = { item_id: itemId, output_index: 0, content_index: 0 };
-  const events: StreamEvent[] = [
+  const list: StreamEvent[] = [
     { type: 'response.created', response: response('in_progress', [], null) },
     { type: 'response.in_progress', response: response('in_progress', [], null) },
     { type: 'response.output_item.added', output_index: 0, item: item('in_progress', []) },
@@ -183,7 +191,9 @@ function respond({ model, members }: Body, created: number): EchoEvent[] | Refus
     { type: 'response.output_item.done', output_index: 0, item: item(status, [part(text)]) },
     { type: `response.${status}`, response: whole },
   ];
-  return streamAnswer(events.map((event, index) => eventFrame({ ...event, sequence_number: index })));
+  const events = list.map((event, index) => ({ ...event, sequence_number: index }));
+  if (isStored) memory.keep(responseId, { whole, events, input: said });
+  return members['stream'] === true ? streamAnswer(events.map(eventFrame)) : jsonAnswer(200, whole);
 }
 
 /** What the last message of a user says, or the text itself. */
@@ -257,12 +267,3 @@ function textsOf(input: unknown): string[] {
 const tokens = (text: string): number => Math.ceil(text.length / 4);
 
 const id = (kind: string): string => `${kind}_${randomBytes(12).toString('hex')}`;
-
-interface StreamEvent {
-  readonly type: string;
-  readonly [name: string]: unknown;
-}
-
-function eventFrame(event: StreamEvent): string {
-  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
-}

@@ -100,3 +100,13 @@ export function refuse(message: string, param: string | null, code: string | nul
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
+
+/** A typed event of a stream. */
+export interface StreamEvent {
+  readonly type: string;
+  readonly [name: string]: unknown;
+}
+
+export function eventFrame(event: StreamEvent): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}

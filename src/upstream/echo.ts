@@ -1,8 +1,10 @@
 // The built-in `echo` model: a small OpenAI-compatible model in the process, for trying the gateway and for testing it.
-// It answers what a vendor would answer, errors included; it holds no state and reads no headers. What it says on which path
+// It answers what a vendor would answer, errors included; it reads no headers and keeps nothing but its last
+// responses. What it says on which path
 // is echo-chat.ts and echo-others.ts.
 import { GatewayError } from '../errors.ts';
 import { answerChat } from './echo-chat.ts';
+import { EchoMemory } from './echo-memory.ts';
 import { OTHERS } from './echo-others.ts';
 import { type EchoEvent, refusalAnswer } from './echo-shapes.ts';
 import type { Call, Sink, Transport, UpstreamRequest } from './transport.ts';
@@ -18,6 +20,7 @@ export class EchoTransport implements Transport {
   readonly #delay: number;
   readonly #clock: () => number;
   readonly #calls = new Set<EchoCall>();
+  readonly #memory = new EchoMemory();
   #closed = false;
 
   constructor(options: EchoOptions = {}) {
@@ -28,11 +31,23 @@ export class EchoTransport implements Transport {
   send(request: UpstreamRequest, sink: Sink): Call {
     const events: EchoEvent[] = this.#closed
       ? [{ kind: 'error', error: new GatewayError('upstream_unreachable') }]
-      : answer(request, this.#clock());
+      : this.#answer(request);
     const call = new EchoCall(events, this.#delay, sink, () => this.#calls.delete(call));
     this.#calls.add(call);
     call.resume();
     return call;
+  }
+
+  #answer(request: UpstreamRequest): EchoEvent[] {
+    const [path = ''] = request.path.split('?', 1);
+    const respond = path === '/chat/completions' ? answerChat : OTHERS.get(path);
+    if (respond !== undefined) return respond(request.body, this.#clock(), this.#memory);
+    const stored = this.#memory.answer(request);
+    if (stored !== undefined) return stored;
+    return refusalAnswer(
+      { kind: 'refusal', message: `There is no ${path} here.`, param: null, code: null },
+      404,
+    );
   }
 
   async close(): Promise<void> {
@@ -96,14 +111,4 @@ class EchoCall implements Call {
     else this.#sink.onData(event.bytes);
     if (!this.#paused && !this.#over) this.#schedule();
   }
-}
-
-function answer({ path, body }: UpstreamRequest, created: number): EchoEvent[] {
-  const [plain = ''] = path.split('?', 1);
-  const respond = plain === '/chat/completions' ? answerChat : OTHERS.get(plain);
-  if (respond !== undefined) return respond(body, created);
-  return refusalAnswer(
-    { kind: 'refusal', message: `There is no ${plain} here.`, param: null, code: null },
-    404,
-  );
 }

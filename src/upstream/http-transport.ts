@@ -71,7 +71,7 @@ export class HttpTransport implements Transport {
       method,
       path,
       headers,
-      body: method === 'GET' ? null : body,
+      body: method === 'POST' ? body : null,
       idempotent: false,
     };
     if (request.fresh === true) this.#dispatchAlone(options, call);

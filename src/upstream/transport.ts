@@ -11,7 +11,7 @@ export interface UpstreamRequest {
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
   /** Default POST. */
-  readonly method?: 'GET' | 'POST';
+  readonly method?: 'GET' | 'POST' | 'DELETE';
   /** On a connection of its own, because a kept one has just failed. Default false. */
   readonly fresh?: boolean;
 }

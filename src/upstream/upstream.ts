@@ -14,10 +14,19 @@ const FORWARDED = ['openai-beta', 'x-client-request-id', 'traceparent', 'tracest
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One request for an upstream. */
-export interface UpstreamCall {
+/** What of the upstream's API is called. */
+export interface CallTarget {
   /** Below the API root, without a slash in front. */
   readonly path: string;
+  /** Default POST. */
+  readonly method?: 'GET' | 'DELETE';
+  /** Of a path that belongs to one request alone: the client's query, without its `?`. */
+  readonly query?: string;
+}
+
+/** One request for an upstream. */
+export interface UpstreamCall {
+  readonly endpoint: CallTarget;
   /** The complete JSON body, already in this upstream's words. */
   readonly body: Buffer;
   readonly requestId: string;
@@ -136,7 +145,8 @@ export class Upstream {
     counter.inc();
   }
 
-  send({ path, body, requestId, client, accept, fresh }: UpstreamCall, sink: Sink): Call {
+  send({ endpoint: { path, query, method }, ...call }: UpstreamCall, sink: Sink): Call {
+    const { body, requestId, client, accept, fresh } = call;
     const headers: Record<string, string> = {
       ...this.#headers,
       accept,
@@ -147,15 +157,31 @@ export class Upstream {
       const value = client[field];
       if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
     }
-    return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
+    if (query === undefined)
+      return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
+    if (method !== undefined) delete headers['content-type'];
+    const own = { path: this.pathWith(path, query), headers, body, fresh };
+    return this.#transport.send(method === undefined ? own : { ...own, method }, sink);
+  }
+
+  /**
+   * Path and query at this upstream, with the client's query behind the configured one, which it cannot write over.
+   * @param suffix below the API root, without a slash in front
+   */
+  pathWith(suffix: string, query: string): string {
+    const path = this.#makePath(suffix);
+    const at = path.indexOf('?');
+    const taken = new Set(at === -1 ? [] : new URLSearchParams(path.slice(at)).keys());
+    const rest = query.split('&').filter((part) => part !== '' && !taken.has(nameOf(part)));
+    if (rest.length === 0) return path;
+    return `${path}${at === -1 ? '?' : '&'}${rest.join('&')}`;
   }
 
   /** Few paths are ever asked for, so each is put together once. */
   #pathOf(suffix: string): string {
     let path = this.#paths.get(suffix);
     if (path === undefined) {
-      const { config } = this;
-      path = config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
+      path = this.#makePath(suffix);
       this.#paths.set(suffix, path);
     }
     return path;
@@ -176,6 +202,11 @@ export class Upstream {
     return headers;
   }
 
+  #makePath(suffix: string): string {
+    const { config } = this;
+    return config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
+  }
+
   /** One GET with the upstream's own credentials, on a connection of its own: the pool may be full of long answers. */
   #checkHealth(path: string, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
@@ -192,6 +223,12 @@ export class Upstream {
     this.#probe?.stop();
     return this.#transport.close();
   }
+}
+
+/** As an upstream reads it: decoded, where it is an encoding. */
+function nameOf(parameter: string): string {
+  const [name = ''] = new URLSearchParams(parameter).keys();
+  return name;
 }
 
 /** Shorter values of headers and queries are words, like `true`, that an error may well contain. */

@@ -23,6 +23,7 @@ import {
   framesOf,
   imageEvents,
   imageList,
+  inputUsage,
   moderation,
   responseEvents,
   responseObject,
@@ -229,7 +230,7 @@ describe('embeddings', () => {
   });
 
   test('an answer that is no vector is not used: the next target answers', async () => {
-    first.always(json(200, embeddingList([['x'] as unknown as number[]])));
+    first.always(json(200, embeddingList([['x']])));
     second.always(json(200, embeddingList(vectors)));
     const answer = await client.embeddings.create({ model: 'm', input: ['a', 'b'] });
     expect(answer.data.map((each) => each.embedding)).toEqual(vectors);
@@ -285,6 +286,29 @@ describe('responses', () => {
     });
     expect(sums).toEqual({ prompt: 7, completion: 4, estimated: 0, failed: 0 });
     expect((await asked()).body).not.toContain('stream_options');
+  });
+
+  test('what is only counted, or compacted', async () => {
+    first.always(json(200, { object: 'response.input_tokens', input_tokens: 11 }));
+    const sums = await counted(async () => {
+      expect((await client.responses.inputTokens.count({ model: 'm', input: 'x' })).input_tokens).toBe(11);
+    });
+    expect(sums).toEqual({ prompt: 0, completion: 0, estimated: 0, failed: 0 });
+    expect(await asked()).toMatchObject({
+      path: '/v1/responses/input_tokens',
+      body: '{"model":"there","input":"x"}',
+    });
+    const compacted = {
+      id: 'resp_1',
+      object: 'response.compaction',
+      created_at: 1,
+      output: [],
+      usage: inputUsage(),
+    };
+    first.always(json(200, compacted));
+    const compact = await counted(() => client.responses.compact({ model: 'm', input: 'x' }));
+    expect(compact).toEqual({ prompt: 7, completion: 4, estimated: 0, failed: 0 });
+    expect(await asked()).toMatchObject({ path: '/v1/responses/compact' });
   });
 
   test('the helper of the SDK puts the stream together', async () => {
@@ -421,10 +445,10 @@ describe('speech', () => {
   const begun = (type: string): Step => head(200, { 'content-type': type, 'transfer-encoding': 'chunked' });
 
   test('bytes as they came, with their type; counted by the character', async () => {
-    first.always([begun('audio/mpeg'), ...pieces.map((piece) => chunk(piece)), lastChunk()]);
+    first.always([begun('audio/L16; rate=24000'), ...pieces.map((piece) => chunk(piece)), lastChunk()]);
     const sums = await counted(async () => {
       const answer = await client.audio.speech.create(request);
-      expect(answer.headers.get('content-type')).toBe('audio/mpeg');
+      expect(answer.headers.get('content-type')).toBe('audio/L16; rate=24000');
       expect(Buffer.from(await answer.arrayBuffer()).equals(sound)).toBe(true);
     });
     expect(sums).toEqual({ prompt: 7, completion: 0, estimated: 0, failed: 0 });
@@ -534,6 +558,21 @@ describe('the built-in model', () => {
     expect(items.at(-1)?.type).toBe('image_generation.completed');
     const speech = await client.audio.speech.create({ model, voice: 'alloy', input: 'x' });
     expect((await speech.text()).slice(0, 4)).toBe('RIFF');
+  });
+
+  test('keeps its responses for a while', async () => {
+    const { id } = await client.responses.create({ model: 'echo', input: 'Hi' });
+    expect((await client.responses.retrieve(id)).output_text).toBe('You said: Hi');
+    const types = [];
+    for await (const event of await client.responses.retrieve(id, { stream: true, starting_after: 2 }))
+      types.push(event.type);
+    expect([types[0], types.at(-1)]).toEqual(['response.content_part.added', 'response.completed']);
+    const items = await client.responses.inputItems.list(id);
+    expect(items.data[0]).toMatchObject({ content: [{ text: 'Hi' }] });
+    const next = await client.responses.create({ model: 'echo', input: 'Ho', previous_response_id: id });
+    expect(next.previous_response_id).toBe(id);
+    await client.responses.delete(id);
+    expect(await refusal(client.responses.retrieve(id))).toMatchObject({ status: 404 });
   });
 
   test('a response that its limit cuts is incomplete', async () => {

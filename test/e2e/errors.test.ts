@@ -314,6 +314,12 @@ describe('errors of the gateway over HTTP', () => {
       expectError(retrieved, 'model_not_found');
     });
 
+    test('response_not_found', async () => {
+      const target = '/v1/responses/resp_unknown';
+      const answer = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
+      expectError(answer, 'response_not_found');
+    });
+
     test('endpoint_not_offered', async () => {
       expectError(await chat(chatRequest({ model: 'vectors-only' })), 'endpoint_not_offered');
     });

@@ -111,8 +111,8 @@ export function textChunk(text: string, finish: string | null = null): object {
   };
 }
 
-/** @param vectors as the upstream writes them: numbers or base64 */
-export function embeddingList(vectors: readonly (readonly number[] | string)[]): object {
+/** @param vectors as the upstream writes them: lists of numbers, or base64 */
+export function embeddingList(vectors: readonly unknown[]): object {
   return {
     object: 'list',
     data: vectors.map((embedding, index) => ({ object: 'embedding', index, embedding })),

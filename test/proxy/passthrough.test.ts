@@ -331,10 +331,27 @@ describe("what is another holder's", () => {
     const body = { input_file_id: input, endpoint: '/v1/responses', completion_window: '24h' };
     expect(codeIn((await call(keys[1], 'POST', '/v1/batches', body)).text)).toBe('object_not_found');
     expect(upstream.asked.map(({ method }) => method)).toEqual(['GET']);
+    const stored = await fileOf(other, '{"body":{"previous_response_id":"resp_1"}}', 'batch');
+    const third = await call(keys[1], 'POST', '/v1/batches', { ...body, input_file_id: stored });
+    expect(codeIn(third.text)).toBe('object_not_found');
     const odd = await fileOf(other, '{"custom_id":', 'batch');
     expect(codeIn((await call(keys[1], 'POST', '/v1/batches', { ...body, input_file_id: odd })).text)).toBe(
       'invalid_json',
     );
+  });
+
+  test('is not reached by way of a completion either', async () => {
+    const content = [{ type: 'file', file: { file_id: file } }];
+    const ask = (key: string) =>
+      call(key, 'POST', '/v1/chat/completions', {
+        model: 'test-model',
+        messages: [{ role: 'user', content }],
+      });
+    upstream.asked.length = 0;
+    expect(codeIn((await ask(keys[1])).text)).toBe('object_not_found');
+    expect(upstream.asked).toEqual([]);
+    await ask(keys[0]);
+    expect(upstream.asked.map(({ url }) => url)).toEqual(['/v1/chat/completions']);
   });
 
   test('is in no list, and neither is what nobody made here', async () => {

@@ -14,6 +14,8 @@ import { newHolder, newKey, prefix } from './samples.ts';
 
 /** The steps of this version, as the database lists them. */
 const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
+/** The step that comes after them. */
+const NEXT = Math.max(...MIGRATIONS.map(({ id }) => id)) + 1;
 
 let dir: TempDir;
 
@@ -125,7 +127,7 @@ describe('opening a SQLite store', () => {
 
   test('applies only the steps that are missing', async () => {
     const path = dir.file('keys.db');
-    const step = { id: 3, name: 'more', sqlite: ['create table more (x integer) strict'], postgres: [] };
+    const step = { id: NEXT, name: 'more', sqlite: ['create table more (x integer) strict'], postgres: [] };
     const run = async (migrations: typeof MIGRATIONS) => {
       const database = new DatabaseSync(path);
       const lane = new SqliteLane(database, { waitMs: 1000, maxWaiting: 10 });
@@ -137,16 +139,16 @@ describe('opening a SQLite store', () => {
       }
     };
     expect(await run(MIGRATIONS)).toEqual(released);
-    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: 3, name: 'more' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: NEXT, name: 'more' }]);
     // And a step that fails leaves the schema of before.
     const broken = {
-      id: 4,
+      id: NEXT + 1,
       name: 'broken',
       sqlite: ['create table half (x integer) strict', 'create nonsense'],
       postgres: [],
     };
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(3);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(MIGRATIONS.length + 1);
     const database = new DatabaseSync(path);
     expect(database.prepare(`select name from sqlite_schema where name = 'half'`).all()).toEqual([]);
     database.close();

@@ -19,6 +19,8 @@ import { batch, row } from './usage-samples.ts';
 
 /** The steps of this version, as the database lists them. */
 const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
+/** The step that comes after them. */
+const NEXT = Math.max(...MIGRATIONS.map(({ id }) => id)) + 1;
 
 let server: PostgresServer;
 let url: string;
@@ -104,9 +106,9 @@ describe('an empty database', () => {
 });
 
 describe('steps', () => {
-  const step = { id: 3, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
+  const step = { id: NEXT, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
   const broken = {
-    id: 4,
+    id: NEXT + 1,
     name: 'broken',
     sqlite: [],
     postgres: ['create table half (x integer)', 'create nonsense'],
@@ -131,9 +133,9 @@ describe('steps', () => {
 
   test('only those that are missing are applied, and one that fails leaves the schema of before', async () => {
     expect(await run(MIGRATIONS)).toEqual(released);
-    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: 3, name: 'more' }]);
+    expect(await run([...MIGRATIONS, step])).toEqual([...released, { id: NEXT, name: 'more' }]);
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
-    expect(await run([...MIGRATIONS, step])).toHaveLength(3);
+    expect(await run([...MIGRATIONS, step])).toHaveLength(MIGRATIONS.length + 1);
     expect(await tables()).not.toContain('public.half');
   });
 
@@ -286,6 +288,7 @@ describe('a role that may not do what the store does', () => {
     );
     await query(url, 'grant update, delete on free_key_grants to worker');
     await query(url, 'grant update on usage_hours to worker');
+    await query(url, 'grant select, insert, update on objects to worker');
     await query(url, 'grant delete on usage_batches to worker');
     const store = await open(asRole('worker'));
     const grant = { day: '2030-01-01', address: Buffer.alloc(32), perDay: 2 };

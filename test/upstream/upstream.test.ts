@@ -40,7 +40,10 @@ function headersOf(
   accept = 'application/json',
 ) {
   const { it, requests } = upstream(config);
-  it.send({ body: BODY, requestId: 'req_1', client, path: 'chat/completions', accept, fresh: false }, SINK);
+  it.send(
+    { body: BODY, requestId: 'req_1', client, endpoint: { path: 'chat/completions' }, accept, fresh: false },
+    SINK,
+  );
   return requests[0]?.headers;
 }
 

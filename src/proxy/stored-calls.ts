@@ -1,0 +1,183 @@
+// Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
+// that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { RESPONSE_PATH } from '../http/server.ts';
+import type { StoredResponse } from '../store/response-record.ts';
+import { Account, tellLimits } from './account.ts';
+import { Attempts } from './attempts.ts';
+import type { Usage } from './chunk.ts';
+import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
+import { answerFailure, type PipelineOptions } from './pipeline.ts';
+import type { AttemptResult, AttemptUse, RelayRequest } from './receiver.ts';
+import { jsonString, type RequestScan } from './request-scan.ts';
+import type { Route } from './route-table.ts';
+
+/** Where these calls are served. */
+export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
+  method,
+  path: `${RESPONSE_PATH}:id${suffix}`,
+  action: actionOf(name),
+}));
+
+const NO_BYTES = Buffer.alloc(0);
+const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
+/** To ask costs a request, and no tokens. */
+const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
+
+export class StoredCalls {
+  readonly #options: PipelineOptions;
+
+  constructor(options: PipelineOptions) {
+    this.#options = options;
+  }
+
+  async answer(exchange: Exchange, action: StoredAction): Promise<void> {
+    const { authenticator, snapshot, stored, accounts } = this.#options;
+    const { config, routes } = snapshot();
+    const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
+    exchange.access.key_prefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    const limits = config.tiers[caller.tier] ?? {};
+    let isAsked = false;
+    let account: Account | undefined;
+    try {
+      routes.checkTier(caller.tier, 'responses');
+      const [id = '', query = ''] = partsOf(exchange.target);
+      const response = await stored.find(id, caller.holderId);
+      exchange.access.model = response.model;
+      const route = this.#routeOf(response);
+      exchange.throwIfStopped();
+      isAsked = true;
+      account = await Account.open(accounts, { exchange, caller, route, limits, estimate: NO_ESTIMATE });
+      exchange.throwIfStopped();
+      await this.#relay(exchange, action, { response, route, query, account });
+    } catch (error) {
+      // What is refused before the limits were asked says how they stand all the same.
+      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      throw error;
+    } finally {
+      account?.settle();
+    }
+  }
+
+  async #relay(
+    exchange: Exchange,
+    action: StoredAction,
+    { response, route, query, account }: Call,
+  ): Promise<void> {
+    const { snapshot, metrics, resilience, stored } = this.#options;
+    const { config } = snapshot();
+    const uses: AttemptUse[] = [];
+    const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
+    exchange.access.stream = stream;
+    const request: Omit<RelayRequest, 'hideUsage'> = {
+      exchange,
+      endpoint: storedEndpoint(action, response.id, query),
+      ask: { outputs: 0 },
+      stream,
+      alias: route.responseModel === 'alias' ? jsonString(response.model) : undefined,
+      includeUsage: false,
+      commitAfter: config.stream.commit_after,
+      keepalive: config.stream.keepalive,
+      afterSend: config.retry.after_send,
+      metrics,
+      meter: { note: (use) => uses.push(use) },
+    };
+    const { retry } = config;
+    const scan = { ...NO_SCAN, model: response.upstreamModel };
+    const attempts = new Attempts({ request, route, body: NO_BYTES, scan, retry, resilience });
+    let result: AttemptResult | { readonly kind: 'superseded' } | undefined;
+    try {
+      result = await attempts.run();
+    } finally {
+      await this.#count(uses, response, account);
+    }
+    if (result.kind === 'failed') {
+      // A fault of the gateway itself: the server logs it with its place.
+      if (result.failure.error.code === 'internal_error') throw result.failure.error;
+      answerFailure(exchange, result.failure);
+    } else if (action === 'delete') await stored.remove(response.id);
+  }
+
+  /** What a response has used was counted when it was made. Of one in the background it is told here first. */
+  async #count(
+    uses: readonly AttemptUse[],
+    { id, charged }: StoredResponse,
+    { meter }: Account,
+  ): Promise<void> {
+    for (const use of uses) {
+      const { usage } = use;
+      const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
+      meter.note({ ...use, usage: isNew ? beyond(usage, charged) : NO_USAGE, outputs: 0 });
+    }
+  }
+
+  /** The one target that has it, whatever the model's route is by now. */
+  #routeOf({ model, upstream: name, upstreamModel }: StoredResponse): Route {
+    const { routes } = this.#options.snapshot();
+    const upstream = routes.upstream(name);
+    if (upstream === undefined) {
+      const message = 'The upstream that has this response is not configured any more.';
+      throw new GatewayError('response_not_found', message);
+    }
+    const route = routes.find(model);
+    return {
+      model,
+      entry: route?.entry ?? model,
+      price: route?.price,
+      tiers: [],
+      endpoints: ['responses'],
+      responseModel: route?.responseModel ?? 'alias',
+      balance: 'weighted',
+      hedge: undefined,
+      targets: [{ upstream, model: upstreamModel, weight: 1, priority: 1 }],
+    };
+  }
+}
+
+interface Call {
+  readonly response: StoredResponse;
+  readonly route: Route;
+  /** The client's, without its `?`. */
+  readonly query: string;
+  readonly account: Account;
+}
+
+/** A request without a body. */
+const NO_SCAN: RequestScan = {
+  model: '',
+  modelSpan: null,
+  stream: false,
+  streamOptions: null,
+  includeUsage: false,
+  includeUsageSpan: null,
+  maxTokens: null,
+  choices: 1,
+  others: new Map(),
+  insertAt: 0,
+  isEmpty: true,
+};
+
+/** The id in a path that was routed here, and the query. */
+function partsOf(target: string): readonly string[] {
+  const at = target.indexOf('?');
+  const path = at === -1 ? target : target.slice(0, at);
+  const [id = ''] = path.slice(RESPONSE_PATH.length).split('/', 1);
+  return [id, at === -1 ? '' : target.slice(at + 1)];
+}
+
+function beyond(usage: Usage, charged: number): Usage {
+  return { ...usage, prompt: Math.max(0, usage.prompt - charged) };
+}
+
+function actionOf(name: string): StoredAction {
+  switch (name) {
+    case 'delete':
+    case 'cancel':
+    case 'input_items':
+      return name;
+    default:
+      return 'retrieve';
+  }
+}

@@ -1,0 +1,149 @@
+// Where stored responses are, and whose: kept when an upstream has made one, asked for when a later call names it. The store is
+// the truth, so that it holds for all replicas; what this process has seen of late it need not ask for.
+import type { Caller } from '../auth/caller.ts';
+import { withDeadline } from '../deadline.ts';
+import { GatewayError } from '../errors.ts';
+import { RecentMap } from '../recent-map.ts';
+import type { ResponseStore, StoredResponse } from '../store/response-record.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import type { Ask } from './endpoint.ts';
+import type { RelayRequest } from './receiver.ts';
+import type { Route } from './route-table.ts';
+
+/** As long as the best known vendor keeps them. */
+const RETENTION_MS = 30 * 24 * 3_600_000;
+const FORGET_EVERY_MS = 10 * 60_000;
+const FORGET_AT_ONCE = 1000;
+/** An answer is not held back longer for the note of where it is. */
+const KEEP_MS = 1_000;
+const MAX_RECENT = 10_000;
+/** Between two lines of the log that say the same. */
+const LOG_EVERY_MS = 10_000;
+
+/** What an id may look like that is written down: others are no vendor's. */
+const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
+
+/** One request that makes a response. */
+export interface Making {
+  readonly stored: StoredResponses;
+  readonly caller: Pick<Caller, 'holderId'>;
+  readonly route: Pick<Route, 'model'>;
+  readonly ask: Pick<Ask, 'isBackground' | 'estimate'>;
+  readonly meter: RelayRequest['meter'];
+}
+
+/**
+ * What a relay needs to keep what it makes. What goes on in the background is counted by its estimate at first, and the rest of
+ * it when a later look tells its use; unless the answer itself has told it.
+ */
+export function keeper(making: Making): Required<Pick<RelayRequest, 'keep' | 'meter'>> {
+  const { stored, caller, route, ask, meter } = making;
+  const isBackground = ask.isBackground === true;
+  let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
+  return {
+    keep(id, { upstream, model: upstreamModel }) {
+      const charged = isBackground ? ask.estimate.prompt : null;
+      const about = { id, holderId: caller.holderId, model: route.model, upstream: upstream.name };
+      const written = stored.keep({ ...about, upstreamModel, charged });
+      kept = { id, written };
+      return written;
+    },
+    meter: {
+      note(use) {
+        meter.note(use);
+        if (!isBackground || use.usage === null || kept === undefined) return;
+        const { id, written } = kept;
+        void written.then(() => stored.settle(id));
+      },
+    },
+  };
+}
+
+export interface StoredOptions {
+  readonly store: ResponseStore;
+  readonly logger: Pick<Logger, 'warn'>;
+  /** Milliseconds since 1970. */
+  readonly clock?: () => number;
+}
+
+export class StoredResponses {
+  readonly #store: ResponseStore;
+  readonly #logger: StoredOptions['logger'];
+  readonly #clock: () => number;
+  readonly #recent = new RecentMap<string, StoredResponse>(MAX_RECENT);
+  #forgetAt = 0;
+  #loggedAt = Number.NEGATIVE_INFINITY;
+
+  constructor({ store, logger, clock = Date.now }: StoredOptions) {
+    this.#store = store;
+    this.#logger = logger;
+    this.#clock = clock;
+  }
+
+  /**
+   * Notes a response that an upstream has made. Settles within a second and never rejects: the answer is there and paid
+   * for, and goes to the client whether or not it can be found again.
+   */
+  async keep(response: Omit<StoredResponse, 'createdAt'>): Promise<void> {
+    if (!SANE_ID.test(response.id)) return;
+    const now = this.#clock();
+    const record = { ...response, createdAt: new Date(now).toISOString() };
+    try {
+      const late = () => new GatewayError('store_unavailable');
+      await withDeadline(this.#store.addResponse(record), KEEP_MS, late);
+    } catch (error) {
+      this.#warn(error);
+    }
+    this.#forget(now);
+  }
+
+  /**
+   * @returns the response, if it is this holder's
+   * @throws GatewayError response_not_found, also for another holder's: its existence is not given away; store_unavailable
+   */
+  async find(id: string, holderId: string): Promise<StoredResponse> {
+    const found = SANE_ID.test(id)
+      ? (this.#recent.get(id) ?? (await this.#store.findResponse(id)))
+      : undefined;
+    if (found?.holderId !== holderId) throw new GatewayError('response_not_found');
+    // Only what the store has said: a row that was there before an insert is another holder's.
+    this.#recent.set(id, found);
+    return found;
+  }
+
+  /** @returns whether its use is to be counted by whoever asks now; false also when the store cannot say */
+  async settle(id: string): Promise<boolean> {
+    this.#recent.delete(id);
+    try {
+      return await this.#store.settleResponse(id);
+    } catch (error) {
+      this.#warn(error);
+      return false;
+    }
+  }
+
+  /** The upstream has deleted it. */
+  async remove(id: string): Promise<void> {
+    this.#recent.delete(id);
+    try {
+      await this.#store.removeResponse(id);
+    } catch (error) {
+      // It is forgotten in time; until then its upstream says that it is gone.
+      this.#warn(error);
+    }
+  }
+
+  #forget(now: number): void {
+    if (now < this.#forgetAt) return;
+    this.#forgetAt = now + FORGET_EVERY_MS;
+    const before = new Date(now - RETENTION_MS).toISOString();
+    this.#store.forgetResponses(before, FORGET_AT_ONCE).catch((error: unknown) => this.#warn(error));
+  }
+
+  #warn(error: unknown): void {
+    const now = performance.now();
+    if (now - this.#loggedAt < LOG_EVERY_MS) return;
+    this.#loggedAt = now;
+    this.#logger.warn({ err: error }, 'where stored responses are could not be written down');
+  }
+}

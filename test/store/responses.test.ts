@@ -1,0 +1,69 @@
+// Where stored responses are: kept once, found by their id, settled by one, forgotten in time.
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { openStore } from '../../src/store/open.ts';
+import type { StoredResponse } from '../../src/store/response-record.ts';
+import type { Store } from '../../src/store/store.ts';
+import { STORE_KINDS, type StoreSource } from './stores.ts';
+
+const response = (more: Partial<StoredResponse> = {}): StoredResponse => ({
+  id: 'resp_1',
+  holderId: 'holder_1',
+  model: 'public',
+  upstream: 'up',
+  upstreamModel: 'there',
+  createdAt: '2040-01-01T00:00:00.000Z',
+  charged: null,
+  ...more,
+});
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let store: Store;
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+  afterAll(() => source[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    store = await openStore(await source.fresh());
+  });
+  afterEach(() => store.close());
+
+  test('what was kept is found as it was, until it is removed', async () => {
+    const { responses } = store;
+    expect(await responses.findResponse('resp_1')).toBeUndefined();
+    await responses.addResponse(response({ charged: 2 ** 40 }));
+    expect(await responses.findResponse('resp_1')).toEqual(response({ charged: 2 ** 40 }));
+    await responses.removeResponse('resp_1');
+    expect(await responses.findResponse('resp_1')).toBeUndefined();
+  });
+
+  test('a second one of the same id takes nothing from the first', async () => {
+    const { responses } = store;
+    await responses.addResponse(response());
+    await responses.addResponse(response({ holderId: 'holder_2', upstream: 'other' }));
+    expect(await responses.findResponse('resp_1')).toEqual(response());
+  });
+
+  test('of many who settle one of them does, and none where nothing is left', async () => {
+    const { responses } = store;
+    await responses.addResponse(response({ charged: 0 }));
+    const settled = await Promise.all(Array.from({ length: 8 }, () => responses.settleResponse('resp_1')));
+    expect(settled.filter((each) => each)).toHaveLength(1);
+    expect((await responses.findResponse('resp_1'))?.charged).toBeNull();
+    expect(await responses.settleResponse('no')).toBe(false);
+  });
+
+  test('the oldest are forgotten first, so many at once as was said', async () => {
+    const { responses } = store;
+    for (const day of [3, 1, 2, 4])
+      await responses.addResponse(
+        response({ id: `resp_${day}`, createdAt: `2040-01-0${day}T00:00:00.000Z` }),
+      );
+    expect(await responses.forgetResponses('2040-01-04T00:00:00.000Z', 2)).toBe(2);
+    expect(await responses.findResponse('resp_2')).toBeUndefined();
+    expect(await responses.findResponse('resp_3')).toBeDefined();
+    expect(await responses.forgetResponses('2040-01-04T00:00:00.000Z', 2)).toBe(1);
+    expect(await responses.findResponse('resp_4')).toBeDefined();
+  });
+});
