@@ -2,9 +2,13 @@
 // directions, and every way in which a session can end. The upstream is a real WebSocket server.
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { createServer } from 'node:tls';
+import OpenAI from 'openai';
+import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/record.ts';
+import { makeCertificate } from '../helpers/certificate.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
 import { pause, until, within } from '../helpers/wait.ts';
@@ -172,6 +176,39 @@ describe('a realtime session', () => {
     const [event] = await within(closed, 'the close');
     expect([event.code, event.reason, event.wasClean]).toEqual([4404, 'gone', true]);
     expect(gateway.output).not.toContain(key);
+  });
+
+  test('is held with the official client, which forces TLS on', async () => {
+    const port = Number(new URL(gateway.url).port);
+    const front = createServer(makeCertificate(), (socket) => {
+      const back = connect(port, '127.0.0.1');
+      socket.on('error', () => back.destroy());
+      back.on('error', () => socket.destroy());
+      socket.pipe(back).pipe(socket);
+    }).listen(0, '127.0.0.1');
+    await once(front, 'listening');
+    const address = front.address();
+    if (address === null || typeof address === 'string') throw new Error('it does not listen');
+    const next = upstream.next();
+    const client = new OpenAI({ apiKey: key, baseURL: `https://127.0.0.1:${address.port}/v1` });
+    const realtime = new OpenAIRealtimeWS(
+      { model: 'test-model', options: { rejectUnauthorized: false } },
+      client,
+    );
+    realtime.on('error', () => undefined);
+    const session = await next;
+    const done = new Promise<number | undefined>((resolve) =>
+      realtime.on('response.done', ({ response }) => resolve(response.usage?.total_tokens)),
+    );
+    realtime.send({ type: 'response.create' });
+    await until(() => session.messages.some(({ text }) => text.includes('response.create')), 'the question');
+    session.socket.send(responseDone(3, 4));
+    expect(await within(done, 'the answer')).toBe(7);
+    const closed = once(realtime.socket, 'close');
+    realtime.close();
+    await within(closed, 'the end');
+    expect(await session.closed).toMatchObject({ code: 1000 });
+    front.close();
   });
 
   test.each([1000, 1001, 1003, 1007, 1008, 1009, 1011, 1012, 1013, 1014, 3000, 4404, 4999])(
