@@ -196,6 +196,7 @@ describe('a realtime session', () => {
       client,
     );
     realtime.on('error', () => undefined);
+    await within(once(realtime.socket, 'open'), 'the session to open');
     const session = await next;
     const done = new Promise<number | undefined>((resolve) =>
       realtime.on('response.done', ({ response }) => resolve(response.usage?.total_tokens)),
