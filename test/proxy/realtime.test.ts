@@ -68,6 +68,19 @@ async function refusal(
   };
 }
 
+/** The handshake of RFC 6455, 1.3. */
+const handshake = (key: string) =>
+  [
+    'GET /v1/realtime?model=test-model HTTP/1.1',
+    'host: a',
+    'connection: keep-alive, Upgrade',
+    'upgrade: WebSocket',
+    'sec-websocket-version: 13',
+    'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
+    `authorization: Bearer ${key}`,
+    '\r\n',
+  ].join('\r\n');
+
 /** The public name of a key. */
 function prefixOf(key: string): Prefix {
   const prefix = key.slice(0, PREFIX_LENGTH);
@@ -290,18 +303,7 @@ describe('a realtime session', () => {
     const next = upstream.next();
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
     socket.write(
-      [
-        'GET /v1/realtime?model=test-model HTTP/1.1',
-        'host: a',
-        'connection: keep-alive, Upgrade',
-        'upgrade: WebSocket',
-        'sec-websocket-version: 13',
-        'sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==',
-        `authorization: Bearer ${key}`,
-        '',
-        '',
-      ].join('\r\n') + Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]).toString('latin1'),
-      'latin1',
+      Buffer.concat([Buffer.from(handshake(key)), Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69])]),
     );
     await within(asked, 'the handshake at the upstream');
     socket.write(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x6f]));
@@ -329,6 +331,47 @@ describe('a realtime session', () => {
     await until(() => read === 32, 'all pieces');
     client.close();
     await closed;
+  });
+
+  test('waits for an upstream that does not read', async () => {
+    const { client, session, closed } = await open(gateway, upstream);
+    session.raw.pause();
+    const piece = Buffer.alloc(1024 * 1024);
+    for (let i = 0; i < 24; i++) client.send(piece);
+    await pause(200);
+    expect(client.bufferedAmount).toBeGreaterThan(piece.length);
+    session.raw.resume();
+    await until(() => session.messages.length === 24, 'all pieces');
+    client.close();
+    await closed;
+  });
+
+  test('is opened in its turn, behind a request on the same connection', async () => {
+    const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+    socket.write(`GET /health HTTP/1.1\r\nhost: a\r\n\r\n${handshake(key)}`);
+    const text = await until(() => {
+      const heard = Buffer.concat(chunks).toString('latin1');
+      return heard.includes('101 Switching') ? heard : undefined;
+    }, 'the 101');
+    expect(text.indexOf('HTTP/1.1 200')).toBe(0);
+    expect(text).toContain('sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=');
+    socket.destroy();
+  });
+
+  test('that is refused tells so to a client that has sent much already', async () => {
+    const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const ended = once(socket, 'end');
+    socket.write(handshake('0'.repeat(32)));
+    socket.write(Buffer.alloc(300_000));
+    await within(ended, 'the end of the answer');
+    expect(Buffer.concat(chunks).toString()).toMatch(
+      /^HTTP\/1\.1 401 .*connection: close.*"invalid_api_key"/is,
+    );
+    socket.destroy();
   });
 
   test('counts one request and the tokens of its answers, and tells them in its line', async () => {
@@ -631,6 +674,19 @@ describe('the gateway ends a session', () => {
     } finally {
       clearInterval(timer);
     }
+  });
+
+  test('whose client has not read for too long', async () => {
+    await using upstream = await RealtimeUpstream.start();
+    await using gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: { stream: { write_stall: '300ms' } },
+    });
+    const { client, session } = await open(gateway, upstream);
+    client.pause();
+    for (let i = 0; i < 24; i++) session.socket.send(Buffer.alloc(1024 * 1024));
+    expect(await within(session.closed, 'the cut')).toMatchObject({ code: 1006 });
+    client.terminate();
   });
 
   test('where a frame ends, and not in the middle of one', async () => {
