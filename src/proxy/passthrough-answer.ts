@@ -83,10 +83,8 @@ export function passOn(exchange: Exchange, { response, abort }: PipedAnswer, idl
       stop();
       exchange.offStop(onStop);
       access.bytes_out = bytes;
-      if (error !== undefined && error !== null) {
-        abort();
-        answer.destroy();
-      }
+      // On failure both ends are destroyed, so that a client that has read some of it can tell.
+      if (error !== undefined && error !== null) abort();
       resolve(error === undefined || error === null);
     });
   });

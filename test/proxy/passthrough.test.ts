@@ -454,6 +454,11 @@ describe('a call', () => {
       return true;
     };
     await expect(call(keys[0], 'GET', `/v1/files/${file}/content`)).rejects.toThrow();
+    upstream.intercept = (_request, response) => {
+      response.write('half', () => response.destroy());
+      return true;
+    };
+    await expect(call(keys[0], 'GET', `/v1/files/${file}/content`)).rejects.toThrow();
     const cut = await call(keys[0], 'GET', '/v1/batches');
     expect([cut.status, codeIn(cut.text)]).toEqual([502, 'upstream_invalid_response']);
   });
