@@ -1,5 +1,6 @@
 // Realtime sessions through a whole gateway: the handshake and whose key it carries, the model in the query, bytes in both
 // directions, and every way in which a session can end. The upstream is a real WebSocket server.
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { createServer } from 'node:tls';
@@ -521,6 +522,30 @@ describe('an upstream that opens no session', () => {
     });
     expect([answer.status, errorCode(answer.body)]).toEqual([status, code]);
     expect(await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')).toBe(0);
+  });
+
+  test.each([
+    ['an extension', 'sec-websocket-extensions: permessage-deflate'],
+    ['a subprotocol', 'sec-websocket-protocol: other'],
+  ])('with %s that was not offered', async (_what, line) => {
+    await using upstream = await RealtimeUpstream.start({
+      refuse: ({ headers }, socket) => {
+        const guid = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+        const accept = createHash('sha1').update(`${headers['sec-websocket-key']}${guid}`).digest('base64');
+        const head = [
+          'HTTP/1.1 101 X',
+          'connection: upgrade',
+          'upgrade: websocket',
+          `sec-websocket-accept: ${accept}`,
+        ];
+        socket.write([...head, line, '\r\n'].join('\r\n'));
+        return true;
+      },
+    });
+    await using gateway = await startGateway({ upstreams: { up: upstream.baseUrl } });
+    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    const answer = await refusal(gateway, '?model=test-model', headers);
+    expect([answer.status, errorCode(answer.body)]).toEqual([502, 'upstream_invalid_response']);
   });
 
   test('is passed over for the next target', async () => {
