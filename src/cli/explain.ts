@@ -1,13 +1,14 @@
 // `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
 // doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
 import { hedgeText } from '../config/check.ts';
-import { offered } from '../config/endpoints.ts';
+import { type EndpointName, offered } from '../config/endpoints.ts';
 import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
 import { nearest } from '../config/nearest.ts';
 import { type Config, type DynamicConfig, TIERS, type Tier, type UpstreamConfig } from '../config/schema.ts';
 import { formatDuration } from '../config/units.ts';
 import { GatewayError } from '../errors.ts';
+import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints.ts';
 import { type Route, RouteTable, type Target } from '../proxy/route-table.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../upstream/transport.ts';
@@ -126,7 +127,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     balance: route.balance,
     /** Null where a second target is never asked beside a silent one. */
     hedge: route.hedge ?? null,
-    targets: route.targets.map((target) => describeTarget(target, route.targets, live)),
+    targets: route.targets.map((target) => describeTarget(target, route, live)),
     retry,
     /** By tier; null for one that is not on offer. */
     limits: Object.fromEntries(
@@ -154,7 +155,7 @@ function matchOf(model: string, name: string) {
   };
 }
 
-function describeTarget(target: Target, all: readonly Target[], live: LiveState) {
+function describeTarget(target: Target, { targets: all, endpoints }: Route, live: LiveState) {
   const { upstream, model, weight, priority } = target;
   const { timeouts, max_concurrency, stream_usage, health } = upstream.config;
   const group = all.filter((other) => other.priority === priority);
@@ -166,7 +167,7 @@ function describeTarget(target: Target, all: readonly Target[], live: LiveState)
     weight,
     /** Of the requests that come to this priority, from 0 to 1. */
     share: sum === 0 ? 0 : weight / sum,
-    ...whereTo(upstream.config),
+    ...whereTo(upstream.config, pathOf(endpoints)),
     stream_usage,
     timeouts,
     max_concurrency,
@@ -175,12 +176,17 @@ function describeTarget(target: Target, all: readonly Target[], live: LiveState)
   };
 }
 
+/** Where requests go for the first of what a model is offered for; the others stand beside it. */
+function pathOf([first = 'chat']: readonly EndpointName[]): string {
+  return JSON_ENDPOINTS.find(({ name }) => name === first)?.path ?? CHAT.path;
+}
+
 /** Host, path and names of headers; nothing of it for a model inside the process. */
-function whereTo(config: UpstreamConfig) {
+function whereTo(config: UpstreamConfig, below: string) {
   if (config.kind === 'builtin')
     return { builtin: config.builtin, scheme: null, host: null, path: null, headers: [] };
   const { protocol, host } = new URL(config.base_url);
-  const { path } = endpoint(config.base_url, 'chat/completions', config.query);
+  const { path } = endpoint(config.base_url, below, config.query);
   return {
     builtin: null,
     scheme: protocol.slice(0, -1),

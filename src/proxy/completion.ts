@@ -36,36 +36,36 @@ export class Completion implements Receiver {
     const [first] = this.#chunks;
     const body =
       this.#chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.#chunks, this.#size);
-    const { endpoint, stream } = this.#request;
+    const { ask, endpoint, stream } = this.#request;
     const facts = endpoint.readAnswer(body);
     if (!facts.valid) this.#source.unusable('not a JSON object of this endpoint');
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
     } else if (stream) this.#answerStream(body, facts);
-    else {
-      const whole = this.#spliced(body, facts);
-      if (whole !== undefined) this.#answerWhole(body, whole, facts);
-    }
+    else if (ask.edits === undefined && this.#source.made === undefined) {
+      this.#answer('application/json', this.#spliced(body, facts, []), facts);
+    } else void this.#answerLater(body, facts);
   }
 
-  /** What the upstream has stored can be asked for as soon as its id is told, so where it is is noted first. */
-  #answerWhole(body: Buffer, whole: Buffer, facts: CompletionFacts): void {
-    const { made } = this.#source;
-    const id = made && this.#request.endpoint.madeIn?.(body);
-    if (made === undefined || id === undefined) {
-      this.#answer('application/json', whole, facts);
-      return;
+  /**
+   * What is to be changed takes its turns, and what the upstream has stored can be asked for as soon as its id is told: so where it is
+   * is noted first.
+   */
+  async #answerLater(body: Buffer, facts: CompletionFacts): Promise<void> {
+    const { ask, endpoint } = this.#request;
+    try {
+      // It is known already, whatever becomes of the wait.
+      this.#source.used(facts.usage, ask.outputs ?? 0);
+      const edits = (await ask.edits?.(body)) ?? [];
+      const id = this.#source.made && endpoint.madeIn?.(body);
+      if (id !== undefined) await this.#source.made?.(id);
+      if (!this.#isOver) this.#answer('application/json', this.#spliced(body, facts, edits), facts);
+    } catch (error) {
+      if (error instanceof GatewayError && error.code === 'upstream_invalid_response')
+        this.#source.unusable(error.cause);
+      else this.#source.crashed(error);
     }
-    // It is known already, whatever becomes of the wait.
-    this.#source.used(facts.usage, 0);
-    void made(id).then(() => {
-      try {
-        if (!this.#isOver) this.#answer('application/json', whole, facts);
-      } catch (error) {
-        this.#source.crashed(error);
-      }
-    });
   }
 
   /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
@@ -100,20 +100,10 @@ export class Completion implements Receiver {
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
   }
 
-  /** @returns undefined when it cannot be what was asked for */
-  #spliced(body: Buffer, { modelSpan }: CompletionFacts): Buffer | undefined {
-    const { alias, ask } = this.#request;
-    const edits: Edit[] =
-      alias === undefined || modelSpan === null ? [] : [{ span: modelSpan, bytes: alias }];
-    if (ask.edits !== undefined) {
-      try {
-        edits.push(...ask.edits(body));
-      } catch (error) {
-        if (!(error instanceof GatewayError)) throw error;
-        this.#source.unusable(error.cause);
-        return undefined;
-      }
-    }
-    return edits.length === 0 ? body : spliceSpans(body, edits);
+  #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer {
+    const { alias } = this.#request;
+    if (alias === undefined || modelSpan === null)
+      return edits.length === 0 ? body : spliceSpans(body, edits);
+    return spliceSpans(body, [...edits, { span: modelSpan, bytes: alias }]);
   }
 }

@@ -1,17 +1,21 @@
 // Embeddings in the form that was asked for. The official SDK asks for base64 and decodes whatever comes, so that an upstream
 // that answers with numbers would be read as garbage. Where the form is right already, nothing is touched.
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../errors.ts';
 import { JsonScanner } from './json.ts';
 import type { Edit } from './request-scan.ts';
 
 const OPEN_ARRAY = 0x5b;
+/** Of vectors as text, converted in one turn of the event loop: a millisecond or two. */
+const TURN_BYTES = 256 * 1024;
 
 /**
  * @param body an answer of `embeddings`: a complete and valid JSON object
  * @returns every vector that is an array of numbers as a base64 token: 32-bit floats, little-endian
- * @throws GatewayError upstream_invalid_response where an array holds anything but numbers that are such floats
+ * @throws (rejects with) GatewayError upstream_invalid_response where an array holds anything but numbers that are such floats
  */
-export function base64Edits(body: Buffer): readonly Edit[] {
+export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
+  let turn = TURN_BYTES;
   const edits: Edit[] = [];
   const scanner = new JsonScanner();
   scanner.reset(body);
@@ -32,6 +36,12 @@ export function base64Edits(body: Buffer): readonly Edit[] {
         scanner.skipValue();
         if (!isVector) continue;
         const span = { start, end: scanner.pos };
+        // A large answer is not worth a pause in everybody's streams.
+        turn -= span.end - start;
+        if (turn < 0) {
+          turn = TURN_BYTES;
+          await nextTurn();
+        }
         edits.push({ span, bytes: Buffer.from(`"${base64(body.toString('latin1', start, span.end))}"`) });
       }
     }

@@ -60,9 +60,9 @@ export interface Ask {
   readonly outputs?: number;
   /**
    * What a JSON answer needs to be what was asked for, beside the model's name.
-   * @throws GatewayError upstream_invalid_response
+   * @throws (rejects with) GatewayError upstream_invalid_response
    */
-  readonly edits?: (body: Buffer) => readonly Edit[];
+  readonly edits?: (body: Buffer) => Promise<readonly Edit[]>;
 }
 
 /** Reads the frames of one stream in their order. */

@@ -209,18 +209,14 @@ class RequestReader {
     }
   }
 
-  /** One of the members that this endpoint wants, or what some upstreams would take for one. */
+  /** One of the members that this endpoint wants, in any case: some upstreams would take it for the same. */
   #other(): boolean {
     const scanner = this.#scanner;
     const name = this.#wanted.members.find((each) => scanner.keyIsLike(each));
     if (name === undefined) return false;
     this.#once(name);
-    const isExact = scanner.keyIs(name);
-    const span = this.#skip();
-    if (isExact) {
-      this.#others ??= new Map();
-      this.#others.set(name, span);
-    }
+    this.#others ??= new Map();
+    this.#others.set(name, this.#skip());
     return true;
   }
 

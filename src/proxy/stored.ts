@@ -50,7 +50,8 @@ export function keeper(making: Making): Required<Pick<RelayRequest, 'keep' | 'me
     },
     meter: {
       note(use) {
-        meter.note(use);
+        // Who leaves such a stream leaves no use behind that is not told later.
+        meter.note(isBackground && use.outcome === 'client_closed' ? { ...use, outputs: 0 } : use);
         if (!isBackground || use.usage === null || kept === undefined) return;
         const { id, written } = kept;
         void written.then(() => stored.settle(id));

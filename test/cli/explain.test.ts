@@ -53,9 +53,11 @@ models:
   "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
   "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
   bare: { targets: [{ upstream: bare, model: b }] }
+  vectors: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings, images] }
+  numbers: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings] }
 tiers:
   Lite: { requests_per_minute: 20, concurrency: 2, price: { amount: 900, currency: usd, interval: month } }
-  Free: {}
+  Free: { endpoints: [chat, images] }
 retry: { attempts: 4, budget: 0.25, after_send: true, deadline: 90s }
 `;
 
@@ -91,6 +93,25 @@ async function asJson(...argv: string[]) {
 }
 
 describe('by the configuration alone', () => {
+  test('says what a model is offered for, to a tier and to those that take nothing away', async () => {
+    expect(await asJson('--model', 'vectors')).toMatchObject({
+      code: 0,
+      said: { endpoints: ['embeddings', 'images'], targets: [{ path: '/v1/embeddings' }] },
+    });
+    expect(await asJson('--model', 'vectors', '--tier', 'Free')).toMatchObject({
+      code: 0,
+      said: { endpoints: ['images'] },
+    });
+    expect((await explain(['--model', 'vectors', '--tier', 'Lite'])).out).toMatch(
+      /for +embeddings, images\n/,
+    );
+    const none = await explain(['--model', 'numbers', '--tier', 'Free']);
+    expect([none.code, none.out]).toEqual([
+      1,
+      expect.stringMatching(/Free may not use it.*\n.*\n? *for +nothing/),
+    ]);
+  });
+
   test('names the targets in order, with shares and with what each is sent', async () => {
     const { code, said } = await asJson('--model', 'gpt-4o', '--tier', 'Lite');
     expect(code).toBe(0);

@@ -19,9 +19,9 @@ describe('the description of a configuration', () => {
         '      - { upstream: openai, model: a, weight: 3 }',
         '      - { upstream: local, model: b }',
         '      - { upstream: local, model: c, priority: 2 }',
-        '  "x/*": { targets: [{ upstream: openai, model: "*" }], tiers: [Pro], response_model: upstream }',
+        '  "x/*": { targets: [{ upstream: openai, model: "*" }], tiers: [Pro], endpoints: [chat, embeddings], response_model: upstream }',
         'tiers:',
-        '  Free: { requests_per_minute: 20, concurrency: 2 }',
+        '  Free: { requests_per_minute: 20, concurrency: 2, endpoints: [images, chat] }',
         '  Pro: { price: { amount: 900, currency: usd, interval: month } }',
       ].join('\n'),
     );
@@ -43,9 +43,9 @@ describe('the description of a configuration', () => {
       '  demo    built in (echo); at most 5 at once; connect 3s, headers 1m, first token 1m, idle 1m, total 10m',
       'models',
       '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last (balance weighted)',
-      '  x/*  -> openai: * [Pro only] (answers with the name of the upstream)',
+      '  x/*  -> openai: * [Pro only] (for chat, embeddings; answers with the name of the upstream)',
       'tiers',
-      '  Free  20 requests a minute, 2 at once',
+      '  Free  20 requests a minute, 2 at once, only chat and images',
       '  Pro   no limits, price 900 usd a month',
       'warnings',
     ]);

@@ -5,7 +5,7 @@ import { GatewayError } from '../../src/errors.ts';
 import type { FrameReader } from '../../src/proxy/endpoint.ts';
 import { IMAGES, RESPONSES, SPEECH } from '../../src/proxy/endpoints.ts';
 import { FrameScanner } from '../../src/proxy/frames.ts';
-import { cuts, pieces } from '../fuzz/generators.ts';
+import { cuts, damage, damaged, frameBytes, pieces } from '../fuzz/generators.ts';
 import { eventFrame, framesOf, inputUsage, responseEvents, responseObject } from '../helpers/recorded.ts';
 
 function reader(endpoint = RESPONSES): FrameReader {
@@ -132,6 +132,26 @@ test('facts do not depend on where the stream was cut', () => {
       expect(factsOf(pieces(bytes, places))).toEqual(whole);
     }),
     { numRuns: 100 },
+  );
+});
+
+test('no bytes make it fail, and what it finds is inside', () => {
+  fc.assert(
+    fc.property(frameBytes, fc.option(damage), (frame, harm) => {
+      const bytes = harm === null ? frame : damaged(frame, harm);
+      const inside = Buffer.concat([
+        Buffer.from('data: {"model":"a"}\n\n'),
+        bytes,
+        Buffer.from('data: 1\n\n'),
+      ]);
+      const [start, end] = [21, 21 + bytes.length];
+      const { modelSpan } = reader().read(inside, start, end);
+      if (modelSpan === null) return;
+      expect(modelSpan.start).toBeGreaterThanOrEqual(start);
+      expect(modelSpan.end).toBeLessThanOrEqual(end);
+      expect(inside[modelSpan.start]).toBe(0x22);
+    }),
+    { numRuns: Number(process.env['FUZZ_RUNS'] ?? 300) },
   );
 });
 

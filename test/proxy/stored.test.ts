@@ -138,6 +138,20 @@ describe('a response in the background', () => {
     await until(() => rows.get('a')?.charged === null, 'it to be settled');
   });
 
+  test('that its client leaves counts as its prompt until then', async () => {
+    const noted: unknown[] = [];
+    const { stored } = memory();
+    const { meter } = keeper({
+      stored,
+      caller: { holderId: 'h' },
+      route: { model: 'm' },
+      ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
+      meter: { note: (each) => void noted.push(each) },
+    });
+    meter.note({ ...use, usage: null, outputs: 9, outcome: 'client_closed' });
+    expect(noted).toEqual([{ ...use, usage: null, outputs: 0, outcome: 'client_closed' }]);
+  });
+
   test('and any other one is counted at once', async () => {
     const { stored, rows, calls } = memory();
     const closed = making(stored, false);
