@@ -14,7 +14,8 @@ import type { Exchange } from '../http/exchange.ts';
 import { isDistrust } from '../upstream/http-transport.ts';
 import { type Failure, failure, judgeRefusal, relayedHeaders } from '../upstream/outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { Line } from './realtime-line.ts';
+import { EchoSession } from './realtime-echo.ts';
+import { Line, type UpstreamEnd } from './realtime-line.ts';
 
 /** RFC 6455, 1.3. */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
@@ -29,12 +30,14 @@ export interface DialOrder {
   /** Path and query at the upstream. */
   readonly path: string;
   readonly protocols: readonly string[];
+  /** As the target calls it. */
+  readonly model: string;
   /** Milliseconds that are left for it. */
   readonly mostMs: number;
 }
 
 export type Dialled =
-  | { readonly kind: 'open'; readonly line: Line; readonly socket: Socket }
+  | { readonly kind: 'open'; readonly line: Line; readonly socket: UpstreamEnd }
   | { readonly kind: 'failed'; readonly failure: Failure };
 
 /** @throws nothing: every trouble is a result. One that was stopped ends with the reason of the exchange. */
@@ -60,7 +63,7 @@ class Dial {
     const { exchange, upstream, mostMs } = this.#order;
     const { config } = upstream;
     if (config.kind !== 'http') {
-      this.#fail(failure(new GatewayError('upstream_invalid_response'), true));
+      this.#echo();
       return;
     }
     exchange.onStop(this.#onStop);
@@ -89,6 +92,35 @@ class Dial {
     }
     // Instead of its relay of a refusal.
     this.#request?.removeAllListeners('response').once('response', (response) => this.#onRefusal(response));
+  }
+
+  /** The built-in model answers in the process. */
+  #echo(): void {
+    const { exchange, protocols, model } = this.#order;
+    const protocol = protocols.includes('realtime') ? 'realtime' : undefined;
+    const headers = this.#accepted(acceptOf(exchange), protocol, {});
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+    this.#note(101, {});
+    this.#end({ kind: 'open', line: this.#line, socket: this.#line });
+    new EchoSession(this.#line, model).begin(
+      `HTTP/1.1 101 Switching Protocols\r\n${lines.join('\r\n')}\r\n\r\n`,
+    );
+  }
+
+  /** What the client reads with the 101. */
+  #accepted(
+    accept: string,
+    protocol: string | undefined,
+    headers: IncomingMessage['headers'],
+  ): Record<string, string> {
+    return {
+      connection: 'Upgrade',
+      upgrade: 'websocket',
+      'sec-websocket-accept': accept,
+      ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
+      ...relayedHeaders(headers),
+      ...this.#order.exchange.headers,
+    };
   }
 
   /** The handshake as the upstream gets it: from the client the key of RFC 6455, and what the allow-lists name. */
@@ -142,14 +174,7 @@ class Dial {
       return;
     }
     // What http-proxy-3 writes of the upstream's head.
-    response.headers = {
-      connection: 'Upgrade',
-      upgrade: 'websocket',
-      'sec-websocket-accept': accept,
-      ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
-      ...relayedHeaders(headers),
-      ...exchange.headers,
-    };
+    response.headers = this.#accepted(accept, protocol, headers);
     this.#note(101, headers);
     this.#end({ kind: 'open', line: this.#line, socket });
   }

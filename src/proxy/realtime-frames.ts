@@ -14,12 +14,16 @@ const MAX_HEAD = 14;
 const NO_BYTES = Buffer.alloc(0);
 const TEXT = 0x1;
 const CLOSE = 0x8;
+const PING = 0x9;
+const PONG = 0xa;
 
 export interface FrameEvents {
   /** A whole text message. Its bytes are valid during the call alone. Absent where nobody reads them. */
   onText?(text: Buffer): void;
   /** A text message that was too long to be collected. */
   onLongText?(bytes: number): void;
+  /** Absent where the other end answers it. */
+  onPing?(payload: Buffer): void;
   /** @param code 1005 where the frame names none (RFC 6455, 7.4.1) */
   onClose(code: number): void;
 }
@@ -179,6 +183,7 @@ export class FrameReader {
     if (this.#opcode >= 0x8) {
       const payload = Buffer.concat(this.#control);
       this.#control = [];
+      if (this.#opcode === PING) this.#events.onPing?.(payload);
       if (this.#opcode !== CLOSE || this.#hasClosed) return;
       this.#hasClosed = true;
       this.#events.onClose(payload.length < 2 ? 1005 : payload.readUInt16BE(0));
@@ -215,6 +220,11 @@ export function closeFrame(code: number, reason: string, isMasked: boolean): Buf
   return frame(CLOSE, payload, isMasked);
 }
 
+/** The answer of a server to a Ping (RFC 6455, 5.5.3). */
+export function pongFrame(payload: Buffer): Buffer {
+  return frame(PONG, payload, false);
+}
+
 /** A whole text message from a server. */
 export function textFrame(text: string): Buffer {
   return frame(TEXT, Buffer.from(text), false);
@@ -222,9 +232,11 @@ export function textFrame(text: string): Buffer {
 
 function frame(opcode: number, payload: Buffer, isMasked: boolean): Buffer {
   const { length } = payload;
-  const extended = Buffer.alloc(length < 126 ? 0 : 2);
-  if (length >= 126) extended.writeUInt16BE(length, 0);
-  const head = Buffer.from([0x80 | opcode, (isMasked ? 0x80 : 0) | Math.min(length, 126)]);
+  const extended = Buffer.alloc(length < 126 ? 0 : length < 65_536 ? 2 : 8);
+  if (extended.length === 2) extended.writeUInt16BE(length, 0);
+  if (extended.length === 8) extended.writeBigUInt64BE(BigInt(length), 0);
+  const short = extended.length === 8 ? 127 : Math.min(length, 126);
+  const head = Buffer.from([0x80 | opcode, (isMasked ? 0x80 : 0) | short]);
   if (!isMasked) return Buffer.concat([head, extended, payload]);
   const mask = randomBytes(4);
   const masked = payload.map((byte, index) => byte ^ (mask[index & 3] ?? 0));

@@ -12,6 +12,13 @@ export interface LineOwner {
   wantsMore(): void;
 }
 
+/** The upstream's connection, as far as a session ends it. */
+export interface UpstreamEnd {
+  destroy(): unknown;
+  /** When what was written has been sent. */
+  destroySoon(): void;
+}
+
 type Done = (error?: Error | null) => void;
 
 export class Line extends Duplex {

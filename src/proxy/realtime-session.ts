@@ -7,7 +7,7 @@ import type { Socket } from 'node:net';
 import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { closeFrame, FrameReader, textFrame } from './realtime-frames.ts';
-import type { Line, LineOwner } from './realtime-line.ts';
+import type { Line, LineOwner, UpstreamEnd } from './realtime-line.ts';
 
 /** What a side has for its part of the end, after the other side's. */
 const CLOSE_MS = 10_000;
@@ -22,7 +22,7 @@ export interface SessionOptions {
   /** What came of the client's before the upstream's 101. */
   readonly early: Buffer;
   readonly line: Line;
-  readonly upstream: Socket;
+  readonly upstream: UpstreamEnd;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
   /** Each event of the upstream's that is text and not too long. */

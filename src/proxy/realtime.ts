@@ -99,7 +99,7 @@ export class Realtime {
     const early = new EarlyBytes(exchange, upgrade);
     const endsAt = performance.now() + config.retry.deadline;
     const plan = new Plan<Target>({
-      targets: route.targets.filter(({ upstream }) => upstream.config.kind === 'http'),
+      targets: route.targets,
       balance: route.balance,
       standing: (target) => resilience.standing(target),
       isHealthy: ({ upstream }) => upstream.isHealthy,
@@ -110,8 +110,6 @@ export class Realtime {
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
       if (step.kind === 'exhausted') {
-        if (last === undefined && step.cause === 'tried')
-          throw new GatewayError('endpoint_not_offered', NOT_OFFERED);
         last ??= refused(step);
         break;
       }
@@ -159,7 +157,7 @@ export class Realtime {
       delete access.upstream_request_id;
       account.asked(upstream.name);
       const path = pathAt(target, query);
-      const result = await dial({ exchange, upstream, path, protocols, mostMs });
+      const result = await dial({ exchange, upstream, path, protocols, model, mostMs });
       if (result.kind === 'failed') {
         judged = result.failure;
         return judged;
@@ -218,8 +216,6 @@ export class Realtime {
     }
   }
 }
-
-const NOT_OFFERED = 'No target of this model takes realtime sessions.';
 
 /** A holder who has no tokens left has no session either. */
 async function closeIfSpent(session: Session, account: SessionAccount): Promise<void> {

@@ -595,6 +595,46 @@ describe('an upstream that opens no session', () => {
   });
 });
 
+test('the built-in model can be talked to', async () => {
+  await using gateway = await startGateway();
+  const client = new Client(wsUrl(gateway), ['realtime'], {
+    headers: { authorization: `Bearer ${await gateway.key()}` },
+  });
+  const { messages, closed } = listen(client);
+  await within(once(client, 'open'), 'the session');
+  expect(client.protocol).toBe('realtime');
+  const content = [{ type: 'input_text', text: 'hello there' }];
+  const item = { type: 'message', role: 'user', content };
+  client.send(JSON.stringify({ type: 'conversation.item.create', item }));
+  client.send(JSON.stringify({ type: 'response.create' }));
+  client.send('nonsense');
+  const pong = once(client, 'pong');
+  client.ping('x');
+  expect(String((await within(pong, 'the pong'))[0])).toBe('x');
+  const events = messages.map(({ text }) => JSON.parse(text));
+  expect(events.map(({ type }) => type)).toEqual([
+    'session.created',
+    'conversation.item.added',
+    'response.created',
+    ...events.filter(({ type }) => type === 'response.output_text.delta').map(({ type }) => type),
+    'response.output_text.done',
+    'response.done',
+    'error',
+  ]);
+  expect(events.find(({ type }) => type === 'response.output_text.done').text).toBe('You said: hello there');
+  client.close(1000);
+  expect(await closed).toMatchObject({ code: 1000 });
+  const line = await lineOf(gateway);
+  expect(line).toMatchObject({
+    status: 101,
+    upstream: 'echo',
+    responses: 1,
+    close_code: 1000,
+    outcome: 'ok',
+  });
+  expect(line['completion_tokens']).toBe(4);
+});
+
 test('a model that is not offered for it opens no session', async () => {
   await using upstream = await RealtimeUpstream.start();
   await using gateway = await startGateway({
@@ -602,12 +642,11 @@ test('a model that is not offered for it opens no session', async () => {
       upstreams: { up: { base_url: upstream.baseUrl } },
       models: {
         elsewhere: { targets: [{ upstream: 'up', model: 'm' }], endpoints: ['chat'] },
-        builtin: { targets: [{ upstream: 'echo', model: 'm' }] },
       },
     },
   });
   const headers = { authorization: `Bearer ${await gateway.key()}` };
-  for (const model of ['elsewhere', 'builtin']) {
+  for (const model of ['elsewhere']) {
     const answer = await refusal(gateway, `?model=${model}`, headers);
     expect([answer.status, errorCode(answer.body)]).toEqual([404, 'endpoint_not_offered']);
   }
