@@ -28,7 +28,7 @@ export function collect(
     const end = (error: GatewayError | undefined) => {
       stop();
       exchange.offStop(onStop);
-      response.removeAllListeners('data').removeAllListeners('end').removeAllListeners('close');
+      response.off('data', onData).off('end', onEnd).off('close', onEnd);
       if (error === undefined) resolve(body.take());
       else {
         abort();
@@ -37,15 +37,15 @@ export function collect(
     };
     const late = () => end(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: idle' }));
     const onStop = () => end(exchange.stopReason ?? new GatewayError('client_closed'));
-    let stop = startDeadline(idle, late);
-    exchange.onStop(onStop);
-    response.on('data', (chunk: Buffer) => {
+    const onData = (chunk: Buffer) => {
       stop();
       stop = startDeadline(idle, late);
       if (!body.push(chunk)) end(invalid('an answer that is too large to be checked'));
-    });
-    response.once('end', () => end(response.complete ? undefined : invalid('a body cut short')));
-    response.once('close', () => end(invalid('a body cut short')));
+    };
+    const onEnd = () => end(response.complete ? undefined : invalid('a body cut short'));
+    let stop = startDeadline(idle, late);
+    exchange.onStop(onStop);
+    response.on('data', onData).once('end', onEnd).once('close', onEnd);
     if (exchange.stopReason !== undefined) onStop();
   });
 }

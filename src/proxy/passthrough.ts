@@ -21,7 +21,7 @@ import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthro
 import { type Found, findOperation, memberOf, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
 import { answerFailure } from './pipeline.ts';
-import { SessionAccount, type SessionAccountParts } from './realtime-account.ts';
+import { RunningAccount, type RunningAccountParts } from './running-account.ts';
 
 /** Of an answer that is read before it is shown. */
 const MAX_ANSWER = 4 * 1024 * 1024;
@@ -33,7 +33,7 @@ export interface PassthroughOptions {
   readonly config: () => DynamicConfig;
   readonly upstreams: ReadonlyMap<string, Upstream>;
   readonly store: ObjectStore;
-  readonly accounts: SessionAccountParts;
+  readonly accounts: RunningAccountParts;
 }
 
 /** One call on its way. */
@@ -81,7 +81,7 @@ export class Passthrough {
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
     const found = findOperation(exchange.request.method ?? '', path);
-    const account = await SessionAccount.open(accounts, this.#order(exchange, caller, config));
+    const account = await RunningAccount.open(accounts, this.#order(exchange, caller, config));
     const call = {
       exchange,
       found,

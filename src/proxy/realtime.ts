@@ -13,7 +13,6 @@ import { tellLimits } from './account.ts';
 import { refused } from './attempts.ts';
 import { answerFailure, type Snapshot } from './pipeline.ts';
 import { type Next, Plan } from './plan.ts';
-import { SessionAccount, type SessionAccountParts } from './realtime-account.ts';
 import { type Dialled, dial } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
@@ -21,6 +20,7 @@ import { Session, type SessionEnd } from './realtime-session.ts';
 import { SessionUsage } from './realtime-usage.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, Target } from './route-table.ts';
+import { RunningAccount, type RunningAccountParts } from './running-account.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -30,7 +30,7 @@ export interface RealtimeOptions {
   readonly snapshot: () => Snapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: SessionAccountParts;
+  readonly accounts: RunningAccountParts;
 }
 
 /** A session that may be opened. */
@@ -41,7 +41,7 @@ interface Order {
   readonly route: Route;
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
-  readonly account: SessionAccount;
+  readonly account: RunningAccount;
 }
 
 export class Realtime {
@@ -72,7 +72,7 @@ export class Realtime {
 
     const limits = config.tiers[caller.tier] ?? {};
     let isAsked = false;
-    let account: SessionAccount | undefined;
+    let account: RunningAccount | undefined;
     try {
       routes.checkTier(caller.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
@@ -80,7 +80,7 @@ export class Realtime {
       exchange.access.model = maskKeys(query.model).slice(0, MAX_NAME);
       const route = routes.resolve(query.model, caller.tier, 'realtime');
       isAsked = true;
-      account = await SessionAccount.open(accounts, { exchange, caller, route, limits });
+      account = await RunningAccount.open(accounts, { exchange, caller, route, limits });
       exchange.throwIfStopped();
       await this.#open({ exchange, upgrade, config, route, query, protocols: offered.forwarded, account });
     } catch (error) {
@@ -218,7 +218,7 @@ export class Realtime {
 }
 
 /** A holder who has no tokens left has no session either. */
-async function closeIfSpent(session: Session, account: SessionAccount): Promise<void> {
+async function closeIfSpent(session: Session, account: RunningAccount): Promise<void> {
   try {
     const refusal = await account.spent();
     if (refusal === undefined) return;

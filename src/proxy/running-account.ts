@@ -1,5 +1,5 @@
-// The account of one realtime session: one request and one place for all of its life, and the tokens of each answer when it
-// is known. A chat request is settled once for all (account.ts); a session may last for an hour.
+// The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
+// which a realtime session has many and a call without a model none. A request for a model is settled once for all (account.ts).
 import type { Caller } from '../auth/caller.ts';
 import type { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -15,28 +15,28 @@ import type { Route } from './route-table.ts';
 const LEAST_TOKENS = 1;
 const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
 
-export interface SessionAccountParts {
+export interface RunningAccountParts {
   readonly limiter: Limiter;
   readonly ledger: Pick<Ledger, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-export interface SessionAccountOrder {
+export interface RunningAccountOrder {
   readonly exchange: Exchange;
   readonly caller: Caller;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
 }
 
-export class SessionAccount {
-  readonly #parts: SessionAccountParts;
-  readonly #order: SessionAccountOrder;
+export class RunningAccount {
+  readonly #parts: RunningAccountParts;
+  readonly #order: RunningAccountOrder;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
   #isEstimated = false;
   #isSettled = false;
 
-  private constructor(parts: SessionAccountParts, order: SessionAccountOrder, lease: Lease | undefined) {
+  private constructor(parts: RunningAccountParts, order: RunningAccountOrder, lease: Lease | undefined) {
     this.#parts = parts;
     this.#order = order;
     this.#lease = lease;
@@ -46,10 +46,10 @@ export class SessionAccount {
    * Takes a request and a place, or nothing. Says in the headers of the answer how the limits stand.
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
-  static async open(parts: SessionAccountParts, order: SessionAccountOrder): Promise<SessionAccount> {
+  static async open(parts: RunningAccountParts, order: RunningAccountOrder): Promise<RunningAccount> {
     const { exchange, caller, limits } = order;
     if (LIMIT_NAMES.every((name) => limits[name] === undefined))
-      return new SessionAccount(parts, order, undefined);
+      return new RunningAccount(parts, order, undefined);
     const admission = await parts.limiter.admit(caller.holderId, limits, LEAST_TOKENS);
     if (admission.kind === 'refused') {
       parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
@@ -57,7 +57,7 @@ export class SessionAccount {
       throw refusalError(admission, LEAST_TOKENS);
     }
     Object.assign(exchange.headers, limitHeaders(admission.states));
-    return new SessionAccount(parts, order, admission.lease);
+    return new RunningAccount(parts, order, admission.lease);
   }
 
   /** The session is asked for at this upstream: from now on it counts as a request, whatever becomes of it. */
