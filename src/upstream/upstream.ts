@@ -145,8 +145,8 @@ export class Upstream {
     counter.inc();
   }
 
-  send({ endpoint: { path, query, method }, ...call }: UpstreamCall, sink: Sink): Call {
-    const { body, requestId, client, accept, fresh } = call;
+  send({ endpoint: called, body, requestId, client, accept, fresh }: UpstreamCall, sink: Sink): Call {
+    const { path, query, method } = called;
     const headers: Record<string, string> = {
       ...this.#headers,
       accept,
