@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/record.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
-import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
 import { pause, until, within } from '../helpers/wait.ts';
 
@@ -787,4 +787,50 @@ test('a session holds one of the places of its holder for as long as it lasts', 
   second.client.close();
   await second.closed;
   expect((await refusal(gateway, '?model=test-model', headers)).status).toBe(429);
+});
+
+test('of a crowd that ends in every way at random moments nothing is left', async () => {
+  await using upstream = await RealtimeUpstream.start({
+    onSession: ({ socket, raw }) => {
+      socket.send('{"type":"session.created"}');
+      const ways = [
+        () => socket.close(1000),
+        () => socket.terminate(),
+        () => raw.resetAndDestroy(),
+        () => raw.end(),
+        () => socket.send(Buffer.alloc(200_000)),
+      ];
+      setTimeout(() => ways[Math.floor(Math.random() * ways.length)]?.(), Math.random() * 60);
+    },
+  });
+  await using gateway = await startGateway({
+    upstreams: { up: upstream.baseUrl },
+    // Breakers are not to hide it.
+    now: fleetingClock(),
+    config: { tiers: { Pro: { concurrency: 1000, tokens_per_minute: 1_000_000 } } },
+  });
+  const headers = { authorization: `Bearer ${await gateway.key()}` };
+  const ends = Array.from({ length: 80 }, async () => {
+    const client = new Client(wsUrl(gateway), ['realtime'], { headers });
+    const { closed } = listen(client);
+    client.once('open', () => client.send('x'));
+    await pause(Math.random() * 120);
+    const ways = [() => client.terminate(), () => client.close(), () => client.pause()];
+    ways[Math.floor(Math.random() * ways.length)]?.();
+    setTimeout(() => client.terminate(), 200);
+    await closed;
+  });
+  await within(Promise.all(ends), 'the end of all clients');
+  await until(async () => {
+    const text = await gateway.metrics();
+    return [
+      'tollgate_realtime_sessions 0',
+      'tollgate_limit_leases 0',
+      'tollgate_upstream_in_flight{upstream="up"} 0',
+      'tollgate_requests_in_flight 0',
+    ].every((line) => text.includes(`${line}\n`));
+  }, 'everything to be given back');
+  const { client, closed } = await open(gateway, upstream);
+  client.close();
+  await closed;
 });
