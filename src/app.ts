@@ -7,7 +7,7 @@ import { answerAccount } from './billing/account-page.ts';
 import { Billing } from './billing/billing.ts';
 import { type FileBytes, readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
-import type { Config, StaticConfig } from './config/schema.ts';
+import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema.ts';
 import { FileWatch } from './config/watch.ts';
 import { GatewayError } from './errors.ts';
 import { clientAddress } from './http/address.ts';
@@ -24,7 +24,9 @@ import { recordEnd } from './process/request-end.ts';
 import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
+import { Passthrough } from './proxy/passthrough.ts';
 import { Pipeline } from './proxy/pipeline.ts';
+import { Realtime } from './proxy/realtime.ts';
 import { Resilience } from './proxy/resilience.ts';
 import { Routing } from './proxy/routing.ts';
 import { StoredResponses } from './proxy/stored.ts';
@@ -188,9 +190,17 @@ async function compose(
   parts.add('usage', () => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
   const stored = new StoredResponses({ store: store.responses, logger });
-  const road = { authenticator, snapshot, metrics, resilience, accounts, stored };
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects: store.objects };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredCalls(road);
+  const sessions = { limiter, ledger: accounts.ledger, metrics };
+  const realtime = new Realtime({ authenticator, snapshot, metrics, resilience, accounts: sessions });
+  const passthrough = new Passthrough({
+    authenticator,
+    snapshot,
+    store: store.objects,
+    accounts: sessions,
+  });
   const models = new Models(authenticator, snapshot, limiter);
   const rotation = new Rotation(authenticator, issuer);
   const billing = new Billing({
@@ -207,6 +217,15 @@ async function compose(
   for (const endpoint of JSON_ENDPOINTS) {
     v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
   }
+  for (const path of PASSTHROUGH_PATHS)
+    server.mount(
+      path,
+      overload.guard((exchange) => passthrough.answer(exchange)),
+    );
+  server.routeUpgrade(
+    '/v1/realtime',
+    overload.guard((exchange) => realtime.answer(exchange)),
+  );
   for (const { method, path, action } of STORED_ROUTES) {
     v1(method, path, (exchange) => storedCalls.answer(exchange, action));
   }

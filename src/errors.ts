@@ -140,6 +140,13 @@ export const ERRORS = {
     meaning:
       '`endpoints` of the model, or of the tier, does not have this endpoint; the message says which are offered.',
   },
+  object_not_found: {
+    status: 404,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no such object.',
+    meaning: 'A file, batch or other object that the request names is not of this holder.',
+  },
   response_not_found: {
     status: 404,
     type: BAD,
@@ -189,6 +196,13 @@ export const ERRORS = {
     retry: 'no',
     message: 'The only supported expectation is 100-continue.',
     meaning: 'The Expect header asks for something the gateway does not do (RFC 9110, 10.1.1).',
+  },
+  upgrade_required: {
+    status: 426,
+    type: BAD,
+    retry: 'no',
+    message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
+    meaning: 'A plain request, or another handshake, came where only a WebSocket is of use.',
   },
   too_many_failed_keys: {
     status: 429,

@@ -10,6 +10,7 @@ export const ENDPOINTS = [
   'moderations',
   'images',
   'audio',
+  'realtime',
 ] as const;
 
 export type EndpointName = (typeof ENDPOINTS)[number];

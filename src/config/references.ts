@@ -190,6 +190,20 @@ function checkTiers(tree: Branch, fault: Report): readonly string[] | undefined 
   return known.length === entries.size ? known : undefined;
 }
 
+function checkPassthrough(tree: Branch, upstreams: ReadonlyMap<string, Entry>, fault: Report): void {
+  const there = find(tree, ['passthrough', 'upstream'])?.node;
+  const wanted = textOf(there);
+  if (there?.kind !== 'leaf' || wanted === undefined || wanted === '') return;
+  const upstream = upstreams.get(wanted);
+  const path = ['passthrough', 'upstream'];
+  if (upstream === undefined) {
+    const near = there.variables.length === 0 ? suggestion(wanted, upstreams.keys()) : '';
+    fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
+  } else if (upstream.value.kind === 'branch' && given(upstream.value.entries.get('builtin')?.value)) {
+    fault(there.span.start, path, 'is a builtin, which keeps no objects');
+  }
+}
+
 /** Two listeners cannot have one port, unless their addresses differ and neither is the wildcard. */
 function checkListeners(tree: Branch, port: number | undefined, fault: Report): void {
   const ports = [
@@ -231,6 +245,7 @@ export function checkReferences(tree: Branch, port: number | undefined): Finding
   for (const [name, entry] of upstreams) checkUpstream(name, entry, fault, warn);
   const names = new Set(upstreams.keys());
   const configured = checkTiers(tree, fault);
+  checkPassthrough(tree, upstreams, fault);
   for (const [name, entry] of models) {
     checkTargets(name, entry.value, names, fault);
     checkModelTiers(name, entry, configured, fault);

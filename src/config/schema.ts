@@ -27,6 +27,15 @@ import { upstream, upstreamName } from './upstream-schema.ts';
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
 export type Tier = (typeof TIERS)[number];
 
+/** What can be passed on without a model. */
+export const PASSTHROUGH_PATHS = [
+  '/v1/files',
+  '/v1/uploads',
+  '/v1/batches',
+  '/v1/vector_stores',
+  '/v1/conversations',
+] as const;
+
 const COUNT = Number.MAX_SAFE_INTEGER;
 
 // --- read at start -----------------------------------------------------------------------------------------------
@@ -257,6 +266,28 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('How streams are relayed.'),
+  realtime: section({
+    idle: duration('1s', LONGEST)
+      .prefault('10m')
+      .describe('Silence in both directions after which a session is ended; pings count as life.'),
+    lifetime: duration('1s', LONGEST).prefault('60m').describe('Longest life of a session.'),
+  })
+    .prefault({})
+    .describe('Realtime sessions over WebSockets.'),
+  passthrough: section({
+    upstream: text().describe('Name of the upstream that keeps these objects.'),
+    paths: z
+      .array(z.enum(PASSTHROUGH_PATHS))
+      .min(1)
+      .describe('Which of them are offered, to keys of every tier.'),
+    max_upload: size('1KiB', '16GiB')
+      .prefault('512MiB')
+      .describe('Largest file, or part of one, that is uploaded.'),
+  })
+    .exactOptional()
+    .describe(
+      'Passes on calls that name no model, and keeps for each holder what is its own. Without it these paths do not exist.',
+    ),
   billing: billing
     .exactOptional()
     .describe('Payment for Lite and Pro. Without it, keys of these tiers are issued on the command line.'),

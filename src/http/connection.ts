@@ -36,6 +36,8 @@ export class Connection {
   /** The client sent FIN: nothing more will be read. */
   #hasEnded = false;
   #requests = 0;
+  /** It is a WebSocket, or asks to be one: what comes on it is not read here. */
+  #isHandedOver = false;
 
   constructor(socket: Socket, room: WaitingRoom) {
     this.socket = socket;
@@ -126,6 +128,11 @@ export class Connection {
     return true;
   }
 
+  /** From now on whoever took the handshake reads it, and sees its end. */
+  handOver(): void {
+    this.#isHandedOver = true;
+  }
+
   /** Ends after the answer under way; without one, a request whose head is just arriving gets a moment to be answered. */
   finish(): void {
     if (this.#closing) return;
@@ -151,6 +158,7 @@ export class Connection {
   /** The client sent FIN. In the middle of a body that means that it left; Node does not say so of one with `upgrade`. */
   #onEnd(): void {
     this.#hasEnded = true;
+    if (this.#isHandedOver) return;
     const current = this.#current;
     if (current !== undefined && !current.request.complete && !current.answered) this.socket.destroy();
     else this.#probe(PROBE_MS);
@@ -162,7 +170,7 @@ export class Connection {
    * which the write after it reports, as a socket that has been read to its end is not watched any more.
    */
   #probe(wait: number): void {
-    if (this.socket.destroyed) return;
+    if (this.socket.destroyed || this.#isHandedOver) return;
     const current = this.#current;
     if (current?.response.headersSent === true) current.probe?.();
     // RFC 9110, 15.2: no 1xx to HTTP/1.0.

@@ -7,6 +7,7 @@ import type { EndpointName } from '../config/endpoints.ts';
 import { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
+import type { Upgrade } from './upgrade.ts';
 
 /** A client's own id is kept if it can stand in a log line and a header without harm. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
@@ -31,6 +32,8 @@ export class Exchange {
   span: RequestSpan | undefined;
   /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
   readonly headers: Record<string, string>;
+  /** Set for a handshake: whoever takes it writes to the connection itself and no answer. */
+  upgrade: Upgrade | undefined;
   /** The error behind the answer, for the log. */
   error: GatewayError | undefined;
   /**

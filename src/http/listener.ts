@@ -18,9 +18,16 @@ const KEEP_ALIVE_MS = 75_000;
 /** A client that takes nothing of its answer for this long has left without saying so. */
 const WRITE_STALL_MS = 60_000;
 
-/** A server that does not listen yet. Its `timeout` is the write stall: on 'timeout' no byte moved for as long. */
-export function createListener({ writeStall, headersTimeout, maxConnections }: ListenerLimits): http.Server {
+/**
+ * @param shouldUpgrade whether a request becomes 'upgrade' instead of 'request'
+ * @returns a server that does not listen yet. Its `timeout` is the write stall: on 'timeout' no byte moved for as long
+ */
+export function createListener(
+  { writeStall, headersTimeout, maxConnections }: ListenerLimits,
+  shouldUpgrade: (request: http.IncomingMessage) => boolean,
+): http.Server {
   const server = http.createServer({
+    shouldUpgradeCallback: shouldUpgrade,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: headersTimeout ?? HEADERS_TIMEOUT_MS,
     // The body has its own deadlines (body.ts); a large one on a slow line is no fault.

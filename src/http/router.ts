@@ -14,6 +14,8 @@ export class Router {
   /** Path → methods, to tell a wrong method from a wrong path. */
   readonly #methods = new Map<string, Method[]>();
   readonly #onFailure: (exchange: Exchange, error: unknown) => void;
+  /** Paths that stand for everything below them. */
+  readonly #mounts: string[] = [];
   #route: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
 
   /**
@@ -27,7 +29,7 @@ export class Router {
         this.#route = route;
         return server;
       },
-      rewriteUrl: (request) => routePath(request.url ?? '/'),
+      rewriteUrl: (request) => this.pathOf(request.url ?? '/'),
       // The server has its own.
       clientErrorHandler: () => undefined,
       frameworkErrors: (error, request) =>
@@ -38,6 +40,7 @@ export class Router {
     });
     // Bodies are read by the handlers, as bytes, and so is what they are labelled as.
     app.addHttpMethod('POST', { hasBody: false, overrideExisting: true });
+    app.addHttpMethod('DELETE', { hasBody: false, overrideExisting: true });
     app.setErrorHandler((error, request, reply) => {
       reply.hijack();
       onFailure(Exchange.of(request.raw), error);
@@ -69,6 +72,12 @@ export class Router {
     });
   }
 
+  /** As `add`, for the path and everything below it, with every method. The handler reads the target itself. */
+  mount(path: string, handler: Handler): void {
+    this.#mounts.push(path);
+    for (const method of ['GET', 'POST', 'DELETE'] as const) this.add(method, path, handler);
+  }
+
   async ready(): Promise<void> {
     await this.#app.ready();
   }
@@ -83,7 +92,21 @@ export class Router {
 
   /** The methods of the path that a target names; undefined if it is none of the gateway's. */
   methodsOf(target: string): readonly Method[] | undefined {
-    return this.#methods.get(routePath(target));
+    return this.#methods.get(this.pathOf(target));
+  }
+
+  /**
+   * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not
+   * exist, so that no two spellings reach one handler.
+   */
+  pathOf(url: string): string {
+    const query = url.indexOf('?');
+    const path = query === -1 ? url : url.slice(0, query);
+    if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;
+    const response = RESPONSE.exec(path);
+    if (response !== null) return `${RESPONSE_PATH}:id${response[1] ?? ''}`;
+    if (path.includes('%')) return '/-/unknown';
+    return this.#mounts.find((mount) => path.startsWith(`${mount}/`)) ?? path;
   }
 
   /** 405 where the path has other methods, 404 where it has none. */
@@ -105,16 +128,3 @@ export const MODEL_PATH = '/v1/models/';
 export const RESPONSE_PATH = '/v1/responses/';
 /** Names that are no ids, because a path of their own has them. */
 const RESPONSE = /^\/v1\/responses\/(?!(?:compact|input_tokens)$)[^/]+(\/cancel|\/input_items)?$/;
-
-/**
- * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not
- * exist, so that no two spellings reach one handler.
- */
-function routePath(url: string): string {
-  const query = url.indexOf('?');
-  const path = query === -1 ? url : url.slice(0, query);
-  if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;
-  const response = RESPONSE.exec(path);
-  if (response !== null) return `${RESPONSE_PATH}:id${response[1] ?? ''}`;
-  return path.includes('%') ? '/-/unknown' : path;
-}

@@ -16,6 +16,7 @@ import { ALLOWED_METHODS, checkEdge } from './edge.ts';
 import { Exchange } from './exchange.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
+import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
 
 export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 
@@ -47,6 +48,8 @@ export class Server {
   readonly #router: Router;
   readonly #options: ServerOptions;
   readonly #cors: Cors;
+  /** Paths on which a handshake is taken. */
+  readonly #upgradable = new Set<string>();
   readonly #connections = new Map<Socket, Connection>();
   readonly #room: WaitingRoom = { places: MAX_WAITING };
   readonly #active = new Set<Exchange>();
@@ -61,7 +64,10 @@ export class Server {
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
-    const server = createListener(options);
+    const server = createListener(
+      options,
+      (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
+    );
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
     this.#router = new Router(server, (exchange, error) => this.#fail(exchange, error));
@@ -70,6 +76,7 @@ export class Server {
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
     const enter = (request: IncomingMessage, response: ServerResponse) => this.#enter(request, response);
     server.on('request', enter);
+    server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
     // 100 Continue is sent by whoever reads the body, and not at all if the request is refused before.
     server.on('checkContinue', enter).on('checkExpectation', enter);
     server.on('clientError', (error: Error & { code?: string }, socket: Socket) =>
@@ -88,6 +95,20 @@ export class Server {
    */
   route(method: Method, path: string, handler: Handler): void {
     this.#router.add(method, path, handler);
+  }
+
+  /** Everything at a path and below it, whatever the method (of GET, POST and DELETE). */
+  mount(path: string, handler: Handler): void {
+    this.#router.mount(path, handler);
+  }
+
+  /**
+   * A GET route on which a client may also ask for a WebSocket: then the exchange has `upgrade`.
+   * @param handler as for `route`; of a handshake that it takes, it resolves when the connection has ended
+   */
+  routeUpgrade(path: string, handler: Handler): void {
+    this.#upgradable.add(path);
+    this.#router.add('GET', path, handler);
   }
 
   /**
@@ -176,16 +197,37 @@ export class Server {
     else connection.enter(() => this.#begin(connection, request, response));
   }
 
-  #begin(connection: Connection, request: IncomingMessage, response: ServerResponse): void {
+  #enterUpgrade(request: IncomingMessage, head: Buffer): void {
+    const { socket } = request;
+    const connection = this.#connections.get(socket);
+    if (connection === undefined) {
+      socket.destroy();
+      return;
+    }
+    // Silence has another meaning now, and its own deadline.
+    socket.setTimeout(0);
+    connection.handOver();
+    connection.enter(() => this.#begin(connection, request, responseTo(request), { socket, head }));
+  }
+
+  #begin(
+    connection: Connection,
+    request: IncomingMessage,
+    response: ServerResponse,
+    upgrade?: Upgrade,
+  ): void {
     // Node emits socket errors on the request too once the client is gone; 'close' of the response tells the same.
     request.on('error', ignore);
     response.on('error', ignore);
     try {
       const exchange = this.#exchange(connection, request, response);
+      exchange.upgrade = upgrade;
       if (this.#draining) connection.announceEnd();
       if (connection.refusal !== undefined && !request.complete) this.#stop(exchange, connection.refusal);
       this.#cors.apply(exchange);
-      const refusal = this.#hurry.signal.aborted ? new GatewayError('draining') : checkEdge(request);
+      // A session would only be cut, so while draining none begins.
+      const isLate = this.#hurry.signal.aborted || (upgrade !== undefined && this.#draining);
+      const refusal = isLate ? new GatewayError('draining') : checkEdge(request);
       if (refusal !== undefined) this.#refuse(exchange, refusal);
       else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
       else this.#router.handle(request, response);

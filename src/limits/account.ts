@@ -127,6 +127,17 @@ export class Account {
     return { tokens, window: this.#windowStart, epoch: knows ? this.#epoch : NO_EPOCH };
   }
 
+  /** Counts tokens that nothing was reserved for. */
+  add({ now, wallMs }: Moment, tokens: number): void {
+    if (!this.#isOpen(now)) {
+      this.#windowStart = now;
+      this.#requests = 0;
+      this.#tokens = 0;
+    }
+    this.#tokens += tokens;
+    if (this.knowsTotals(wallMs)) this.#monthTokens += tokens;
+  }
+
   /** Puts the real tokens where the estimate was, as far as that still counts. */
   settle({ now, wallMs }: Moment, reservation: Reservation, tokens: number): void {
     this.#running -= 1;

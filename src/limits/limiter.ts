@@ -68,6 +68,11 @@ export interface Limiter {
    * @param tokens the estimate for input and output together
    */
   admit(holder: string, limits: TierLimits, tokens: number): Admission | Promise<Admission>;
+  /**
+   * Counts tokens of a request that goes on: now, in the present minute, day and month, and not when it ends. Never throws.
+   * @param tokens what was really used
+   */
+  use(holder: string, tokens: number): void;
   /** How far the limits are used. Reserves nothing. */
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates>;
   /** Delivers what is still to be settled as far as that can be done at once, and ends timers. */

@@ -72,6 +72,10 @@ export class MemoryLimiter implements Limiter {
     return statesOf(account.used(this.#moment()), limits);
   }
 
+  use(holder: string, tokens: number): void {
+    this.#accountOf(holder).add(this.#moment(), wholeTokens(tokens));
+  }
+
   /**
    * Somebody else has counted, or will: the totals of every holder are read again before they are used. Windows and requests
    * under way stay as they are.

@@ -107,6 +107,11 @@ export class RedisLimiter implements Limiter {
     return statesOf(used, limits);
   }
 
+  /** Never throws. */
+  use(holder: string, tokens: number): void {
+    this.#send({ holder, member: '', tokens: wholeTokens(tokens), requests: 0, mayBeDone: false });
+  }
+
   /** Counts a request that was admitted without Redis, and its real tokens, in the totals that Redis has. Never throws. */
   charge(holder: string, tokens: number): void {
     this.#send({ holder, member: '', tokens: wholeTokens(tokens), requests: 1, mayBeDone: false });

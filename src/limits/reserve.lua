@@ -9,7 +9,7 @@
 --       reserve ID TOKENS RPM TPM RPD TPM_MONTH CONCURRENCY [KNOWN REQUESTS TOKENS]   -1: no such limit
 --       peek    likewise; reserves nothing
 --       settle  MEMBER|ID|'' TOKENS REQUESTS AGAIN   ID: the lease of a request that got no answer; '': use without a
---               lease; AGAIN 1: nothing is counted where there is no such lease (any more)
+--               lease, of a request that goes on where REQUESTS is 0; AGAIN 1: nothing is counted where there is no such lease (any more)
 --       renew   MEMBER …
 local DAY = 86400000
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -123,6 +123,11 @@ if operation == 'settle' then
   end
   local isHeld = member ~= '' and redis.call('ZREM', KEYS[3], member) == 1
   if again and not isHeld then return 0 end
+  if member == '' and requests == 0 then
+    if window.start == 0 then window.start = now end
+    window.tokens = window.tokens + tokens
+    keepWindow()
+  end
   replace(member, tokens, isHeld)
   if totals then
     totals.requests = math.max(0, totals.requests + requests)

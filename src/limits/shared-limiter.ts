@@ -50,6 +50,12 @@ export class SharedLimiter implements Limiter {
     );
   }
 
+  use(holder: string, tokens: number): void {
+    if (!this.#redis.isUp || this.#isDegraded) this.#local.use(holder, tokens);
+    // What is used while Redis is away is told to it when it is back.
+    this.#shared.use(holder, tokens);
+  }
+
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     if (!this.#redis.isUp) return this.#local.peek(holder, limits);
     return this.#shared.peek(holder, limits).catch((error: unknown) => {

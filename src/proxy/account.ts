@@ -127,7 +127,7 @@ function isLimited(limits: TierLimits): boolean {
   return LIMIT_NAMES.some((name) => limits[name] !== undefined);
 }
 
-function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {
+export function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {
   return isLimited(limits) || Object.values(tiers).some((tier) => tier !== undefined && isLimited(tier));
 }
 

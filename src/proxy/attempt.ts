@@ -6,7 +6,6 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
-import type { Upstream } from '../upstream/upstream.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
@@ -20,7 +19,7 @@ import {
   type RelayRequest,
   type Source,
 } from './receiver.ts';
-import { Refusal } from './refusal.ts';
+import { Refusal, shown } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
 
@@ -390,12 +389,6 @@ export class Attempt implements Sink, Source, Contender {
     this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
     this.#call?.resume();
   }
-}
-
-/** An upstream's own text goes on to the client, unless it quotes the credential that it was asked with. */
-function shown(cause: Failure, upstream: Upstream): Failure {
-  const { verbatim, ...rest } = cause;
-  return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
 }
 
 function failed(cause: Failure): AttemptResult {

@@ -328,7 +328,7 @@ function isBusy(result: AttemptEnd): boolean {
 }
 
 /** The gateway's own answer when no target may be asked. */
-function refused({ cause, retryAfterMs }: Exhausted): Failure {
+export function refused({ cause, retryAfterMs }: Exhausted): Failure {
   if (cause === 'tried') {
     const why = new Error('a route without targets');
     return failure(new GatewayError('internal_error', undefined, { cause: why }), false);

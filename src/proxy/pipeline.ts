@@ -8,11 +8,13 @@ import { answer, answerError } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import type { ObjectStore } from '../store/object-record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+import { guardObjects } from './object-guard.ts';
 import type { RelayRequest } from './receiver.ts';
 import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
@@ -37,6 +39,8 @@ export interface PipelineOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly accounts: AccountParts;
+  /** Whose the objects are that requests may mean. */
+  readonly objects: ObjectStore;
   readonly stored: StoredResponses;
 }
 
@@ -98,6 +102,8 @@ export class Pipeline {
       exchange.entry = route.entry;
       const previous = textAt(body, scan.others.get('previous_response_id'));
       if (previous !== undefined) route = await this.#routeAfter(previous, route, caller);
+      const guarded = guardObjects(this.#options.objects, config, route, caller, body);
+      if (guarded !== undefined) await guarded;
       isAsked = true;
       const { estimate } = ask;
       const opening = Account.open(accounts, {

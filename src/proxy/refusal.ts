@@ -1,8 +1,9 @@
 // The reader of an answer that is not a 200: collects its text, within bounds, to be judged as a whole. Nothing of it goes
 // to the client from here.
 import type { GatewayError } from '../errors.ts';
-import { blameFor, judgeRefusal } from '../upstream/outcome.ts';
+import { blameFor, type Failure, judgeRefusal } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
+import type { Upstream } from '../upstream/upstream.ts';
 import type { AttemptResult, Receiver, Source } from './receiver.ts';
 
 /** An error's text is read to this size; beyond it, it is no error object. */
@@ -43,4 +44,10 @@ export class Refusal implements Receiver {
   #judge(body: Buffer): AttemptResult {
     return { kind: 'failed', failure: judgeRefusal(this.#status, this.#headers, body) };
   }
+}
+
+/** An upstream's own text goes on to the client, unless it quotes the credential that it was asked with. */
+export function shown(cause: Failure, upstream: Upstream): Failure {
+  const { verbatim, ...rest } = cause;
+  return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
 }

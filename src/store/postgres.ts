@@ -46,6 +46,8 @@ const PRIVILEGES = {
   billing_events: ['select', 'insert', 'delete'],
   test_payments: ['select', 'insert', 'update'],
   fleet_tasks: ['select', 'insert', 'update'],
+  responses: ['select', 'insert', 'update', 'delete'],
+  objects: ['select', 'insert', 'update'],
 } as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
 
 /**

@@ -5,6 +5,7 @@
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { BillingStore } from './billing-record.ts';
 import { guarded } from './guarded.ts';
+import type { ObjectStore } from './object-record.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
@@ -25,6 +26,7 @@ import type { ResponseStore } from './response-record.ts';
 import { SqlBilling } from './sql-billing.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
 import { insertEvent, recordOf, SUMMARY, type TakeTurn, withHolder } from './sql-keys.ts';
+import { SqlObjects } from './sql-objects.ts';
 import { SqlResponses } from './sql-responses.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
@@ -46,6 +48,7 @@ class PrefixTaken extends Error {}
 export class SqlStore implements Store {
   readonly usage: UsageStore;
   readonly billing: BillingStore;
+  readonly objects: ObjectStore;
   readonly responses: ResponseStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
@@ -57,6 +60,7 @@ export class SqlStore implements Store {
     const isTakenError = (error: unknown) => error instanceof PrefixTaken;
     const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
     this.billing = new SqlBilling({ reader, writer, takeTurn, keys });
+    this.objects = new SqlObjects({ reader, writer, elementsOf });
     this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
     this.#writer = writer;

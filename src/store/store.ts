@@ -1,5 +1,6 @@
 // What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
 import type { BillingStore } from './billing-record.ts';
+import type { ObjectStore } from './object-record.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
@@ -30,6 +31,8 @@ export interface Store {
   /** Who ordered what, and whether it is paid. */
   readonly billing: BillingStore;
 
+  /** Whose the objects are that upstreams keep. */
+  readonly objects: ObjectStore;
   /** Where stored responses are. */
   readonly responses: ResponseStore;
 

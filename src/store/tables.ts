@@ -89,6 +89,16 @@ export interface Tables {
   billing_events: { id: string; type: string; order_id: string | null; at: string };
   test_payments: Omit<TestPayment, 'orderId'> & { order_id: string };
   fleet_tasks: { name: string; owner: string; until: string };
+  objects: {
+    seq: Generated<number>;
+    upstream: string;
+    id: string;
+    kind: string;
+    holder_id: string;
+    purpose: string | null;
+    created_at: string;
+    ended_at: string | null;
+  };
   responses: {
     id: string;
     holder_id: string;

@@ -27,6 +27,10 @@ export interface AccessFields {
   ttft_ms?: number;
   bytes_in?: number;
   bytes_out?: number;
+  /** Of a realtime session: its answers that were counted, the code of the first Close, and who sent it. */
+  responses?: number;
+  close_code?: number;
+  closed_by?: string;
 }
 
 export interface AccessRecord extends AccessFields {

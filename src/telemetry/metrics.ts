@@ -8,6 +8,7 @@ import { ledgerMetrics, limitMetrics, redisMetrics } from './metrics/limits.ts';
 import { modelMetrics } from './metrics/models.ts';
 import { configMetrics, overloadMetrics } from './metrics/operation.ts';
 import { processMetrics } from './metrics/process.ts';
+import { realtimeMetrics } from './metrics/realtime.ts';
 import { trafficMetrics } from './metrics/traffic.ts';
 import { upstreamMetrics } from './metrics/upstreams.ts';
 
@@ -22,6 +23,7 @@ export function createMetrics() {
     ...trafficMetrics(catalogue),
     ...modelMetrics(catalogue),
     ...upstreamMetrics(catalogue),
+    ...realtimeMetrics(catalogue),
     ...keyMetrics(catalogue),
     ...limitMetrics(catalogue),
     ledger: ledgerMetrics(catalogue),

@@ -10,4 +10,5 @@ export const OPERATIONS: Readonly<Record<EndpointName, string>> = {
   moderations: 'moderation',
   images: 'generate_content',
   audio: 'generate_content',
+  realtime: 'realtime',
 };

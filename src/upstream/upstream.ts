@@ -200,12 +200,15 @@ export class Upstream {
     if (query === undefined)
       return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
     if (method !== undefined) delete headers['content-type'];
-    const own = { path: this.#ownPath(path, query), headers, body, fresh };
+    const own = { path: this.pathWith(path, query), headers, body, fresh };
     return this.#transport.send(method === undefined ? own : { ...own, method }, sink);
   }
 
-  /** With the client's query behind the configured one, which it cannot write over. */
-  #ownPath(suffix: string, query: string): string {
+  /**
+   * Path and query at this upstream, with the client's query behind the configured one, which it cannot write over.
+   * @param suffix below the API root, without a slash in front
+   */
+  pathWith(suffix: string, query: string): string {
     const path = this.#makePath(suffix);
     const at = path.indexOf('?');
     const taken = new Set(at === -1 ? [] : new URLSearchParams(path.slice(at)).keys());
@@ -222,6 +225,21 @@ export class Upstream {
       this.#paths.set(suffix, path);
     }
     return path;
+  }
+
+  /**
+   * Headers of a request that is piped: the upstream's credentials, and of the client's the few that every request takes
+   * along. Nothing that says what the body is.
+   */
+  headersFor(client: ClientHeaders, requestId: string): Record<string, string> {
+    const { 'content-type': _, ...own } = this.#headers;
+    const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
+    const named = connectionNames(client);
+    for (const field of FORWARDED) {
+      const value = client[field];
+      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
+    }
+    return headers;
   }
 
   #makePath(suffix: string): string {

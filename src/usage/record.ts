@@ -44,6 +44,8 @@ export interface UsageRecord {
   /** Billionths, from `costOf`; undefined where the model has no price. */
   readonly costNanos?: number | undefined;
   readonly extra?: readonly AttemptUsage[] | undefined;
+  /** Tokens alone, of a request that goes on: it is counted by a record of its own, when it ends. Default false. */
+  readonly isPart?: boolean | undefined;
 }
 
 /** More than any answer has: what an upstream that lies, or is broken, can add to a holder's count with one answer. */
@@ -60,9 +62,12 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
     prefix: text(record.prefix, MAX_TEXT.prefix),
     model: text(record.model, MAX_TEXT.model),
   };
+  const upstream = text(record.upstream, MAX_TEXT.upstream);
+  if (record.isPart === true)
+    return [{ ...key, upstream, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
   const request: UsageRow = {
     ...key,
-    upstream: text(record.upstream, MAX_TEXT.upstream),
+    upstream,
     sums: {
       ...tokenSums(usage, costNanos),
       requests: 1,

@@ -198,6 +198,14 @@ describe('names', () => {
     ['completely_else: 1', '1:1 unknown key `completely_else`'],
     ['tiers: { free: {} }', '1:10 tiers: unknown key `free`; did you mean `Free`?'],
     ['tiers: { Gold: {} }', '1:10 tiers: unknown key `Gold`; known here: `Free`, `Lite`, `Pro`'],
+    [
+      'passthrough: { upstream: demon, paths: [/v1/files] }',
+      '1:26 passthrough.upstream: there is no upstream of this name; did you mean `demo`?',
+    ],
+    [
+      'passthrough: { upstream: demo, paths: [/v1/files] }',
+      '1:26 passthrough.upstream: is a builtin, which keeps no objects',
+    ],
   ])('%s', (lines, place) => expect(placesBefore(lines)).toEqual([place]));
 
   it.each([

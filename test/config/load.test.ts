@@ -37,6 +37,7 @@ describe('a configuration', () => {
     });
     expect(dynamic).toEqual({
       public_url: 'http://127.0.0.1:8080',
+      realtime: { idle: 600_000, lifetime: 3_600_000 },
       max_body: 33_554_432,
       upstreams: {
         demo: { kind: 'builtin', builtin: 'echo', timeouts, max_concurrency: 200, stream_usage: 'inject' },
@@ -86,6 +87,8 @@ describe('a configuration', () => {
         'tiers: { Free: { endpoints: [chat] }, Pro: { price: { amount: 900, currency: usd, interval: month }, requests_per_minute: 20 } }',
         'retry: { attempts: 1, budget: 1, deadline: 30s, after_send: true }',
         'stream: { commit_after: 0s, keepalive: 1s, write_stall: 2s }',
+        'realtime: { idle: 1m, lifetime: 2h }',
+        'passthrough: { upstream: a, paths: [/v1/files, /v1/batches], max_upload: 1MiB }',
         'free_keys: { per_ip_per_day: 0 }',
         'auth: { failures_per_minute: 1 }',
         'drain: { delay: 1s, timeout: 0s }',
@@ -107,6 +110,8 @@ describe('a configuration', () => {
     });
     expect(config.dynamic).toEqual({
       public_url: 'https://gate.example/api',
+      realtime: { idle: 60_000, lifetime: 7_200_000 },
+      passthrough: { upstream: 'a', paths: ['/v1/files', '/v1/batches'], max_upload: 1_048_576 },
       max_body: 65_536,
       upstreams: {
         a: {

@@ -105,6 +105,7 @@ describe('errors of the gateway over HTTP', () => {
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
         },
         retry: { attempts: 1 },
+        passthrough: { upstream: 'up', paths: ['/v1/files'] },
         free_keys: { per_ip_per_day: 1 },
       },
     });
@@ -164,6 +165,21 @@ describe('errors of the gateway over HTTP', () => {
 
     test('expectation_failed', async () => {
       expectError(await chat(chatRequest(), { expect: 'a-miracle' }), 'expectation_failed');
+    });
+
+    test('object_not_found', async () => {
+      const target = '/v1/files/file-0123456789abcdef01234567';
+      expectError(
+        await ask(gateway.url, { method: 'GET', target, headers: bearer(key) }),
+        'object_not_found',
+      );
+    });
+
+    test('upgrade_required', async () => {
+      const target = '/v1/realtime?model=test-model';
+      const response = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
+      expectError(response, 'upgrade_required');
+      expect(response.header('upgrade')).toBe('websocket');
     });
 
     test('method_not_allowed: on a path with another one, and where no path has it', async () => {

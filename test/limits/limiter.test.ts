@@ -53,6 +53,30 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     },
   );
 
+  test('tokens of a request that goes on count at once, in the minute and the month of then', async () => {
+    await using rig = await makeRig();
+    const holder = newHolder();
+    const { lease } = admitted(await rig.limiter.admit(holder, ALL, 0));
+    rig.limiter.use(holder, 300);
+    await rig.settled();
+    const used = async () => {
+      const states = await rig.limiter.peek(holder, ALL);
+      return [
+        states.tokens_per_minute?.used,
+        states.tokens_per_month?.used,
+        states.requests_per_minute?.used,
+      ];
+    };
+    expect(await used()).toEqual([300, 300, 1]);
+    await rig.advance(2 * MINUTE);
+    rig.limiter.use(holder, 20);
+    await rig.settled();
+    expect(await used()).toEqual([20, 320, 0]);
+    lease.settle(0);
+    await rig.settled();
+    expect(await used()).toEqual([20, 320, 0]);
+  });
+
   test('what is refused takes nothing of any limit, whichever of them refuses', async () => {
     await using rig = await makeRig();
     const tight = {

@@ -46,6 +46,13 @@ describe('a record', () => {
     ]);
   });
 
+  test('of a request that goes on has its tokens and nothing else', () => {
+    const [row, ...more] = rowsOf(record({ isPart: true, extra: [] }));
+    expect(more).toEqual([]);
+    expect(row?.sums).toMatchObject({ requests: 0, attempts: 0, priced: 0, duration_ms: 0, ttft_count: 0 });
+    expect(row?.sums).toMatchObject({ prompt: 100, completion: 10, cached: 40, reasoning: 3, cost: 7000 });
+  });
+
   test.each([
     ['ok', 0],
     ['client_closed', 0],

@@ -1,0 +1,258 @@
+// A realtime session from the 101 to the end of its connections: bytes go through as they are, in both directions, while
+// frames are read along to count, to notice a Close, and to know where one of the gateway's own may stand.
+//
+// Ends are passed on as they came. A side that breaks off without a Close is broken off on the other side without one, so
+// that its peer reads 1006; the gateway itself says Close only when it is the one that ends the session.
+import type { Socket } from 'node:net';
+import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { closeFrame, FrameReader, textFrame } from './realtime-frames.ts';
+import type { Line, LineOwner, UpstreamEnd } from './realtime-line.ts';
+
+/** What a side has for its part of the end, after the other side's. */
+const CLOSE_MS = 10_000;
+/** The same where the gateway ends the session, and for a connection whose other half is gone. */
+const FAREWELL_MS = 1_000;
+/** RFC 6455, 7.4.1: what no frame says. */
+const ABNORMAL = 1006;
+
+export interface SessionOptions {
+  readonly exchange: Exchange;
+  readonly client: Socket;
+  /** What came of the client's before the upstream's 101. */
+  readonly early: Buffer;
+  readonly line: Line;
+  readonly upstream: UpstreamEnd;
+  /** In milliseconds. */
+  readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
+  /** Each event of the upstream's that is text and not too long. */
+  readonly onText: (text: Buffer) => void;
+  /** Called while the client's connection closes, before the log hears of it. */
+  readonly onEnd: (end: SessionEnd) => void;
+}
+
+export type Side = 'client' | 'upstream' | 'gateway';
+
+export interface SessionEnd {
+  readonly by: Side;
+  /** As in the first Close, 1005 for one without a code, 1006 where there was none. */
+  readonly code: number;
+  readonly outcome: 'ok' | ErrorCode;
+}
+
+export class Session implements LineOwner {
+  readonly #options: SessionOptions;
+  readonly #fromUpstream: FrameReader;
+  readonly #fromClient: FrameReader;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #hasHead = false;
+  /** Nothing more goes to the upstream. */
+  #isLineEnded = false;
+  #end: SessionEnd | undefined;
+  /** The gateway's own Close, from when it is decided. */
+  #closing: { readonly code: number; readonly reason: string } | undefined;
+  #clientIsTold = false;
+  #upstreamIsTold = false;
+  #movedAt = performance.now();
+  #idleTimer: NodeJS.Timeout | undefined;
+  #stall: NodeJS.Timeout | undefined;
+  #waiting: (() => void) | undefined;
+  #resolve: (end: SessionEnd) => void = () => {};
+  /** Bytes of the two sides, with what frames them. */
+  bytesIn = 0;
+  bytesOut = 0;
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
+    const closes = (by: Side) => (code: number) => this.#onClose(by, code);
+    this.#fromUpstream = new FrameReader({ onText: options.onText, onClose: closes('upstream') });
+    this.#fromClient = new FrameReader({ onClose: closes('client') });
+  }
+
+  /** @returns how it ended, when the client's connection is closed; the upstream's then has a moment left */
+  run(): Promise<SessionEnd> {
+    const { exchange, client, early, line, limits } = this.#options;
+    return new Promise((resolve) => {
+      this.#resolve = resolve;
+      client.on('data', (bytes: Buffer) => this.#take(bytes));
+      client.once('end', () => this.#clientEnded());
+      client.on('drain', () => this.#drained());
+      // Before the server hears of it and writes the log.
+      client.prependOnceListener('close', () => this.#clientClosed());
+      client.setNoDelay(true).setKeepAlive(true, 30_000);
+      exchange.onStop(this.#onStop);
+      this.#after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
+      this.#watchIdle(limits.idle);
+      line.belongTo(this);
+      if (early.length > 0) this.#take(early);
+      if (exchange.stopReason !== undefined) this.#onStop();
+      if (client.destroyed) this.#clientClosed();
+    });
+  }
+
+  /**
+   * Ends the session from here: a Close to both sides, each where a frame ends, and the connections a moment later.
+   * @param reason ASCII of at most 123 bytes
+   * @param error told to the client in an event before, where one may stand
+   */
+  close(code: number, reason: string, outcome: 'ok' | ErrorCode, error?: GatewayError): void {
+    if (this.#closing !== undefined || this.#end !== undefined) return;
+    this.#closing = { code, reason };
+    this.#end = { by: 'gateway', code, outcome };
+    if (error !== undefined && this.#hasHead && this.#fromUpstream.betweenMessages)
+      this.#options.client.write(textFrame(errorEvent(error)));
+    this.#tellClient();
+    this.#tellUpstream();
+    this.#after(FAREWELL_MS, () => this.#cut());
+  }
+
+  toClient(bytes: Buffer, done: () => void): void {
+    const { client, limits } = this.#options;
+    if (!this.#hasHead) {
+      this.#hasHead = true;
+      client.write(bytes);
+      this.#tellClient();
+      done();
+      return;
+    }
+    this.#movedAt = performance.now();
+    let count = 0;
+    if (!this.#clientIsTold) {
+      count = this.#fromUpstream.push(bytes, this.#closing !== undefined);
+      this.bytesOut += count;
+    }
+    const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
+    if (this.#closing !== undefined) this.#tellClient();
+    if (isTaken || client.destroyed) done();
+    else {
+      // The upstream waits as long as the client does not read.
+      this.#waiting = done;
+      this.#stall = setTimeout(() => this.#cut(), limits.writeStall);
+    }
+  }
+
+  upstreamEnded(): void {
+    // Where the gateway said Close, the client still has to answer.
+    if (this.#closing !== undefined) return;
+    this.#end ??= { by: 'upstream', code: ABNORMAL, outcome: 'stream_incomplete' };
+    this.#options.client.end();
+    this.#after(FAREWELL_MS, () => this.#cut());
+  }
+
+  wantsMore(): void {
+    if (this.#hasHead) this.#options.client.resume();
+  }
+
+  #take(bytes: Buffer): void {
+    const { client, line } = this.#options;
+    this.#movedAt = performance.now();
+    if (this.#upstreamIsTold || this.#isLineEnded) {
+      // Read on for the client's answer to the Close.
+      this.#fromClient.push(bytes);
+      return;
+    }
+    const count = this.#fromClient.push(bytes, this.#closing !== undefined);
+    this.bytesIn += count;
+    if (!line.push(bytes.subarray(0, count)) && this.#closing === undefined) client.pause();
+    if (this.#closing === undefined) return;
+    this.#tellUpstream();
+    if (count < bytes.length) this.#take(bytes.subarray(count));
+  }
+
+  #tellClient(): void {
+    const { client } = this.#options;
+    if (this.#closing === undefined || this.#clientIsTold || !this.#hasHead) return;
+    if (!this.#fromUpstream.atBoundary) return;
+    this.#clientIsTold = true;
+    if (!this.#fromUpstream.hasClosed)
+      client.write(closeFrame(this.#closing.code, this.#closing.reason, false));
+    client.resume();
+  }
+
+  #tellUpstream(): void {
+    const { line } = this.#options;
+    if (this.#closing === undefined || this.#upstreamIsTold || this.#isLineEnded) return;
+    if (!this.#fromClient.atBoundary) return;
+    this.#upstreamIsTold = true;
+    if (!this.#fromClient.hasClosed) line.push(closeFrame(this.#closing.code, this.#closing.reason, true));
+  }
+
+  #onClose(by: Side, code: number): void {
+    this.#end ??= { by, code, outcome: 'ok' };
+    if (this.#closing === undefined) this.#after(CLOSE_MS, () => this.#cut());
+    else if (by === 'client' && this.#clientIsTold) this.#options.client.end();
+  }
+
+  #endLine(): void {
+    if (this.#isLineEnded) return;
+    this.#isLineEnded = true;
+    this.#options.line.push(null);
+  }
+
+  #clientEnded(): void {
+    const { client } = this.#options;
+    this.#end ??= { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
+    this.#endLine();
+    client.end();
+    this.#after(FAREWELL_MS, () => this.#cut());
+  }
+
+  #clientClosed(): void {
+    const { exchange, upstream, onEnd } = this.#options;
+    const end = this.#end ?? { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
+    this.#end = end;
+    for (const timer of this.#timers) clearTimeout(timer);
+    clearTimeout(this.#idleTimer);
+    this.#drained();
+    exchange.offStop(this.#onStop);
+    this.#endLine();
+    upstream.destroySoon();
+    // What is not read there by then stays unread.
+    setTimeout(() => upstream.destroy(), FAREWELL_MS).unref();
+    onEnd(end);
+    this.#resolve(end);
+  }
+
+  #drained(): void {
+    clearTimeout(this.#stall);
+    const done = this.#waiting;
+    this.#waiting = undefined;
+    done?.();
+  }
+
+  #cut(): void {
+    const { client, upstream } = this.#options;
+    client.destroy();
+    upstream.destroy();
+  }
+
+  /** One timer; bytes that came only move the time at which it will find the silence long enough. */
+  #watchIdle(ms: number): void {
+    const left = this.#movedAt + ms - performance.now();
+    if (left <= 0) this.close(1001, 'session was idle', 'ok');
+    else this.#idleTimer = setTimeout(() => this.#watchIdle(ms), Math.ceil(left));
+  }
+
+  #after(ms: number, act: () => void): void {
+    this.#timers.add(setTimeout(act, ms));
+  }
+
+  readonly #onStop = () => {
+    const reason = this.#options.exchange.stopReason ?? new GatewayError('client_closed');
+    switch (reason.code) {
+      case 'client_closed':
+        this.#cut();
+        break;
+      case 'draining':
+        this.close(1001, 'this gateway is shutting down', reason.code, reason);
+        break;
+      default:
+        this.close(1008, reason.code, reason.code, reason);
+    }
+  };
+}
+
+/** As an upstream tells a client of a session what went wrong. */
+function errorEvent(error: GatewayError): string {
+  return `{"type":"error",${errorBody(error).slice(1)}`;
+}

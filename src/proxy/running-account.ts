@@ -1,0 +1,147 @@
+// The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
+// which a realtime session has many and a call without a model none. A request for a model is settled once for all (account.ts).
+import type { Caller } from '../auth/caller.ts';
+import type { DynamicConfig } from '../config/schema.ts';
+import type { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import type { Lease, Limiter, LimitName, TierLimits } from '../limits/limiter.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import type { Ledger } from '../usage/ledger.ts';
+import { costOf } from '../usage/price.ts';
+import { isCounted } from './account.ts';
+import { limitHeaders, refusalError, refusalHeaders } from './limit-headers.ts';
+import type { SessionUse } from './realtime-usage.ts';
+import type { Route } from './route-table.ts';
+
+/** Who has none left opens no session; what it will need, nobody knows. */
+const LEAST_TOKENS = 1;
+const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
+
+export interface RunningAccountParts {
+  readonly limiter: Limiter;
+  readonly ledger: Pick<Ledger, 'record'>;
+  readonly metrics: Pick<Metrics, 'limitsRefused'>;
+}
+
+export interface RunningAccountOrder {
+  readonly exchange: Exchange;
+  readonly caller: Caller;
+  readonly route: Pick<Route, 'entry' | 'price'>;
+  readonly limits: TierLimits;
+  /** Of all tiers: a holder may come to another one, and what is used now counts there. */
+  readonly tiers: DynamicConfig['tiers'];
+}
+
+export class RunningAccount {
+  readonly #parts: RunningAccountParts;
+  readonly #order: RunningAccountOrder;
+  readonly #lease: Lease | undefined;
+  #upstream: string | undefined;
+  #isEstimated = false;
+  #isSettled = false;
+
+  private constructor(parts: RunningAccountParts, order: RunningAccountOrder, lease: Lease | undefined) {
+    this.#parts = parts;
+    this.#order = order;
+    this.#lease = lease;
+  }
+
+  /**
+   * Takes a request and a place, or nothing. Says in the headers of the answer how the limits stand.
+   * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
+   */
+  static async open(parts: RunningAccountParts, order: RunningAccountOrder): Promise<RunningAccount> {
+    const { exchange, caller, limits, tiers } = order;
+    if (!isCounted(limits, tiers)) return new RunningAccount(parts, order, undefined);
+    const admission = await parts.limiter.admit(caller.holderId, limits, LEAST_TOKENS);
+    if (admission.kind === 'refused') {
+      parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
+      Object.assign(exchange.headers, refusalHeaders(admission));
+      throw refusalError(admission, LEAST_TOKENS);
+    }
+    Object.assign(exchange.headers, limitHeaders(admission.states));
+    return new RunningAccount(parts, order, admission.lease);
+  }
+
+  /** The session is asked for at this upstream: from now on it counts as a request, whatever becomes of it. */
+  asked(upstream: string): void {
+    this.#upstream = upstream;
+  }
+
+  /** Counts the tokens of one answer. */
+  use({ tokens, isEstimated }: SessionUse): void {
+    const { limiter, ledger } = this.#parts;
+    const { exchange, caller, route } = this.#order;
+    const { access } = exchange;
+    access.prompt_tokens = (access.prompt_tokens ?? 0) + tokens.prompt;
+    access.completion_tokens = (access.completion_tokens ?? 0) + tokens.completion;
+    this.#isEstimated ||= isEstimated;
+    if (this.#lease !== undefined) limiter.use(caller.holderId, tokens.prompt + tokens.completion);
+    ledger.record({
+      ...this.#about(),
+      usage: tokens,
+      costNanos: route.price && costOf(route.price, tokens),
+      isPart: true,
+    });
+  }
+
+  /**
+   * Whether the holder has no tokens left, as of now.
+   * @returns the refusal that a new session would get
+   */
+  async spent(): Promise<GatewayError | undefined> {
+    const { limiter, metrics } = this.#parts;
+    const { caller, limits } = this.#order;
+    if (TOKEN_LIMITS.every((name) => limits[name] === undefined)) return undefined;
+    const states = await limiter.peek(caller.holderId, limits);
+    for (const limit of TOKEN_LIMITS) {
+      const state = states[limit];
+      if (state === undefined || state.remaining > 0) continue;
+      metrics.limitsRefused.inc({ limit, tier: caller.tier });
+      const refused = {
+        kind: 'refused',
+        limit,
+        reason: 'spent',
+        retryAfterMs: state.resetMs,
+        states,
+      } as const;
+      return refusalError(refused, LEAST_TOKENS);
+    }
+    return undefined;
+  }
+
+  /** To be called when the session is over, or there was none. The second time does nothing. */
+  settle(): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#lease?.settle(0);
+    if (this.#upstream === undefined) return;
+    const { route } = this.#order;
+    const usage = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
+    this.#parts.ledger.record({
+      ...this.#about(),
+      isEstimated: this.#isEstimated,
+      usage,
+      costNanos: route.price && 0,
+    });
+  }
+
+  #about() {
+    const { exchange, caller, route } = this.#order;
+    const { access, stopReason, error } = exchange;
+    return {
+      at: Date.now(),
+      holderId: caller.holderId,
+      prefix: caller.prefix,
+      tier: caller.tier,
+      // Clients invent names where a pattern serves: only those that somebody answered to become rows.
+      model: access.upstream_status === 101 ? (access.model ?? route.entry) : route.entry,
+      upstream: this.#upstream ?? '',
+      attempts: access.attempts ?? 1,
+      outcome: stopReason?.code ?? error?.code ?? access.outcome ?? 'ok',
+      isEstimated: false,
+      durationMs: exchange.elapsed,
+      ttftMs: undefined,
+    };
+  }
+}

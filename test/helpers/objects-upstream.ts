@@ -1,0 +1,156 @@
+// An upstream that keeps files, uploads, batches, vector stores and conversations of everybody in one heap, as an account at a
+// vendor does, and records what it was asked. Whose an object is, it does not know: that is the gateway's to know.
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import http, { type IncomingMessage, type ServerResponse } from 'node:http';
+
+type Thing = Record<string, unknown> & { readonly id: string };
+
+export interface Asked {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly bytes: number;
+  readonly sha256: string;
+  /** Of short ones. */
+  readonly text: string;
+}
+
+const PREFIXES: Readonly<Record<string, string>> = {
+  files: 'file-',
+  uploads: 'upload_',
+  parts: 'part_',
+  batches: 'batch_',
+  vector_stores: 'vs_',
+  file_batches: 'vsfb_',
+  conversations: 'conv_',
+};
+
+export class ObjectsUpstream implements AsyncDisposable {
+  readonly asked: Asked[] = [];
+  readonly things = new Map<string, Thing>();
+  readonly contents = new Map<string, Buffer>();
+  /** Answers instead; true when it has. */
+  intercept: ((request: IncomingMessage, response: ServerResponse) => boolean) | undefined;
+  /** Contents above this size are counted and not kept. */
+  readonly #server = http.createServer((request, response) => void this.#answer(request, response));
+
+  static async start(): Promise<ObjectsUpstream> {
+    const upstream = new ObjectsUpstream();
+    upstream.#server.listen(0, '127.0.0.1');
+    await once(upstream.#server, 'listening');
+    return upstream;
+  }
+
+  get baseUrl(): string {
+    const address = this.#server.address();
+    if (address === null || typeof address === 'string') throw new Error('it does not listen');
+    return `http://127.0.0.1:${address.port}/v1`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+
+  /** Puts an object there that no client of the gateway has made. */
+  put(kind: string, fields: Record<string, unknown> = {}): string {
+    const id = `${PREFIXES[kind] ?? 'x_'}${randomBytes(12).toString('hex')}`;
+    this.things.set(id, { ...fields, id });
+    return id;
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.intercept?.(request, response) === true) return;
+    const hash = createHash('sha256');
+    const kept: Buffer[] = [];
+    let bytes = 0;
+    try {
+      for await (const chunk of request) {
+        bytes += chunk.length;
+        hash.update(chunk);
+        if (bytes < 1024 * 1024) kept.push(chunk);
+      }
+    } catch {
+      return;
+    }
+    const body = Buffer.concat(kept);
+    const { method = '', url = '' } = request;
+    this.asked.push({
+      method,
+      url,
+      headers: request.headers,
+      bytes,
+      sha256: hash.digest('hex'),
+      text: body.toString('utf8', 0, 4096),
+    });
+    const [status, answer] = this.#carryOut(method, url, body, bytes);
+    const payload = Buffer.isBuffer(answer) ? answer : Buffer.from(JSON.stringify(answer, null, 1));
+    response.writeHead(status, {
+      'content-type': Buffer.isBuffer(answer) ? 'application/octet-stream' : 'application/json',
+      'content-length': payload.length,
+      'set-cookie': 'a=b',
+      'openai-organization': 'org-of-operator',
+      'x-request-id': 'upstream-1',
+      'openai-processing-ms': '7',
+    });
+    response.end(payload);
+  }
+
+  #carryOut(method: string, url: string, body: Buffer, size: number): [number, object | Buffer] {
+    const [path = ''] = url.split('?');
+    const [, , collection = '', id, sub, subId, last] = path.split('/');
+    const fields = body[0] === 0x7b ? JSON.parse(String(body)) : {};
+    if (id === undefined) {
+      if (method === 'GET')
+        return [200, { object: 'list', data: [...this.things.values()], has_more: false }];
+      const purpose = /name="purpose"\r\n\r\n(\w+)/.exec(String(body))?.[1];
+      const made = this.put(collection, {
+        ...fields,
+        ...(purpose === undefined ? {} : { purpose }),
+        object: collection,
+        bytes: size,
+      });
+      this.contents.set(made, contentOf(body));
+      return [200, this.things.get(made) ?? {}];
+    }
+    const thing = this.things.get(id);
+    if (thing === undefined) return [404, missing(id)];
+    if (method === 'DELETE' && sub === undefined) {
+      this.things.delete(id);
+      return [200, { id, object: collection, deleted: true }];
+    }
+    if (sub === 'content') return [200, this.contents.get(id) ?? Buffer.alloc(0)];
+    if (sub === 'parts' || (sub === 'file_batches' && subId === undefined))
+      return [200, this.things.get(this.put(sub)) ?? {}];
+    if (sub === 'complete') {
+      const file = this.put('files', { object: 'file', purpose: 'assistants' });
+      return [200, { ...thing, status: 'completed', file: this.things.get(file) }];
+    }
+    if (sub === 'cancel') return [200, { ...thing, status: 'cancelling' }];
+    if (sub === 'files' && subId !== undefined)
+      return [
+        200,
+        last === 'content' ? { data: [] } : { id: subId, vector_store_id: id, deleted: method === 'DELETE' },
+      ];
+    if (sub !== undefined)
+      return [200, { object: 'list', data: [{ id: 'inner' }], has_more: false, ...fields }];
+    if (method === 'POST') this.things.set(id, { ...thing, ...fields, id });
+    return [200, this.things.get(id) ?? {}];
+  }
+}
+
+/** The file in a multipart body, as far as it was kept. */
+function contentOf(body: Buffer): Buffer {
+  const text = body.toString('latin1');
+  const start = text.indexOf('\r\n\r\n', text.indexOf('filename='));
+  const end = text.indexOf('\r\n--', start + 4);
+  return start === -1 || end === -1 ? Buffer.alloc(0) : body.subarray(start + 4, end);
+}
+
+function missing(id: string): object {
+  return {
+    error: { message: `No such object: ${id}`, type: 'invalid_request_error', param: 'id', code: null },
+  };
+}

@@ -1,0 +1,103 @@
+// What a body may mean: every id that stands in it is found, wherever and however it is written, and words are left alone.
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { BatchInput } from '../../src/proxy/batch-input.ts';
+import { ReferenceFinder } from '../../src/proxy/object-references.ts';
+
+const ID = `file-${'a1'.repeat(12)}`;
+
+const found = (text: string, options = {}) => new ReferenceFinder(options).addJson(Buffer.from(text));
+
+/** JSON whose strings may be written with escapes. */
+function spelled(value: unknown, spell: (text: string) => string): string {
+  if (typeof value === 'string') return `"${spell(value)}"`;
+  if (Array.isArray(value)) return `[${value.map((each) => spelled(each, spell)).join(' , ')}]`;
+  if (typeof value === 'object' && value !== null)
+    return `{${Object.entries(value)
+      .map(([key, each]) => `"${spell(key)}" : ${spelled(each, spell)}`)
+      .join(',\n')}}`;
+  return JSON.stringify(value);
+}
+
+const escaped = (text: string) =>
+  [...text].map((each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`).join('');
+
+describe('a body', () => {
+  test('hides no id, at any depth, in any spelling', () => {
+    const inside = fc.letrec<{ value: unknown }>((tie) => ({
+      value: fc.oneof(
+        { depthSize: 'small' },
+        fc.constant('$'),
+        fc.array(tie('value'), { maxLength: 3 }),
+        fc.dictionary(fc.stringMatching(/^[a-z]{1,5}$/), tie('value'), { maxKeys: 3 }),
+        fc.constantFrom(1, true, null, 'word', 'two words'),
+      ),
+    })).value;
+    fc.assert(
+      fc.property(inside, fc.boolean(), (value, isEscaped) => {
+        const text = JSON.stringify(value);
+        const holds = text.includes('"$"');
+        const real: unknown = JSON.parse(text.replaceAll('"$"', JSON.stringify(ID)));
+        const { certain } = found(spelled(real, isEscaped ? escaped : (each) => each));
+        expect(certain.has(ID)).toBe(holds);
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  test.each([
+    ['{"file_id":"x"}', ['x']],
+    ['{"a":{"file_ids":["x","y"]}}', ['x', 'y']],
+    ['{"input_file_id":"x","vector_store_ids":["y"],"part_ids":["z"]}', ['x', 'y', 'z']],
+    ['{"conversation":"x"}', ['x']],
+    ['{"conversation":{"id":"x"}}', ['x']],
+    ['{"file":{"id":"x"}}', ['x']],
+    ['{"file_id":"x","file_id":"y"}', ['x', 'y']],
+    ['{"a":"vs_0123456789abcdef"}', ['vs_0123456789abcdef']],
+    ['{"a":"file-system","call_id":"c","id":"i","custom_id":"d","profile":"p","name":"file"}', []],
+    ['{"metadata":{"file_id":"x"},"attributes":{"file_id":"y"}}', []],
+    ['{"file_id":null,"file_ids":[]}', []],
+    ['{"previous_response_id":"x","a":[{"type":"item_reference","id":"y"}]}', ['x', 'item_reference']],
+  ])('%s', (text, ids) => {
+    expect([...found(text).certain]).toEqual(ids);
+  });
+
+  test('may name stored responses where somebody else sees to them', () => {
+    const text = '{"previous_response_id":"resp_0123456789abcdef","file_id":"x"}';
+    expect([...found(text, { takesStored: true }).certain]).toEqual(['x']);
+  });
+
+  test('that is no JSON, or names too much, is refused', () => {
+    expect(() => found('{"a":}')).toThrow(/not valid JSON/);
+    expect(() => found(JSON.stringify(Array.from({ length: 10_001 }, (_, index) => `word${index}`)))).toThrow(
+      /too many/,
+    );
+  });
+});
+
+describe('the file of a batch', () => {
+  test('is read line by line, wherever it is cut', async () => {
+    const lines = Array.from({ length: 30 }, (_, index) =>
+      JSON.stringify({ custom_id: String(index), body: { file_id: `f${index}` } }),
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.integer({ min: 1, max: 200 }), { minLength: 1, maxLength: 5 }),
+        fc.constantFrom('\n', '\r\n', '\n\n'),
+        async (sizes, end) => {
+          const seen: string[] = [];
+          const input = new BatchInput(async ({ certain }) => void seen.push(...certain));
+          const all = Buffer.from(lines.join(end));
+          for (let at = 0, turn = 0; at < all.length; turn += 1) {
+            const size = sizes[turn % sizes.length] ?? 1;
+            await input.add(all.subarray(at, at + size));
+            at += size;
+          }
+          await input.end();
+          expect(seen.sort()).toEqual(lines.map((_, index) => `f${index}`).sort());
+        },
+      ),
+      { numRuns: 30 },
+    );
+  });
+});
