@@ -32,6 +32,7 @@ import { Routing } from './proxy/routing.ts';
 import { StoredResponses } from './proxy/stored.ts';
 import { STORED_ROUTES, StoredCalls } from './proxy/stored-calls.ts';
 import { openStore } from './store/open.ts';
+import { AccessLog } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
 import { openTracing } from './telemetry/open-tracing.ts';
@@ -144,12 +145,13 @@ async function compose(
   parts.add('keys', () => keys.close());
   const { authenticator, issuer } = keys;
 
+  const accessLog = new AccessLog(logger);
   const server = new Server({
     addressOf: clientAddress(fixed.listen.trusted_proxies),
     writeStall: first.dynamic.stream.write_stall,
     ...maxConnections(fixed, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
-    onEnd: (exchange) => recordEnd(exchange, logger, metrics),
+    onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),
     logger,
     metrics,
     tracing,

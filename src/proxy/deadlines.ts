@@ -17,17 +17,27 @@ export const END_MS = 500;
 export interface Timers {
   set(callback: () => void, ms: number): NodeJS.Timeout;
   clear(timer: NodeJS.Timeout | undefined): void;
+  /** Monotonic milliseconds. */
+  now(): number;
 }
 
-const REAL: Timers = { set: setTimeout, clear: clearTimeout };
+const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performance.now() };
 
+/**
+ * Most waits end long before their deadline, so a new wait moves a number and not a timer: there is one timer, which finds
+ * out when it fires whether something has passed.
+ */
 export class Deadlines {
   readonly #limits: UpstreamConfig['timeouts'];
   readonly #passed: (which: Phase | 'total') => void;
   readonly #timers: Timers;
-  readonly #total: NodeJS.Timeout;
   #phase: Phase = 'connect';
+  /** When the present wait passes; undefined while it does not count. */
+  #phaseEndsAt: number | undefined;
+  /** Undefined when it has passed. */
+  #totalEndsAt: number | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #firesAt = Number.POSITIVE_INFINITY;
   #isHeld = false;
   #isOver = false;
 
@@ -44,8 +54,10 @@ export class Deadlines {
     this.#limits = limits;
     this.#passed = passed;
     this.#timers = timers;
-    this.#total = timers.set(() => passed('total'), limits.total);
-    this.#arm();
+    const now = timers.now();
+    this.#totalEndsAt = now + limits.total;
+    this.#phaseEndsAt = now + limits.connect;
+    this.#arm(now);
   }
 
   get phase(): Phase {
@@ -55,38 +67,50 @@ export class Deadlines {
   /** Something else is waited for from now on, and its time begins, or will begin with `resume`. */
   enter(phase: Phase): void {
     this.#phase = phase;
-    this.#arm();
+    this.#begin();
   }
 
-  /** The present wait begins anew. */
+  /** The present wait begins anew, unless it has passed. */
   refresh(): void {
-    this.#timer?.refresh();
+    if (this.#phaseEndsAt !== undefined) this.#begin();
   }
 
   /** The present wait does not count while the client is the one who makes everybody wait. The total goes on. */
   hold(): void {
     this.#isHeld = true;
-    this.#timers.clear(this.#timer);
-    this.#timer = undefined;
+    this.#phaseEndsAt = undefined;
   }
 
   /** After `hold`: the present wait begins anew. */
   resume(): void {
     this.#isHeld = false;
-    this.#arm();
+    this.#begin();
   }
 
   /** Nothing is waited for any more. */
   stop(): void {
     this.#isOver = true;
     this.#timers.clear(this.#timer);
-    this.#timers.clear(this.#total);
+    this.#timer = undefined;
   }
 
-  #arm(): void {
+  #begin(): void {
     if (this.#isOver || this.#isHeld) return;
+    const now = this.#timers.now();
+    this.#phaseEndsAt = now + this.#limit();
+    this.#arm(now);
+  }
+
+  /** Sees to it that the timer fires no later than the next deadline. */
+  #arm(now: number): void {
+    const next = Math.min(
+      this.#phaseEndsAt ?? Number.POSITIVE_INFINITY,
+      this.#totalEndsAt ?? Number.POSITIVE_INFINITY,
+    );
+    if (next >= this.#firesAt) return;
     this.#timers.clear(this.#timer);
-    this.#timer = this.#timers.set(this.#onTimer, this.#limit());
+    this.#firesAt = next;
+    this.#timer = this.#timers.set(this.#onTimer, Math.max(1, Math.ceil(next - now)));
   }
 
   #limit(): number {
@@ -100,5 +124,18 @@ export class Deadlines {
     }
   }
 
-  readonly #onTimer = () => this.#passed(this.#phase);
+  readonly #onTimer = () => {
+    // A timer may fire a little before its time; then it is set again for the rest.
+    const now = this.#timers.now();
+    this.#timer = undefined;
+    this.#firesAt = Number.POSITIVE_INFINITY;
+    const isPhase = this.#phaseEndsAt !== undefined && this.#phaseEndsAt <= now;
+    const isTotal = this.#totalEndsAt !== undefined && this.#totalEndsAt <= now;
+    if (isPhase) this.#phaseEndsAt = undefined;
+    if (isTotal) this.#totalEndsAt = undefined;
+    // The one that ends all of it goes first: nothing comes behind it.
+    if (isTotal) this.#passed('total');
+    if (isPhase && !this.#isOver) this.#passed(this.#phase);
+    if (!this.#isOver) this.#arm(this.#timers.now());
+  };
 }

@@ -1,4 +1,5 @@
 // The access log: one line for every request, when it has ended. It gets plain facts; who collects them is not its business.
+import { symbols } from 'pino';
 import type { Logger } from './logger.ts';
 
 /** What the parts of the gateway learn about a request while they work on it. Never a key, a credential or a prompt. */
@@ -42,12 +43,55 @@ export interface AccessRecord extends AccessFields {
 }
 
 /**
- * @param cause what lies behind an error answer: it may name hosts, so it is for this log and no one else
+ * Writes the lines. A line of plain facts goes past the logger, which takes several times as long for it, and to the same
+ * place in the same form.
  */
-export function logAccess(logger: Logger, record: AccessRecord, cause: unknown): void {
-  if (cause === undefined) logger.info(record, 'request');
-  else if (record.status >= 500) logger.warn({ ...record, cause: describe(cause) }, 'request');
-  else logger.info({ ...record, cause: describe(cause) }, 'request');
+export class AccessLog {
+  readonly #logger: Logger;
+  readonly #destination: { write(line: string): unknown } | undefined;
+  /** What every line of this logger carries, as members. */
+  readonly #bound: string;
+  #at = 0;
+  #time = '';
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+    const stream: unknown = Reflect.get(logger, symbols.streamSym);
+    this.#destination = isWritable(stream) ? stream : undefined;
+    const bound = JSON.stringify(logger.bindings()).slice(1, -1);
+    this.#bound = bound === '' ? '' : `${bound},`;
+  }
+
+  /**
+   * @param cause what lies behind an error answer: it may name hosts, so it is for this log and no one else
+   */
+  write(record: AccessRecord, cause: unknown): void {
+    if (cause !== undefined) {
+      const line = { ...record, cause: describe(cause) };
+      if (record.status >= 500) this.#logger.warn(line, 'request');
+      else this.#logger.info(line, 'request');
+    } else if (this.#destination === undefined) this.#logger.info(record, 'request');
+    else if (this.#logger.isLevelEnabled('info')) {
+      const facts = JSON.stringify(record).slice(1, -1);
+      this.#destination.write(
+        `{"level":"info","time":"${this.#now()}",${this.#bound}${facts},"msg":"request"}\n`,
+      );
+    }
+  }
+
+  /** Many requests end within one millisecond. */
+  #now(): string {
+    const now = Date.now();
+    if (now !== this.#at) {
+      this.#at = now;
+      this.#time = new Date(now).toISOString();
+    }
+    return this.#time;
+  }
+}
+
+function isWritable(stream: unknown): stream is { write(line: string): unknown } {
+  return typeof stream === 'object' && stream !== null && 'write' in stream;
 }
 
 /** The chain of messages and codes, without stacks: these are the troubles of networks, not of code. */

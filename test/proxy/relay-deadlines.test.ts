@@ -301,7 +301,7 @@ describe('Deadlines', () => {
         }
       }
     };
-    const deadlines = new Deadlines(LIMITS, (which) => passed.push(which), { set, clear });
+    const deadlines = new Deadlines(LIMITS, (which) => passed.push(which), { set, clear, now: () => now });
     return { deadlines, advance, passed, pending: () => entries.size };
   }
 
