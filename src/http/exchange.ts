@@ -4,7 +4,7 @@
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EndpointName } from '../config/endpoints.ts';
-import { GatewayError } from '../errors.ts';
+import type { GatewayError } from '../errors.ts';
 import type { AccessFields } from '../telemetry/access-log.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
 import type { Upgrade } from './upgrade.ts';
@@ -26,8 +26,6 @@ function newId(): string {
   reserveAt += ID_BYTES;
   return `req_${reserve.toString('hex', start, reserveAt)}`;
 }
-
-const exchanges = new WeakMap<IncomingMessage, Exchange>();
 
 export class Exchange {
   readonly id: string;
@@ -68,14 +66,6 @@ export class Exchange {
     const given = request.headers['x-request-id'];
     this.id = typeof given === 'string' && SANE_ID.test(given) ? given : newId();
     this.headers = { 'x-request-id': this.id };
-    exchanges.set(request, this);
-  }
-
-  /** The exchange that the server opened for this request. */
-  static of(request: IncomingMessage): Exchange {
-    const exchange = exchanges.get(request);
-    if (exchange === undefined) throw new GatewayError('internal_error', undefined, { cause: 'no exchange' });
-    return exchange;
   }
 
   /** Why no one waits for the answer any more: the client left, or the drain deadline passed. Undefined while someone does. */

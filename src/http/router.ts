@@ -1,98 +1,59 @@
-// From method and path to a handler, by an exact table: Fastify's router, and the answers where there is no handler.
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { type FastifyInstance, fastify } from 'fastify';
-import { GatewayError, wrapError } from '../errors.ts';
+// From method and path to a handler, by an exact table, and the answers where there is no handler. Paths are compared as they
+// were sent, so a map is all the routing there is.
+import { GatewayError } from '../errors.ts';
 import { answerError } from './answer.ts';
-import { Exchange } from './exchange.ts';
+import type { Exchange } from './exchange.ts';
 
 export type Method = 'GET' | 'POST' | 'DELETE';
 /** Answers the exchange; what it throws is a failure. */
 export type Handler = (exchange: Exchange) => void | Promise<void>;
 
 export class Router {
-  readonly #app: FastifyInstance;
-  /** Path → methods, to tell a wrong method from a wrong path. */
-  readonly #methods = new Map<string, Method[]>();
+  /** Path → method → handler. */
+  readonly #routes = new Map<string, Map<string, Handler>>();
   readonly #onFailure: (exchange: Exchange, error: unknown) => void;
   /** Paths that stand for everything below them. */
   readonly #mounts: string[] = [];
-  #route: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
 
-  /**
-   * @param server only closed with it; nothing of it is listened to here
-   * @param onFailure answers for a handler that failed
-   */
-  constructor(server: Server, onFailure: (exchange: Exchange, error: unknown) => void) {
+  /** @param onFailure answers for a handler that failed */
+  constructor(onFailure: (exchange: Exchange, error: unknown) => void) {
     this.#onFailure = onFailure;
-    const app = fastify({
-      serverFactory: (route) => {
-        this.#route = route;
-        return server;
-      },
-      rewriteUrl: (request) => this.pathOf(request.url ?? '/'),
-      // The server has its own.
-      clientErrorHandler: () => undefined,
-      frameworkErrors: (error, request) =>
-        answerError(Exchange.of(request.raw), wrapError(error, 'invalid_http')),
-      return503OnClosing: false,
-      exposeHeadRoutes: false,
-      logger: false,
-    });
-    // Bodies are read by the handlers, as bytes, and so is what they are labelled as.
-    app.addHttpMethod('POST', { hasBody: false, overrideExisting: true });
-    app.addHttpMethod('DELETE', { hasBody: false, overrideExisting: true });
-    app.setErrorHandler((error, request, reply) => {
-      reply.hijack();
-      onFailure(Exchange.of(request.raw), error);
-    });
-    app.setNotFoundHandler((request, reply) => {
-      reply.hijack();
-      this.refuse(Exchange.of(request.raw));
-    });
-    this.#app = app;
   }
 
   add(method: Method, path: string, handler: Handler): void {
-    const methods = this.#methods.get(path);
-    if (methods === undefined) this.#methods.set(path, [method]);
-    else methods.push(method);
-    this.#app.route({
-      method,
-      url: path,
-      handler: async (request, reply) => {
-        reply.hijack();
-        const exchange = Exchange.of(request.raw);
-        exchange.access.route = path;
-        try {
-          await handler(exchange);
-        } catch (error) {
-          this.#onFailure(exchange, error);
-        }
-      },
-    });
+    const handlers = this.#routes.get(path) ?? new Map<string, Handler>();
+    this.#routes.set(path, handlers.set(method, handler));
   }
 
   /** As `add`, for the path and everything below it, with every method. The handler reads the target itself. */
   mount(path: string, handler: Handler): void {
-    this.#mounts.push(path);
+    this.#mounts.push(`${path}/`);
     for (const method of ['GET', 'POST', 'DELETE'] as const) this.add(method, path, handler);
   }
 
-  async ready(): Promise<void> {
-    await this.#app.ready();
+  /** Hands the exchange to its handler, or refuses it. */
+  handle(exchange: Exchange): void {
+    const path = this.pathOf(exchange.target);
+    const handler = this.#routes.get(path)?.get(exchange.request.method ?? '');
+    if (handler === undefined) this.refuse(exchange);
+    else {
+      exchange.access.route = path;
+      void this.#run(handler, exchange);
+    }
   }
 
-  async close(): Promise<void> {
-    await this.#app.close();
-  }
-
-  handle(request: IncomingMessage, response: ServerResponse): void {
-    this.#route?.(request, response);
+  async #run(handler: Handler, exchange: Exchange): Promise<void> {
+    try {
+      await handler(exchange);
+    } catch (error) {
+      this.#onFailure(exchange, error);
+    }
   }
 
   /** The methods of the path that a target names; undefined if it is none of the gateway's. */
-  methodsOf(target: string): readonly Method[] | undefined {
-    return this.#methods.get(this.pathOf(target));
+  methodsOf(target: string): readonly string[] | undefined {
+    const handlers = this.#routes.get(this.pathOf(target));
+    return handlers && [...handlers.keys()];
   }
 
   /**
@@ -102,11 +63,12 @@ export class Router {
   pathOf(url: string): string {
     const query = url.indexOf('?');
     const path = query === -1 ? url : url.slice(0, query);
+    if (this.#routes.has(path)) return path;
     if (path.startsWith(MODEL_PATH) && path.length > MODEL_PATH.length) return `${MODEL_PATH}:id`;
-    const response = RESPONSE.exec(path);
+    const response = path.startsWith(RESPONSE_PATH) ? RESPONSE.exec(path) : null;
     if (response !== null) return `${RESPONSE_PATH}:id${response[1] ?? ''}`;
     if (path.includes('%')) return '/-/unknown';
-    return this.#mounts.find((mount) => path.startsWith(`${mount}/`)) ?? path;
+    return this.#mounts.find((mount) => path.startsWith(mount))?.slice(0, -1) ?? path;
   }
 
   /** 405 where the path has other methods, 404 where it has none. */

@@ -53,6 +53,7 @@ export class Server {
   readonly #connections = new Map<Socket, Connection>();
   readonly #room: WaitingRoom = { places: MAX_WAITING };
   readonly #active = new Set<Exchange>();
+  readonly #inFlightCell: { set(value: number): void };
   #draining = false;
   #dropped = 0;
   /** Answers that a drain did not wait for. */
@@ -64,13 +65,14 @@ export class Server {
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
+    this.#inFlightCell = options.metrics.requestsInFlight.cell({});
     const server = createListener(
       options,
       (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
     );
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
-    this.#router = new Router(server, (exchange, error) => this.#fail(exchange, error));
+    this.#router = new Router((exchange, error) => this.#fail(exchange, error));
     server.on('connection', (socket: Socket) => this.#open(socket));
     server.on('drop', () => this.#onDrop());
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
@@ -117,7 +119,6 @@ export class Server {
    * @throws the system's error (EADDRINUSE, EACCES)
    */
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
-    await this.#router.ready();
     await listen(this.#http, host, port, (error) =>
       this.#options.logger.error({ err: error }, 'the listener failed'),
     );
@@ -163,7 +164,6 @@ export class Server {
       while (this.#active.size > 0) await nextTurn();
     }
     logger.info({ cut: this.#cut }, 'drained');
-    await this.#router.close();
   }
 
   /** Ends every running exchange at once; a stream is cut so that its client can tell. */
@@ -230,7 +230,7 @@ export class Server {
       const refusal = isLate ? new GatewayError('draining') : checkEdge(request);
       if (refusal !== undefined) this.#refuse(exchange, refusal);
       else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
-      else this.#router.handle(request, response);
+      else this.#router.handle(exchange);
     } catch (error) {
       // A fault of the gateway: it costs this connection and no other.
       this.#options.logger.error({ err: error }, 'a request could not be begun');
@@ -239,7 +239,7 @@ export class Server {
   }
 
   #exchange(connection: Connection, request: IncomingMessage, response: ServerResponse): Exchange {
-    const { addressOf, metrics, tracing } = this.#options;
+    const { addressOf, tracing } = this.#options;
     const forwarded = request.headers['x-forwarded-for'];
     const address = addressOf(
       request.socket.remoteAddress ?? '',
@@ -250,7 +250,7 @@ export class Server {
     if (exchange.span !== undefined) exchange.access.trace_id = exchange.span.traceId;
     connection.take(exchange);
     this.#active.add(exchange);
-    metrics.requestsInFlight.set(this.#active.size);
+    this.#inFlightCell.set(this.#active.size);
     response.once('close', () => this.#end(connection, exchange));
     return exchange;
   }
@@ -298,10 +298,10 @@ export class Server {
   }
 
   #end(connection: Connection, exchange: Exchange): void {
-    const { metrics, onEnd, logger } = this.#options;
+    const { onEnd, logger } = this.#options;
     if (!exchange.answered) this.#stop(exchange, new GatewayError('client_closed'));
     this.#active.delete(exchange);
-    metrics.requestsInFlight.set(this.#active.size);
+    this.#inFlightCell.set(this.#active.size);
     try {
       onEnd(exchange);
     } catch (error) {
