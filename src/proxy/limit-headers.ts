@@ -2,11 +2,28 @@
 import { GatewayError } from '../errors.ts';
 import type { LimitName, LimitStates, Refused } from '../limits/limiter.ts';
 
-/** The two families that OpenAI has headers for, each with the limits that may stand in them. */
-const FAMILIES = {
-  requests: ['requests_per_minute', 'requests_per_day'],
-  tokens: ['tokens_per_minute', 'tokens_per_month'],
-} as const satisfies Record<string, readonly LimitName[]>;
+interface Family {
+  /** The limits that may stand in its headers. */
+  readonly names: readonly LimitName[];
+  readonly limit: string;
+  readonly remaining: string;
+  readonly reset: string;
+}
+
+/** The two families that OpenAI has headers for. */
+const FAMILIES: readonly Family[] = [
+  family('requests', ['requests_per_minute', 'requests_per_day']),
+  family('tokens', ['tokens_per_minute', 'tokens_per_month']),
+];
+
+function family(name: string, names: readonly LimitName[]): Family {
+  return {
+    names,
+    limit: `x-ratelimit-limit-${name}`,
+    remaining: `x-ratelimit-remaining-${name}`,
+    reset: `x-ratelimit-reset-${name}`,
+  };
+}
 
 /** SDKs obey `retry-after` without a cap, and give up at a minute: a longer wait is not told. */
 const LONGEST_WAIT_MS = 59_000;
@@ -17,34 +34,36 @@ const LONGEST_WAIT_MS = 59_000;
  */
 export function limitHeaders(states: LimitStates): Record<string, string> {
   const headers: Record<string, string> = {};
-  for (const [family, names] of Object.entries(FAMILIES)) {
+  for (const each of FAMILIES) {
     let nearest: LimitStates[LimitName];
-    for (const name of names) {
+    for (const name of each.names) {
       const state = states[name];
       if (state === undefined) continue;
       if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
         nearest = state;
     }
-    if (nearest === undefined) continue;
-    headers[`x-ratelimit-limit-${family}`] = String(nearest.limit);
-    headers[`x-ratelimit-remaining-${family}`] = String(nearest.remaining);
-    headers[`x-ratelimit-reset-${family}`] = goDuration(nearest.resetMs);
+    if (nearest !== undefined) tell(headers, each, nearest);
   }
   return headers;
+}
+
+function tell(
+  headers: Record<string, string>,
+  { limit, remaining, reset }: Family,
+  state: NonNullable<LimitStates[LimitName]>,
+): void {
+  headers[limit] = String(state.limit);
+  headers[remaining] = String(state.remaining);
+  headers[reset] = goDuration(state.resetMs);
 }
 
 /** Headers of a refusal: of the limit that refused, and of the other family as it stands. */
 export function refusalHeaders({ limit, states }: Refused): Record<string, string> {
   const state = states[limit];
   const headers = limitHeaders(states);
-  const family = Object.entries(FAMILIES).find(([, names]) => names.some((name) => name === limit))?.[0];
-  if (state === undefined || family === undefined) return headers;
-  return {
-    ...headers,
-    [`x-ratelimit-limit-${family}`]: String(state.limit),
-    [`x-ratelimit-remaining-${family}`]: String(state.remaining),
-    [`x-ratelimit-reset-${family}`]: goDuration(state.resetMs),
-  };
+  const own = FAMILIES.find(({ names }) => names.includes(limit));
+  if (state !== undefined && own !== undefined) tell(headers, own, state);
+  return headers;
 }
 
 const WORDS: Record<LimitName, string> = {
