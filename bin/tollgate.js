@@ -3,6 +3,7 @@
 // hands over; arguments and exit codes are src/main.ts's. Plain JavaScript, because an old Node must be able to read it.
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -31,6 +32,8 @@ if (Number.parseInt(process.versions.node, 10) >= OLDEST_NODE) {
 }
 
 async function run() {
+  // Most of a start is compiling; what was compiled once is kept in the folder for temporary files.
+  module.enableCompileCache?.();
   // src is not in the published package, and in a checkout it is newer than any dist.
   const entry = ['src/main.ts', 'dist/main.js']
     .map((file) => join(root, file))
