@@ -14,12 +14,28 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
  */
 const CUT_DELAY_MS = 1_000;
 
+const LAST_CHUNK = Buffer.from('0\r\n\r\n');
+const CR = 0x0d;
+const LF = 0x0a;
+
+/** One chunk of RFC 9112, 7.1, in one piece. An empty one would be the last. */
+function chunkOf(bytes: Buffer): Buffer {
+  const size = `${bytes.length.toString(16)}\r\n`;
+  const chunk = Buffer.allocUnsafe(size.length + bytes.length + 2);
+  const at = chunk.write(size, 'latin1');
+  bytes.copy(chunk, at);
+  chunk[chunk.length - 2] = CR;
+  chunk[chunk.length - 1] = LF;
+  return chunk;
+}
+
 export class ClientStream {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   #isOpen = false;
   #isOver = false;
+  #isChunked = false;
   #held: Buffer[] = [];
   #heldBytes = 0;
   #keepAlive: NodeJS.Timeout | undefined;
@@ -76,21 +92,27 @@ export class ClientStream {
       return;
     }
     const { exchange, keepalive } = this.#request;
-    exchange.response.writeHead(200, {
+    const { response } = exchange;
+    // HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+    this.#isChunked = exchange.request.httpVersionMinor !== 0;
+    response.writeHead(200, {
       ...exchange.headers,
       'content-type': this.#type ?? 'text/event-stream; charset=utf-8',
       // Proxies on the way must neither store nor compress nor collect it.
       'cache-control': 'no-cache, no-transform',
       'x-accel-buffering': 'no',
       ...relayedHeaders(this.#headers),
+      ...(this.#isChunked ? { 'transfer-encoding': 'chunked' } : {}),
     });
+    // Node would write each chunk as three pieces; here size, bytes and end of line are one.
+    response.chunkedEncoding = false;
     this.#isOpen = true;
     if (this.#type === undefined) {
       this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
       exchange.probe = this.#onKeepAlive;
     }
     const [first] = this.#held;
-    if (first === undefined) exchange.response.flushHeaders();
+    if (first === undefined) response.flushHeaders();
     else this.#write(this.#held.length === 1 ? first : Buffer.concat(this.#held));
     this.#held = [];
   }
@@ -99,7 +121,9 @@ export class ClientStream {
   end(): void {
     if (!this.#isOpen) return;
     this.#close();
-    this.#request.exchange.response.end();
+    const { response } = this.#request.exchange;
+    if (this.#isChunked) response.end(LAST_CHUNK);
+    else response.end();
   }
 
   /**
@@ -147,7 +171,7 @@ export class ClientStream {
     this.#bytesOut += bytes.length;
     this.#keepAlive?.refresh();
     const { response } = this.#request.exchange;
-    if (response.write(bytes) || this.#paused || this.#isOver) return;
+    if (response.write(this.#isChunked ? chunkOf(bytes) : bytes) || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
     response.once('drain', this.#onDrain);

@@ -56,17 +56,11 @@ test('an answer that refuses is no failure of Stripe, and what it quotes goes no
 });
 
 // Two tries of four seconds.
-test.runIf(process.env['LONG_TESTS'] !== undefined)(
-  'a Stripe that is silent is given up',
-  async () => {
-    await using standIn = await StripeStandIn.start([]);
-    standIn.trouble = 'slow';
-    const { calls } = open(standIn.url);
-    const started = performance.now();
-    await expect(calls.call('read', (stripe) => stripe.charges.retrieve('ch_1'))).rejects.toMatchObject({
-      code: 'payment_unavailable',
-    });
-    expect(performance.now() - started).toBeLessThan(12_000);
-  },
-  30_000,
-);
+test('a Stripe that is silent is given up', async () => {
+  await using standIn = await StripeStandIn.start([]);
+  standIn.trouble = 'slow';
+  const { calls } = open(standIn.url);
+  await expect(calls.call('read', (stripe) => stripe.charges.retrieve('ch_1'))).rejects.toMatchObject({
+    code: 'payment_unavailable',
+  });
+});

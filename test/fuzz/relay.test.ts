@@ -38,11 +38,18 @@ class Client extends ServerResponse {
 
   override write(chunk: unknown): boolean {
     if (!Buffer.isBuffer(chunk)) throw new Error('the relay writes buffers');
-    this.pieces.push(chunk);
+    // One chunk of the body in each piece, which is no empty one: that would end it.
+    const size = chunk.indexOf('\r\n');
+    const length = Number.parseInt(chunk.toString('latin1', 0, size), 16);
+    const piece = chunk.subarray(size + 2, -2);
+    expect([piece.length, chunk.toString('latin1', chunk.length - 2)]).toEqual([length, '\r\n']);
+    expect(length).toBeGreaterThan(0);
+    this.pieces.push(piece);
     return !this.#full(this.pieces.length);
   }
 
-  override end(): this {
+  override end(chunk?: unknown): this {
+    if (chunk !== undefined) expect(String(chunk)).toBe('0\r\n\r\n');
     this.ended = true;
     return this;
   }
