@@ -19,13 +19,13 @@ const CR = 0x0d;
 const LF = 0x0a;
 
 /** One chunk of RFC 9112, 7.1, in one piece. An empty one would be the last. */
-function chunkOf(bytes: Buffer): Buffer {
-  const size = `${bytes.length.toString(16)}\r\n`;
-  const chunk = Buffer.allocUnsafe(size.length + bytes.length + 2);
-  const at = chunk.write(size, 'latin1');
-  bytes.copy(chunk, at);
-  chunk[chunk.length - 2] = CR;
-  chunk[chunk.length - 1] = LF;
+function chunkOf(pieces: readonly Buffer[], length: number): Buffer {
+  const size = `${length.toString(16)}\r\n`;
+  const chunk = Buffer.allocUnsafe(size.length + length + 2);
+  let at = chunk.write(size, 'latin1');
+  for (const piece of pieces) at += piece.copy(chunk, at);
+  chunk[at] = CR;
+  chunk[at + 1] = LF;
   return chunk;
 }
 
@@ -39,6 +39,7 @@ export class ClientStream {
   #held: Buffer[] = [];
   #heldBytes = 0;
   #keepAlive: NodeJS.Timeout | undefined;
+  #wroteAt = 0;
   #paused = false;
   #bytesOut = 0;
 
@@ -77,10 +78,15 @@ export class ClientStream {
 
   /** Writes whole frames, or holds them back until it is open. */
   pass(bytes: Buffer): void {
-    if (this.#isOpen) this.#write(bytes);
+    this.passAll([bytes]);
+  }
+
+  /** The same for bytes that lie in several places. */
+  passAll(pieces: readonly Buffer[]): void {
+    if (this.#isOpen) this.#write(pieces);
     else {
-      this.#held.push(bytes);
-      this.#heldBytes += bytes.length;
+      this.#held.push(...pieces);
+      this.#heldBytes += lengthOf(pieces);
     }
   }
 
@@ -108,12 +114,11 @@ export class ClientStream {
     response.chunkedEncoding = false;
     this.#isOpen = true;
     if (this.#type === undefined) {
-      this.#keepAlive = setTimeout(this.#onKeepAlive, keepalive);
+      this.#keepAlive = setTimeout(this.#onSilence, keepalive);
       exchange.probe = this.#onKeepAlive;
     }
-    const [first] = this.#held;
-    if (first === undefined) response.flushHeaders();
-    else this.#write(this.#held.length === 1 ? first : Buffer.concat(this.#held));
+    if (this.#heldBytes === 0) response.flushHeaders();
+    else this.#write(this.#held);
     this.#held = [];
   }
 
@@ -136,7 +141,7 @@ export class ClientStream {
     const { response } = exchange;
     const { socket } = response;
     // The client is at a frame boundary: partial frames are held back.
-    if (frame !== undefined) this.#write(frame);
+    if (frame !== undefined) this.#write([frame]);
     this.#close();
     exchange.error = error;
     // The connection is about to close with an answer that is not complete, and it is not the client that closed it.
@@ -167,11 +172,15 @@ export class ClientStream {
   }
 
   /** When the client does not keep up, the upstream is not read until it does. */
-  #write(bytes: Buffer): void {
-    this.#bytesOut += bytes.length;
-    this.#keepAlive?.refresh();
+  #write(pieces: readonly Buffer[]): void {
+    const length = lengthOf(pieces);
+    // A chunk without bytes is the last one.
+    if (length === 0) return;
+    this.#bytesOut += length;
+    this.#wroteAt = performance.now();
     const { response } = this.#request.exchange;
-    if (response.write(this.#isChunked ? chunkOf(bytes) : bytes) || this.#paused || this.#isOver) return;
+    const bytes = this.#isChunked ? chunkOf(pieces, length) : Buffer.concat(pieces, length);
+    if (response.write(bytes) || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
     response.once('drain', this.#onDrain);
@@ -184,9 +193,17 @@ export class ClientStream {
 
   /** Between whole frames, which is where the client always is: a comment there is one of its own. */
   readonly #onKeepAlive = () => {
+    if (!this.#isOver && !this.#paused) this.#write([KEEP_ALIVE]);
+  };
+
+  /** A write moves a time and not a timer, which finds out when it fires whether there was silence. */
+  readonly #onSilence = () => {
     if (this.#isOver) return;
-    if (this.#paused) this.#keepAlive?.refresh();
-    else this.#write(KEEP_ALIVE);
+    const { keepalive } = this.#request;
+    const left = this.#wroteAt + keepalive - performance.now();
+    if (left <= 0) this.#onKeepAlive();
+    if (this.#isOver) return;
+    this.#keepAlive = setTimeout(this.#onSilence, left <= 0 ? keepalive : Math.ceil(left));
   };
 
   #close(): void {
@@ -195,4 +212,10 @@ export class ClientStream {
     // Of a stream that was never opened it is another's.
     if (this.#isOpen) this.#request.exchange.probe = undefined;
   }
+}
+
+function lengthOf(pieces: readonly Buffer[]): number {
+  let length = 0;
+  for (const piece of pieces) length += piece.length;
+  return length;
 }

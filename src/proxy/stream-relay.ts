@@ -181,7 +181,7 @@ export class StreamRelay implements Receiver {
       if (out === undefined) this.#client.pass(last);
       else out.push(last);
     }
-    if (out !== undefined) this.#client.pass(Buffer.concat(out));
+    if (out !== undefined) this.#client.passAll(out);
     this.#afterBatch(hasOutput, bytes[start - 1] === LF);
   }
 
