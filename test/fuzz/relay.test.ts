@@ -13,6 +13,7 @@ import type { AttemptResult, RelayRequest, Source } from '../../src/proxy/receiv
 import { StreamRelay } from '../../src/proxy/stream-relay.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { failure } from '../../src/upstream/outcome.ts';
+import { contentOf, LAST_CHUNK } from '../helpers/chunked.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 3_000);
 const metrics = createMetrics();
@@ -37,19 +38,12 @@ class Client extends ServerResponse {
   override flushHeaders(): void {}
 
   override write(chunk: unknown): boolean {
-    if (!Buffer.isBuffer(chunk)) throw new Error('the relay writes buffers');
-    // One chunk of the body in each piece, which is no empty one: that would end it.
-    const size = chunk.indexOf('\r\n');
-    const length = Number.parseInt(chunk.toString('latin1', 0, size), 16);
-    const piece = chunk.subarray(size + 2, -2);
-    expect([piece.length, chunk.toString('latin1', chunk.length - 2)]).toEqual([length, '\r\n']);
-    expect(length).toBeGreaterThan(0);
-    this.pieces.push(piece);
+    this.pieces.push(contentOf(chunk));
     return !this.#full(this.pieces.length);
   }
 
   override end(chunk?: unknown): this {
-    if (chunk !== undefined) expect(String(chunk)).toBe('0\r\n\r\n');
+    if (chunk !== undefined) expect(String(chunk)).toBe(LAST_CHUNK);
     this.ended = true;
     return this;
   }

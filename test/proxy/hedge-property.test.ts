@@ -17,6 +17,7 @@ import type { Target } from '../../src/proxy/route-table.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import type { Call, Sink } from '../../src/upstream/transport.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
+import { contentOf, LAST_CHUNK } from '../helpers/chunked.ts';
 import {
   completion,
   contentChunk,
@@ -154,12 +155,12 @@ class Client extends ServerResponse {
   override flushHeaders(): void {}
 
   override write(chunk: unknown): boolean {
-    this.body += String(chunk);
+    this.body += contentOf(chunk).toString();
     return true;
   }
 
   override end(chunk?: unknown): this {
-    if (chunk instanceof Uint8Array) this.body += String(chunk);
+    if (chunk instanceof Uint8Array && String(chunk) !== LAST_CHUNK) this.body += String(chunk);
     this.isEnded = true;
     return this;
   }

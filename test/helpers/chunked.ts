@@ -1,0 +1,15 @@
+// What a relay writes to a client of HTTP/1.1, as the client reads it: chunks of RFC 9112, 7.1, each in one piece.
+import { expect } from 'vitest';
+
+export const LAST_CHUNK = '0\r\n\r\n';
+
+/** The bytes of one chunk, which has to be whole, and not the last one. */
+export function contentOf(piece: unknown): Buffer {
+  if (!Buffer.isBuffer(piece)) throw new Error('the relay writes buffers');
+  const size = piece.indexOf('\r\n');
+  const length = Number.parseInt(piece.toString('latin1', 0, size), 16);
+  const content = piece.subarray(size + 2, -2);
+  expect([content.length, piece.toString('latin1', piece.length - 2)]).toEqual([length, '\r\n']);
+  expect(length).toBeGreaterThan(0);
+  return content;
+}
