@@ -21,8 +21,8 @@ export function answerErrorPage(
     headers: retryHeaders(error),
     body: html`<h1>That did not work</h1>
 <p class="notice bad">${error.message}</p>
-<p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
-<p><a href="${up}pricing">Back to the tiers</a></p>`,
+<p class="actions"><a class="button" href="${up}pricing">Back to the tiers</a></p>
+<p class="soft order-name">No key was given out. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code></p>`,
   });
 }
 
@@ -51,6 +51,6 @@ export function answerPaymentLink(
     branding,
     headers: { refresh: `0; url=${url}` },
     body: html`<h1>On to the payment</h1>
-<p><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
+<p class="actions"><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
   });
 }

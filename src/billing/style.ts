@@ -88,6 +88,16 @@ button[aria-disabled="true"] { opacity: .6; cursor: progress; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 3px; border-radius: .3rem; }
 [tabindex="-1"]:focus { outline: none; }
 
+.actions { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
+.actions > * { width: auto; min-width: min(100%, 12rem); }
+.order-name { font-size: .92rem; }
+.test-mark { width: fit-content; margin: 0 0 1rem; padding: .15rem .9rem; border: 2px dashed var(--bad); border-radius: .4rem; color: var(--bad); font-weight: 700; letter-spacing: .12em; text-transform: uppercase; }
+.till { max-width: 30rem; margin: 1.5rem 0; border: 2px dashed var(--bad); }
+.bill { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem; margin: 0; padding-bottom: 1rem; border-bottom: 1px solid var(--line); }
+.bill dt { font-weight: 680; }
+.bill dd { margin: 0; font-size: 1.45rem; font-weight: 680; letter-spacing: -.015em; }
+.till .actions { margin-bottom: 0; }
+
 .copy-head { display: flex; align-items: end; justify-content: space-between; gap: 1rem; margin: 1.75rem 0 .55rem; min-height: 2.25rem; }
 .copy-head h2, .copy-head h3 { margin: 0; }
 pre { margin: 0 0 1.25rem; padding: .9rem 1.1rem; background: var(--card); border: 1px solid var(--line); border-radius: .6rem; overflow-x: auto; tab-size: 2; }
@@ -114,6 +124,15 @@ noscript pre, .notice + p { margin-top: 1rem; }
 .totals div { background: var(--card); padding: 1rem 1.25rem; box-shadow: 0 0 0 1px var(--line); }
 .totals dt { color: var(--soft); font-size: .92rem; }
 .totals dd { margin: .1rem 0 0; font-size: 1.45rem; font-weight: 660; letter-spacing: -.015em; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.badge.bad { border-color: var(--bad); color: var(--bad); }
+#renewal { margin: .5rem 0 0; }
+#renewal:empty { display: none; }
+.offers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); margin: 1.1rem 0 0; padding: 0; list-style: none; }
+.offer { display: flex; flex-direction: column; justify-content: space-between; gap: 1.1rem; max-width: 26rem; padding: 1.1rem 1.25rem 1.25rem; border: 1px solid var(--line); border-radius: .7rem; background: var(--page); }
+.offer h4 { margin: 0; font-size: 1rem; color: var(--accent); }
+.offer .price { margin: .1rem 0 .7rem; font-size: 1.45rem; line-height: 1.2; font-weight: 680; letter-spacing: -.02em; }
+.offer .price small { font-size: .95rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
+.offer ul { margin: 0; padding: 0; list-style: none; font-size: .95rem; }
 .panels { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); margin-top: 1.25rem; }
 .panel { margin: 0; padding: 1.3rem 1.5rem 1.4rem; }
 .panel > h3 { margin-bottom: .8rem; }

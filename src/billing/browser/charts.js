@@ -6,7 +6,7 @@
  * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number }} Sums
  * @typedef {Sums & { day: string, model: string }} DayRow
  * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
- * @typedef {{ prefix: string, tier: string, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
+ * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
  * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
  */
 
