@@ -12,6 +12,7 @@ import { ACCOUNT, COPY } from './scripts.ts';
 export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
   const root = baseUrl(exchange, config).replace(/\/v1$/, '');
   const bearer = 'curl -H "Authorization: Bearer $OPENAI_API_KEY"';
+  const offers = tierOffers(config);
   const upgrade = upgradeCommand(quoted(`${root}/checkout`), config);
   answerPage(exchange, 200, {
     title: 'Your key',
@@ -21,7 +22,7 @@ export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
     calls: true,
     // Without a name the field is in no submission, also where the script did not run.
     body: html`<h1>Your key</h1>
-<p class="lead">What you used in the last 30 days, how your limits stand, another tier, and a new key in place of the old one.</p>
+<p class="lead">What you used in the last 30 days, how your limits stand, and what you can change.</p>
 <noscript><p class="notice">This page needs JavaScript. Without it, programs do the same.</p>
 ${command('What the key is used for', `${bearer} ${quoted(`${root}/admin/usage?days=30`)}`)}
 ${command('A new key in place of it', `${bearer} -X POST ${quoted(`${root}/admin/keys/rotate`)}`)}
@@ -41,18 +42,18 @@ ${upgrade === undefined ? NOTHING : command('Another tier: answers with the page
 </section>
 <section id="report" aria-labelledby="whose" hidden>
 <div class="title-row"><h2 id="whose" tabindex="-1">Key <code id="prefix" translate="no"></code> <span class="badge" id="tier"></span> <span class="badge bad" id="suspended" hidden>Suspended</span></h2>
-<div class="row"><a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a><button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
+<div class="row">${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="renewal"></p>
 ${standingNotices(config)}<dl class="totals card" id="totals"></dl>
 <section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits"></ul></section>
-<div class="panels">
+<div class="panels" id="charts">
 <section class="card panel" aria-labelledby="requests-title"><h3 id="requests-title">Requests a day</h3><div id="requests-chart"></div></section>
 <section class="card panel" aria-labelledby="tokens-title"><h3 id="tokens-title">Tokens a day</h3><div id="tokens-chart"></div></section>
 </div>
 <section class="card panel panel-alone" aria-labelledby="table-title"><h3 id="table-title">Day by day</h3>
 <p class="soft" id="table-note"></p>
 <details id="table-fold"><summary>Show the table</summary><div class="scroll" role="group" aria-labelledby="table-title" tabindex="0" id="table"></div></details></section>
-${tierOffers(config)}
+${offers}
 <section class="card panel panel-alone" aria-labelledby="rotate-title"><h3 id="rotate-title">Replace this key</h3>
 <p>You get a new key, and this one stops at once. Limits and usage go on as they are, because they belong to you and not to the key. Do it when the key may have been seen by others.</p>
 <button type="button" class="quiet small" id="rotate">Replace this key…</button></section>

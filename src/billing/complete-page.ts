@@ -13,7 +13,7 @@ import { sendsForm } from './checkout.ts';
 import { claimSecrets, opens } from './claim-cookie.ts';
 import type { Claims } from './claims.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerPage, contactLink, type Html, html, NOTHING } from './page.ts';
+import { answerPage, contactLink, type Html, html, NOTHING, outcome } from './page.ts';
 import type { Settlement } from './settlement.ts';
 
 /** Whoever reloads does not make the gateway ask the provider more often than this. */
@@ -68,10 +68,12 @@ export class Completion {
         up: '../',
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
-        body: html`<h1>${titleOf(order)}</h1>
-${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
-${this.#body(order, isOwn, config)}
-<p class="soft order-name">Order <code translate="no">${order.id}</code></p>`,
+        body: outcome(
+          titleOf(order),
+          html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
+${this.#body(order, isOwn, config)}`,
+          html`Order <code translate="no">${order.id}</code>`,
+        ),
       });
     } catch (error) {
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
@@ -85,9 +87,11 @@ ${this.#body(order, isOwn, config)}
       title: 'Not paid',
       branding: this.#parts.config().branding,
       up: '../',
-      body: html`<h1>Not paid</h1>
-<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
+      body: outcome(
+        'Not paid',
+        html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
 <p class="actions"><a class="button" href="../pricing">Back to the tiers</a> <a class="button quiet" href="../account">Your key’s page</a></p>`,
+      ),
     });
   }
 

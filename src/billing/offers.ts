@@ -21,7 +21,7 @@ export function standingNotices(config: DynamicConfig): Html {
   const contact = contactLink(branding, 'My key');
   const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
   const again =
-    billing === undefined
+    billing === undefined || !TIERS.some((tier) => tier !== 'Free' && isOrderable(tier, config))
       ? html`To have it back, ${ask}.`
       : html`To have it back, <a href="#offers-title">choose a tier below</a>: your key stays the same.`;
   const support = html`If you think that this is wrong, ${ask} and name the order ${ORDER}.`;
@@ -91,14 +91,9 @@ ${way}</li>
     ];
   });
   if (offers.length === 0) return NOTHING;
-  const isSold = config.billing !== undefined;
   return html`<section class="card panel panel-alone" id="offers" aria-labelledby="offers-title" data-nonce="${newNonce()}" hidden>
 <h3 id="offers-title" tabindex="-1">Choose another tier</h3>
-<p>Your key stays the same, and so does what you used${
-    isSold
-      ? html`. What you pay for now is cancelled when the new tier is paid; the rest of its time is not paid back`
-      : NOTHING
-  }. <a href="pricing">Compare the tiers</a></p>
+<p>Your key stays the same, and so does what you used. <span id="replaces" hidden>What you pay for now is cancelled when the new tier is paid; the rest of its time is not paid back.</span> <a href="pricing">Compare the tiers</a></p>
 <ul class="offers">
 ${offers}</ul></section>`;
 }

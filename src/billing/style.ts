@@ -90,13 +90,13 @@ button[aria-disabled="true"] { opacity: .6; cursor: progress; }
 
 .actions { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
 .actions > * { width: auto; min-width: min(100%, 12rem); }
-.order-name { font-size: .92rem; }
-.test-mark { width: fit-content; margin: 0 0 1rem; padding: .15rem .9rem; border: 2px dashed var(--bad); border-radius: .4rem; color: var(--bad); font-weight: 700; letter-spacing: .12em; text-transform: uppercase; }
-.till { max-width: 30rem; margin: 1.5rem 0; border: 2px dashed var(--bad); }
-.bill { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem; margin: 0; padding-bottom: 1rem; border-bottom: 1px solid var(--line); }
-.bill dt { font-weight: 680; }
-.bill dd { margin: 0; font-size: 1.45rem; font-weight: 680; letter-spacing: -.015em; }
-.till .actions { margin-bottom: 0; }
+.outcome { max-width: 44rem; padding: 1.8rem 2rem; }
+.outcome > :last-child { margin-bottom: 0; }
+.outcome .notice { margin-bottom: 1rem; background: var(--well); }
+.foot { margin-top: 1.75rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--soft); font-size: .92rem; overflow-wrap: anywhere; }
+.till { border: 2px dashed var(--bad); }
+.bill { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem; margin: 1.5rem 0 0; padding: .9rem 0; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); font-size: 1.45rem; font-weight: 680; letter-spacing: -.015em; }
+.bill dd { margin: 0; }
 
 .copy-head { display: flex; align-items: end; justify-content: space-between; gap: 1rem; margin: 1.75rem 0 .55rem; min-height: 2.25rem; }
 .copy-head h2, .copy-head h3 { margin: 0; }
@@ -119,6 +119,7 @@ noscript pre, .notice + p { margin-top: 1rem; }
 .title-row { display: flex; flex-wrap: wrap; align-items: center; justify-content: space-between; gap: .75rem 1.5rem; margin-top: 2rem; }
 .title-row h2 { margin: 0; font-size: 1.35rem; letter-spacing: -.01em; }
 .title-row .row { gap: .5rem; }
+.title-row .row > * { flex: 1 0 auto; }
 .badge { display: inline-block; margin-left: .4rem; padding: .05rem .6rem; border: 1px solid var(--accent); border-radius: 1rem; color: var(--accent); font-size: .85rem; font-weight: 600; letter-spacing: 0; vertical-align: .12em; }
 .totals { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1px; margin: 1.25rem 0 0; overflow: hidden; }
 .totals div { background: var(--card); padding: 1rem 1.25rem; box-shadow: 0 0 0 1px var(--line); }
@@ -127,8 +128,8 @@ noscript pre, .notice + p { margin-top: 1rem; }
 .badge.bad { border-color: var(--bad); color: var(--bad); }
 #renewal { margin: .5rem 0 0; }
 #renewal:empty { display: none; }
-.offers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 1fr)); margin: 1.1rem 0 0; padding: 0; list-style: none; }
-.offer { display: flex; flex-direction: column; justify-content: space-between; gap: 1.1rem; max-width: 26rem; padding: 1.1rem 1.25rem 1.25rem; border: 1px solid var(--line); border-radius: .7rem; background: var(--page); }
+.offers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 26rem)); margin: 1.1rem 0 0; padding: 0; list-style: none; }
+.offer { display: flex; flex-direction: column; justify-content: space-between; gap: 1.1rem; min-width: 0; padding: 1.1rem 1.25rem 1.25rem; border: 1px solid var(--line); border-radius: .7rem; background: var(--page); }
 .offer h4 { margin: 0; font-size: 1rem; color: var(--accent); }
 .offer .price { margin: .1rem 0 .7rem; font-size: 1.45rem; line-height: 1.2; font-weight: 680; letter-spacing: -.02em; }
 .offer .price small { font-size: .95rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
@@ -171,7 +172,7 @@ dialog::backdrop { background: rgb(10 15 20 / .55); }
 dialog h2 { margin: 0 0 .6rem; font-size: 1.2rem; }
 dialog .row { margin-top: 1.4rem; }
 
-@media (max-width: 30rem) { .totals { grid-template-columns: 1fr 1fr; } .totals div { padding: .8rem 1.15rem; } .totals dd { font-size: 1.25rem; } .tier, .panel, .enter { padding-left: 1.15rem; padding-right: 1.15rem; } }
+@media (max-width: 30rem) { .totals { grid-template-columns: 1fr 1fr; } .totals div { padding: .8rem 1.15rem; } .totals dd { font-size: 1.25rem; } .totals div:last-child:nth-child(odd) { grid-column: span 2; } .title-row .row > * { padding-left: .6rem; padding-right: .6rem; } .actions > * { flex: 1 0 auto; } .tier, .panel, .enter, .outcome { padding-left: 1.15rem; padding-right: 1.15rem; } }
 @media (forced-colors: active) { button, .button { border: 1px solid ButtonText; } .plot rect, .gauges rect { fill: CanvasText; } .hit { fill: transparent !important; } }
 @media print { .notice, pre { break-inside: avoid; } nav, button { display: none; } }
 `;

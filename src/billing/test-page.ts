@@ -37,14 +37,11 @@ export class TestPage {
         branding: config.branding,
         up: '../',
         hasForms: true,
-        body: html`<p class="test-mark">Test</p>
-<h1>Test payment</h1>
+        body: html`<section class="card outcome till" aria-labelledby="outcome"><h1 id="outcome">Test payment</h1>
 <p class="notice bad"><strong>No money moves here, and no card is asked for.</strong> The page stands in for a payment provider, where <code>billing.provider</code> is <code>test</code>, and is on this machine alone.</p>
-<section class="card panel till" aria-label="Order">
 <dl class="bill"><dt>${order.tier}</dt><dd>${priceText(order)}</dd></dl>
 <form class="actions" method="post" action="test"><input type="hidden" name="session_id" value="${session}"><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></form>
-</section>
-<p><a href="cancelled">Leave without paying</a></p>`,
+<p class="foot"><a href="cancelled">Leave without paying</a></p></section>`,
       });
     } catch (error) {
       this.#refuse(exchange, error, config);

@@ -119,7 +119,7 @@ function meaningFaults(elements: readonly Element[]): string[] {
     for (const name of ['href', 'src', 'action']) {
       const url = attributes.get(name);
       const isLink = tag === 'a' && name === 'href';
-      if (url !== undefined && !OWN.test(url) && !(isLink && /^(mailto:|https?:\/\/)/.test(url)))
+      if (url !== undefined && !OWN.test(url) && !(isLink && /^(mailto:|https?:\/\/|#[\w-]+$)/.test(url)))
         faults.push(`${name} leads elsewhere: ${url}`);
     }
   }

@@ -27,9 +27,9 @@ function showStanding({ tier, standing, plan }) {
     offer.hidden = !isOpen || found === 'stopped' || found === 'disputed';
     if (!offer.hidden) count += 1;
   }
-  const offers = document.getElementById('offers');
-  if (offers !== null) offers.hidden = count === 0;
-  at('to-offers').hidden = count === 0;
+  for (const place of all('#offers, #to-offers')) place.hidden = count === 0;
+  for (const note of all('#replaces'))
+    note.hidden = !paidUntil || (plan?.standing !== 'active' && plan?.standing !== 'past_due');
 }
 
 /**
