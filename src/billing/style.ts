@@ -42,7 +42,7 @@ footer p { margin: 0; border-top: 1px solid var(--line); padding-top: 1rem; max-
 h1 { font-size: clamp(1.75rem, 5vw, 2.4rem); line-height: 1.12; letter-spacing: -.022em; margin: 0 0 .6rem; text-wrap: balance; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; line-height: 1.3; margin: 2rem 0 .6rem; }
 h3 { font-size: 1rem; line-height: 1.3; margin: 0 0 .5rem; }
-p { margin: 0 0 1rem; max-width: 42rem; }
+p { margin: 0 0 1rem; max-width: 42rem; text-wrap: pretty; }
 a { color: var(--accent); text-underline-offset: .15em; }
 .soft { color: var(--soft); }
 .lead { color: var(--soft); font-size: 1.08rem; }
@@ -107,6 +107,7 @@ pre.key, pre.line { user-select: all; -webkit-user-select: all; }
 .pair > div { min-width: 0; }
 .notice { margin: 1.25rem 0 0; padding: .85rem 1.1rem; border: 1px solid var(--line); border-left: .25rem solid var(--accent); border-radius: .3rem .6rem .6rem .3rem; background: var(--card); max-width: none; }
 noscript pre, .notice + p { margin-top: 1rem; }
+noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .notice.bad { border-left-color: var(--bad); }
 
 .enter { padding: 1.4rem 1.6rem 1.5rem; margin-top: 1.75rem; max-width: 42rem; }
