@@ -1,11 +1,11 @@
 // From the tiers through a payment that is played to a key that works, in a real browser: what the buyer of each path has in the
 // end. How the pages look on the way is looks.test.ts, and payment at another origin is purchase.test.ts.
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { field, listModels, statusOf } from '../e2e/holder.ts';
+import { ask, bearer, field, listModels, statusOf } from '../e2e/holder.ts';
 import { BROWSER_TIMEOUT, type Browser, launchBrowser, type Page } from '../helpers/browser.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import { until } from '../helpers/wait.ts';
-import { TEST_SHOP } from './sample.ts';
+import { type Report, reportOfBuyer, sampleReport, TEST_SHOP } from './sample.ts';
 import { Visit } from './visit.ts';
 
 const CHAT = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Hello' }] };
@@ -50,8 +50,8 @@ function expectUnseen(visit: Visit, ...keys: readonly string[]): void {
   }
 }
 
-test.each([true, false])('a tier is bought, and its key works; scripts: %s', async (scripts) => {
-  await using visit = await Visit.begin(browser, gateway.url, { scripts, theme: 'dark' });
+test('a tier is bought without scripts, and its key works', async () => {
+  await using visit = await Visit.begin(browser, gateway.url, { scripts: false, theme: 'dark' });
   const { page } = visit;
   await visit.choose('Lite');
   await visit.press('Pay', 'Your order is paid');
@@ -60,7 +60,15 @@ test.each([true, false])('a tier is bought, and its key works; scripts: %s', asy
   const key = await keyOn(page);
   // A model that Free has not.
   expect((await gateway.chat(CHAT, { key })).status).toBe(200);
-  if (scripts) expect(new URL(page.url()).pathname).toBe('/pricing');
+  // The account needs scripts; the command that it shows instead leads to a payment, too.
+  await page.goto('/account');
+  const body = /-d '(\{[^']*\})'/.exec(await text(page, 'noscript'))?.[1] ?? '';
+  const answer = await ask(gateway.url, {
+    target: '/checkout',
+    headers: { ...bearer(key), 'content-type': 'application/json' },
+    body,
+  });
+  expect([answer.status, field(answer.json(), 'tier')]).toEqual([201, 'Pro']);
   expectUnseen(visit, key);
   expect(visit.faults).toEqual([]);
 });
@@ -205,6 +213,73 @@ test('a holder who is suspended reads why, and pays again for the same key', asy
   expect(await notice.allTextContents()).toEqual([expect.stringContaining('Suspended by the operator.')]);
   expect(await page.locator('.offer:visible').count()).toBe(0);
   expect((await listModels(gateway.url, key)).status).toBe(403);
+  expect(visit.faults).toEqual([]);
+});
+
+test('each way in which a holder may stand has its words and its offers', async () => {
+  await using visit = await Visit.begin(browser, gateway.url);
+  const { page } = visit;
+  let report: Report = sampleReport('', []);
+  await visit.report((prefix) => ({ ...report, prefix }));
+  await visit.enter(await gateway.issueKey('Free'));
+  const told: unknown[] = [];
+  const cases = [
+    ['good', 'Free', undefined],
+    ['good', 'Lite', { standing: 'active', paid_until: null }],
+    ['good', 'Lite', { standing: 'active' }],
+    ['good', 'Lite', { standing: 'active', cancelled: true }],
+    ['good', 'Lite', { standing: 'past_due' }],
+    ['good', 'Free', { standing: 'held' }],
+    ['good', 'Free', { standing: 'lapsed' }],
+    ['good', 'Free', { standing: 'ended', cancelled: true }],
+    // Support gave it what it had paid for.
+    ['good', 'Lite', { standing: 'ended' }],
+    ['suspended', 'Lite', undefined],
+    ['suspended', 'Lite', { standing: 'active' }],
+    ['suspended', 'Lite', { standing: 'held' }],
+    ['suspended', 'Lite', { standing: 'lapsed' }],
+    ['suspended', 'Pro', { tier: 'Pro', standing: 'ended' }],
+  ] as const;
+  for (const [index, [standing, tier, plan]] of cases.entries()) {
+    const base =
+      plan === undefined ? { ...sampleReport('', []), standing } : reportOfBuyer('', standing, plan);
+    // A number by which the page can be seen to show this report, and no other.
+    report = { ...base, tier, totals: { ...base.totals, requests: index + 1 } };
+    await page.getByRole('button', { name: 'Refresh' }).click();
+    await until(
+      async () => (await text(page, '#totals dd >> nth=0')) === String(index + 1) || undefined,
+      'it',
+    );
+    const notices = await page
+      .locator('.notice:visible')
+      .evaluateAll((found: { dataset: object }[]) =>
+        found.map(({ dataset }) => Object.values(dataset).join()),
+      );
+    told.push([
+      ...notices,
+      await page.locator('.offer:visible h4').allTextContents(),
+      (await text(page, '#renewal')) !== '',
+      await page.locator('#replaces').isVisible(),
+      await page.locator('#suspended').isVisible(),
+    ]);
+  }
+  const both = ['Lite', 'Pro'];
+  expect(told).toEqual([
+    [both, false, false, false],
+    [['Pro'], false, false, false],
+    [['Pro'], true, true, false],
+    ['ending', ['Pro'], false, true, false],
+    ['past-due', ['Pro'], false, true, false],
+    ['held', both, false, false, false],
+    ['lapsed', both, false, false, false],
+    ['lapsed', both, false, false, false],
+    [['Pro'], false, false, false],
+    ['stopped', [], false, false, true],
+    ['stopped', [], false, false, true],
+    ['disputed', [], false, false, true],
+    ['unpaid', both, false, false, true],
+    ['unpaid', both, false, false, true],
+  ]);
   expect(visit.faults).toEqual([]);
 });
 
