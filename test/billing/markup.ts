@@ -17,7 +17,7 @@ const VOID = new Set(['meta', 'link', 'input', 'br', 'hr', 'img']);
 const RAW = new Set(['style', 'script', 'title']);
 const KNOWN = new Set(
   (
-    'html head meta title link style script body header nav main footer section h1 h2 h3 p a ul li dl pre code strong ' +
+    'html head meta title link style script body header nav main footer section h1 h2 h3 h4 p a ul li dl dt dd pre code strong ' +
     'small span form label input button div details summary dialog noscript'
   ).split(' '),
 );
