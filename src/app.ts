@@ -5,6 +5,7 @@ import { openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
 import { answerAccount } from './billing/account-page.ts';
 import { Billing } from './billing/billing.ts';
+import { planOf } from './billing/plan.ts';
 import { type FileBytes, readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
 import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema.ts';
@@ -185,6 +186,7 @@ async function compose(
     redis: keys.redis,
     authenticator,
     limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
+    planOf: async (holderId) => planOf(await store.billing.ordersOf(holderId)),
     logger,
     metrics,
   });

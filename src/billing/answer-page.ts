@@ -3,7 +3,7 @@ import type { DynamicConfig } from '../config/schema.ts';
 import type { GatewayError } from '../errors.ts';
 import { answer, retryHeaders } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { answerPage, html, type PageParts } from './page.ts';
+import { answerPage, html, outcome, type PageParts } from './page.ts';
 
 /** @param up where the root of the gateway is from here */
 export function answerErrorPage(
@@ -19,10 +19,12 @@ export function answerErrorPage(
     branding,
     up,
     headers: retryHeaders(error),
-    body: html`<h1>That did not work</h1>
-<p class="notice bad">${error.message}</p>
-<p class="soft">No key was given out. The code of this error is <code translate="no">${error.code}</code>, and the request was <code translate="no">${exchange.id}</code>.</p>
-<p><a href="${up}pricing">Back to the tiers</a></p>`,
+    body: outcome(
+      'That did not work',
+      html`<p class="notice bad">${error.message}</p>
+<p class="actions"><a class="button" href="${up}pricing">Back to the tiers</a></p>`,
+      html`No key was given out. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code>`,
+    ),
   });
 }
 
@@ -50,7 +52,9 @@ export function answerPaymentLink(
     title: 'On to the payment',
     branding,
     headers: { refresh: `0; url=${url}` },
-    body: html`<h1>On to the payment</h1>
-<p><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
+    body: outcome(
+      'On to the payment',
+      html`<p class="actions"><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
+    ),
   });
 }

@@ -13,7 +13,7 @@ import { sendsForm } from './checkout.ts';
 import { claimSecrets, opens } from './claim-cookie.ts';
 import type { Claims } from './claims.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerPage, contactLink, type Html, html, NOTHING } from './page.ts';
+import { answerPage, contactLink, type Html, html, NOTHING, outcome } from './page.ts';
 import type { Settlement } from './settlement.ts';
 
 /** Whoever reloads does not make the gateway ask the provider more often than this. */
@@ -63,15 +63,17 @@ export class Completion {
       }
       const isWaiting = order.state === 'pending' && this.#now() - Date.parse(order.createdAt) < RELOADS_MS;
       answerPage(exchange, 200, {
-        title: TITLES[order.state],
+        title: titleOf(order),
         branding: config.branding,
         up: '../',
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
-        body: html`<h1>${TITLES[order.state]}</h1>
-${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
-${this.#body(order, isOwn, config)}
-<p class="soft">The order is <code translate="no">${order.id}</code>; support finds it by that name.</p>`,
+        body: outcome(
+          titleOf(order),
+          html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
+${this.#body(order, isOwn, config)}`,
+          html`Order <code translate="no">${order.id}</code>`,
+        ),
       });
     } catch (error) {
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
@@ -85,9 +87,11 @@ ${this.#body(order, isOwn, config)}
       title: 'Not paid',
       branding: this.#parts.config().branding,
       up: '../',
-      body: html`<h1>Not paid</h1>
-<p class="lead">The payment was not made, and nothing was charged.</p>
-<p><a class="button" href="../pricing">Back to the tiers</a></p>`,
+      body: outcome(
+        'Not paid',
+        html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
+<p class="actions"><a class="button" href="../pricing">Back to the tiers</a> <a class="button quiet" href="../account">Your key’s page</a></p>`,
+      ),
     });
   }
 
@@ -145,46 +149,73 @@ ${this.#body(order, isOwn, config)}
     const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
     const session = order.session ?? '';
     const button = (label: string) =>
-      html`<form method="post" action="claim"><input type="hidden" name="session_id" value="${session}"><button type="submit">${label}</button></form>`;
+      html`<form class="actions" method="post" action="claim"><input type="hidden" name="session_id" value="${session}"><button type="submit">${label}</button></form>`;
     switch (order.state) {
       case 'pending':
         return html`<p class="lead" role="status">The payment is being confirmed. That takes a moment, with a bank transfer some days.</p>
-<p><a class="button" href="complete?session_id=${session}">Look again</a></p>
-<p class="soft">This page can be closed and opened again in this browser: the key waits here.</p>`;
+<p class="actions"><a class="button" href="complete?session_id=${session}">Look again</a></p>
+<p class="soft">This page can be closed and opened again in this browser: ${order.holderId === null ? 'the key waits here' : 'your key has the tier as soon as it is paid'}.</p>`;
       case 'paid':
-        if (order.standing !== 'active' && order.standing !== 'past_due') return gone(ask);
+        if (!isInForce(order)) return gone(ask);
         return isOwn
           ? html`<p class="lead">Thank you: ${order.tier} is paid. Your key is made when you ask for it, and shown once.</p>
 ${button('Show my key')}`
           : html`<p class="lead">${order.tier} is paid, and its key waits for the browser that ordered.</p>
 <p class="notice">This browser is not the one, or it has lost its cookies. Open this page in the one that you ordered with; if you cannot, ${ask} and name the order below.</p>`;
       case 'claimed':
+        if (!isInForce(order))
+          return html`<p class="lead">This order was paid, and does not count at the moment. Your key’s page says why, and what to do.</p>
+${ACCOUNT_LINK}`;
         if (order.keyPrefix === null)
-          return html`<p class="lead">Thank you. The key that you have is a ${order.tier} key now: keep using it.</p>
-<p><a class="button" href="../account">Your key’s page</a></p>`;
+          return html`<p class="lead">Thank you: ${order.tier} is in force. Your key stays the same.</p>
+<p>Every program that uses it has the limits and the models of ${order.tier} from its next request on.</p>
+${ACCOUNT_LINK}`;
         return isOwn && this.#parts.claims.canClaimAgain(order)
           ? html`<p class="lead">The key of this order was shown, and has not been used.</p>
 <p>If you never saw it, it can be replaced: the one that was shown stops working.</p>
 ${button('Show another key')}`
           : html`<p class="lead">The key of this order was handed out. It cannot be shown again.</p>
-<p>If you have lost it, ${ask} and name the order below.</p>`;
+<p>If you have lost it, ${ask} and name the order below.</p>
+${ACCOUNT_LINK}`;
       case 'void':
-        return html`<p class="lead">This order is over${order.reason === null ? NOTHING : html` (${order.reason})`}, and there is no key for it.</p>
-<p><a class="button" href="../pricing">Back to the tiers</a></p>`;
+        return html`<p class="lead">${ENDS[order.reason ?? ''] ?? `It ended: ${order.reason ?? 'nothing is known of why'}.`}</p>
+<p class="actions"><a class="button" href="../pricing">Back to the tiers</a></p>`;
       case 'refused':
         return gone(ask);
     }
   }
 }
 
+const ACCOUNT_LINK = html`<p class="actions"><a class="button" href="../account">Your key’s page</a></p>`;
+
+/** How an order may have ended that gave no key, for who made it; by the reason that support reads. */
+const ENDS: Readonly<Record<string, string>> = {
+  'never opened': 'It was not paid in time, and nothing was charged.',
+  expired: 'It was not paid in time, and nothing was charged.',
+  'payment failed': 'The payment did not go through, and nothing was charged.',
+  'refunded in full': 'It was paid back in full.',
+  'dispute lost': 'Its payment was taken back.',
+  cancelled: 'It was cancelled before its key was asked for.',
+};
+
+function isInForce({ standing }: Order): boolean {
+  return standing === 'active' || standing === 'past_due';
+}
+
 function gone(ask: Html): Html {
   return html`<p class="notice bad">Something about this order has to be looked at by a person. Please ${ask} and name the order below.</p>`;
+}
+
+function titleOf(order: Order): string {
+  return (order.state === 'paid' || order.state === 'claimed') && !isInForce(order)
+    ? TITLES.refused
+    : TITLES[order.state];
 }
 
 const TITLES = {
   pending: 'Waiting for the payment',
   paid: 'Your order is paid',
   claimed: 'Your order is complete',
-  void: 'No key for this order',
+  void: 'This order is over',
   refused: 'This order is on hold',
 } as const satisfies Record<Order['state'], string>;

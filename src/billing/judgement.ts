@@ -176,15 +176,20 @@ export function targetOf(
   orders: readonly Order[],
   onLapse: 'downgrade' | 'suspend',
 ): HolderTarget | undefined {
-  const own = orders.filter(({ state }) => state === 'claimed');
-  const [first] = own;
-  const last = own.at(-1);
-  if (first === undefined || last === undefined) return undefined;
-  const [best] = own.filter(isEntitled).sort((a, b) => rank(b.tier) - rank(a.tier));
-  if (best !== undefined) return { tier: best.tier, standing: 'good' };
+  const [first] = orders.filter(({ state }) => state === 'claimed');
+  const decisive = decisiveOf(orders);
+  if (first === undefined || decisive === undefined) return undefined;
+  if (isEntitled(decisive)) return { tier: decisive.tier, standing: 'good' };
   return onLapse === 'downgrade'
     ? { tier: first.baseTier, standing: 'good' }
-    : { tier: last.tier, standing: 'suspended' };
+    : { tier: decisive.tier, standing: 'suspended' };
+}
+
+/** The order by which a holder stands: the best of those that are paid; where none is any more, the last one. */
+export function decisiveOf(orders: readonly Order[]): Order | undefined {
+  const own = orders.filter(({ state }) => state === 'claimed');
+  const [best] = own.filter(isEntitled).sort((a, b) => rank(b.tier) - rank(a.tier));
+  return best ?? own.at(-1);
 }
 
 /** Whether a holder has ordered, and nothing of it is paid any more: what `on_lapse` is for. */

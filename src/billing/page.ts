@@ -54,6 +54,13 @@ export function copyButton(id: string, label: string): Html {
   return html`<button type="button" class="quiet small" data-copies="${id}-text" hidden>Copy<span class="unseen"> ${label}</span></button>`;
 }
 
+/** A page of few words: what has become of something, and the way on. @param foot what support needs to know */
+export function outcome(title: string, body: Html, foot: Html = NOTHING): Html {
+  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${title}</h1>
+${body}
+${foot === NOTHING ? NOTHING : html`<p class="foot">${foot}</p>`}</section>`;
+}
+
 /** Where people can ask, as a link; undefined where nobody is named. */
 export function contactLink(branding: Branding | undefined, subject: string): Html | undefined {
   const contact = branding?.contact;

@@ -44,7 +44,9 @@ ${
 ${offers}</ul>`
 }
 ${textBox('base-url', 'Base URL for every key', baseUrl(exchange, config), 'line')}
-<p class="soft">The official OpenAI SDKs take it from the variable <code>OPENAI_BASE_URL</code>, and the key from <code>OPENAI_API_KEY</code>. Once you have a key, <a href="account">your key’s page</a> shows what it was used for.</p>`,
+<p class="soft">The official OpenAI SDKs take it from the variable <code>OPENAI_BASE_URL</code>, and the key from <code>OPENAI_API_KEY</code>. Once you have a key, <a href="account">your key’s page</a> shows what it was used for${
+      config.billing === undefined ? NOTHING : ', and changes its tier while the key stays the same'
+    }.</p>`,
   });
 }
 
@@ -93,7 +95,7 @@ function order(tier: Tier, config: DynamicConfig, nonce: string): Html {
   return html`<a class="button quiet" href="${href}" rel="noreferrer">Ask for a ${tier} key</a>`;
 }
 
-function priceLine(tier: Tier, { price }: TierConfig): Html {
+export function priceLine(tier: Tier, { price }: TierConfig): Html {
   if (price === undefined)
     return html`<p class="price">${tier === 'Free' ? 'At no cost' : 'By arrangement'}</p>`;
   if (price.amount === 0) return html`<p class="price">At no cost</p>`;
@@ -101,7 +103,7 @@ function priceLine(tier: Tier, { price }: TierConfig): Html {
 }
 
 /** Limits in words: value, one, many. */
-function limitLines(terms: TierConfig): readonly Html[] {
+export function limitLines(terms: TierConfig): readonly Html[] {
   const count = new Intl.NumberFormat('en');
   const line = (value: number | undefined, one: string, many: string) =>
     value === undefined

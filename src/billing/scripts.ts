@@ -14,7 +14,7 @@ export const COPY = readScript('copy.js');
 /** The page of a key that was just made. */
 export const KEY = readScript('key.js');
 /** The account page. */
-export const ACCOUNT = readScript('charts.js', 'account.js');
+export const ACCOUNT = readScript('charts.js', 'standing.js', 'account.js');
 
 /** Several files become one script, in one scope. */
 function readScript(...names: readonly string[]): Script {

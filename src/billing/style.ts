@@ -42,7 +42,7 @@ footer p { margin: 0; border-top: 1px solid var(--line); padding-top: 1rem; max-
 h1 { font-size: clamp(1.75rem, 5vw, 2.4rem); line-height: 1.12; letter-spacing: -.022em; margin: 0 0 .6rem; text-wrap: balance; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; line-height: 1.3; margin: 2rem 0 .6rem; }
 h3 { font-size: 1rem; line-height: 1.3; margin: 0 0 .5rem; }
-p { margin: 0 0 1rem; max-width: 42rem; }
+p { margin: 0 0 1rem; max-width: 42rem; text-wrap: pretty; }
 a { color: var(--accent); text-underline-offset: .15em; }
 .soft { color: var(--soft); }
 .lead { color: var(--soft); font-size: 1.08rem; }
@@ -88,6 +88,16 @@ button[aria-disabled="true"] { opacity: .6; cursor: progress; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 3px; border-radius: .3rem; }
 [tabindex="-1"]:focus { outline: none; }
 
+.actions { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
+.actions > * { width: auto; min-width: min(100%, 12rem); }
+.outcome { max-width: 44rem; padding: 1.8rem 2rem; }
+.outcome > :last-child { margin-bottom: 0; }
+.outcome .notice { margin-bottom: 1rem; background: var(--well); }
+.foot { margin-top: 1.75rem; padding-top: 1rem; border-top: 1px solid var(--line); color: var(--soft); font-size: .92rem; overflow-wrap: anywhere; }
+.till { border: 2px dashed var(--bad); }
+.bill { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; gap: 0 1.5rem; margin: 1.5rem 0 0; padding: .9rem 0; border-top: 1px solid var(--line); border-bottom: 1px solid var(--line); font-size: 1.45rem; font-weight: 680; letter-spacing: -.015em; }
+.bill dd { margin: 0; }
+
 .copy-head { display: flex; align-items: end; justify-content: space-between; gap: 1rem; margin: 1.75rem 0 .55rem; min-height: 2.25rem; }
 .copy-head h2, .copy-head h3 { margin: 0; }
 pre { margin: 0 0 1.25rem; padding: .9rem 1.1rem; background: var(--card); border: 1px solid var(--line); border-radius: .6rem; overflow-x: auto; tab-size: 2; }
@@ -97,6 +107,7 @@ pre.key, pre.line { user-select: all; -webkit-user-select: all; }
 .pair > div { min-width: 0; }
 .notice { margin: 1.25rem 0 0; padding: .85rem 1.1rem; border: 1px solid var(--line); border-left: .25rem solid var(--accent); border-radius: .3rem .6rem .6rem .3rem; background: var(--card); max-width: none; }
 noscript pre, .notice + p { margin-top: 1rem; }
+noscript pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 .notice.bad { border-left-color: var(--bad); }
 
 .enter { padding: 1.4rem 1.6rem 1.5rem; margin-top: 1.75rem; max-width: 42rem; }
@@ -109,11 +120,21 @@ noscript pre, .notice + p { margin-top: 1rem; }
 .title-row { display: flex; flex-wrap: wrap; align-items: center; justify-content: space-between; gap: .75rem 1.5rem; margin-top: 2rem; }
 .title-row h2 { margin: 0; font-size: 1.35rem; letter-spacing: -.01em; }
 .title-row .row { gap: .5rem; }
+.title-row .row > * { flex: 1 0 auto; }
 .badge { display: inline-block; margin-left: .4rem; padding: .05rem .6rem; border: 1px solid var(--accent); border-radius: 1rem; color: var(--accent); font-size: .85rem; font-weight: 600; letter-spacing: 0; vertical-align: .12em; }
 .totals { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: 1px; margin: 1.25rem 0 0; overflow: hidden; }
 .totals div { background: var(--card); padding: 1rem 1.25rem; box-shadow: 0 0 0 1px var(--line); }
 .totals dt { color: var(--soft); font-size: .92rem; }
 .totals dd { margin: .1rem 0 0; font-size: 1.45rem; font-weight: 660; letter-spacing: -.015em; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.badge.bad { border-color: var(--bad); color: var(--bad); }
+#renewal { margin: .5rem 0 0; }
+#renewal:empty { display: none; }
+.offers { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 17rem), 26rem)); margin: 1.1rem 0 0; padding: 0; list-style: none; }
+.offer { display: flex; flex-direction: column; justify-content: space-between; gap: 1.1rem; min-width: 0; padding: 1.1rem 1.25rem 1.25rem; border: 1px solid var(--line); border-radius: .7rem; background: var(--page); }
+.offer h4 { margin: 0; font-size: 1rem; color: var(--accent); }
+.offer .price { margin: .1rem 0 .7rem; font-size: 1.45rem; line-height: 1.2; font-weight: 680; letter-spacing: -.02em; }
+.offer .price small { font-size: .95rem; font-weight: 400; letter-spacing: 0; color: var(--soft); }
+.offer ul { margin: 0; padding: 0; list-style: none; font-size: .95rem; }
 .panels { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); margin-top: 1.25rem; }
 .panel { margin: 0; padding: 1.3rem 1.5rem 1.4rem; }
 .panel > h3 { margin-bottom: .8rem; }
@@ -152,7 +173,7 @@ dialog::backdrop { background: rgb(10 15 20 / .55); }
 dialog h2 { margin: 0 0 .6rem; font-size: 1.2rem; }
 dialog .row { margin-top: 1.4rem; }
 
-@media (max-width: 30rem) { .totals { grid-template-columns: 1fr 1fr; } .totals div { padding: .8rem 1.15rem; } .totals dd { font-size: 1.25rem; } .tier, .panel, .enter { padding-left: 1.15rem; padding-right: 1.15rem; } }
+@media (max-width: 30rem) { .totals { grid-template-columns: 1fr 1fr; } .totals div { padding: .8rem 1.15rem; } .totals dd { font-size: 1.25rem; } .totals div:last-child:nth-child(odd) { grid-column: span 2; } .title-row .row > * { padding-left: .6rem; padding-right: .6rem; } .actions > * { flex: 1 0 auto; } .tier, .panel, .enter, .outcome { padding-left: 1.15rem; padding-right: 1.15rem; } }
 @media (forced-colors: active) { button, .button { border: 1px solid ButtonText; } .plot rect, .gauges rect { fill: CanvasText; } .hit { fill: transparent !important; } }
 @media print { .notice, pre { break-inside: avoid; } nav, button { display: none; } }
 `;

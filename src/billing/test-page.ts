@@ -33,17 +33,15 @@ export class TestPage {
       const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
       const { order } = await this.#find(session);
       answerPage(exchange, 200, {
-        title: 'TEST payment',
+        title: 'Test payment',
         branding: config.branding,
         up: '../',
         hasForms: true,
-        body: html`<h1>TEST payment</h1>
-<p class="notice bad"><strong>This is a test. No money moves, and no card is asked for.</strong> The page exists where <code>billing.provider</code> is <code>test</code>, on this machine alone.</p>
-<p class="lead">${order.tier}: ${priceText(order)}</p>
-<form method="post" action="test"><input type="hidden" name="session_id" value="${session}">
-<p><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></p>
-</form>
-<p><a href="cancelled">Leave without paying</a></p>`,
+        body: html`<section class="card outcome till" aria-labelledby="outcome"><h1 id="outcome">Test payment</h1>
+<p class="notice bad"><strong>No money moves here, and no card is asked for.</strong> The page stands in for a payment provider, where <code>billing.provider</code> is <code>test</code>, and is on this machine alone.</p>
+<dl class="bill"><dt>${order.tier}</dt><dd>${priceText(order)}</dd></dl>
+<form class="actions" method="post" action="test"><input type="hidden" name="session_id" value="${session}"><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></form>
+<p class="foot"><a href="cancelled">Leave without paying</a></p></section>`,
       });
     } catch (error) {
       this.#refuse(exchange, error, config);

@@ -27,6 +27,8 @@ export interface MeteringOptions {
   readonly authenticator: Authenticator;
   /** Limits of a tier in the configuration in force. */
   readonly limitsOf: (tier: Tier) => TierLimits;
+  /** What a holder pays for, as it is to stand in its report. */
+  readonly planOf: (holderId: string) => Promise<unknown>;
   readonly logger: Logger;
   readonly metrics: Metrics;
 }
@@ -44,7 +46,7 @@ export interface Metering {
 }
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
-  const { config, store, redis, authenticator, limitsOf, logger, metrics } = options;
+  const { config, store, redis, authenticator, limitsOf, planOf, logger, metrics } = options;
   const ledger = await Ledger.open({
     store,
     directory: resolve(spoolDirectory(config)),
@@ -67,6 +69,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
       authenticate: async (authorization, address) => authenticator.identify(authorization, address),
       usage,
       limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
+      plan: ({ holderId }) => planOf(holderId),
     }),
     get isDegraded() {
       return shared?.isDegraded ?? false;

@@ -23,6 +23,8 @@ export interface UsageEndpointOptions<Caller extends UsageReader> {
   readonly usage: HolderUsage;
   /** The state of the limits, as it is to stand in the answer. */
   readonly limits: (caller: Caller) => Promise<unknown>;
+  /** What the holder pays for, as it is to stand in the answer; undefined where it pays for nothing. */
+  readonly plan: (caller: Caller) => Promise<unknown>;
 }
 
 export class UsageEndpoint<Caller extends UsageReader> {
@@ -34,13 +36,17 @@ export class UsageEndpoint<Caller extends UsageReader> {
 
   /** `GET /admin/usage?days=30`. */
   async answer(exchange: Exchange): Promise<void> {
-    const { authenticate, usage, limits } = this.#options;
+    const { authenticate, usage, limits, plan } = this.#options;
     const caller = await authenticate(exchange.request.headers.authorization, exchange.address);
     exchange.access.key_prefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const days = daysIn(exchange.target);
     exchange.throwIfStopped();
-    const [report, state] = await Promise.all([usage.reportOf(caller.holderId, days), limits(caller)]);
+    const [report, state, paid] = await Promise.all([
+      usage.reportOf(caller.holderId, days),
+      limits(caller),
+      plan(caller),
+    ]);
     answerJson(
       exchange,
       200,
@@ -48,6 +54,7 @@ export class UsageEndpoint<Caller extends UsageReader> {
         prefix: caller.prefix,
         tier: caller.tier,
         standing: caller.standing,
+        ...(paid === undefined ? {} : { plan: paid }),
         from: report.from,
         to: report.to,
         totals: publicSums(report.totals),

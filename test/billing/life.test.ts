@@ -4,7 +4,7 @@ import { runKeys } from '../../src/cli/keys.ts';
 import { runOrders } from '../../src/cli/orders.ts';
 import { openStore } from '../../src/store/open.ts';
 import { collector } from '../cli/collector.ts';
-import { codeOf, field, listModels } from '../e2e/holder.ts';
+import { ask, bearer, codeOf, field, listModels } from '../e2e/holder.ts';
 import { Shop } from './shop.ts';
 
 const DAY = 86_400;
@@ -23,6 +23,16 @@ async function seen(shop: Shop, key: string): Promise<unknown> {
   if (response.status !== 200) return codeOf(response);
   const data = field(response.json(), 'data');
   return Array.isArray(data) ? String(field(data[0], 'id')).replace('for-', '') : undefined;
+}
+
+/** What the holder is told of its order: the tier, how it stands, whether it was cancelled, and whether it is paid until a day. */
+async function plan(shop: Shop, key: string): Promise<unknown> {
+  const response = await ask(shop.url, { method: 'GET', target: '/admin/usage', headers: bearer(key) });
+  const told = field(response.json(), 'plan');
+  if (told === undefined) return undefined;
+  const until = field(told, 'paid_until');
+  expect(typeof until === 'string' ? until : '2030-01-01T00:00:00.000Z').toMatch(/^\d{4}-\d\d-\d\dT.*Z$/);
+  return [field(told, 'tier'), field(told, 'standing'), field(told, 'cancelled'), until !== null];
 }
 
 describe('a holder that is downgraded', () => {
@@ -49,14 +59,18 @@ describe('a holder that is downgraded', () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.renew(subscription));
     expect(await seen(shop, key)).toBe('Lite');
+    expect(await plan(shop, key)).toEqual(['Lite', 'active', false, true]);
     await shop.tell(shop.stripe.failRenewal(subscription, 6 * DAY));
     expect(await seen(shop, key)).toBe('Lite');
+    expect(await plan(shop, key)).toEqual(['Lite', 'past_due', false, true]);
+    expect(await plan(shop, await shop.gateway.issueKey('Pro'))).toBeUndefined();
   });
 
   test('is Free when the grace is over, and has its tier again when it pays', async () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.failRenewal(subscription, 7 * DAY + 60));
     expect(await seen(shop, key)).toBe('Free');
+    expect(await plan(shop, key)).toEqual(['Lite', 'lapsed', false, true]);
     await shop.tell(shop.stripe.renew(subscription));
     expect(await seen(shop, key)).toBe('Lite');
   });
@@ -65,6 +79,7 @@ describe('a holder that is downgraded', () => {
     const { key, subscription } = await subscriber();
     await shop.tell(shop.stripe.cancel(subscription));
     expect(await seen(shop, key)).toBe('Lite');
+    expect(await plan(shop, key)).toEqual(['Lite', 'active', true, true]);
     subscription.end = shop.stripe.now() - 1;
     // Told of an end that it has kept: the period was paid until later, as it heard first.
     const { subscription: other, key: second } = await subscriber();

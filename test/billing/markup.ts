@@ -17,7 +17,7 @@ const VOID = new Set(['meta', 'link', 'input', 'br', 'hr', 'img']);
 const RAW = new Set(['style', 'script', 'title']);
 const KNOWN = new Set(
   (
-    'html head meta title link style script body header nav main footer section h1 h2 h3 p a ul li dl pre code strong ' +
+    'html head meta title link style script body header nav main footer section h1 h2 h3 h4 p a ul li dl dt dd pre code strong ' +
     'small span form label input button div details summary dialog noscript'
   ).split(' '),
 );
@@ -119,7 +119,7 @@ function meaningFaults(elements: readonly Element[]): string[] {
     for (const name of ['href', 'src', 'action']) {
       const url = attributes.get(name);
       const isLink = tag === 'a' && name === 'href';
-      if (url !== undefined && !OWN.test(url) && !(isLink && /^(mailto:|https?:\/\/)/.test(url)))
+      if (url !== undefined && !OWN.test(url) && !(isLink && /^(mailto:|https?:\/\/|#[\w-]+$)/.test(url)))
         faults.push(`${name} leads elsewhere: ${url}`);
     }
   }

@@ -248,7 +248,9 @@ describe('buying', () => {
     await shop.tell(shop.stripe.payLater(session));
     await shop.tell(shop.stripe.transferFails(session));
     expect(codeOf(await shop.claim(bought))).toBe('order_closed');
-    expect((await shop.complete(bought)).text()).toContain('payment failed');
+    expect((await shop.complete(bought)).text()).toContain(
+      'The payment did not go through, and nothing was charged.',
+    );
   });
 
   test('a session that expired leaves nothing, and its button orders anew', async () => {
@@ -327,7 +329,7 @@ describe('buying', () => {
     });
     expect([response.status, codeOf(response)]).toEqual([409, 'already_entitled']);
     expect((await shop.complete({ session: upgrade.session, cookie: '' })).text()).toContain(
-      'is a Pro key now',
+      'Pro is in force. Your key stays the same.',
     );
     expect(codeOf(await shop.claim({ ...upgrade, cookie: bought.cookie }))).toBe('claim_forbidden');
     await expect.poll(() => old?.status, { timeout: 20_000 }).toBe('canceled');

@@ -62,7 +62,7 @@ describe('with the test provider', () => {
     // Once a button was pressed the other one does nothing.
     await post('/checkout/test', { session_id, button: 'pay' });
     const page = (await get(`/checkout/complete?session_id=${session_id}`, cookie)).text();
-    expect(page).toContain('there is no key for it');
+    expect(page).toContain('The payment did not go through, and nothing was charged.');
     expect((await post('/checkout/claim', { session_id }, cookie)).status).toBe(409);
     expect((await get('/checkout/cancelled')).status).toBe(200);
   });

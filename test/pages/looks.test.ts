@@ -6,7 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { BROWSER_TIMEOUT, type Browser, launchBrowser } from '../helpers/browser.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { until } from '../helpers/wait.ts';
-import { SHOP, sampleReport } from './sample.ts';
+import { sampleReport, TEST_SHOP } from './sample.ts';
+import { tourAccount, tourFree, tourOrder, tourUpgrade } from './tour.ts';
 import { THEMES, Visit, WIDTHS } from './visit.ts';
 
 const PICTURES = process.env['PICTURES'] ?? '';
@@ -16,7 +17,7 @@ let gateway: Gateway;
 let bare: Gateway;
 
 beforeAll(async () => {
-  gateway = await startGateway({ config: SHOP });
+  gateway = await startGateway({ config: TEST_SHOP });
   // Everything at its most: long names, a colour that is hard to read, no limits, many models, none to ask.
   bare = await startGateway({
     config: {
@@ -41,6 +42,8 @@ afterAll(async () => {
   await bare?.close();
 });
 
+const EVERYWHERE: ReadonlySet<string> = new Set(['pricing', 'key', 'account', 'complete-paid']);
+
 const VIEWS = THEMES.flatMap((theme) => WIDTHS.map((width) => ({ theme, width })));
 
 describe.each(VIEWS)('$theme, $width wide', (view) => {
@@ -50,46 +53,37 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
       const path = join(PICTURES, `${name}-${view.theme}-${view.width}.png`);
       await visit.page.screenshot({ path, fullPage: true, animations: 'disabled' });
     }
-    expect([name, visit.faults]).toEqual([name, []]);
+    // The browser itself notes the status of an answer that is a refusal.
+    const faults = visit.faults.filter((fault) => !/the server responded with a status of [45]/.test(fault));
+    expect([name, faults]).toEqual([name, []]);
     expect([name, await visit.overflow()]).toEqual([name, 0]);
-    expect([name, await visit.axe()]).toEqual([name, []]);
+    // Axe judges colours and structure, which are the same at both widths: most pages are judged once in each theme.
+    if (EVERYWHERE.has(name) || (view.theme === 'light') === (view.width === 390))
+      expect([name, await visit.axe()]).toEqual([name, []]);
     visit.faults.length = 0;
   }
 
   test('the tiers, a key, and the refusal of one', async () => {
     await using visit = await Visit.begin(browser, gateway.url, view);
-    await visit.page.goto('/pricing');
-    await inspect(visit, 'pricing');
-    await visit.takeFreeKey();
-    await inspect(visit, 'key');
-    // A form that was open when the configuration changed.
-    await visit.page.goto('/pricing');
-    await visit.page.evaluate(`document.querySelector('input[name="tier"]').value = 'Pro'`);
-    await visit.page.getByRole('button', { name: 'Get a Free key' }).click();
-    await visit.page.getByRole('heading', { name: 'That did not work' }).waitFor();
-    // The browser itself notes the status.
-    visit.faults.length = 0;
-    await inspect(visit, 'refused');
+    await tourFree(visit, (name) => inspect(visit, name));
   });
 
-  test('the account, from the question for the key to a new one', async () => {
+  test('an order and its payment, from each step to each end', async () => {
     await using visit = await Visit.begin(browser, gateway.url, view);
-    const { page } = visit;
-    await visit.report((prefix) => sampleReport(prefix, ['gpt-4o-mini', 'gpt-4o', 'mistral-small']));
-    await page.goto('/account');
-    await inspect(visit, 'enter');
-    await page.getByLabel('API key').fill('something else');
-    await page.getByRole('button', { name: 'Show usage' }).click();
-    await inspect(visit, 'complaint');
-    await visit.enter(await gateway.issueKey('Lite'));
-    await inspect(visit, 'account');
-    await page.getByText('Show the table').click();
-    await inspect(visit, 'table');
-    await page.getByRole('button', { name: 'Replace this key…' }).click();
-    await inspect(visit, 'confirm');
-    await page.getByRole('button', { name: 'Replace it now' }).click();
-    await page.locator('#fresh').waitFor();
-    await inspect(visit, 'rotated');
+    await tourOrder(visit, gateway, (name) => inspect(visit, name));
+  });
+
+  test('the account, with each standing of its holder, and a new key', async () => {
+    await using visit = await Visit.begin(browser, gateway.url, view);
+    await tourAccount(visit, gateway, (name) => inspect(visit, name));
+  });
+
+  test('another tier for a key', async () => {
+    await using visit = await Visit.begin(browser, gateway.url, view);
+    const key = await tourUpgrade(visit, gateway, (name) => inspect(visit, name));
+    await visit.enter(key);
+    expect(await visit.page.locator('#tier').textContent()).toBe('Pro');
+    await inspect(visit, 'account-upgraded');
   });
 
   test('with everything at its most, and nothing at all', async () => {
@@ -108,7 +102,7 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
     await page.unroute('**/admin/usage*');
     await visit.report((prefix) => ({ ...sampleReport(prefix, []), limits: [] }));
     await page.getByRole('button', { name: 'Refresh' }).click();
-    await page.getByText('Nothing was used in this time.').waitFor();
+    await page.getByText('Nothing was used in this time').waitFor();
     await inspect(visit, 'account-empty');
   });
 });

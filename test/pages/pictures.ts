@@ -1,58 +1,67 @@
-// Makes the pictures of the pages: all of them, on both themes and both widths, into a directory of one's own, or the one of
-// each that docs/pages.md shows. `node test/pages/pictures.ts [DIRECTORY]`
-import { mkdir } from 'node:fs/promises';
+// Makes the pictures of the pages: all of them, on both themes and both widths, into a directory of one's own, or those that
+// docs/pages.md shows, as small WebP. `node test/pages/pictures.ts [DIRECTORY]`
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { launchBrowser } from '../helpers/browser.ts';
+import { launchBrowser, type Page } from '../helpers/browser.ts';
 import { startGateway } from '../helpers/gateway.ts';
-import { SHOP, sampleReport } from './sample.ts';
+import { TEST_SHOP } from './sample.ts';
+import { type Look, tourAccount, tourFree, tourOrder, tourUpgrade } from './tour.ts';
 import { THEMES, Visit, WIDTHS } from './visit.ts';
 
-/** In the documentation. */
-const SHOWN = ['pricing', 'key', 'account'];
+/** In the documentation: light and wide, … */
+const SHOWN = ['pricing', 'key', 'test-payment', 'complete-paid', 'cancelled', 'account'];
+/** … and dark on a phone, by a name of its own. */
+const SHOWN_ON_PHONE = ['pricing'];
 const DOCS = fileURLToPath(new URL('../../docs/pictures/', import.meta.url));
 
-/** One file for each page: the pages in the order in which a holder sees them. */
-async function take(name: (page: string) => string | undefined, visit: Visit): Promise<void> {
-  const shoot = async (page: string): Promise<void> => {
-    const path = name(page);
-    if (path !== undefined)
-      await visit.page.screenshot({ path, fullPage: page !== 'confirm', animations: 'disabled' });
-  };
-  await visit.page.goto('/pricing');
-  await shoot('pricing');
-  const key = await visit.takeFreeKey();
-  await shoot('key');
-  await visit.report((prefix) => sampleReport(prefix, ['gpt-4o-mini', 'gpt-4o', 'mistral-small']));
-  await visit.page.goto('/account');
-  await shoot('enter');
-  await visit.page.getByLabel('API key').fill('not a key');
-  await visit.page.getByRole('button', { name: 'Show usage' }).click();
-  await shoot('complaint');
-  await visit.enter(key);
-  await shoot('account');
-  await visit.page.getByRole('button', { name: 'Replace this key…' }).click();
-  await shoot('confirm');
-  await visit.page.getByRole('button', { name: 'Replace it now' }).click();
-  await visit.page.locator('#fresh').waitFor();
-  await shoot('rotated');
+/** A fourth of the bytes. The browser encodes it, in a page that is not one of ours. */
+async function asWebp(page: Page, png: Buffer): Promise<Buffer> {
+  const url: unknown = await page.evaluate(`(async () => {
+    const image = new Image();
+    image.src = 'data:image/png;base64,${png.toString('base64')}';
+    await image.decode();
+    const canvas = document.createElement('canvas');
+    canvas.width = image.width;
+    canvas.height = image.height;
+    canvas.getContext('2d').drawImage(image, 0, 0);
+    return canvas.toDataURL('image/webp', 0.9);
+  })()`);
+  return Buffer.from(String(url).replace(/^data:image\/webp;base64,/, ''), 'base64');
 }
 
 const [directory] = process.argv.slice(2);
 await mkdir(directory ?? DOCS, { recursive: true });
-await using gateway = await startGateway({ config: SHOP });
+await using gateway = await startGateway({ config: TEST_SHOP });
 const browser = await launchBrowser();
+const encoder = await browser.newPage();
 try {
   for (const theme of THEMES) {
     for (const width of WIDTHS) {
-      if (directory === undefined && (theme !== 'light' || width !== 1280)) continue;
-      await using visit = await Visit.begin(browser, gateway.url, { theme, width });
-      const name = (page: string): string | undefined => {
+      const pathOf = (page: string): string | undefined => {
         if (directory !== undefined) return join(directory, `${page}-${theme}-${width}.png`);
-        return SHOWN.includes(page) ? join(DOCS, `${page}.png`) : undefined;
+        if (theme === 'light' && width === 1280 && SHOWN.includes(page)) return join(DOCS, `${page}.webp`);
+        if (theme === 'dark' && width === 390 && SHOWN_ON_PHONE.includes(page))
+          return join(DOCS, `${page}-phone.webp`);
+        return undefined;
       };
-      await take(name, visit);
-      if (visit.faults.length > 0) throw new Error(visit.faults.join('\n'));
+      await using visit = await Visit.begin(browser, gateway.url, { theme, width });
+      const look: Look = async (page) => {
+        const path = pathOf(page);
+        if (path === undefined) return;
+        // The documentation shows a page of few words without the emptiness below it.
+        const isShort = directory === undefined && (await visit.page.locator('.outcome').count()) > 0;
+        await visit.page.setViewportSize({ width, height: isShort ? 560 : 900 });
+        const png = await visit.page.screenshot({ fullPage: page !== 'confirm', animations: 'disabled' });
+        await writeFile(path, directory === undefined ? await asWebp(encoder, png) : png);
+      };
+      await tourFree(visit, look);
+      await tourOrder(visit, gateway, look);
+      await tourAccount(visit, gateway, look);
+      await visit.page.unroute('**/admin/usage*');
+      await tourUpgrade(visit, gateway, look);
+      const faults = visit.faults.filter((fault) => !/responded with a status of [45]/.test(fault));
+      if (faults.length > 0) throw new Error(faults.join('\n'));
     }
   }
 } finally {

@@ -44,3 +44,23 @@ test.each([
   const elsewhere = new URL(shop.stripe.pages ?? shop.stripe.url).origin;
   expect(visit.faults.filter((fault) => !fault.startsWith(`request to ${elsewhere}/pay/`))).toEqual([]);
 });
+
+test('another tier is ordered from the account and paid elsewhere; the key is in no address', async () => {
+  shop.stripe.pages = undefined;
+  await using visit = await Visit.begin(browser, shop.url, { width: 390 });
+  const { page } = visit;
+  const key = await shop.gateway.issueKey('Lite');
+  await visit.enter(key);
+  await page.getByRole('button', { name: 'Choose Pro' }).click();
+  await page.getByRole('button', { name: 'Pay' }).click();
+  await visit.title('Your order is complete');
+  await page.getByText('Pro is in force. Your key stays the same.').waitFor();
+  // Back to the account, which has forgotten the key.
+  await page.goto('/account');
+  expect(await page.locator('#report').isVisible()).toBe(false);
+  await visit.enter(key);
+  expect(await page.locator('#tier').textContent()).toBe('Pro');
+  expect(visit.urls.join('\n')).not.toContain(key);
+  const elsewhere = new URL(shop.stripe.url).origin;
+  expect(visit.faults.filter((fault) => !fault.startsWith(`request to ${elsewhere}/pay/`))).toEqual([]);
+});

@@ -36,6 +36,14 @@ export const SHOP: Config = {
   },
 };
 
+/** The same, sold with payments that are only played, to buyers whose address a proxy says. */
+export const TEST_SHOP: Config = {
+  ...SHOP,
+  listen: { trusted_proxies: ['127.0.0.1'] },
+  public_url: 'http://localhost:8080',
+  billing: { provider: 'test', grace: '7d', on_lapse: 'suspend' },
+};
+
 export interface Line {
   readonly day: string;
   readonly model: string;
@@ -51,6 +59,14 @@ export interface Line {
 export interface Report {
   readonly prefix: string;
   readonly tier: string;
+  readonly standing: string;
+  readonly plan?: {
+    readonly order: string;
+    readonly tier: string;
+    readonly standing: string;
+    readonly cancelled: boolean;
+    readonly paid_until: string | null;
+  };
   readonly from: string;
   readonly to: string;
   readonly totals: Omit<Line, 'day' | 'model'>;
@@ -94,6 +110,7 @@ export function sampleReport(prefix: string, models: readonly string[], isPriced
   return {
     prefix,
     tier: 'Lite',
+    standing: 'good',
     from: days[0] ?? '',
     to: days.at(-1) ?? '',
     totals: {
@@ -119,5 +136,25 @@ export function sampleReport(prefix: string, models: readonly string[], isPriced
       },
       { limit: 'concurrency', max: 10, used: 10, remaining: 0, resets_in_s: 0 },
     ],
+  };
+}
+
+/** The same of a holder who has ordered Lite, with how that stands. */
+export function reportOfBuyer(
+  prefix: string,
+  standing: string,
+  plan: Partial<NonNullable<Report['plan']>>,
+): Report {
+  return {
+    ...sampleReport(prefix, ['gpt-4o-mini', 'gpt-4o', 'mistral-small']),
+    standing,
+    plan: {
+      order: 'ord_00000000-0000-4000-8000-000000000000',
+      tier: 'Lite',
+      standing: 'active',
+      cancelled: false,
+      paid_until: '2026-10-14T00:00:00.000Z',
+      ...plan,
+    },
   };
 }

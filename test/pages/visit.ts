@@ -16,6 +16,8 @@ export interface VisitOptions {
   readonly mayCopy?: boolean;
 }
 
+let visits = 0;
+
 export class Visit implements AsyncDisposable {
   readonly page: Page;
   /** Errors and warnings of the console, faults of scripts, requests to elsewhere. Violations of the policy are among them. */
@@ -43,11 +45,14 @@ export class Visit implements AsyncDisposable {
   /** @param origin of the gateway */
   static async begin(browser: Browser, origin: string, options: VisitOptions = {}): Promise<Visit> {
     const { theme = 'light', width = 1280, scripts = true, mayCopy = false } = options;
+    visits += 1;
     const context = await browser.newContext({
       baseURL: origin,
       colorScheme: theme,
       viewport: { width, height: 900 },
       javaScriptEnabled: scripts,
+      // Each visitor comes from elsewhere, for a gateway that believes it: orders of one address are limited.
+      extraHTTPHeaders: { 'x-forwarded-for': `10.0.${visits >> 8}.${visits & 255}` },
       permissions: mayCopy ? ['clipboard-read', 'clipboard-write'] : [],
     });
     return new Visit(await context.newPage(), origin);
@@ -69,6 +74,26 @@ export class Visit implements AsyncDisposable {
     await page.getByLabel('API key').fill(key);
     await page.getByRole('button', { name: 'Show usage' }).click();
     await page.locator('#report').waitFor();
+  }
+
+  /** Chooses a tier on the page of the tiers, and comes to the page where its payment is played. @returns its address */
+  async choose(tier: string): Promise<string> {
+    const { page } = this;
+    await page.goto('/pricing');
+    await page.getByRole('button', { name: `Choose ${tier}` }).click();
+    await page.getByRole('heading', { level: 1, name: 'Test payment' }).waitFor();
+    return page.url();
+  }
+
+  /** Presses a button of that page. @returns the address of the page of the order, which the browser is on now */
+  async press(button: 'Pay' | 'Decline', heading: string): Promise<string> {
+    await this.page.getByRole('button', { name: `${button} (test)` }).click();
+    await this.title(heading);
+    return this.page.url();
+  }
+
+  async title(text: string): Promise<void> {
+    await this.page.getByRole('heading', { level: 1, name: text }).waitFor();
   }
 
   /** From now on the gateway seems to answer with this report, of whichever key asks. */

@@ -34,6 +34,7 @@ beforeEach(async () => {
     },
     usage,
     limits: async ({ holderId }) => [{ of: holderId }],
+    plan: async ({ holderId }) => (holderId === 'holder-2' ? { tier: 'Pro' } : undefined),
   });
   served = await Served.start({
     routes: (server) => server.route('GET', '/admin/usage', (exchange) => endpoint.answer(exchange)),
@@ -110,6 +111,10 @@ describe('GET /admin/usage', () => {
       limits: [{ of: 'holder-1' }],
     });
     expect(response.text()).not.toContain('upstream');
+  });
+
+  test('has what the holder pays for, where it does', async () => {
+    expect(property((await get('', 'holder-2')).json(), 'plan')).toEqual({ tier: 'Pro' });
   });
 
   test('is of as many days as asked for, with today', async () => {

@@ -1,6 +1,6 @@
 // @ts-check
 // The account page: asks for the key, fetches what it was used for and replaces the key; charts.js draws. The key is in the
-// variable below and in no other place: not in storage, cookies, the address or the history.
+// variable below and in no other place: not in storage, cookies, the address or the history. Of standing and tiers is standing.js.
 
 let key = '';
 let isBusy = false;
@@ -11,6 +11,7 @@ let visit = 0;
 
 const USAGE = 'admin/usage?days=30';
 const ROTATE = 'admin/keys/rotate';
+const ORDER = 'checkout';
 const PATIENCE_MS = 30_000;
 const IN_DOUBT =
   'The key may have been replaced all the same. Refresh: if this key is refused, ask support for a new one.';
@@ -43,6 +44,8 @@ at('leave').addEventListener('click', () => {
 at('rotate').addEventListener('click', () => dialog.showModal());
 at('keep').addEventListener('click', () => dialog.close());
 at('replace').addEventListener('click', rotate);
+for (const button of all('[data-order]'))
+  button.addEventListener('click', () => order(button.dataset['order'] ?? ''));
 at('stored').addEventListener('click', () => {
   forgetFresh();
   at('whose').focus();
@@ -68,6 +71,7 @@ async function show(candidate) {
   }
   key = candidate;
   draw(report);
+  showStanding(report);
   at('said').textContent = `Usage of the key ${report.prefix} is shown.`;
   return true;
 }
@@ -90,6 +94,23 @@ async function rotate() {
   await show(key);
 }
 
+/** Orders a tier for the holder of the key, and goes to where it is paid. @param {string} tier */
+async function order(tier) {
+  if (isBusy) return;
+  const begun = visit;
+  // The page's own nonce: pressed twice, or again after an answer got lost, it is one order.
+  const nonce = document.getElementById('offers')?.dataset['nonce'];
+  const answer = await call('POST', ORDER, key, 'Nothing was charged. Try again in a moment.', {
+    tier,
+    nonce,
+  });
+  if (answer === undefined || begun !== visit) return;
+  if (!/^https?:\/\//.test(answer.url))
+    return complain('The gateway answered with something that this page cannot read. Nothing was charged.');
+  at('said').textContent = 'Going on to the payment.';
+  location.assign(answer.url);
+}
+
 /** Forgets the key and all that was shown of it. */
 function leave() {
   key = '';
@@ -99,6 +120,7 @@ function leave() {
   for (const id of ['totals', 'limits', 'requests-chart', 'tokens-chart', 'table']) at(id).replaceChildren();
   complain('');
   at('said').textContent = '';
+  at('renewal').textContent = '';
   at('report').hidden = true;
   form.hidden = false;
   field.focus();
@@ -118,16 +140,21 @@ function forgetFresh() {
  * One request with the key. Tells in words what went wrong.
  * @param {'GET' | 'POST'} method @param {string} path @param {string} bearer
  * @param {string} [doubt] what to say where no answer came
+ * @param {object} [content] sent as JSON
  * @returns {Promise<any>} undefined where it failed
  */
-async function call(method, path, bearer, doubt = 'Try again in a moment.') {
+async function call(method, path, bearer, doubt = 'Try again in a moment.', content) {
   if (isBusy) return undefined;
   busy(true);
   complain('');
   try {
     const response = await fetch(path, {
       method,
-      headers: { authorization: `Bearer ${bearer}` },
+      headers: {
+        authorization: `Bearer ${bearer}`,
+        ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(content === undefined ? {} : { body: JSON.stringify(content) }),
       cache: 'no-store',
       credentials: 'omit',
       redirect: 'error',
@@ -150,6 +177,9 @@ function wordsFor({ status, headers }, body) {
   const wait = Number(headers.get('retry-after'));
   const later = wait > 0 ? `Try again in ${span(wait)}.` : 'Try again in a moment.';
   if (status === 401) return 'This key is not valid: it was mistyped, replaced or revoked.';
+  // Refusals of an order say themselves what they are; the others are of any request with a key.
+  if (/^(order_|payment_|already_|billing_|checkout_)/.test(body?.error?.code))
+    return wait > 0 ? `${body.error.message} ${later}` : String(body.error.message);
   if (status === 429)
     return `Too many requests, or too many keys that are not valid, came from your address. ${later}`;
   if (status === 503)
@@ -166,6 +196,6 @@ function complain(text) {
 /** While a request is under way its buttons say so; disabling them would take the focus away. @param {boolean} now */
 function busy(now) {
   isBusy = now;
-  for (const id of ['show', 'refresh', 'rotate', 'replace'])
-    at(id).setAttribute('aria-disabled', String(now));
+  for (const button of all('#show, #refresh, #rotate, #replace, [data-order]'))
+    button.setAttribute('aria-disabled', String(now));
 }

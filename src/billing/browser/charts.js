@@ -6,7 +6,7 @@
  * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number }} Sums
  * @typedef {Sums & { day: string, model: string }} DayRow
  * @typedef {{ limit: string, max: number, used: number, remaining: number, resets_in_s?: number }} LimitState
- * @typedef {{ prefix: string, tier: string, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
+ * @typedef {{ prefix: string, tier: string, standing: string, plan?: Plan, from: string, to: string, totals: Sums, days: DayRow[], truncated?: boolean, limits: LimitState[] }} UsageReport
  * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
  */
 
@@ -53,6 +53,7 @@ function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
     ...chart({ label: 'requests', value: (row) => row.requests }, days, calendar, models),
   );
   at('tokens-chart').replaceChildren(...chart({ label: 'tokens', value: tokens }, days, calendar, models));
+  at('charts').hidden = days.length === 0;
   drawTable(days, from, to, truncated === true);
   at('report').hidden = false;
 }
@@ -146,9 +147,7 @@ function chart({ label, value }, rows, calendar, models) {
         ...ends.map((day) => node('span', {}, dayName(day ?? ''))),
       ),
     ),
-    legend.length === 0
-      ? node('p', { class: 'soft' }, 'Nothing yet.')
-      : node('ul', { class: 'legend' }, ...legend),
+    node('ul', { class: 'legend' }, ...legend),
   ];
 }
 
@@ -197,7 +196,7 @@ function drawTable(rows, from, to, isCut) {
       : '';
   at('table-note').textContent =
     rows.length === 0
-      ? 'Nothing was used in this time.'
+      ? 'Nothing was used in this time. A request is shown here, and in charts, some seconds after its end.'
       : `${dayName(from)} to ${dayName(to)}, days in UTC.${cut}`;
 }
 

@@ -1,0 +1,138 @@
+// The way through every page, in the order in which people come to them: for pictures, and for tests that look at each.
+
+import type { OrderChange } from '../../src/store/billing-record.ts';
+import { openStore } from '../../src/store/open.ts';
+import { statusOf } from '../e2e/holder.ts';
+import type { Gateway } from '../helpers/gateway.ts';
+import { reportOfBuyer, sampleReport } from './sample.ts';
+import type { Visit } from './visit.ts';
+
+/** Called on each page. @param name of the page, for its picture */
+export type Look = (name: string) => Promise<void>;
+
+const MODELS = ['gpt-4o-mini', 'gpt-4o', 'mistral-small'];
+
+/** The tiers, a Free key, and the refusal of one. */
+export async function tourFree(visit: Visit, look: Look): Promise<void> {
+  const { page } = visit;
+  await page.goto('/pricing');
+  await look('pricing');
+  await visit.takeFreeKey();
+  await look('key');
+  // A form that was open when the configuration changed.
+  await page.goto('/pricing');
+  await page.evaluate(`document.querySelector('input[name="tier"]').value = 'Gold'`);
+  await page.getByRole('button', { name: 'Get a Free key' }).click();
+  await visit.title('That did not work');
+  await look('refused');
+}
+
+/** An order, from its payment to each of its ends. The gateway has the test provider and is in this process. */
+export async function tourOrder(visit: Visit, gateway: Gateway, look: Look): Promise<void> {
+  const { page } = visit;
+  const payment = await visit.choose('Lite');
+  await look('test-payment');
+  await page.getByRole('link', { name: 'Leave without paying' }).click();
+  await visit.title('Not paid');
+  await look('cancelled');
+  const order = payment.replace('/test?', '/complete?');
+  // It comes again by itself, which is in the way of whoever looks at it.
+  await page.route('**/checkout/complete?*', async (route) => {
+    const response = await route.fetch();
+    const { refresh: _, ...headers } = response.headers();
+    await route.fulfill({ response, headers });
+  });
+  await page.goto(order);
+  await visit.title('Waiting for the payment');
+  await look('complete-waiting');
+  await page.unroute('**/checkout/complete?*');
+  await page.goto(payment);
+  await visit.press('Pay', 'Your order is paid');
+  await look('complete-paid');
+  const cookies = await page.context().cookies();
+  await page.context().clearCookies();
+  await page.reload();
+  await look('complete-elsewhere');
+  await page.context().addCookies(cookies);
+  await page.reload();
+  await page.getByRole('button', { name: 'Show my key' }).click();
+  await visit.title('Your Lite key');
+  const key = (await page.locator('pre.key').textContent()) ?? '';
+  await page.goto(order);
+  await page.getByRole('button', { name: 'Show another key' }).waitFor();
+  await look('complete-shown');
+  await statusOf(gateway.url, key);
+  await page.reload();
+  await page.getByText('It cannot be shown again').waitFor();
+  await look('complete-used');
+  await visit.choose('Pro');
+  await visit.press('Decline', 'This order is over');
+  await look('complete-declined');
+  const other = (await visit.choose('Pro')).replace('/test?', '/complete?');
+  await change(gateway, other, { state: 'refused', reason: 'not what was ordered: amount' });
+  await page.goto(other);
+  await visit.title('This order is on hold');
+  await look('complete-refused');
+}
+
+/** The account, from the question for the key to a new one, and each way in which a holder may stand. */
+export async function tourAccount(visit: Visit, gateway: Gateway, look: Look): Promise<void> {
+  const { page } = visit;
+  let reportOf = (prefix: string) => sampleReport(prefix, MODELS);
+  const again = async (words: string): Promise<void> => {
+    await page.getByRole('button', { name: 'Refresh' }).click();
+    await page.getByText(words).first().waitFor();
+  };
+  await visit.report((prefix) => reportOf(prefix));
+  await page.goto('/account');
+  await look('enter');
+  await page.getByLabel('API key').fill('something else');
+  await page.getByRole('button', { name: 'Show usage' }).click();
+  await look('complaint');
+  await visit.enter(await gateway.issueKey('Lite'));
+  await look('account');
+  reportOf = (prefix) => reportOfBuyer(prefix, 'good', { standing: 'past_due' });
+  await again('The last payment for Lite failed.');
+  await look('account-past-due');
+  reportOf = (prefix) => reportOfBuyer(prefix, 'suspended', { standing: 'lapsed' });
+  await again('Suspended: Lite is not paid any more.');
+  await look('account-unpaid');
+  reportOf = (prefix) => ({ ...sampleReport(prefix, []), standing: 'suspended' });
+  await again('Suspended by the operator.');
+  await look('account-stopped');
+  reportOf = (prefix) => reportOfBuyer(prefix, 'good', { cancelled: true });
+  await again('Lite was cancelled and ends on October 14, 2026.');
+  await page.getByText('Show the table').click();
+  await look('account-ending');
+  await page.getByRole('button', { name: 'Replace this key…' }).click();
+  await look('confirm');
+  await page.getByRole('button', { name: 'Replace it now' }).click();
+  await page.locator('#fresh').waitFor();
+  await look('rotated');
+}
+
+/** A better tier for the key that somebody has. @returns the key */
+export async function tourUpgrade(visit: Visit, gateway: Gateway, look: Look): Promise<string> {
+  const { page } = visit;
+  const key = await gateway.issueKey('Free');
+  await visit.enter(key);
+  await look('account-new');
+  await page.getByRole('button', { name: 'Choose Pro' }).click();
+  await visit.title('Test payment');
+  await visit.press('Pay', 'Your order is complete');
+  await look('complete-upgraded');
+  return key;
+}
+
+/** Something that only happens at a provider, or by an operator. @param address of the page of the order */
+async function change(gateway: Gateway, address: string, to: OrderChange): Promise<void> {
+  const session = new URL(address).searchParams.get('session_id') ?? '';
+  const store = await openStore({ kind: 'sqlite', path: gateway.directory.file('tollgate.db') });
+  try {
+    const order = await store.billing.findOrder({ session });
+    if (order === undefined) throw new Error(`no order has the session ${session}`);
+    await store.billing.changeOrder(order.id, order.version, to, new Date().toISOString());
+  } finally {
+    await store.close();
+  }
+}
