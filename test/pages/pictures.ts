@@ -13,6 +13,7 @@ import { THEMES, Visit, WIDTHS } from './visit.ts';
 const SHOWN = ['pricing', 'key', 'test-payment', 'complete-paid', 'cancelled', 'account'];
 /** … and dark on a phone, by a name of its own. */
 const SHOWN_ON_PHONE = ['pricing'];
+const EXAMPLE = '0123456789abcdef'.repeat(2);
 const DOCS = fileURLToPath(new URL('../../docs/pictures/', import.meta.url));
 
 /** A fourth of the bytes. The browser encodes it, in a page that is not one of ours. */
@@ -28,6 +29,17 @@ async function asWebp(page: Page, png: Buffer): Promise<Buffer> {
     return canvas.toDataURL('image/webp', 0.9);
   })()`);
   return Buffer.from(String(url).replace(/^data:image\/webp;base64,/, ''), 'base64');
+}
+
+/** No key that was ever one is in a picture that is kept. */
+async function hideKeys(page: Page): Promise<void> {
+  await page.evaluate(`(() => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const text = texts.currentNode;
+      text.data = text.data.replace(/\\b[0-9a-f]{32}\\b/g, '${EXAMPLE}');
+    }
+  })()`);
 }
 
 const [directory] = process.argv.slice(2);
@@ -51,6 +63,7 @@ try {
         if (path === undefined) return;
         // The documentation shows a page of few words without the emptiness below it.
         const isShort = directory === undefined && (await visit.page.locator('.outcome').count()) > 0;
+        if (directory === undefined) await hideKeys(visit.page);
         await visit.page.setViewportSize({ width, height: isShort ? 560 : 900 });
         const png = await visit.page.screenshot({ fullPage: page !== 'confirm', animations: 'disabled' });
         await writeFile(path, directory === undefined ? await asWebp(encoder, png) : png);
