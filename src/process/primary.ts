@@ -101,12 +101,15 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
 
   const report = async (): Promise<HealthReport> => {
     const { serving, count } = workers;
-    const some = serving.length > 0;
-    const checks = {
-      ...mergeChecks(serving.flatMap(({ health }) => health ?? [])),
-      config: reloader.isRejected ? ('degraded' as const) : ('ok' as const),
-      workers: serving.length >= count ? ('ok' as const) : some ? ('degraded' as const) : ('failed' as const),
-    };
+    const checks = mergeChecks([
+      ...serving.flatMap(({ health }) => health ?? []),
+      {
+        checks: {
+          config: reloader.isRejected ? 'degraded' : 'ok',
+          workers: serving.length >= count ? 'ok' : serving.length > 0 ? 'degraded' : 'failed',
+        },
+      },
+    ]);
     const states = Object.values(checks);
     return {
       status:

@@ -103,7 +103,7 @@ export function mergeTargets(workers: readonly (readonly TargetState[])[]): Targ
 const CHECKS: readonly CheckState[] = ['ok', 'degraded', 'failed'];
 
 /** Of each check the worst state that any worker has found. */
-export function mergeChecks(reports: readonly HealthReport[]): Record<string, CheckState> {
+export function mergeChecks(reports: readonly Pick<HealthReport, 'checks'>[]): Record<string, CheckState> {
   const merged: Record<string, CheckState> = {};
   for (const { checks } of reports) {
     for (const [name, state] of Object.entries(checks)) {

@@ -18,6 +18,9 @@ import {
   WORKER_VARIABLE,
 } from './worker-messages.ts';
 
+/** The most of its time that a worker spends on reports nobody asked for. */
+const REPORT_SHARE = 0.01;
+
 /** What a gateway does for the primary that it belongs to. */
 export interface Member {
   /** Puts this content of the file in force, or keeps what is. */
@@ -86,6 +89,7 @@ class WorkerRun {
   #early: ToWorker[] = [];
   #isStopped = false;
   #health: HealthReport | undefined;
+  #reporting: NodeJS.Timeout | undefined;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -108,11 +112,9 @@ class WorkerRun {
     if (begin.isRejected) app.member.refuse();
     for (const message of this.#early.splice(0)) this.#hear(message);
     say({ kind: 'ready', url: app.url, hash: app.config.hash });
-    const timers = [
-      setInterval(() => this.#beat(app), BEAT_MS),
-      setInterval(() => void this.#report(app), REPORT_MS),
-    ];
+    const beating = setInterval(() => this.#beat(app), BEAT_MS);
     this.#beat(app);
+    this.#reportIn(app, REPORT_MS);
     logger.info({ pid: process.pid }, 'a worker serves');
 
     const isEarly = this.#isStopped;
@@ -121,7 +123,8 @@ class WorkerRun {
     // Told to stop while it started: it has promised nothing to anybody.
     if (isEarly) void app.close();
     const isClean = await closing;
-    for (const timer of timers) clearInterval(timer);
+    clearInterval(beating);
+    clearTimeout(this.#reporting);
     await this.#report(app);
     return isClean ? code : 1;
   }
@@ -190,6 +193,16 @@ class WorkerRun {
       if (this.#health === undefined) say({ kind: 'beat', inFlight: app.inFlight, health: report });
       this.#health = report;
     });
+  }
+
+  #reportIn(app: WorkerApp, ms: number): void {
+    this.#reporting = setTimeout(async () => {
+      const began = performance.now();
+      await this.#report(app);
+      // With thousands of models it takes long, and requests wait meanwhile.
+      if (!this.#isStopped)
+        this.#reportIn(app, Math.max(REPORT_MS, (performance.now() - began) / REPORT_SHARE));
+    }, ms);
   }
 
   async #report(app: WorkerApp): Promise<void> {

@@ -327,7 +327,7 @@ describe('two more', () => {
   });
 });
 
-describe('no start, or no end of it', () => {
+describe.concurrent('no start, or no end of it', () => {
   async function attempt(config: Parameters<typeof configText>[0], port?: number) {
     await using directory = await tempDir();
     const file = directory.file('config.yaml');
@@ -339,7 +339,7 @@ describe('no start, or no end of it', () => {
   }
 
   /** A primary whose workers only play one. */
-  async function play(behaviour: 'die' | 'hang') {
+  async function play(behaviour: 'die' | 'hang' | 'chat') {
     const directory = await tempDir();
     const file = directory.file('config.yaml');
     await writeFile(file, configText({ config: { workers: 2, redis: redis.url } }));
@@ -374,6 +374,22 @@ describe('no start, or no end of it', () => {
     await running.wrote(/started/, 'stdout');
     await running.wrote(/a worker hangs, and is killed/, 'stdout');
     await running.wrote(/"signal":"SIGKILL","cause":"hung"/, 'stdout');
+  });
+
+  test('long lines of several workers do not mix', async () => {
+    const { program, directory } = await play('chat');
+    await using _ = directory;
+    await using running = program;
+    const chat = () =>
+      running.stdout.split('\n').flatMap((line) => {
+        // The last one may be on its way.
+        if (!line.startsWith('{"chat"') || !line.endsWith('}')) return [];
+        const { chat: text }: { chat: string } = JSON.parse(line);
+        return [text];
+      });
+    await until(() => chat().length >= 80, 'all lines');
+    const whole = chat().map((text) => text === `${Number.parseInt(text, 10)}é`.repeat(9_000));
+    expect(whole).toEqual(whole.map(() => true));
   });
 
   test('the port is taken: in the words of a single process, once', async () => {
