@@ -1,10 +1,12 @@
 // Several workers, as real processes on a real Redis: they serve as one, and the end of one of them is not the end of the others.
 // TOLLGATE_LONG=1 adds one that hangs.
+import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LAUNCHER, Program } from '../e2e/program.ts';
+import { standardAnswer } from '../helpers/conversation.ts';
 import { configText, type Gateway, runCommand } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -68,6 +70,12 @@ function exitCode({ child }: Gateway): Promise<number | null> {
   ).then(([code]) => code ?? null);
 }
 
+/** Whether a process has written lines of use that it has not sent yet. */
+function hasSpooled({ directory }: Gateway, pid: number): boolean {
+  const names = readdirSync(directory.file('usage'));
+  return names.some((name) => name.includes(`.${pid}.`) && name.endsWith('.jsonl'));
+}
+
 async function usageOf(gateway: Gateway): Promise<Record<string, number>> {
   const words = ['usage', '--json', '--config', gateway.configFile];
   const { stdout } = await runCommand(words, { TEST_DIR: gateway.directory.path });
@@ -85,6 +93,7 @@ describe('two workers', () => {
     upstream = await HostileUpstream.start();
     gateway = await startWorkers(redis, {
       upstreams: { up: upstream.baseUrl },
+      config: { listen: { max_connections: 1000 } },
       env: { NODE_OPTIONS: `--import=${encodeURI(FRAGILE)}` },
     });
   });
@@ -107,6 +116,7 @@ describe('two workers', () => {
     expect(await gateway.metric(CHAT)).toBe(ended);
     expect(await gateway.metric('tollgate_workers{state="serving"}')).toBe(2);
     expect(await gateway.metric('tollgate_redis_up')).toBe(1);
+    expect(await gateway.metric('tollgate_connections_limit')).toBe(1000);
     const page = await gateway.metrics();
     const names = page.split('\n').filter((line) => line.startsWith('# TYPE '));
     expect(names).toEqual([...new Set(names)]);
@@ -165,12 +175,27 @@ describe('two workers', () => {
   test('one is killed: its streams are cut, those of the other go on, and another takes its place', async () => {
     const { step, release } = heldStreams();
     upstream.always(step);
-    const held = await connectToBoth(gateway, 4);
+    const [busy, ...held] = await connectToBoth(gateway, 4);
+    if (busy === undefined) throw new Error('there are connections');
     await openStreams(gateway, held, 'begun');
-    const counted = await gateway.metric(CHAT);
-    expect(counted).toBe(ended);
     const killed = pidOf(gateway, 1);
+    // Something that it has written down and not sent to the store yet.
+    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    await until(async () => {
+      upstream.next(standardAnswer);
+      const response = await busy.client.ask({
+        target: '/v1/chat/completions',
+        headers,
+        body: chatRequest(),
+      });
+      expect(response.status).toBe(200);
+      ended += 1;
+      return await until(() => hasSpooled(gateway, killed), 'a line in the spool', 700).catch(() => false);
+    }, 'a line in the spool');
+    const counted = await gateway.metric(CHAT);
     process.kill(killed, 'SIGKILL');
+    expect(counted).toBe(ended);
+    busy.client.destroy();
     const cut = held.filter(({ worker }) => worker === 1);
     for (const { client } of cut) {
       await within(client.closed, 'the cut');
@@ -255,9 +280,9 @@ describe('two workers', () => {
       upstreams: { up: upstream.baseUrl },
       config: { redis: redis.url, workers: 2 },
     });
-    // Four streams ended with their worker, and nobody knows what they used.
+    // Three streams ended with their worker, and nobody knows what they used. What it had written down is counted.
     const usage = await usageOf(gateway);
-    expect(upstream.requests).toHaveLength(ended + 4);
+    expect(upstream.requests).toHaveLength(ended + 3);
     expect(usage).toMatchObject({ requests: ended, estimated: 0 });
   });
 });
@@ -305,6 +330,16 @@ describe('two more', () => {
     for (const { client } of await connectToBoth(gateway)) client.destroy();
   });
 
+  test.runIf(IS_LONG)('both are killed at once: others serve on the same port', async () => {
+    await using gateway = await startWorkers(redis);
+    for (const worker of [1, 2]) process.kill(pidOf(gateway, worker), 'SIGKILL');
+    await until(async () => (await readiness(gateway)).status === 'failed', 'nobody to serve');
+    await until(() => workersOf(gateway).length === 4, 'both to be replaced');
+    // The port was a free one, that the system chose.
+    for (const { client } of await connectToBoth(gateway)) client.destroy();
+    expect((await readiness(gateway)).status).toBe('ok');
+  });
+
   test.runIf(IS_LONG)('are told twice to end: what runs is ended at once, and told so', async () => {
     await using upstream = await HostileUpstream.start(heldStreams().step);
     await using gateway = await startWorkers(redis, {
@@ -327,7 +362,7 @@ describe('two more', () => {
   });
 });
 
-describe.concurrent('no start, or no end of it', () => {
+describe('no start, or no end of it', () => {
   async function attempt(config: Parameters<typeof configText>[0], port?: number) {
     await using directory = await tempDir();
     const file = directory.file('config.yaml');
@@ -360,11 +395,11 @@ describe.concurrent('no start, or no end of it', () => {
     await using ended = program;
     const { code, stdout } = await ended.end();
     expect(code).toBe(1);
-    expect(stdout).toMatch(/failed: .*no worker serves after 3 s: it ended with 3/);
-    // Two places, each tried at 0, after 0.5 and after 1.5 s; chance makes the waits shorter, by half at most.
+    expect(stdout).toMatch(/failed: .*no worker serves after 4 s: it ended with 3/);
+    // Two places, and with the shortest waits five tries for each; a slow machine does less.
     const restarts = stdout.match(/another one is to take its place/g) ?? [];
-    expect(restarts.length).toBeGreaterThanOrEqual(4);
-    expect(restarts.length).toBeLessThanOrEqual(8);
+    expect(restarts.length).toBeGreaterThanOrEqual(2);
+    expect(restarts.length).toBeLessThanOrEqual(10);
   });
 
   test('a worker that hangs is killed and replaced', async () => {
