@@ -41,7 +41,7 @@ export type ToWorker =
 export type FromWorker =
   /** It hears what is said to it from now on. */
   | { readonly kind: 'hello' }
-  | { readonly kind: 'ready'; readonly url: string; readonly hash: string }
+  | { readonly kind: 'ready'; readonly url: string }
   /** It cannot start. In words for whoever has to change something. */
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'beat'; readonly inFlight: number; readonly health?: HealthReport }

@@ -111,7 +111,7 @@ class WorkerRun {
     this.#app = app;
     if (begin.isRejected) app.member.refuse();
     for (const message of this.#early.splice(0)) this.#hear(message);
-    say({ kind: 'ready', url: app.url, hash: app.config.hash });
+    if (!this.#isStopped) say({ kind: 'ready', url: app.url });
     const beating = setInterval(() => this.#beat(app), BEAT_MS);
     this.#beat(app);
     this.#reportIn(app, REPORT_MS);

@@ -72,7 +72,7 @@ export class Workers {
   #isClosing = false;
   #isClean = true;
   #watch: NodeJS.Timeout | undefined;
-  #onEmpty: () => void = () => undefined;
+  readonly #empty = Promise.withResolvers<void>();
 
   constructor(options: WorkersOptions) {
     this.#options = options;
@@ -99,6 +99,7 @@ export class Workers {
       else this.#look();
       lookedAt = now;
     }, BEAT_MS);
+    this.#tell();
     for (const slot of this.#slots) this.#fork(slot);
     const late = setTimeout(() => {
       const text = `no worker serves after ${this.#times.start / 1000} s: ${this.#lastFailure}`;
@@ -140,7 +141,7 @@ export class Workers {
   }
 
   /**
-   * Tells all of them to end, and waits for it. Calling it again ends what runs at once.
+   * Tells all of them to end, and waits for it.
    * @param patienceMs after that they are killed
    * @returns whether each ended as it should
    */
@@ -148,13 +149,7 @@ export class Workers {
     this.#isClosing = true;
     for (const { timer } of this.#slots) clearTimeout(timer);
     this.broadcast({ kind: 'close' });
-    const empty = Promise.withResolvers<void>();
-    const before = this.#onEmpty;
-    this.#onEmpty = () => {
-      before();
-      empty.resolve();
-    };
-    if (this.#alive.size === 0) this.#onEmpty();
+    if (this.#alive.size === 0) this.#empty.resolve();
     const over = new AbortController();
     const late = pause(patienceMs, undefined, { signal: over.signal }).then(
       () => {
@@ -165,7 +160,7 @@ export class Workers {
       },
       () => undefined,
     );
-    await empty.promise;
+    await this.#empty.promise;
     over.abort();
     await late;
     clearInterval(this.#watch);
@@ -209,7 +204,7 @@ export class Workers {
     this.#lastFailure = worker.failure ?? how;
     if (this.#isClosing) {
       if (code !== 0 && worker.hasServed) this.#isClean = false;
-      if (this.#alive.size === 0) this.#onEmpty();
+      if (this.#alive.size === 0) this.#empty.resolve();
       return;
     }
     // One that said that it leaves has been replaced.

@@ -13,7 +13,7 @@ if (role === 'chat') {
 }
 process.on('message', ({ kind }: { kind: string }) => {
   if (kind !== 'begin') return;
-  process.send?.({ kind: 'ready', url: 'http://127.0.0.1:1', hash: '' }, undefined, undefined, () => {
+  process.send?.({ kind: 'ready', url: 'http://127.0.0.1:1' }, undefined, undefined, () => {
     if (role === 'hang') Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, HANG_MS);
   });
 });
