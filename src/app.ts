@@ -22,6 +22,7 @@ import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
 import { recordEnd } from './process/request-end.ts';
+import type { Member, Place } from './process/worker.ts';
 import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
@@ -50,6 +51,10 @@ export interface AppOptions {
   readonly logger?: Logger;
   /** Whether it looks for changes of the file by itself. Default true; false where somebody else calls `reload`. */
   readonly watch?: boolean;
+  /** What was read from the file already. Default: it is read now. */
+  readonly loaded?: { readonly config: Config; readonly source: FileBytes };
+  /** Of a worker: it has no admin listener, and hears of its file and its end from its primary alone. */
+  readonly place?: Place;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -62,7 +67,9 @@ export interface App {
   readonly config: Config;
   /** `http://host:port` of the public listener. */
   readonly url: string;
+  /** Empty in a worker. */
   readonly adminUrl: string;
+  readonly member: Member;
   readonly issuer: Issuer;
   readonly metrics: Metrics;
   /** Orders and payments. */
@@ -88,8 +95,8 @@ export interface App {
  * @throws ConfigError, StoreOpenError, SecretError or the system's error when a port is taken
  */
 export async function startApp(options: AppOptions): Promise<App> {
-  const source = readConfigFile(options.configFile);
-  const config = parseBytes(source.bytes, options.configFile, options.env);
+  const source = options.loaded?.source ?? readConfigFile(options.configFile);
+  const config = options.loaded?.config ?? parseBytes(source.bytes, options.configFile, options.env);
   const logger = options.logger ?? createLogger();
   const parts = new Parts();
   try {
@@ -109,7 +116,7 @@ interface Beginning {
 }
 
 async function compose(
-  { now, random, env, watch: isWatching = true }: AppOptions,
+  { now, random, env, place, watch: isWatching = place === undefined }: AppOptions,
   { config: first, source, logger, parts }: Beginning,
 ): Promise<App> {
   const metrics = createMetrics();
@@ -150,7 +157,7 @@ async function compose(
   const server = new Server({
     addressOf: clientAddress(fixed.listen.trusted_proxies),
     writeStall: first.dynamic.stream.write_stall,
-    ...maxConnections(fixed, logger),
+    ...maxConnections(fixed, place?.count ?? 1, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
     onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),
     logger,
@@ -249,7 +256,8 @@ async function compose(
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
     server.writeStall = dynamic.stream.write_stall;
   };
-  const reloader = new Reloader({ config: first, env, apply, logger, metrics: metrics.config });
+  const isEcho = place !== undefined;
+  const reloader = new Reloader({ config: first, env, apply, logger, metrics: metrics.config, isEcho });
   const watch = new FileWatch({
     file: first.file,
     known: source.bytes,
@@ -261,9 +269,12 @@ async function compose(
 
   const targets = () => [...routing.upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
   const admin = new AdminServer(metrics, health, { upstreams: targets });
-  const adminAt = await admin.listen(fixed.admin.host, fixed.admin.port);
-  parts.add('admin', () => admin.close());
-  const at = await server.listen(fixed.listen.host, fixed.listen.port);
+  let adminUrl = '';
+  if (place === undefined) {
+    adminUrl = urlOf(await admin.listen(fixed.admin.host, fixed.admin.port));
+    parts.add('admin', () => admin.close());
+  }
+  const at = await server.listen(fixed.listen.host, place?.port ?? fixed.listen.port);
   url = urlOf(at);
   apply(first);
   routing.start();
@@ -286,7 +297,13 @@ async function compose(
       return reloader.config;
     },
     url,
-    adminUrl: urlOf(adminAt),
+    adminUrl,
+    member: {
+      take: (bytes) => reloader.take(bytes),
+      refuse: () => reloader.refuse(),
+      health: () => health.report(),
+      report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), targets: targets() }),
+    },
     issuer,
     metrics,
     billing,
@@ -314,9 +331,13 @@ async function compose(
 }
 
 /** What the operator asks for, with a word where it is more than the open files of the process allow. */
-function maxConnections({ listen }: StaticConfig, logger: Logger): { maxConnections?: number } {
-  const { max_connections } = listen;
-  if (max_connections === undefined) return {};
+function maxConnections(
+  { listen }: StaticConfig,
+  workers: number,
+  logger: Logger,
+): { maxConnections?: number } {
+  if (listen.max_connections === undefined) return {};
+  const max_connections = Math.ceil(listen.max_connections / workers);
   const open_files = descriptorLimit();
   const advised = connectionsWithin(open_files);
   if (max_connections > advised) {

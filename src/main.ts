@@ -11,8 +11,12 @@ import { runKeys } from './cli/keys.ts';
 import { runOrders } from './cli/orders.ts';
 import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
+import { readConfigFile } from './config/file.ts';
+import { parseBytes } from './config/load.ts';
+import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
-import { createLogger, type Logger } from './telemetry/logger.ts';
+import { runWorker, workerNumber } from './process/worker.ts';
+import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
@@ -90,14 +94,46 @@ function configFile(argv: string[]): string | undefined {
   }
 }
 
+/** One process that serves, or the one above several. */
+type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
+  Partial<Pick<Primary, 'workers'>>;
+
+function start(file: string, env: NodeJS.ProcessEnv, logger: Logger): Promise<Served> {
+  const source = readConfigFile(file);
+  const config = parseBytes(source.bytes, file, env);
+  if (workerCount(config.static.workers) === 1) {
+    return startApp({ configFile: file, env, logger, loaded: { config, source } });
+  }
+  const exec = fileURLToPath(import.meta.url);
+  const args = ['serve', '--config', file];
+  return startPrimary({ config, source, env, logger, version: VERSION, exec, args, onLine: passOn });
+}
+
+/** As one of several: everything but the log goes through the primary. */
+async function serveAsWorker(file: string, number: number): Promise<number> {
+  const logger = createLogger().child({ worker: number });
+  const { env } = process;
+  const code = await runWorker({
+    env,
+    logger,
+    start: (loaded, place) => startApp({ configFile: file, env, logger, loaded, place }),
+    describe: startFault,
+    flush: () => flushLog(logger),
+  });
+  setTimeout(() => process.exit(), EXIT_MS).unref();
+  return code;
+}
+
 async function serve(file: string): Promise<number> {
+  const number = workerNumber(process.env);
+  if (number !== undefined) return serveAsWorker(file, number);
   const signals = new Signals();
   // A reader that has gone (a closed terminal, say) ends no gateway.
   process.stderr.on('error', () => undefined);
   const logger = createLogger();
-  let app: App;
+  let app: Served;
   try {
-    app = await startApp({ configFile: file, env: process.env, logger });
+    app = await start(file, process.env, logger);
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
@@ -141,10 +177,10 @@ function flushLog(logger: Logger): Promise<void> {
   });
 }
 
-function welcome({ url, adminUrl, config }: App): string {
+function welcome({ url, adminUrl, config, workers }: Served): string {
   return `tollgate ${VERSION} listening on ${url}
   metrics and probes   ${adminUrl}/metrics, /livez, /readyz
-  configuration        ${config.file} (${config.hash})
+  configuration        ${config.file} (${config.hash})${workers === undefined ? '' : `\n  workers              ${workers}`}
   a first key          in a browser: ${url}/pricing
                        in a shell:   curl -s ${url}/checkout -H 'content-type: application/json' -d '{"tier":"Free"}'
                        as support:   npx tollgate keys issue --tier Pro
@@ -168,6 +204,7 @@ function startFault(error: unknown): string {
   if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
     return `tollgate: this process may not listen on ${address}.`;
   }
+  if (error.name === 'WorkersStartError') return error.message;
   if (error.name === 'StoreOpenError' || error.name === 'SecretError') return `tollgate: ${error.message}`;
   return `tollgate: ${error.stack ?? error.message}`;
 }

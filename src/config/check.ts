@@ -1,5 +1,6 @@
 // What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
 // is in it.
+import { availableParallelism } from 'node:os';
 import { ENDPOINTS } from './endpoints.ts';
 import { formatFault } from './fault.ts';
 import { readRedisAddress, redisHosts } from './redis-address.ts';
@@ -7,6 +8,7 @@ import {
   type BillingConfig,
   type Config,
   type ModelConfig,
+  type StaticConfig,
   TIERS,
   type TierConfig,
   type UpstreamConfig,
@@ -124,13 +126,18 @@ function describeBilling({ provider, secret_key = '', on_lapse, grace }: Billing
   return `${provider} (${mode}), ${on_lapse} after ${formatDuration(grace)} without payment`;
 }
 
+function describeWorkers(workers: StaticConfig['workers']): string {
+  if (workers === 'auto') return `auto: one for each processor (${availableParallelism()} here)`;
+  return workers === 1 ? '1: a single process' : `${workers} processes`;
+}
+
 /**
  * @param config as loaded
  * @returns several lines without a newline at the end: listeners, store, upstreams, models with their targets in order,
  *   tiers with their limits, and the warnings
  */
 export function describeConfig(config: Config): string {
-  const { listen, admin, store, redis, secret } = config.static;
+  const { listen, admin, store, redis, secret, workers } = config.static;
   const { upstreams, models, tiers, ...dynamic } = config.dynamic;
   const address = ({ host, port }: { host: string; port: number }): string =>
     `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
@@ -140,6 +147,7 @@ export function describeConfig(config: Config): string {
     ['admin', address(admin)],
     ['public_url', dynamic.public_url],
     ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
+    ['workers', describeWorkers(workers)],
     ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],
     ['secret', secret === undefined ? 'generated beside the store' : 'set'],
     ['max_body', formatSize(dynamic.max_body)],

@@ -78,6 +78,24 @@ export const integer = (min: number, max: number) =>
     bounded(readInteger, min, max, String),
   );
 
+/** A whole number, or the one word that may stand for it, which is read as it is. */
+export const integerOr = <W extends string>(word: W, min: number, max: number) => {
+  const inBounds = bounded(readInteger, min, max, String);
+  return leaf(
+    {
+      shown: 'short',
+      words: `\`${word}\`, or whole number, ${range(min, max)}`,
+      json: {
+        anyOf: [
+          { type: 'integer', minimum: min, maximum: max },
+          { type: 'string', pattern: `^(${word}|\\d+)$|${REFERENCE}` },
+        ],
+      },
+    },
+    (text): Reading<number | W> => (text === word ? read(word) : inBounds(text)),
+  );
+};
+
 export const decimal = (min: number, max: number) =>
   leaf(
     {

@@ -113,7 +113,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
   ];
   if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
 
-  const { listen, admin, store, redis, secret, usage, public_url, tiers, ...dynamic } = parsed.data;
+  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...dynamic } = parsed.data;
   const bound = port?.ok ? { ...listen, port: port.value } : listen;
   const meaning = {
     static: {
@@ -123,6 +123,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
       ...(redis === undefined ? {} : { redis }),
       ...(secret === undefined ? {} : { secret }),
       ...(usage === undefined ? {} : { usage }),
+      workers,
     },
     dynamic: {
       ...dynamic,

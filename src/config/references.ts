@@ -218,6 +218,20 @@ function checkListeners(tree: Branch, port: number | undefined, fault: Report): 
   fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
 }
 
+/** Alone, each worker would grant all of every limit, and would not hear of a key that was revoked. */
+function checkWorkers(tree: Branch, fault: Report): void {
+  const workers = find(tree, ['workers'])?.node;
+  const text = textOf(workers);
+  const count = text === 'auto' ? undefined : readInteger(text ?? '1');
+  const isOne = text === undefined || (count !== undefined && (!count.ok || count.value <= 1));
+  if (workers === undefined || isOne || given(tree.entries.get('redis')?.value)) return;
+  fault(
+    workers.span.start,
+    ['workers'],
+    'needs `redis`, through which workers share limits and learn of revoked keys',
+  );
+}
+
 /**
  * @param tree the whole file
  * @param port what the environment puts in place of `listen.port`
@@ -229,6 +243,7 @@ export function checkReferences(tree: Branch, port: number | undefined): Finding
   const warn: Report = (at, path, message) => void warnings.push({ at, path, message });
 
   checkListeners(tree, port, fault);
+  checkWorkers(tree, fault);
   const secret = find(tree, ['secret'])?.node;
   const length = textOf(secret)?.trim().length ?? 0;
   if (secret !== undefined && length > 0 && length < 32) {

@@ -14,6 +14,7 @@ import {
   durationOr,
   flag,
   integer,
+  integerOr,
   LONGEST,
   mapping,
   name,
@@ -54,7 +55,7 @@ const listen = section({
   max_connections: integer(1, 1_000_000)
     .exactOptional()
     .describe(
-      'Most client connections at one time; more are refused. Default: half of the open files that the system allows, at most 16384.',
+      'Most client connections at one time, over all workers; more are refused. Default: half of the open files that the system allows, at most 16384, for each worker.',
     ),
 });
 
@@ -95,6 +96,11 @@ export const staticShape = {
   })
     .exactOptional()
     .describe('How use is recorded.'),
+  workers: integerOr('auto', 1, 256)
+    .prefault('1')
+    .describe(
+      'Processes that serve; `auto` is one for each processor that this process may use. More than one needs `redis`.',
+    ),
 };
 
 // --- models --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 // The admin listener: metrics, probes and the state of the targets, on an address of its own that is not for the public.
 import http, { type ServerResponse } from 'node:http';
-import type { Metrics } from '../telemetry/metrics.ts';
 import { boundAddress } from './address.ts';
-import type { Health } from './health.ts';
+import type { HealthReport } from './health.ts';
 
 const MAX_CONNECTIONS = 256;
 
@@ -22,13 +21,22 @@ export interface TargetState {
 
 export interface AdminOptions {
   /** The targets that were asked since they were configured. Without it there is no `/upstreams`. */
-  readonly upstreams?: () => readonly TargetState[];
+  readonly upstreams?: () => readonly TargetState[] | Promise<readonly TargetState[]>;
+}
+
+/** Of a process, or of several that answer as one. */
+interface MetricsPage {
+  readonly registry: { readonly contentType: string; metrics(): Promise<string> };
 }
 
 export class AdminServer {
   readonly #server: http.Server;
 
-  constructor(metrics: Metrics, health: Health, { upstreams }: AdminOptions = {}) {
+  constructor(
+    metrics: MetricsPage,
+    health: { report(): Promise<HealthReport> },
+    { upstreams }: AdminOptions = {},
+  ) {
     const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {
       '/metrics': async (response) => {
         send(response, 200, metrics.registry.contentType, await metrics.registry.metrics());
@@ -42,7 +50,7 @@ export class AdminServer {
       },
       ...(upstreams && {
         '/upstreams': async (response: ServerResponse) =>
-          send(response, 200, 'application/json', `${JSON.stringify(upstreams())}\n`),
+          send(response, 200, 'application/json', `${JSON.stringify(await upstreams())}\n`),
       }),
     };
     this.#server = http.createServer(

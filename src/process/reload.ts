@@ -19,6 +19,8 @@ export interface ReloaderOptions {
   readonly apply: (config: Config) => void;
   readonly logger: Logger;
   readonly metrics: Metrics['config'];
+  /** Somebody else reads the same file and says what there is to say; here only what nobody expects is logged. */
+  readonly isEcho?: boolean;
 }
 
 export class Reloader {
@@ -31,7 +33,7 @@ export class Reloader {
     this.#options = options;
     this.#config = options.config;
     this.#tell();
-    this.#warn(options.config);
+    if (options.isEcho !== true) this.#warn(options.config);
   }
 
   /** What is in force: the static part of the start with the dynamic part of the last good file. */
@@ -58,6 +60,7 @@ export class Reloader {
       this.#pending = pending;
       metrics.onReload(result);
       this.#tell();
+      if (this.#options.isEcho === true) return;
       logger.info({ file, config_hash: config.hash, result }, 'the configuration was read again');
       this.#warn(config);
       if (pending.length > 0) {
@@ -71,13 +74,18 @@ export class Reloader {
     }
   }
 
+  /** The file cannot be used, and why has been said. */
+  refuse(): void {
+    this.#isRejected = true;
+    this.#options.metrics.onReload('rejected');
+    this.#tell();
+  }
+
   /** The file cannot be used, or cannot be read. */
   reject(error: unknown): void {
-    const { logger, metrics } = this.#options;
+    const { logger } = this.#options;
     const { file, hash } = this.#config;
-    this.#isRejected = true;
-    metrics.onReload('rejected');
-    this.#tell();
+    this.refuse();
     const about = { file, config_hash: hash };
     const words = 'the configuration cannot be used; the last good one stays in force';
     if (error instanceof ConfigError) {

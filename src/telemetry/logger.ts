@@ -44,6 +44,11 @@ export function droppedLines(): number {
   return sink?.dropped ?? 0;
 }
 
+/** Lines of another process's log, for the log of this one. */
+export function passOn(line: string): void {
+  stdout().write(line);
+}
+
 /** stdout without waiting for it; one for the process, however many loggers it has. */
 function stdout(): pino.DestinationStream {
   if (sink === undefined) {

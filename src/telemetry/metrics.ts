@@ -6,7 +6,7 @@ import { billingMetrics } from './metrics/billing.ts';
 import { keyMetrics } from './metrics/keys.ts';
 import { ledgerMetrics, limitMetrics, redisMetrics } from './metrics/limits.ts';
 import { modelMetrics } from './metrics/models.ts';
-import { configMetrics, overloadMetrics } from './metrics/operation.ts';
+import { configMetrics, overloadMetrics, workerMetrics } from './metrics/operation.ts';
 import { processMetrics } from './metrics/process.ts';
 import { realtimeMetrics } from './metrics/realtime.ts';
 import { trafficMetrics } from './metrics/traffic.ts';
@@ -32,5 +32,6 @@ export function createMetrics() {
     ...processMetrics(catalogue),
     config: configMetrics(catalogue),
     overload: overloadMetrics(catalogue, droppedLines),
+    workers: workerMetrics(catalogue),
   };
 }

@@ -26,12 +26,13 @@ describe('the description of a configuration', () => {
       ].join('\n'),
     );
     const lines = describeConfig(config).split('\n');
-    expect(lines.slice(0, 21)).toEqual([
+    expect(lines.slice(0, 22)).toEqual([
       `config.yaml is valid (${config.hash})`,
       '  listen      [::1]:(any free port) behind 10.0.0.0/8',
       '  admin       127.0.0.1:9090',
       '  public_url  http://[::1]:0',
       '  store       SQLite, ./data/tollgate.db',
+      '  workers     1: a single process',
       '  redis       none: a single process',
       '  secret      set',
       '  max_body    32MiB',

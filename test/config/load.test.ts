@@ -34,6 +34,7 @@ describe('a configuration', () => {
       listen: { host: '127.0.0.1', port: 8080, trusted_proxies: [] },
       admin: { host: '127.0.0.1', port: 9090 },
       store: { kind: 'sqlite', path: './data/tollgate.db' },
+      workers: 1,
     });
     expect(dynamic).toEqual({
       public_url: 'http://127.0.0.1:8080',
@@ -107,6 +108,7 @@ describe('a configuration', () => {
       store: { kind: 'sqlite', path: '/var/lib/tollgate/db' },
       secret: '0123456789abcdef0123456789abcdef',
       usage: { spool: '/var/lib/tollgate/usage' },
+      workers: 1,
     });
     expect(config.dynamic).toEqual({
       public_url: 'https://gate.example/api',

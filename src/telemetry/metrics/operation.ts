@@ -111,3 +111,28 @@ export function overloadMetrics(catalogue: Catalogue, droppedLines: () => number
     }),
   };
 }
+
+/** Of the process above several; others have no samples of them. */
+export function workerMetrics(catalogue: Catalogue) {
+  catalogue.area('Workers');
+  return {
+    workers: catalogue.gauge({
+      name: 'tollgate_workers',
+      across: 'first',
+      meaning:
+        'Workers of this replica: how many are configured, and how many serve. None where `workers` is 1.',
+      labels: { state: '`configured`, `serving`' },
+      action:
+        '`serving` below `configured` for longer than a start takes: see `tollgate_worker_restarts_total`.',
+    }),
+    restarts: catalogue.counter({
+      name: 'tollgate_worker_restarts_total',
+      meaning: 'Workers that ended and were replaced, by cause.',
+      labels: {
+        cause:
+          '`signal` (killed from outside, out of memory among it), `exit`, `fault` (an exception that nothing caught), `hung`, `start` (it could not start), `late` (it did not start in time)',
+      },
+      action: 'Any: the log has the exit code or the signal, and what the worker said last.',
+    }),
+  };
+}

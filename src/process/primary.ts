@@ -1,0 +1,206 @@
+// The process above several workers: it reads the configuration, has the admin listener, and passes on what it is told. It
+// serves no request and opens neither store nor Redis. Its `Primary` is to the command line what the gateway of a single
+// process is.
+import cluster from 'node:cluster';
+import { availableParallelism } from 'node:os';
+import type { FileBytes } from '../config/file.ts';
+import type { Config, StaticConfig } from '../config/schema.ts';
+import { FileWatch } from '../config/watch.ts';
+import { AdminServer } from '../http/admin.ts';
+import type { HealthReport } from '../http/health.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import { createMetrics } from '../telemetry/metrics.ts';
+import { Reloader } from './reload.ts';
+import { MergedMetrics, mergeChecks, mergeTargets } from './worker-merge.ts';
+import { Workers, type WorkerTimes } from './workers.ts';
+
+/** How long a page waits for the report of a worker that is busy. */
+const REPORT_PATIENCE_MS = 2_000;
+/** Beyond delay and timeout of the drain: sockets are cut, use is flushed, parts are closed, each in its time. */
+const END_MS = 30_000;
+
+export interface PrimaryOptions {
+  readonly config: Config;
+  readonly source: FileBytes;
+  readonly env: NodeJS.ProcessEnv;
+  readonly logger: Logger;
+  readonly version: string;
+  /** The script that is run as a worker, and its arguments. */
+  readonly exec: string;
+  readonly args: readonly string[];
+  /** Takes lines of the workers' logs. */
+  readonly onLine: (line: string) => void;
+  readonly times?: WorkerTimes;
+}
+
+export interface Primary {
+  readonly config: Config;
+  readonly url: string;
+  readonly adminUrl: string;
+  readonly workers: number;
+  readonly inFlight: number;
+  reload(): Promise<void>;
+  close(): Promise<boolean>;
+}
+
+/** How many processes serve: `auto` is as many as this one has processors for, a limit of its container included. */
+export function workerCount(workers: StaticConfig['workers']): number {
+  return workers === 'auto' ? availableParallelism() : workers;
+}
+
+/**
+ * Starts the workers. Resolves when one of them serves.
+ * @throws WorkersStartError, or the system's error when the admin port is taken
+ */
+export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
+  const { config: first, source, env, logger, version } = options;
+  const started = performance.now();
+  setUpCluster(options);
+  const metrics = createMetrics();
+  metrics.buildInfo.set({ version, node: process.version }, 1);
+  const merged = new MergedMetrics();
+  /** What is in force, for workers that start later. */
+  let bytes = source.bytes;
+  let closing: Promise<boolean> | undefined;
+
+  const reloader = new Reloader({
+    config: first,
+    env,
+    apply: () => undefined,
+    logger,
+    metrics: metrics.config,
+  });
+  const workers = new Workers({
+    count: workerCount(first.static.workers),
+    begin: () => ({ file: first.file, first: source.bytes, bytes, isRejected: reloader.isRejected }),
+    port: first.static.listen.port,
+    logger,
+    metrics: metrics.workers,
+    onLine: options.onLine,
+    onGone: ({ samples }) => merged.keep(samples),
+    ...(options.times === undefined ? {} : { times: options.times }),
+  });
+  const watch = new FileWatch({
+    file: first.file,
+    known: source.bytes,
+    onContent: (found) => {
+      reloader.take(found);
+      if (reloader.isRejected) workers.broadcast({ kind: 'rejected' });
+      else {
+        bytes = found;
+        workers.broadcast({ kind: 'config', bytes, hash: reloader.config.hash });
+      }
+    },
+    onUnreadable: (error) => {
+      reloader.reject(error);
+      workers.broadcast({ kind: 'rejected' });
+    },
+    onBlind: (cause) =>
+      logger.warn({ file: first.file, err: cause }, 'the configuration file cannot be watched; it is polled'),
+  });
+
+  const report = async (): Promise<HealthReport> => {
+    const { serving, count } = workers;
+    const checks = mergeChecks([
+      ...serving.flatMap(({ health }) => health ?? []),
+      {
+        checks: {
+          config: reloader.isRejected ? 'degraded' : 'ok',
+          workers: serving.length >= count ? 'ok' : serving.length > 0 ? 'degraded' : 'failed',
+        },
+      },
+    ]);
+    const states = Object.values(checks);
+    return {
+      status:
+        closing !== undefined
+          ? 'draining'
+          : states.includes('failed')
+            ? 'failed'
+            : states.includes('degraded')
+              ? 'degraded'
+              : 'ok',
+      version,
+      uptime_s: Math.floor((performance.now() - started) / 1000),
+      config_hash: reloader.config.hash,
+      checks,
+    };
+  };
+  const { registry } = metrics;
+  const admin = new AdminServer(
+    {
+      registry: {
+        contentType: registry.contentType,
+        async metrics() {
+          const own = await registry.getMetricsAsJSON();
+          // Last: whoever ends from now on is in this sum, and not yet in that of those who have ended.
+          const reports = await workers.reports(REPORT_PATIENCE_MS);
+          return merged.page(
+            reports.map(({ samples }) => samples),
+            own,
+          );
+        },
+      },
+    },
+    { report },
+    {
+      upstreams: async () => {
+        const reports = await workers.reports(REPORT_PATIENCE_MS);
+        return mergeTargets(reports.map(({ targets }) => targets));
+      },
+    },
+  );
+  const { admin: at } = first.static;
+  const adminAt = await admin.listen(at.host, at.port);
+  let url: string;
+  try {
+    url = await workers.start();
+  } catch (error) {
+    await admin.close();
+    throw error;
+  }
+  if (source.isRegular) watch.start();
+
+  const close = async (): Promise<boolean> => {
+    watch.stop();
+    const { delay, timeout } = reloader.config.dynamic.drain;
+    logger.info({ in_flight: workers.inFlight, delay_ms: delay, timeout_ms: timeout }, 'the workers drain');
+    const isClean = await workers.close(delay + timeout + END_MS);
+    await admin.close();
+    return isClean;
+  };
+  return {
+    get config() {
+      return reloader.config;
+    },
+    url,
+    adminUrl: `http://${adminAt.host.includes(':') ? `[${adminAt.host}]` : adminAt.host}:${adminAt.port}`,
+    workers: workers.count,
+    get inFlight() {
+      return workers.inFlight;
+    },
+    async reload() {
+      if (closing === undefined) await watch.check();
+      else
+        logger.warn({ file: first.file }, 'no configuration is read any more: the process is shutting down');
+    },
+    close() {
+      if (closing !== undefined) workers.broadcast({ kind: 'close' });
+      closing ??= close();
+      return closing;
+    },
+  };
+}
+
+function setUpCluster({ exec, args }: PrimaryOptions): void {
+  // Each worker accepts from the one listening socket. Handed out by the primary, a connection that is on its way to a worker
+  // that hangs would be lost without being closed, and without a primary there would be no drain.
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
+  cluster.setupPrimary({
+    exec,
+    args: [...args],
+    // The log comes through the primary, line by line: lines of several writers of one pipe can mix.
+    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    serialization: 'advanced',
+  });
+}

@@ -1,0 +1,33 @@
+import { describe, expect, it } from 'vitest';
+import { extended, MINIMAL, placesOf } from './sample.ts';
+
+const REDIS = 'redis: redis://127.0.0.1:6379';
+const NEEDS = 'workers: needs `redis`, through which workers share limits and learn of revoked keys';
+
+describe('workers', () => {
+  it.each([
+    ['workers: 4', 4],
+    ['workers: auto', 'auto'],
+    ['workers: 1', 1],
+  ])('%s is read', (line, expected) => {
+    expect(extended(`${line}\n${REDIS}`).static.workers).toBe(expected);
+  });
+
+  it('one worker needs no Redis, however it is said', () => {
+    expect(extended('workers: 1').static.workers).toBe(1);
+    expect(extended('workers:').static.workers).toBe(1);
+  });
+
+  it.each(['2', 'auto', '256'])('%s without Redis is a fault, at its value', (value) => {
+    expect(placesOf(`workers: ${value}\n${MINIMAL}`)).toEqual([`1:10 ${NEEDS}`]);
+    expect(placesOf(`redis:\nworkers: ${value}\n${MINIMAL}`)).toEqual([`2:10 ${NEEDS}`]);
+  });
+
+  it.each([
+    ['0', 'must be at least 1'],
+    ['257', 'must be at most 256'],
+    ['many', 'must be a whole number in decimal digits, such as 20'],
+  ])('%s is no number of workers', (value, fault) => {
+    expect(placesOf(`workers: ${value}\n${REDIS}\n${MINIMAL}`)).toEqual([`1:10 workers: ${fault}`]);
+  });
+});

@@ -1,0 +1,31 @@
+// A primary with short times whose workers are played (played-worker.ts). It says on stdout what became of the start, and its
+// log is there too.
+import { fileURLToPath } from 'node:url';
+import { readConfigFile } from '../../../src/config/file.ts';
+import { parseBytes } from '../../../src/config/load.ts';
+import { startPrimary } from '../../../src/process/primary.ts';
+import { createLogger, passOn } from '../../../src/telemetry/logger.ts';
+
+const [, , role = '', file = ''] = process.argv;
+const source = readConfigFile(file);
+try {
+  await startPrimary({
+    config: parseBytes(source.bytes, file, process.env),
+    source,
+    env: process.env,
+    logger: createLogger(),
+    version: 'test',
+    exec: fileURLToPath(new URL('./played-worker.ts', import.meta.url)),
+    args: [role],
+    onLine: passOn,
+    times: {
+      hung: 1_500,
+      start: role === 'die' ? 4_000 : 60_000,
+      restart: { firstMs: 500, longestMs: 60_000, calmMs: 60_000 },
+    },
+  });
+  process.stdout.write('started\n');
+} catch (error) {
+  process.stdout.write(`failed: ${String(error)}\n`);
+  process.exit(1);
+}
