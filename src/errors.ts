@@ -49,6 +49,14 @@ export const ERRORS = {
     message: 'The request body must be a JSON object.',
     meaning: 'The body is valid JSON but not an object, or not in the form that this path takes.',
   },
+  invalid_form: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body is not a valid form.',
+    meaning:
+      'A `multipart/form-data` body is cut short, breaks RFC 7578, or has something that two readers could understand differently; the message says what and at which byte.',
+  },
   missing_required_parameter: {
     status: 400,
     type: BAD,
