@@ -70,6 +70,9 @@ export class Form implements FormBody {
     this.#upload = upload;
     this.#fields.bytesOf = () => upload.size;
     this.ask = askOf(rules, this.#fields);
+    this.#fields.onEnd = () => {
+      exchange.access.stream = this.ask.stream;
+    };
   }
 
   get isLive(): boolean {
@@ -143,6 +146,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   closedAt = 0;
   files = 0;
   bytesOf: () => number = () => 0;
+  /** Called when all fields are known. */
+  onEnd: () => void = () => {};
 
   constructor(rules: FormRules, boundary: string) {
     this.#rules = rules;
@@ -172,6 +177,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
 
   end(): void {
     this.#scanner.end();
+    this.onEnd();
     if (this.modelPart !== undefined || this.#rules.defaultModel !== undefined) return;
     const message = "The parameter 'model' is missing.";
     throw new GatewayError('missing_required_parameter', message, { param: MODEL });

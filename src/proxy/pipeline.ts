@@ -130,7 +130,6 @@ export class Pipeline {
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
       await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
-      exchange.access.stream = ask.stream;
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
