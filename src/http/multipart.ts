@@ -65,9 +65,15 @@ export class MultipartScanner {
 
   /** @throws GatewayError invalid_form, or what the listener throws: then it is not to be called again */
   push(piece: Buffer): void {
-    const rest = this.#bytes.length - this.#at;
-    this.#bytes = rest === 0 ? piece : Buffer.concat([this.#bytes.subarray(this.#at), piece]);
-    this.#base += this.#at;
+    const rest = this.#bytes.subarray(this.#at);
+    if (this.#isSeamless(rest, piece)) {
+      this.#pass(this.#bytes.length);
+      this.#base += this.#bytes.length;
+      this.#bytes = piece;
+    } else {
+      this.#base += this.#at;
+      this.#bytes = rest.length === 0 ? piece : Buffer.concat([rest, piece]);
+    }
     this.#at = 0;
     while (this.#step());
   }
@@ -79,6 +85,13 @@ export class MultipartScanner {
       this.#at = this.#bytes.length;
       throw this.#fault('it ends before its last boundary is complete');
     }
+  }
+
+  /** Whether no boundary, with its line end, begins before the piece: so that large pieces need not be copied. */
+  #isSeamless(rest: Buffer, piece: Buffer): boolean {
+    const reach = this.#needle.length + 1;
+    if (this.#state !== 'content' || piece.length < reach) return false;
+    return !Buffer.concat([rest, piece.subarray(0, reach)]).includes(this.#needle);
   }
 
   /** @returns whether another step may be possible with what has come */
