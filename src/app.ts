@@ -194,7 +194,11 @@ async function compose(
   parts.add('usage', () => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
   const stored = new StoredResponses({ store: store.responses, logger });
-  const room = new SpoolRoom(KEPT_UPLOADS, { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes });
+  const room = new SpoolRoom({
+    limit: KEPT_UPLOADS,
+    gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
+    onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
+  });
   const { objects } = store;
   const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room };
   const pipeline = new Pipeline(road);

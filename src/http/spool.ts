@@ -19,30 +19,39 @@ export interface SpoolGauges {
   readonly bytes: { add(by: number): void };
 }
 
+/** Trouble comes to many uploads at once, and is told once in so long. */
+const TELL_EVERY_MS = 10_000;
+
+export interface SpoolRoomOptions {
+  /** Most files at once. */
+  readonly limit: number;
+  readonly gauges: SpoolGauges;
+  /** Hears why an upload could not be kept, now and then. */
+  readonly onTrouble?: (cause: unknown) => void;
+  /** Default: that of the system for temporary files. */
+  readonly directory?: string;
+}
+
 /** The files of one process, of which there is a bounded number. */
 export class SpoolRoom {
-  readonly #limit: number;
+  readonly #options: SpoolRoomOptions;
   readonly #gauges: SpoolGauges;
-  readonly #directory: string;
   #taken = 0;
+  #toldAt = Number.NEGATIVE_INFINITY;
 
-  /**
-   * @param limit most files at once
-   * @param directory default: that of the system for temporary files
-   */
-  constructor(limit: number, gauges: SpoolGauges, directory = tmpdir()) {
-    this.#limit = limit;
-    this.#gauges = gauges;
-    this.#directory = directory;
+  constructor(options: SpoolRoomOptions) {
+    this.#options = options;
+    this.#gauges = options.gauges;
   }
 
   /** @throws GatewayError overloaded: there are as many as there may be, or the disk does not take it */
   async open(): Promise<FileHandle> {
-    if (this.#taken >= this.#limit) throw noRoom(`${this.#limit} uploads are in files`);
+    const { limit, directory = tmpdir() } = this.#options;
+    if (this.#taken >= limit) throw this.noRoom(new Error(`${limit} uploads are in files`));
     this.#taken += 1;
     this.#gauges.files.add(1);
     try {
-      const path = join(this.#directory, `tollgate-${randomUUID()}`);
+      const path = join(directory, `tollgate-${randomUUID()}`);
       const file = await open(path, 'wx+', 0o600);
       try {
         await unlink(path);
@@ -53,8 +62,20 @@ export class SpoolRoom {
       }
     } catch (cause) {
       this.#leave();
-      throw noRoom(cause);
+      throw this.noRoom(cause);
     }
+  }
+
+  /** The error of an upload that cannot be kept. */
+  noRoom(cause: unknown): GatewayError {
+    const now = performance.now();
+    if (now - this.#toldAt >= TELL_EVERY_MS) {
+      this.#toldAt = now;
+      this.#options.onTrouble?.(cause);
+    }
+    const message =
+      'This gateway cannot keep more uploads at the moment. A form whose `model` stands before its file need not be kept.';
+    return new GatewayError('overloaded', message, { cause });
   }
 
   grown(by: number): void {
@@ -155,29 +176,24 @@ export class Spool {
       const before = this.take();
       this.#memory = undefined;
       this.#room.grown(before.length);
-      await writeAll(file, before, 0);
+      await this.#writeAll(file, before, 0);
     }
     if (this.#isClosed) return;
     const at = this.#size;
     this.#size += piece.length;
     this.#room.grown(piece.length);
-    await writeAll(file, piece, at);
+    await this.#writeAll(file, piece, at);
   }
-}
 
-async function writeAll(file: FileHandle, bytes: Buffer, place: number): Promise<void> {
-  try {
-    for (let done = 0; done < bytes.length; ) {
-      const { bytesWritten } = await file.write(bytes, done, bytes.length - done, place + done);
-      done += bytesWritten;
+  async #writeAll(file: FileHandle, bytes: Buffer, place: number): Promise<void> {
+    try {
+      for (let done = 0; done < bytes.length; ) {
+        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, place + done);
+        done += bytesWritten;
+      }
+    } catch (cause) {
+      // One that was closed meanwhile is nobody's any more.
+      throw this.#isClosed ? new GatewayError('client_closed') : this.#room.noRoom(cause);
     }
-  } catch (cause) {
-    throw noRoom(cause);
   }
-}
-
-function noRoom(cause: unknown): GatewayError {
-  const message =
-    'This gateway cannot keep more uploads at the moment. A form whose `model` stands before its file need not be kept.';
-  return new GatewayError('overloaded', message, { cause });
 }

@@ -22,7 +22,11 @@ interface Setting {
 }
 
 /** Says how each upload was kept and what came of it. */
-function serve({ knownAt, room = new SpoolRoom(1, gauges()), pace = PACE }: Setting): Promise<Served> {
+function serve({
+  knownAt,
+  room = new SpoolRoom({ limit: 1, gauges: gauges() }),
+  pace = PACE,
+}: Setting): Promise<Served> {
   return Served.start({
     routes: (server) =>
       server.route('POST', '/upload', async (exchange) => {
@@ -89,7 +93,7 @@ test.each([
 ])('%s', async (_name, length, knownAt, kept) => {
   const counted = gauges();
   await using served = await serve({
-    room: new SpoolRoom(1, counted),
+    room: new SpoolRoom({ limit: 1, gauges: counted }),
     ...(knownAt === undefined ? {} : { knownAt }),
   });
   expect(await upload(served, length)).toEqual({ ...kept, isSame: true, seen: length });
@@ -129,7 +133,7 @@ test.each([
   ['while it is passed on', 10],
 ])('so is what comes too slowly %s', async (_name, knownAt) => {
   const counted = gauges();
-  const room = new SpoolRoom(1, counted);
+  const room = new SpoolRoom({ limit: 1, gauges: counted });
   const slow = { silence: 10_000, grace: 300, rate: 1e9 };
   await using served = await serve({ room, pace: slow, ...(knownAt === undefined ? {} : { knownAt }) });
   using client = await begin(served, 3 * MIB);
@@ -165,17 +169,22 @@ test('more than there is room for are told to come back', async () => {
 
 test('a directory that takes no file is the same, and costs no place', async () => {
   const counted = gauges();
-  const room = new SpoolRoom(1, counted, '/nowhere/at/all');
+  const told: unknown[] = [];
+  const onTrouble = (cause: unknown) => void told.push(cause);
+  const room = new SpoolRoom({ limit: 1, gauges: counted, directory: '/nowhere/at/all', onTrouble });
   await using served = await serve({ room });
   for (const _ of [1, 2])
     expect(await upload(served, 2 * MIB)).toMatchObject({ error: { code: 'overloaded' } });
   expect(counted.values).toEqual({ files: 0, bytes: 0 });
+  expect(told).toEqual([expect.objectContaining({ code: 'ENOENT' })]);
 });
 
 test('the file has no name', async () => {
   await using directory = await tempDir();
   const counted = gauges();
-  await using served = await serve({ room: new SpoolRoom(1, counted, directory.path) });
+  await using served = await serve({
+    room: new SpoolRoom({ limit: 1, gauges: counted, directory: directory.path }),
+  });
   using client = await begin(served, 3 * MIB);
   await client.write(noise(3 * MIB).subarray(0, 2 * MIB));
   await until(() => counted.values.bytes > MIB, 'the file');
@@ -189,7 +198,13 @@ test('what is left of an upload that nobody wants leaves the connection', async 
     routes: (server) =>
       server.route('POST', '/upload', async (exchange) => {
         const watcher = { push() {}, end() {}, knownAt: 1 };
-        const upload = new Upload(exchange, 16 * MIB, watcher, new SpoolRoom(1, gauges()), PACE);
+        const upload = new Upload(
+          exchange,
+          16 * MIB,
+          watcher,
+          new SpoolRoom({ limit: 1, gauges: gauges() }),
+          PACE,
+        );
         await upload.keep();
         upload.source([]).open().cancel();
         await upload.close();
