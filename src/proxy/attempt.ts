@@ -119,7 +119,6 @@ export class Attempt implements Sink, Source, Contender {
   onSent(): void {
     this.#isSent = true;
     this.#sentAt = performance.now();
-    // An answer that came before the end of a long body has deadlines of its own.
     if (this.#receiver === undefined) this.#deadlines?.enter('headers');
   }
 
@@ -308,7 +307,8 @@ export class Attempt implements Sink, Source, Contender {
   readonly #onDeadline = (which: Phase | 'total') => {
     if (which === 'end') this.#endOfBody();
     else {
-      const error = new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
+      const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
+      const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
       // upstream may be at work. When all of the time is used up, nobody else gets more.
       if (which === 'headers' || which === 'first_token')

@@ -52,6 +52,11 @@ export class Deadlines {
     return this.#phase;
   }
 
+  /** A long body is being sent, and it is the client that does not go on. */
+  get awaitsClient(): boolean {
+    return this.#phase === 'upload' && this.#isHeld;
+  }
+
   /** Something else is waited for from now on, and its time begins, or will begin with `resume`. */
   enter(phase: Phase): void {
     if (this.#phase === 'upload') this.#isHeld = false;

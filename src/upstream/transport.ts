@@ -31,8 +31,8 @@ export type Delivery = 'not_sent' | 'unheard' | 'maybe_sent' | 'withdrawn';
 /** Receives one answer. Nothing is called before `send` has returned, and nothing after `onEnd`, `onError` or `abort`. */
 export interface Sink {
   /**
-   * A connection was found and the request is being written; of a body that is not in memory, all of it is written. A
-   * transport without connections does not call it.
+   * A connection was found and the request is being written; of a body that is not in memory, all of it is written, for
+   * which an answer may not have waited. A transport without connections does not call it.
    */
   onSent?(): void;
   /** A body that is not in memory is being written. */

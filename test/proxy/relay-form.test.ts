@@ -5,10 +5,14 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { BOUNDARY, FORM_TYPE, field, file, formBytes, noise, renamed } from '../helpers/forms.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
+  chunk,
   early,
   HostileUpstream,
+  head,
   json,
+  lastChunk,
   pauseReading,
+  SSE_HEADERS,
   silence,
   upstreamError,
   wait,
@@ -37,6 +41,7 @@ beforeAll(async () => {
         first: { base_url: first.baseUrl, timeouts },
         second: { base_url: second.baseUrl, timeouts },
         nowhere: { base_url: 'http://127.0.0.1:9/v1', timeouts },
+        hasty: { base_url: first.baseUrl, timeouts: { total: '300ms' } },
         azure: { base_url: first.baseUrl, send_model: false },
       },
       models: {
@@ -48,6 +53,7 @@ beforeAll(async () => {
             { upstream: 'second', model: 'else/where', priority: 2 },
           ],
         },
+        hasty: { targets: [{ upstream: 'hasty', model: 'there' }] },
         lost: {
           targets: [
             { upstream: 'nowhere', model: 'there', priority: 1 },
@@ -281,6 +287,56 @@ describe('a large form whose model comes first', () => {
     await new Promise((resolve) => setTimeout(resolve, 1_300));
     await client.write(form.subarray(MIB));
     expect((await client.response()).status).toBe(200);
+  });
+
+  test('whose upstream answers before it has all of it', async () => {
+    const events = [
+      '{"type":"transcript.text.delta","delta":"a"}',
+      '{"type":"transcript.text.done","text":"a"}',
+    ];
+    const frames = events.map((event) => `data: ${event}\n\n`);
+    const asked = formBytes([field('model', 'two'), field('stream', 'true'), file(large)]);
+    // It goes on reading: both ways are open to the end.
+    first.next(
+      early(
+        head(200, SSE_HEADERS),
+        chunk(frames[0] ?? ''),
+        (c) => c.waitFor(c.request.received),
+        chunk(frames[1] ?? ''),
+        lastChunk(),
+      ),
+    );
+    const coming = first.requestHead(first.requests.length);
+    using client = await begin(asked.length);
+    await client.write(asked.subarray(0, MIB));
+    await client.readUntil('"delta":"a"');
+    await client.write(asked.subarray(MIB));
+    const answer = await client.response();
+    expect([answer.complete, answer.text()]).toEqual([true, frames.join('')]);
+    expect((await coming).body.equals(renamed(asked, 'two', 'there'))).toBe(true);
+    // It does not care for the rest.
+    first.next(early(head(200, SSE_HEADERS), chunk(frames.join('')), lastChunk()));
+    using other = await begin(asked.length);
+    await other.write(asked.subarray(0, MIB));
+    const whole = await other.response();
+    expect([whole.complete, whole.text(), whole.header('connection')]).toEqual([
+      true,
+      frames.join(''),
+      'close',
+    ]);
+    await other.closed;
+  });
+
+  test('that takes longer than the whole request may is the client’s timeout, and no fault of the upstream', async () => {
+    const hasty = formBytes([field('model', 'hasty'), file(large)]);
+    using client = await begin(hasty.length);
+    await client.write(hasty.subarray(0, MIB));
+    const answer = await client.response();
+    expect([answer.status, answer.text()]).toEqual([
+      408,
+      expect.stringContaining('"code":"request_timeout"'),
+    ]);
+    expect(gateway.app.breaker('hasty', 'there')?.state ?? 'closed').toBe('closed');
   });
 
   test('may say at its end that a stream is wanted', async () => {
