@@ -1,6 +1,7 @@
 // Writes a body that is not in memory to a connection, at the pace of the slower of the two sides. What the answer says, and what
 // becomes of the connection, is http-connection.ts.
 import type { Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { BodyReader, BodySource } from '../http/body-source.ts';
 
 export interface BodyEvents {
@@ -50,6 +51,10 @@ export class BodyWriter {
         const piece = await this.#reader.next();
         if (this.#isOver) return;
         if (piece === undefined) break;
+        // Behind whatever has come to be read: an upstream that refuses and closes at once makes the next write fail, and the
+        // socket would be gone before its refusal was seen.
+        await turn();
+        if (this.#isOver) return;
         if (piece.length > 0 && !this.#write(piece)) await this.#drained();
         if (this.#isOver) return;
       }

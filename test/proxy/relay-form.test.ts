@@ -12,6 +12,7 @@ import {
   json,
   lastChunk,
   pauseReading,
+  reset,
   SSE_HEADERS,
   silence,
   upstreamError,
@@ -228,6 +229,16 @@ describe('a large form whose model comes first', () => {
     expect(answer.text()).toContain('too long for this model');
     await client.write(form.subarray(MIB));
     await client.closed;
+  });
+
+  test('is refused by an upstream that resets the connection behind its refusal', async () => {
+    const long = formBytes([field('model', 'm'), file(noise(16 * MIB))]);
+    first.next(early(wait(20), json(413, upstreamError('too long for this model')), reset()));
+    using client = await begin(long.length);
+    const writing = client.write(long).catch(() => undefined);
+    expect((await client.response()).status).toBe(413);
+    client.destroy();
+    await writing;
   });
 
   test('is gone from the upstream when the client leaves within it', async () => {
