@@ -140,9 +140,10 @@ export class Spool {
 
   /**
    * A piece of some size from a range of what is kept; never an empty one.
-   * @throws GatewayError internal_error (rejects): the file cannot be read
+   * @throws GatewayError (rejects) internal_error: the file cannot be read; client_closed: nothing is kept any more
    */
   async read(from: number, to: number): Promise<Buffer> {
+    if (this.#isClosed) throw new GatewayError('client_closed');
     const most = Math.min(to - from, READ_BYTES);
     if (this.#file === undefined) return this.take().subarray(from, from + most);
     const bytes = Buffer.allocUnsafe(most);

@@ -184,7 +184,7 @@ export class HttpConnection {
     const occupant = this.#occupant;
     this.#occupant = undefined;
     // An upstream that answers before it has read the whole request may never read the rest.
-    const isIdle = this.#socket.writable && this.#socket.writableLength === 0 && this.#writer === undefined;
+    const isIdle = this.#socket.writable && this.#socket.writableLength === 0;
     this.#writer?.cancel();
     if (reusable && isIdle && !this.#isLast) {
       if (this.#paused) this.resume();

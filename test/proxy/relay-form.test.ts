@@ -14,6 +14,7 @@ import {
   pauseReading,
   reset,
   SSE_HEADERS,
+  send,
   silence,
   upstreamError,
   wait,
@@ -241,6 +242,18 @@ describe('a large form whose model comes first', () => {
     await writing;
   });
 
+  test('is sent no further once it is refused', async () => {
+    const long = formBytes([field('model', 'm'), file(noise(16 * MIB))]);
+    const text = JSON.stringify(upstreamError('too long'));
+    const headers = { 'content-type': 'application/json', 'content-length': text.length };
+    first.next(early(head(413, headers), wait(300), send(text)));
+    const coming = first.requestHead(first.requests.length);
+    using client = await begin(long.length);
+    await client.write(long).catch(() => undefined);
+    expect((await client.response()).status).toBe(413);
+    expect((await coming).body.length).toBeLessThan(8 * MIB);
+  });
+
   test('is gone from the upstream when the client leaves within it', async () => {
     const coming = first.requestHead(first.requests.length);
     const client = await begin(form.length);
@@ -290,6 +303,21 @@ describe('a large form whose model comes first', () => {
     ]);
     client.destroy();
     await writing;
+  });
+
+  test('has the deadline for the head from its last byte on', async () => {
+    first.next(silence());
+    using client = await begin(form.length);
+    await client.write(form.subarray(0, MIB));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await client.write(form.subarray(MIB));
+    const sent = performance.now();
+    const answer = await client.response();
+    expect([answer.status, answer.text()]).toEqual([
+      504,
+      expect.stringContaining('"code":"upstream_timeout"'),
+    ]);
+    expect(performance.now() - sent).toBeGreaterThan(900);
   });
 
   test('whose client pauses for longer than the upstream may be silent is waited for', async () => {
