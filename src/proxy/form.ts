@@ -1,6 +1,6 @@
 // A request that is a form: what is read of its fields while it comes, and the form in the words of one target. How its bytes are
 // kept and passed on is http/upload.ts; what its fields mean is the endpoint's.
-import { isUtf8 } from 'node:buffer';
+import { isAscii, isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -22,7 +22,8 @@ const STREAM = 'stream';
 /** Of a field that the gateway reads, in bytes. */
 const MAX_VALUE = 1024;
 const NO_BYTES: Buffer = Buffer.alloc(0);
-const PLAIN_TEXT = /^text\/plain([ \t]*;[ \t]*charset="?(utf-8|us-ascii)"?)?$/;
+/** Charsets in which ASCII is what it is in UTF-8; some libraries name Latin-1 for whatever text they send. */
+const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-8859-1|windows-1252)"?)?$/;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROL = /[\x00-\x1f\x7f]/;
 
@@ -141,6 +142,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   #name = '';
   #pieces: Buffer[] = [];
   #size = 0;
+  #isUtf8 = true;
   modelPart: PartPlace | undefined;
   /** Where the last boundary begins. */
   closedAt = 0;
@@ -196,7 +198,9 @@ class FormFields implements UploadWatcher, PartListener, FormView {
       throw new GatewayError('duplicate_parameter', message, { param: name });
     }
     if (isFile) throw fault(`the field '${name}' is a file`);
-    if (type !== undefined && !PLAIN_TEXT.test(type)) throw fault(`the field '${name}' is not plain text`);
+    const [isPlain, charset = 'utf-8'] = (type === undefined ? undefined : PLAIN_TEXT.exec(type)) ?? [];
+    if (type !== undefined && isPlain === undefined) throw fault(`the field '${name}' is not plain text`);
+    this.#isUtf8 = charset === 'utf-8';
     this.#seen.add(name);
     this.#name = name;
     this.#pieces = [];
@@ -216,7 +220,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     this.#name = '';
     const bytes = Buffer.concat(this.#pieces);
     const text = bytes.toString();
-    if (!isUtf8(bytes) || CONTROL.test(text)) throw wrong('invalid_value', name, 'must be text on one line');
+    const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
+    if (!isText || CONTROL.test(text)) throw wrong('invalid_value', name, 'must be text on one line');
     if (name === MODEL) {
       if (text === '') throw wrong('invalid_value', name, 'must not be empty');
       this.modelPart = place;

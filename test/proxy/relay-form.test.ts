@@ -483,6 +483,15 @@ describe('refused', () => {
     ['an encoded model', formBytes([field('mod%65l', 'x'), model]), 'invalid_form', null],
     ['a charset', formBytes([field('_charset_', 'utf-16'), model]), 'invalid_form', null],
     [
+      'a model in Latin-1 that is more than ASCII',
+      with_(
+        'content-disposition: form-data; name="model"\r\ncontent-type: text/plain; charset=ISO-8859-1',
+        'é',
+      ),
+      'invalid_value',
+      'model',
+    ],
+    [
       'a model in another charset',
       with_('content-disposition: form-data; name="model"\r\ncontent-type: text/plain; charset=utf-16', 'x'),
       'invalid_form',
@@ -502,6 +511,16 @@ describe('refused', () => {
   ])('%s', async (_name, headers, status, code) => {
     const answer = await post(formBytes([model, file(small)]), { headers });
     expect([answer.status, answer.json()]).toMatchObject([status, { error: { code } }]);
+  });
+
+  test('but not a model whose text is the same in Latin-1', async () => {
+    const head =
+      'content-disposition: form-data; name="model"\r\nContent-Type: text/plain; charset=ISO-8859-1';
+    const form = Buffer.concat([
+      Buffer.from(`--${BOUNDARY}\r\n${head}\r\n\r\nm\r\n`),
+      formBytes([file(small)]),
+    ]);
+    expect((await post(form)).status).toBe(200);
   });
 
   test('a form where JSON is taken', async () => {
