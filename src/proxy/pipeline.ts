@@ -162,14 +162,11 @@ export class Pipeline {
     account,
   }: Relay): Promise<void> {
     const { metrics, resilience, stored } = this.#options;
-    const request: RelayRequest = {
+    const known: RelayRequest = {
       exchange,
       endpoint,
       ask,
-      get stream() {
-        return ask.stream;
-      },
-      contentType: form?.contentType,
+      stream: ask.stream,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,
@@ -180,6 +177,7 @@ export class Pipeline {
         ? { meter: account.meter }
         : keeper({ stored, caller, route, ask, meter: account.meter })),
     };
+    const request = form === undefined ? known : formRequest(known, ask, form);
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, form, retry, resilience }).run();
     if (result.kind === 'failed') {
@@ -188,6 +186,17 @@ export class Pipeline {
       answerFailure(exchange, result.failure);
     }
   }
+}
+
+/** Whether a stream is asked for may stand behind a file that is still to come. */
+function formRequest(known: RelayRequest, ask: Ask, { contentType }: Form): RelayRequest {
+  return {
+    ...known,
+    contentType,
+    get stream() {
+      return ask.stream;
+    },
+  };
 }
 
 /** Answers with what an attempt came to that gave the client nothing. */
