@@ -17,13 +17,14 @@ import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
 import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
+import { SpoolRoom } from './http/spool.ts';
 import { checkRedis, checkStore, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { Member, Place } from './process/worker.ts';
-import { JSON_ENDPOINTS } from './proxy/endpoints.ts';
+import { MODEL_ENDPOINTS } from './proxy/form-endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
 import { Passthrough } from './proxy/passthrough.ts';
@@ -44,6 +45,9 @@ export const VERSION = readVersion();
 
 /** How long the end of the process waits for the store to take what was used. */
 const FLUSH_MS = 5000;
+
+/** Uploads that may be in files at once: beside `max_body` it bounds what they take of the disk. */
+const KEPT_UPLOADS = 32;
 
 export interface AppOptions {
   readonly configFile: string;
@@ -201,7 +205,13 @@ async function compose(
   parts.add('usage', () => metering.close(FLUSH_MS));
   const { accounts, limiter } = metering;
   const stored = new StoredResponses({ store: store.responses, logger });
-  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects: store.objects };
+  const room = new SpoolRoom({
+    limit: KEPT_UPLOADS,
+    gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
+    onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
+  });
+  const { objects } = store;
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredCalls(road);
   const sessions = { limiter, ledger: accounts.ledger, metrics };
@@ -225,7 +235,7 @@ async function compose(
   parts.add('billing', () => billing.close());
   const v1 = (method: Method, path: string, handler: Handler) =>
     server.route(method, path, overload.guard(handler));
-  for (const endpoint of JSON_ENDPOINTS) {
+  for (const endpoint of MODEL_ENDPOINTS) {
     v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
   }
   for (const path of PASSTHROUGH_PATHS)

@@ -49,6 +49,14 @@ export const ERRORS = {
     message: 'The request body must be a JSON object.',
     meaning: 'The body is valid JSON but not an object, or not in the form that this path takes.',
   },
+  invalid_form: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'The request body is not a valid form.',
+    meaning:
+      'A `multipart/form-data` body is cut short, breaks RFC 7578, or has something that two readers could understand differently; the message says what and at which byte.',
+  },
   missing_required_parameter: {
     status: 400,
     type: BAD,
@@ -77,14 +85,15 @@ export const ERRORS = {
     retry: 'no',
     message: 'A parameter is given more than once.',
     meaning:
-      '`model`, `stream` or `stream_options` stands twice in the body; gateway and upstream could read different ones.',
+      '`model`, `stream` or another field that the gateway reads stands twice in the body; gateway and upstream could read different ones.',
   },
   unsupported_content_type: {
     status: 400,
     type: BAD,
     retry: 'no',
     message: 'The content-type of this request must be application/json.',
-    meaning: 'The body is labelled as something else than JSON, or not labelled.',
+    meaning:
+      'The body is labelled as something else than what the path takes (JSON, or a form), or not labelled.',
   },
   corrupt_content_encoding: {
     status: 400,
@@ -282,7 +291,8 @@ export const ERRORS = {
     type: BUSY,
     retry: 'wait',
     message: 'This gateway has more to do than it can at the moment.',
-    meaning: 'The event loop or the heap is over its limit in `overload`; what was begun before goes on.',
+    meaning:
+      'The event loop or the heap is over its limit in `overload`, or no more uploads can be kept; what was begun before goes on.',
   },
   draining: {
     status: 503,

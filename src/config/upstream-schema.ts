@@ -27,7 +27,9 @@ const timeouts = section({
   first_token: duration('1ms', LONGEST)
     .prefault('60s')
     .describe('From the response headers of a stream to its first frame with output.'),
-  idle: duration('1ms', LONGEST).prefault('60s').describe('Between two reads of a response.'),
+  idle: duration('1ms', LONGEST)
+    .prefault('60s')
+    .describe('Between two reads of a response; and while it takes no more of an upload.'),
   total: duration('1ms', LONGEST).prefault('10m').describe('For the whole of one upstream request.'),
 });
 

@@ -31,7 +31,7 @@ export interface BodyPace {
 }
 
 /** A phone on a bad line stays well above this; who sends a byte now and then to hold a place does not. */
-const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
+export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
 
 /**
  * @param limit most bytes, both as sent and as decoded
@@ -113,11 +113,11 @@ export function readBody(exchange: Exchange, limit: number, pace: BodyPace = PAC
 }
 
 /** RFC 9110, 10.1.1: the expectation of an HTTP/1.0 client is ignored. */
-function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+export function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersionMinor === 1;
 }
 
-function tooLarge(limit: number): GatewayError {
+export function tooLarge(limit: number): GatewayError {
   return new GatewayError(
     'request_too_large',
     `The request body is larger than the ${limit} bytes that are accepted.`,

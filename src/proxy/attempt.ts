@@ -2,6 +2,7 @@
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
 import { maskKeys } from '../auth/key.ts';
 import { GatewayError } from '../errors.ts';
+import type { BodySource } from '../http/body-source.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
@@ -18,6 +19,7 @@ import {
   type Receiver,
   type RelayRequest,
   type Source,
+  type Watcher,
 } from './receiver.ts';
 import { Refusal, shown } from './refusal.ts';
 import type { Target } from './route-table.ts';
@@ -25,19 +27,6 @@ import { StreamRelay } from './stream-relay.ts';
 
 /** Of a model's name in a trace, in characters. */
 const MAX_NAME = 256;
-
-/** Hears how the target does while the attempt is under way. */
-export interface Watcher {
-  /**
-   * The first output came.
-   * @param ms of a stream, milliseconds since the request was sent; a JSON answer comes at its end and says nothing of that
-   */
-  onOutput(ms: number | undefined): void;
-  /** After so many milliseconds without output the attempt was given up. */
-  onSilence(ms: number): void;
-  /** After so many milliseconds without output another attempt was quicker. */
-  onOvertaken(ms: number): void;
-}
 
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
@@ -83,8 +72,8 @@ export class Attempt implements Sink, Source, Contender {
    * @param mostMs what the whole request has left, in milliseconds
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
-    const { exchange, endpoint, stream } = this.#request;
+  run(body: Buffer | BodySource, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
+    const { exchange, endpoint, stream, contentType } = this.#request;
     const { upstream } = this.#target;
     try {
       upstream.acquire();
@@ -106,8 +95,8 @@ export class Attempt implements Sink, Source, Contender {
       this.#beginSpan(access.attempts ?? 1);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const { headers: client } = exchange.request;
-      const call = { endpoint, body, requestId: exchange.id, client, accept, fresh, trace: this.#span };
-      this.#call = upstream.send(call, this);
+      const request = { requestId: exchange.id, client, accept, fresh, trace: this.#span };
+      this.#call = upstream.send({ endpoint, body, contentType, ...request }, this);
     });
   }
 
@@ -130,7 +119,16 @@ export class Attempt implements Sink, Source, Contender {
   onSent(): void {
     this.#isSent = true;
     this.#sentAt = performance.now();
-    this.#deadlines?.enter('headers');
+    if (this.#receiver === undefined) this.#deadlines?.enter('headers');
+  }
+
+  onUpload(): void {
+    this.#isSent = true;
+    this.#deadlines?.upload(false);
+  }
+
+  onStall(isStalled: boolean): void {
+    if (this.#receiver === undefined) this.#deadlines?.upload(isStalled);
   }
 
   onHead(status: number, headers: ResponseHeaders): void {
@@ -184,7 +182,7 @@ export class Attempt implements Sink, Source, Contender {
     } else if (isJson(type)) {
       this.#receiver = new Completion(this.#request, headers, this);
       this.#deadlines?.enter('idle');
-    } else if (!stream && this.#request.endpoint.isBinary?.(type) === true) {
+    } else if (!stream && this.#request.endpoint.isBinary?.(type, this.#request.ask) === true) {
       this.#isStream = true;
       // With its parameters: of raw sound they say how fast it is.
       const { 'content-type': full } = headers;
@@ -199,7 +197,8 @@ export class Attempt implements Sink, Source, Contender {
     else if (delivery === 'unheard') {
       const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
       this.#finish(failed({ ...unheard, again: true, retry: true, free: true }));
-    } else if (delivery === 'not_sent') {
+    } else if (delivery === 'withdrawn') this.#fail(error, false);
+    else if (delivery === 'not_sent') {
       // A refusal can be over in a moment; a deadline for the connection took long enough.
       const retry = error.code === 'upstream_unreachable';
       this.#finish(failed({ ...failure(error, true), retry, free: true }));
@@ -308,12 +307,13 @@ export class Attempt implements Sink, Source, Contender {
   readonly #onDeadline = (which: Phase | 'total') => {
     if (which === 'end') this.#endOfBody();
     else {
-      const error = new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
+      const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
+      const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
       // upstream may be at work. When all of the time is used up, nobody else gets more.
       if (which === 'headers' || which === 'first_token')
         this.#watcher.onSilence(performance.now() - this.#sentAt);
-      if (which === 'headers') this.#finish(failed(this.#maybeBegun(error)));
+      if (which === 'headers' || which === 'upload') this.#finish(failed(this.#maybeBegun(error)));
       else if (which === 'connect') this.#finish(failed({ ...failure(error, true), free: true }));
       else this.#fail(error, which !== 'total' && this.#receiver !== undefined);
     }

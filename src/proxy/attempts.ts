@@ -2,6 +2,7 @@
 // attempt.ts, the choice plan.ts, and what an answer means outcome.ts.
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
+import type { BodySource } from '../http/body-source.ts';
 import type { Outcome } from '../upstream/breaker.ts';
 import { backoff } from '../upstream/budget.ts';
 import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
@@ -17,12 +18,25 @@ import type { Route, Target } from './route-table.ts';
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
 const LONGEST_WAIT_MS = 2000;
 
+/** A body that need not be in memory. */
+export interface FormBody {
+  /** Some of it is still to come, so that it can be sent once. */
+  readonly isLive: boolean;
+  /** It was begun to be sent, and nobody has all of it any more. */
+  readonly isSpent: boolean;
+  /** In the target's words. */
+  bodyFor(target: Target): Buffer | BodySource;
+}
+
 export interface AttemptsOptions {
-  readonly request: Omit<RelayRequest, 'hideUsage'>;
+  /** Without `hideUsage`, which depends on the target. */
+  readonly request: RelayRequest;
   readonly route: Route;
   /** The client's body, which `scan` was made from. */
   readonly body: Buffer;
   readonly scan: RequestScan;
+  /** Instead of them, a form. */
+  readonly form?: FormBody | undefined;
   readonly retry: DynamicConfig['retry'];
   readonly resilience: Resilience;
 }
@@ -109,7 +123,8 @@ export class Attempts {
    * no first output by which to tell a slow target from a long answer.
    */
   #hedgeAfter(target: Target): number | undefined {
-    const { route, request, resilience } = this.#options;
+    const { route, request, resilience, form } = this.#options;
+    if (form?.isLive === true) return undefined;
     if (route.hedge === undefined || !request.stream || this.#hasHedged || route.targets.length < 2)
       return undefined;
     const { after } = route.hedge;
@@ -220,7 +235,7 @@ export class Attempts {
     fresh: boolean,
     runner?: Runner,
   ): Promise<AttemptEnd> {
-    const { request, body, scan, resilience } = this.#options;
+    const { request, body, scan, form, resilience } = this.#options;
     const { latency } = resilience.standing(target);
     const watcher = {
       onOutput(ms: number | undefined) {
@@ -231,15 +246,23 @@ export class Attempts {
       onOvertaken: (ms: number) => latency.observeAtLeast(ms),
     };
     const hideUsage = asksForUsage(target, scan, request.endpoint.hasUsageOption);
-    const asked = { ...request, hideUsage };
+    // As it is where nothing differs: of a form some of it is not known yet.
+    const asked = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(asked, target, watcher, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
     const left = this.#isFirst ? this.#options.retry.deadline : this.#leftMs;
-    return attempt.run(bodyFor(target, body, scan, hideUsage), fresh, left);
+    return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
   #mayGoOn({ next, risky = false }: Failure): boolean {
-    if (!next || this.#isUsedUp || this.#leftMs <= 0 || (risky && this.#hasRisked)) return false;
+    if (
+      !next ||
+      this.#options.form?.isSpent === true ||
+      this.#isUsedUp ||
+      this.#leftMs <= 0 ||
+      (risky && this.#hasRisked)
+    )
+      return false;
     this.#hasRisked ||= risky;
     this.#options.request.exchange.throwIfStopped();
     return true;

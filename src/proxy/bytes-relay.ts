@@ -1,8 +1,9 @@
-// An answer of bytes on its way to the client: sound, passed on as it comes and never read. Nothing in it says that it is
+// An answer of bytes on its way to the client: sound or plain text, passed on as it comes and never read. Nothing in it says that it is
 // whole but its framing, so an answer that broke ends without the final chunk.
 import type { GatewayError } from '../errors.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import { ClientStream } from './client-stream.ts';
+import { tokensOf } from './estimate.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from './receiver.ts';
 
 export class BytesRelay implements Receiver {
@@ -31,6 +32,8 @@ export class BytesRelay implements Receiver {
   end(): void {
     const client = this.#client;
     if (client.isOver) return;
+    // Of silence there is no text.
+    if (!client.isOpen && this.#request.ask.takesText === true) client.open();
     if (!client.isOpen) this.#source.unusable('an empty answer');
     else {
       client.end();
@@ -53,7 +56,8 @@ export class BytesRelay implements Receiver {
     this.#client.dispose();
     const { exchange, ask } = this.#request;
     if (!this.#client.isOpen) return;
-    this.#source.used(ask.usage ?? null, 0);
+    const outputs = ask.takesText === true ? tokensOf(this.#client.bytesOut) : 0;
+    this.#source.used(ask.usage ?? null, outputs);
     exchange.access.bytes_out = this.#client.bytesOut;
     if (ask.usage !== undefined) {
       exchange.access.prompt_tokens = ask.usage.prompt;

@@ -240,7 +240,7 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
-  const prompt = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
+  const prompt = count(usage, 'prompt_tokens') || count(usage, 'input_tokens') || soundTokens(usage);
   const completion = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
   return {
     prompt,
@@ -255,6 +255,12 @@ export function parseUsage(bytes: Buffer, span: Span): Usage {
       count(member(usage, 'output_tokens_details'), 'reasoning_tokens') ||
       count(usage, 'reasoning_tokens'),
   };
+}
+
+/** Of sound that is counted by its duration: a token for a tenth of a second, as where it is counted by tokens. */
+function soundTokens(usage: unknown): number {
+  const seconds = member(usage, 'type') === 'duration' ? member(usage, 'seconds') : undefined;
+  return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.ceil(seconds * 10) : 0;
 }
 
 function member(value: unknown, key: string): unknown {

@@ -3,10 +3,10 @@
 import type { UpstreamConfig } from '../config/schema.ts';
 
 /**
- * What an attempt waits for: a connection, the head of the answer, its first output, the next output; or, when it needs
- * nothing more of the answer, the text of a refusal or what follows the last frame.
+ * What an attempt waits for: a connection, that a long body goes on, the head of the answer, its first output, the next
+ * output; or, when it needs nothing more of the answer, the text of a refusal or what follows the last frame.
  */
-export type Phase = 'connect' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
+export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
 
 /** The text of a refusal is good to have, but its status is known already. */
 const REFUSAL_MS = 5_000;
@@ -64,10 +64,23 @@ export class Deadlines {
     return this.#phase;
   }
 
+  /** A long body is being sent, and it is the client that does not go on. */
+  get awaitsClient(): boolean {
+    return this.#phase === 'upload' && this.#isHeld;
+  }
+
   /** Something else is waited for from now on, and its time begins, or will begin with `resume`. */
   enter(phase: Phase): void {
+    if (this.#phase === 'upload') this.#isHeld = false;
     this.#phase = phase;
     this.#begin();
+  }
+
+  /** A long body is being sent. Only while the upstream takes no more of it is it the upstream that is waited for. */
+  upload(isStalled: boolean): void {
+    this.#phase = 'upload';
+    if (isStalled) this.resume();
+    else this.hold();
   }
 
   /** The present wait begins anew, unless it has passed. */
@@ -119,6 +132,8 @@ export class Deadlines {
         return REFUSAL_MS;
       case 'end':
         return END_MS;
+      case 'upload':
+        return this.#limits.idle;
       default:
         return this.#limits[this.#phase];
     }

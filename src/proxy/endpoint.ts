@@ -44,20 +44,46 @@ export interface Endpoint {
    * @param includeUsage whether the client asked for usage in its stream
    */
   readonly asStream?: (body: Buffer, alias: Buffer | undefined, includeUsage: boolean) => Buffer | undefined;
-  /** Whether an answer of this media type is passed on as bytes, unread. */
-  readonly isBinary?: (type: string) => boolean;
+  /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
+  readonly isBinary?: (type: string, ask: Pick<Ask, 'takesText'>) => boolean;
+  /** What is read of a request that is a form; undefined where none is taken. */
+  readonly form?: FormRules;
+}
+
+/** How an endpoint reads a form, whose fields come in any order and perhaps long after it was sent on its way. */
+export interface FormRules {
+  /** The model of a form that names none; undefined where it has to. */
+  readonly defaultModel?: string;
+  /** Names of fields, beside `model`, that gateway and upstream must not read differently, in lower case. */
+  readonly fields: readonly string[];
+  /** JSON is taken as well. */
+  readonly isEither: boolean;
+  /** What is asked for, as far as the form has come: to be read anew whenever it matters. */
+  readonly ask: (form: FormView) => Ask;
+}
+
+/** What has come of a form. */
+export interface FormView {
+  /** The value of a field that the endpoint wants. */
+  text(name: string): string | undefined;
+  /** Parts that are files. */
+  readonly files: number;
+  /** Of the whole body: what was announced, or else what has come. */
+  readonly bytes: number;
 }
 
 /** One request, as its endpoint understands it. */
 export interface Ask {
   readonly stream: boolean;
   readonly estimate: Estimate;
+  /** Text is asked for, and not JSON. Default false. */
+  readonly takesText?: boolean | undefined;
   /** What an answer counts as whose upstream does not say it, where that can be known: it is no estimate. */
   readonly usage?: Usage;
   /** It goes on when the answer has been given, and its use is told later. Default false. */
   readonly isBackground?: boolean;
   /** Tokens of output that a whole answer without usage is taken for. Default: by its bytes, which are text. */
-  readonly outputs?: number;
+  readonly outputs?: number | undefined;
   /**
    * What a JSON answer needs to be what was asked for, beside the model's name.
    * @throws (rejects with) GatewayError upstream_invalid_response

@@ -1,4 +1,4 @@
-// The endpoints of the API that take a model in JSON, a value for each: what is read of a request, how an answer is judged and
+// The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
 // what it counts as. To add one is to add a value here; its path is served by app.ts.
 import { type CompletionFacts, readCompletion, type Usage } from './chunk.ts';
 import { asStream } from './conversion.ts';
@@ -11,11 +11,11 @@ import { countAt, isTrue, textAt } from './request-scan.ts';
 const JSON_TYPE = 'application/json';
 const MIB = 1024 * 1024;
 /** A frame of text is a few hundred bytes. */
-const TEXT_FRAME = MIB;
+export const TEXT_FRAME = MIB;
 /** One that holds an image is some megabytes in base64. */
-const MEDIA_FRAME = 32 * MIB;
+export const MEDIA_FRAME = 32 * MIB;
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
-const IMAGE_TOKENS = 1000;
+export const IMAGE_TOKENS = 1000;
 
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 
@@ -217,7 +217,7 @@ function responseEvent(type: string): EventKind {
 }
 
 /** Of images and speech: pieces, and one that is whole for each that was asked for. */
-function mediaEvent(type: string): EventKind {
+export function mediaEvent(type: string): EventKind {
   if (/\.(completed|done)$/.test(type)) return 'last';
   if (type.endsWith('.failed')) return 'failed';
   return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';

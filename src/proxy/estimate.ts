@@ -4,9 +4,9 @@ import type { RequestScan } from './request-scan.ts';
 /** Of text in a European language; other scripts have more bytes a token, and code has fewer. */
 const BYTES_PER_TOKEN = 4;
 /** Reserved for an answer of which the client did not say how long it may be. */
-const ANSWER_TOKENS = 256;
+export const ANSWER_TOKENS = 256;
 /** What an image, a sound or a file comes to: their bytes say nothing about it. */
-const ATTACHMENT_TOKENS = 1000;
+export const ATTACHMENT_TOKENS = 1000;
 const BASE64 = Buffer.from(';base64,');
 /** The value of `data` in `input_audio`. */
 const AUDIO = Buffer.from('"data":"');

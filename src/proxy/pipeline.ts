@@ -8,18 +8,22 @@ import { answer, answerError } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import type { SpoolRoom } from '../http/spool.ts';
 import type { ObjectStore } from '../store/object-record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+import { Form, isForm } from './form.ts';
 import { guardObjects } from './object-guard.ts';
 import type { RelayRequest } from './receiver.ts';
 import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, RouteTable } from './route-table.ts';
 import { keeper, type StoredResponses } from './stored.ts';
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -42,6 +46,8 @@ export interface PipelineOptions {
   /** Whose the objects are that requests may mean. */
   readonly objects: ObjectStore;
   readonly stored: StoredResponses;
+  /** For uploads that have to be kept. */
+  readonly room: SpoolRoom;
 }
 
 /** A request that may go on its way. */
@@ -54,6 +60,7 @@ interface Relay {
   readonly route: Route;
   readonly body: Buffer;
   readonly scan: RequestScan;
+  readonly form: Form | undefined;
   readonly account: Account;
 }
 
@@ -87,12 +94,16 @@ export class Pipeline {
     const limits = config.tiers[caller.tier] ?? {};
     let isAsked = false;
     let account: Account | undefined;
+    let form: Form | undefined;
     try {
       routes.checkTier(caller.tier, endpoint.name);
-      requireJson(exchange);
-      const body = await readBody(exchange, config.max_body);
-      const scan = scanRequest(body, endpoint.wanted);
-      const ask = endpoint.ask(body, scan);
+      const { form: rules } = endpoint;
+      if (isForm(exchange, rules)) {
+        form = await Form.open({ exchange, rules, limit: config.max_body, room: this.#options.room });
+      } else requireJson(exchange, endpoint);
+      const body = form === undefined ? await readBody(exchange, config.max_body) : NO_BYTES;
+      const scan = form?.scan ?? scanRequest(body, endpoint.wanted);
+      const ask = form?.ask ?? endpoint.ask(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
       exchange.access.stream = ask.stream;
@@ -102,7 +113,8 @@ export class Pipeline {
       exchange.entry = route.entry;
       const previous = textAt(body, scan.others.get('previous_response_id'));
       if (previous !== undefined) route = await this.#routeAfter(previous, route, caller);
-      const guarded = guardObjects(this.#options.objects, config, route, caller, body);
+      // A form has its files in itself.
+      const guarded = form ? undefined : guardObjects(this.#options.objects, config, route, caller, body);
       if (guarded !== undefined) await guarded;
       isAsked = true;
       const { estimate } = ask;
@@ -117,13 +129,14 @@ export class Pipeline {
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
-      await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, account });
+      await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
+      if (form !== undefined) await form.close();
     }
   }
 
@@ -145,10 +158,11 @@ export class Pipeline {
     route,
     body,
     scan,
+    form,
     account,
   }: Relay): Promise<void> {
     const { metrics, resilience, stored } = this.#options;
-    const request: Omit<RelayRequest, 'hideUsage'> = {
+    const known: RelayRequest = {
       exchange,
       endpoint,
       ask,
@@ -163,14 +177,26 @@ export class Pipeline {
         ? { meter: account.meter }
         : keeper({ stored, caller, route, ask, meter: account.meter })),
     };
+    const request = form === undefined ? known : formRequest(known, ask, form);
     const { retry } = config;
-    const result = await new Attempts({ request, route, body, scan, retry, resilience }).run();
+    const result = await new Attempts({ request, route, body, scan, form, retry, resilience }).run();
     if (result.kind === 'failed') {
       // A fault of the gateway itself: the server logs it with its place.
       if (result.failure.error.code === 'internal_error') throw result.failure.error;
       answerFailure(exchange, result.failure);
     }
   }
+}
+
+/** Whether a stream is asked for may stand behind a file that is still to come. */
+function formRequest(known: RelayRequest, ask: Ask, { contentType }: Form): RelayRequest {
+  return {
+    ...known,
+    contentType,
+    get stream() {
+      return ask.stream;
+    },
+  };
 }
 
 /** Answers with what an attempt came to that gave the client nothing. */
@@ -185,6 +211,10 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
 }
 
 /** @throws GatewayError unsupported_content_type: another type would be read by chance, or not at all. */
-function requireJson(exchange: Exchange): void {
-  if (!isJson(mediaType(exchange.request.headers))) throw new GatewayError('unsupported_content_type');
+function requireJson({ request }: Exchange, { form }: Endpoint): void {
+  const isTaken = form === undefined || form.isEither;
+  if (isTaken && isJson(mediaType(request.headers))) return;
+  if (form === undefined) throw new GatewayError('unsupported_content_type');
+  const types = isTaken ? 'multipart/form-data or application/json' : 'multipart/form-data';
+  throw new GatewayError('unsupported_content_type', `The content-type of this request must be ${types}.`);
 }

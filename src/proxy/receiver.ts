@@ -12,19 +12,22 @@ export interface RelayRequest {
   readonly exchange: Exchange;
   readonly endpoint: Endpoint;
   readonly ask: Omit<Ask, 'stream' | 'estimate'>;
+  /** Of a form it may be known only when its last field has come. */
   readonly stream: boolean;
   /** JSON string token to put in place of the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;
   /** Whether the client itself asked for usage in its stream. */
   readonly includeUsage: boolean;
   /** The usage chunk was asked for by the gateway and is not shown to the client. */
-  readonly hideUsage: boolean;
+  readonly hideUsage?: boolean;
   /** Milliseconds after the upstream's 200 at which a stream is opened to the client even without output. */
   readonly commitAfter: number;
   /** Milliseconds of silence after which a stream gets a comment. */
   readonly keepalive: number;
   /** Whether another target may be asked although the first may have begun to work. */
   readonly afterSend: boolean;
+  /** Of the body, as it stands in a header. Default: JSON. */
+  readonly contentType?: string | undefined;
   readonly metrics: Metrics;
   readonly meter: { note(use: AttemptUse): void };
   /**
@@ -64,6 +67,19 @@ export interface AttemptUse {
   /** Some of the request may have reached the upstream. */
   readonly isSent: boolean;
   readonly outcome: Outcome | 'superseded';
+}
+
+/** Hears how the target does while the attempt is under way. */
+export interface Watcher {
+  /**
+   * The first output came.
+   * @param ms of a stream, milliseconds since the request was sent; a JSON answer comes at its end and says nothing of that
+   */
+  onOutput(ms: number | undefined): void;
+  /** After so many milliseconds without output the attempt was given up. */
+  onSilence(ms: number): void;
+  /** After so many milliseconds without output another attempt was quicker. */
+  onOvertaken(ms: number): void;
 }
 
 /** Reads what follows the head of an answer. After it has called `finish` it hears nothing but `dispose`. */

@@ -84,7 +84,7 @@ export class StoredCalls {
     const uses: AttemptUse[] = [];
     const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
     exchange.access.stream = stream;
-    const request: Omit<RelayRequest, 'hideUsage'> = {
+    const request: RelayRequest = {
       exchange,
       endpoint: storedEndpoint(action, response.id, query),
       ask: { outputs: 0 },

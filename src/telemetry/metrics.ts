@@ -10,6 +10,7 @@ import { configMetrics, overloadMetrics, workerMetrics } from './metrics/operati
 import { processMetrics } from './metrics/process.ts';
 import { realtimeMetrics } from './metrics/realtime.ts';
 import { trafficMetrics } from './metrics/traffic.ts';
+import { uploadMetrics } from './metrics/uploads.ts';
 import { upstreamMetrics } from './metrics/upstreams.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
@@ -21,6 +22,7 @@ export function createMetrics() {
     catalogue,
     registry: catalogue.registry,
     ...trafficMetrics(catalogue),
+    ...uploadMetrics(catalogue),
     ...modelMetrics(catalogue),
     ...upstreamMetrics(catalogue),
     ...realtimeMetrics(catalogue),

@@ -27,7 +27,8 @@ export const OTHERS: ReadonlyMap<string, Respond> = new Map([
   ['/embeddings', answering(embed)],
   ['/moderations', answering(moderate, 'omni-moderation-latest')],
   ['/responses', answering(respond)],
-  ['/images/generations', answering(draw, 'dall-e-2')],
+  ['/images/generations', answering((body, created) => draw(body, created), 'dall-e-2')],
+  ['/images/edits', answering((body, created) => draw(body, created, 'image_edit'), 'dall-e-2')],
   ['/audio/speech', answering(speak)],
 ]);
 
@@ -205,7 +206,12 @@ function lastInput(input: unknown): string | undefined {
   return isRecord(last) ? contentText(last['content']) : undefined;
 }
 
-function draw({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+/** @param kind what its events are called */
+export function draw(
+  { model, members }: Body,
+  created: number,
+  kind = 'image_generation',
+): EchoEvent[] | Refusal {
   const { prompt, n } = members;
   if (typeof prompt !== 'string') return refuse("Missing required parameter: 'prompt'.", 'prompt', null);
   const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MOST_IMAGES ? n : 1;
@@ -217,8 +223,8 @@ function draw({ model, members }: Body, created: number): EchoEvent[] | Refusal 
   }
   const image = { b64_json: PIXEL, created_at: created, size: '1x1', output_format: 'gif' };
   return streamAnswer([
-    eventFrame({ type: 'image_generation.partial_image', partial_image_index: 0, ...image }),
-    eventFrame({ type: 'image_generation.completed', ...image, usage }),
+    eventFrame({ type: `${kind}.partial_image`, partial_image_index: 0, ...image }),
+    eventFrame({ type: `${kind}.completed`, ...image, usage }),
   ]);
 }
 

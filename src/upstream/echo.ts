@@ -1,13 +1,16 @@
 // The built-in `echo` model: a small OpenAI-compatible model in the process, for trying the gateway and for testing it.
 // It answers what a vendor would answer, errors included; it reads no headers and keeps nothing but its last
-// responses. What it says on which path
-// is echo-chat.ts and echo-others.ts.
-import { GatewayError } from '../errors.ts';
+// responses. What it says on which path is echo-chat.ts, echo-others.ts and echo-forms.ts.
+import { GatewayError, wrapError } from '../errors.ts';
+import { isSource } from '../http/body-source.ts';
 import { answerChat } from './echo-chat.ts';
+import { answerForm, isEchoForm } from './echo-forms.ts';
 import { EchoMemory } from './echo-memory.ts';
 import { OTHERS } from './echo-others.ts';
 import { type EchoEvent, refusalAnswer } from './echo-shapes.ts';
 import type { Call, Sink, Transport, UpstreamRequest } from './transport.ts';
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
 
 export interface EchoOptions {
   /** Milliseconds before the answer, and between two pieces of a streamed one. Default 20. */
@@ -29,23 +32,40 @@ export class EchoTransport implements Transport {
   }
 
   send(request: UpstreamRequest, sink: Sink): Call {
-    const events: EchoEvent[] = this.#closed
-      ? [{ kind: 'error', error: new GatewayError('upstream_unreachable') }]
-      : this.#answer(request);
-    const call = new EchoCall(events, this.#delay, sink, () => this.#calls.delete(call));
+    const call = new EchoCall(this.#delay, sink, () => this.#calls.delete(call));
     this.#calls.add(call);
-    call.resume();
+    const [path = ''] = request.path.split('?', 1);
+    if (this.#closed) call.play([{ kind: 'error', error: new GatewayError('upstream_unreachable') }]);
+    else if (isEchoForm(path, request)) void this.#answerForm(path, request, sink, call);
+    else call.play(this.#answer(path, request));
     return call;
+  }
+
+  /** A form is read at the pace at which it comes. */
+  async #answerForm(path: string, request: UpstreamRequest, sink: Sink, call: EchoCall): Promise<void> {
+    try {
+      // Not within `send`.
+      await undefined;
+      if (!call.isOver) sink.onUpload?.();
+      const events = await answerForm(path, request, this.#clock());
+      if (call.isOver) return;
+      sink.onSent?.();
+      call.play(events);
+    } catch (error) {
+      if (call.isOver) return;
+      call.abort();
+      sink.onError(wrapError(error, 'internal_error'), 'withdrawn');
+    }
   }
 
   async retire(): Promise<void> {
     this.#closed = true;
   }
 
-  #answer(request: UpstreamRequest): EchoEvent[] {
-    const [path = ''] = request.path.split('?', 1);
+  #answer(path: string, request: UpstreamRequest): EchoEvent[] {
+    const body = isSource(request.body) ? NO_BYTES : request.body;
     const respond = path === '/chat/completions' ? answerChat : OTHERS.get(path);
-    if (respond !== undefined) return respond(request.body, this.#clock(), this.#memory);
+    if (respond !== undefined) return respond(body, this.#clock(), this.#memory);
     const stored = this.#memory.answer(request);
     if (stored !== undefined) return stored;
     return refusalAnswer(
@@ -62,19 +82,30 @@ export class EchoTransport implements Transport {
 
 /** Plays one answer to a sink, an event per timer, so that nothing arrives inside `send` or while paused. */
 class EchoCall implements Call {
-  readonly #events: EchoEvent[];
+  #events: EchoEvent[] = [];
   readonly #delay: number;
   readonly #sink: Sink;
   readonly #onOver: () => void;
   #timer: NodeJS.Timeout | undefined;
   #paused = true;
+  #isReady = false;
   #over = false;
 
-  constructor(events: EchoEvent[], delay: number, sink: Sink, onOver: () => void) {
-    this.#events = events;
+  constructor(delay: number, sink: Sink, onOver: () => void) {
     this.#delay = delay;
     this.#sink = sink;
     this.#onOver = onOver;
+  }
+
+  get isOver(): boolean {
+    return this.#over;
+  }
+
+  /** Begins to answer. Once. */
+  play(events: EchoEvent[]): void {
+    this.#events = events;
+    this.#isReady = true;
+    this.resume();
   }
 
   pause(): void {
@@ -83,7 +114,7 @@ class EchoCall implements Call {
   }
 
   resume(): void {
-    if (this.#over || !this.#paused) return;
+    if (this.#over || !this.#paused || !this.#isReady) return;
     this.#paused = false;
     this.#schedule();
   }

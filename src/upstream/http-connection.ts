@@ -2,10 +2,12 @@
 // connection-pool.ts; what the bytes of an answer mean is response-parser.ts.
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../errors.ts';
+import { type BodySource, isSource } from '../http/body-source.ts';
+import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
 /** Whoever has the connection: hears one answer, and then nothing more. */
-export interface Occupant extends AnswerReader {
+export interface Occupant extends AnswerReader, BodyEvents {
   /** The answer is complete; the connection is no longer this occupant's. */
   onComplete(): void;
   /** The connection or the answer broke. */
@@ -23,7 +25,7 @@ export interface Home {
 export interface WrittenRequest {
   /** Request line, headers and the empty line, in Latin-1. */
   readonly head: string;
-  readonly body: Buffer;
+  readonly body: Buffer | BodySource;
   /** The connection is closed after its answer. */
   readonly isLast: boolean;
 }
@@ -57,6 +59,8 @@ export class HttpConnection {
   idleUntil = 0;
   #keepAliveMs: number | undefined;
   #occupant: Occupant | undefined;
+  /** Of a body that is not in memory. */
+  #writer: BodyWriter | undefined;
   #isLast = false;
   #served = 0;
   #heard = false;
@@ -71,6 +75,8 @@ export class HttpConnection {
     this.#parser = new ResponseParser({
       onHead: (status, headers) => {
         this.#keepAliveMs = keepAliveOf(headers['keep-alive']);
+        // It is not wanted (RFC 9112, 9.5); the connection goes with it.
+        if (status !== 200) this.#writer?.cancel();
         this.#occupant?.onHead(status, headers);
       },
       onBody: (bytes, start, end) => this.#occupant?.onBody(bytes, start, end),
@@ -108,7 +114,10 @@ export class HttpConnection {
     this.#served += 1;
     this.#heard = false;
     this.#parser.expect();
-    if (body.length <= ONE_PIECE_BYTES) {
+    if (isSource(body)) {
+      this.#socket.write(head, 'latin1');
+      this.#writer = new BodyWriter(this.#socket, body, occupant);
+    } else if (body.length <= ONE_PIECE_BYTES) {
       const piece = Buffer.allocUnsafe(head.length + body.length);
       piece.write(head, 'latin1');
       body.copy(piece, head.length);
@@ -134,6 +143,7 @@ export class HttpConnection {
   /** Ends it at once. The occupant hears nothing. */
   abandon(): void {
     this.#occupant = undefined;
+    this.#writer?.cancel();
     this.#socket.destroy();
   }
 
@@ -175,6 +185,7 @@ export class HttpConnection {
     this.#occupant = undefined;
     // An upstream that answers before it has read the whole request may never read the rest.
     const isIdle = this.#socket.writable && this.#socket.writableLength === 0;
+    this.#writer?.cancel();
     if (reusable && isIdle && !this.#isLast) {
       if (this.#paused) this.resume();
       this.#home.onFree(this);
@@ -185,6 +196,7 @@ export class HttpConnection {
   #break(cause: Error): void {
     const occupant = this.#occupant;
     this.#occupant = undefined;
+    this.#writer?.cancel();
     occupant?.onBroken(cause);
   }
 }

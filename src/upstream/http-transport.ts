@@ -2,7 +2,8 @@
 // retries.
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, wrapError } from '../errors.ts';
+import { isSource } from '../http/body-source.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
 import type { HttpConnection, Occupant, WrittenRequest } from './http-connection.ts';
@@ -34,7 +35,7 @@ export class HttpTransport implements Transport {
       queueMicrotask(() => call.onBroken(new Error(why)));
       return call;
     }
-    const isAlone = request.fresh === true;
+    const isAlone = isOwn(request);
     const written = { head, body: hasBody(request) ? request.body : NO_BODY, isLast: isAlone };
     // Any kept connection could be as dead as the one that has just failed.
     const connection = isAlone ? undefined : this.#pool.take();
@@ -62,7 +63,7 @@ export class HttpTransport implements Transport {
 
   /** The request line and headers; undefined if one of them cannot be written. */
   #headOf(request: UpstreamRequest): string | undefined {
-    const { method = 'POST', path, headers, body, fresh } = request;
+    const { method = 'POST', path, headers, body } = request;
     if (!TARGET.test(path)) return undefined;
     let head = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n`;
     for (const name in headers) {
@@ -70,9 +71,16 @@ export class HttpTransport implements Transport {
       if (!TOKEN.test(name) || FORBIDDEN_IN_VALUE.test(value)) return undefined;
       head += `${name}: ${value}\r\n`;
     }
-    head += fresh === true ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
-    return !hasBody(request) ? `${head}\r\n` : `${head}content-length: ${body.length}\r\n\r\n`;
+    head += isOwn(request) ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
+    if (!hasBody(request)) return `${head}\r\n`;
+    const { length } = body;
+    return `${head}${length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`}\r\n\r\n`;
   }
+}
+
+/** A connection of its own: also for a body that can perhaps not be sent again when a kept one turns out to be closed. */
+function isOwn({ fresh, body }: UpstreamRequest): boolean {
+  return fresh === true || isSource(body);
 }
 
 function hasBody({ method = 'POST' }: UpstreamRequest): boolean {
@@ -109,7 +117,11 @@ class HttpCall implements Call, Occupant {
     if (this.#paused) connection.pause();
     connection.begin(this, request);
     // Nothing is told before `send` has returned.
-    if (this.#sink.onSent !== undefined) queueMicrotask(() => this.#over || this.#sink.onSent?.());
+    queueMicrotask(() => {
+      if (this.#over) return;
+      if (isSource(request.body)) this.#sink.onUpload?.();
+      else this.#sink.onSent?.();
+    });
   }
 
   pause(): void {
@@ -158,6 +170,18 @@ class HttpCall implements Call, Occupant {
     }
   }
 
+  onStall(isStalled: boolean): void {
+    if (!this.#over) this.#sink.onStall?.(isStalled);
+  }
+
+  onWritten(): void {
+    if (!this.#over) this.#sink.onSent?.();
+  }
+
+  onLost(cause: unknown): void {
+    if (!this.#over) this.#fail(wrapError(cause, 'internal_error'), 'withdrawn');
+  }
+
   onComplete(): void {
     this.#connection = undefined;
     if (this.#over) return;
@@ -196,9 +220,8 @@ class HttpCall implements Call, Occupant {
     }
   }
 
-  #fail(error: GatewayError): void {
+  #fail(error: GatewayError, delivery = this.#delivery()): void {
     if (this.#over) return;
-    const delivery = this.#delivery();
     this.#stop();
     this.#sink.onError(error, delivery);
   }

@@ -62,6 +62,9 @@ export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
     case 'draining':
     case 'invalid_api_key':
     case 'upstream_busy':
+    case 'invalid_form':
+    case 'request_timeout':
+    case 'request_too_large':
     case 'internal_error':
       return { kind: 'neutral' };
     default:

@@ -2,6 +2,7 @@
 // It does not choose between upstreams and does not read what they answer.
 import type { UpstreamConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
+import type { BodySource } from '../http/body-source.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { TraceContext } from '../telemetry/tracing.ts';
 import { EchoTransport } from './echo.ts';
@@ -31,8 +32,10 @@ export interface CallTarget {
 /** One request for an upstream. */
 export interface UpstreamCall {
   readonly endpoint: CallTarget;
-  /** The complete JSON body, already in this upstream's words. */
-  readonly body: Buffer;
+  /** The complete body, already in this upstream's words. */
+  readonly body: Buffer | BodySource;
+  /** As it stands in a header. Default: JSON. */
+  readonly contentType?: string | undefined;
   readonly requestId: string;
   /** The client's headers, of which an allow-list is passed on. */
   readonly client: ClientHeaders;
@@ -183,13 +186,15 @@ export class Upstream {
     counter.inc();
   }
 
-  send({ endpoint: called, body, requestId, client, accept, fresh, trace }: UpstreamCall, sink: Sink): Call {
+  send(call: UpstreamCall, sink: Sink): Call {
+    const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
     const { path, query, method } = called;
     const headers: Record<string, string> = {
       ...this.#headers,
       accept,
       'x-request-id': requestId,
     };
+    if (contentType !== undefined) headers['content-type'] = contentType;
     const named = connectionNames(client);
     pass(client, FORWARDED, named, headers);
     if (trace === undefined) pass(client, FORWARDED_TRACE, named, headers);

@@ -293,6 +293,12 @@ describe('errors of the gateway over HTTP', () => {
       );
     });
 
+    test('invalid_form', async () => {
+      const headers = { ...bearer(key), 'content-type': 'multipart/form-data; boundary=b' };
+      const target = '/v1/audio/transcriptions';
+      expectError(await ask(gateway.url, { target, headers, body: '--b--no' }), 'invalid_form');
+    });
+
     test('unsupported_content_type', async () => {
       expectError(await chat(chatRequest(), { 'content-type': 'text/plain' }), 'unsupported_content_type');
     });

@@ -1,10 +1,17 @@
 // What an upstream's refusal means, as a table.
 import { describe, expect, test } from 'vitest';
-import { judgeErrorObject, judgeRefusal, relayedHeaders } from '../../src/upstream/outcome.ts';
+import { blameFor, judgeErrorObject, judgeRefusal, relayedHeaders } from '../../src/upstream/outcome.ts';
 
 const OBJECT = '{"error":{"message":"m","type":"t","param":null,"code":"c"}}';
 const judge = (status: number, body = OBJECT, headers = {}) =>
   judgeRefusal(status, headers, Buffer.from(body));
+
+test.each(['client_closed', 'invalid_form', 'request_timeout', 'request_too_large', 'draining'] as const)(
+  '%s is no fault of the upstream',
+  (code) => {
+    expect(blameFor(code)).toEqual({ kind: 'neutral' });
+  },
+);
 
 describe('a status', () => {
   test.each([

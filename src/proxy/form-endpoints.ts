@@ -1,0 +1,100 @@
+// The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
+// Those that take JSON are endpoints.ts.
+import { readCompletion } from './chunk.ts';
+import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
+import { IMAGE_TOKENS, IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME } from './endpoints.ts';
+import { ANSWER_TOKENS, ATTACHMENT_TOKENS } from './estimate.ts';
+import { EventReader } from './events.ts';
+
+/** Of compressed sound at 128 kbit/s, in a tenth of a second: what one token of it stands for. */
+const BYTES_PER_TOKEN = 1_600;
+const MOST_IMAGES = 100;
+/** Some servers label subtitles by their own names. */
+const TEXT_TYPES: ReadonlySet<string> = new Set([
+  'text/plain',
+  'text/vtt',
+  'text/srt',
+  'application/x-subrip',
+]);
+
+const SOUND: FormRules = {
+  fields: ['response_format'],
+  isEither: false,
+  ask: (form) => ({
+    stream: form.text('stream') === 'true',
+    takesText: /^(text|srt|vtt)$/.test(form.text('response_format') ?? ''),
+    estimate: {
+      prompt: Math.ceil(form.bytes / BYTES_PER_TOKEN),
+      completion: ANSWER_TOKENS,
+      isBounded: false,
+    },
+  }),
+};
+
+/** `POST /v1/audio/transcriptions` */
+export const TRANSCRIPTIONS: Endpoint = {
+  name: 'audio',
+  path: 'audio/transcriptions',
+  accept: 'application/json, text/plain',
+  wanted: { members: [] },
+  hasUsageOption: false,
+  ask: () => NO_JSON,
+  form: SOUND,
+  frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
+  maxFrameBytes: TEXT_FRAME,
+  readAnswer: readCompletion,
+  asStream: transcriptEvents,
+  isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),
+};
+
+/** `POST /v1/audio/translations` */
+export const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' };
+
+const PICTURES: FormRules = { defaultModel: 'dall-e-2', fields: ['n'], isEither: false, ask: askForImages };
+
+/** `POST /v1/images/edits` */
+export const IMAGE_EDITS: Endpoint = {
+  ...IMAGES,
+  path: 'images/edits',
+  form: { ...PICTURES, isEither: true },
+};
+
+/** `POST /v1/images/variations` */
+export const IMAGE_VARIATIONS: Endpoint = { ...IMAGES, path: 'images/variations', form: PICTURES };
+
+export const FORM_ENDPOINTS: readonly Endpoint[] = [
+  TRANSCRIPTIONS,
+  TRANSLATIONS,
+  IMAGE_EDITS,
+  IMAGE_VARIATIONS,
+];
+
+export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_ENDPOINTS];
+
+/** Of an endpoint that takes no JSON; never asked. */
+const NO_JSON: Ask = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
+
+function askForImages(form: FormView): Ask {
+  const number = Number(form.text('n') ?? 1);
+  const count = Number.isInteger(number) && number > 0 ? Math.min(number, MOST_IMAGES) : 1;
+  const completion = IMAGE_TOKENS * count;
+  return {
+    stream: form.text('stream') === 'true',
+    estimate: { prompt: ATTACHMENT_TOKENS * Math.max(1, form.files), completion, isBounded: false },
+    outputs: completion,
+  };
+}
+
+/** A whole transcript as the stream that was asked for: some models do not stream, and say nothing of it. */
+function transcriptEvents(body: Buffer): Buffer | undefined {
+  const answer: unknown = JSON.parse(body.toString());
+  if (typeof answer !== 'object' || answer === null || !('text' in answer)) return undefined;
+  const { text } = answer;
+  if (typeof text !== 'string') return undefined;
+  const usage = 'usage' in answer ? { usage: answer.usage } : {};
+  const events = [
+    ...(text === '' ? [] : [{ type: 'transcript.text.delta', delta: text }]),
+    { type: 'transcript.text.done', text, ...usage },
+  ];
+  return Buffer.from(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
+}

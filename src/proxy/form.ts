@@ -1,0 +1,277 @@
+// A request that is a form: what is read of its fields while it comes, and the form in the words of one target. How its bytes are
+// kept and passed on is http/upload.ts; what its fields mean is the endpoint's.
+import { isAscii, isUtf8 } from 'node:buffer';
+import { GatewayError } from '../errors.ts';
+import type { BodySource } from '../http/body-source.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { mediaType } from '../http/media-type.ts';
+import { type Fault, MultipartScanner, type PartListener, type PartPlace } from '../http/multipart.ts';
+import { boundaryOf, type PartHead } from '../http/part-head.ts';
+import type { SpoolRoom } from '../http/spool.ts';
+import { Upload, type UploadWatcher } from '../http/upload.ts';
+import type { FormBody } from './attempts.ts';
+import type { Ask, FormRules, FormView } from './endpoint.ts';
+import type { Estimate } from './estimate.ts';
+import type { Span } from './json.ts';
+import { type Edit, type RequestScan, spliceSpans } from './request-scan.ts';
+import type { Target } from './route-table.ts';
+
+const MULTIPART = 'multipart/form-data';
+const MODEL = 'model';
+const STREAM = 'stream';
+/** Of a field that the gateway reads, in bytes. */
+const MAX_VALUE = 1024;
+const NO_BYTES: Buffer = Buffer.alloc(0);
+/** Charsets in which ASCII is what it is in UTF-8; some libraries name Latin-1 for whatever text they send. */
+const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-8859-1|windows-1252)"?)?$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+const CONTROL = /[\x00-\x1f\x7f]/;
+
+export interface FormOptions {
+  readonly exchange: Exchange;
+  readonly rules: FormRules;
+  /** Most bytes of the whole body. */
+  readonly limit: number;
+  readonly room: SpoolRoom;
+}
+
+/** Whether a request is a form that its endpoint takes. */
+export function isForm({ request }: Exchange, rules: FormRules | undefined): rules is FormRules {
+  return rules !== undefined && mediaType(request.headers) === MULTIPART;
+}
+
+export class Form implements FormBody {
+  readonly #fields: FormFields;
+  readonly #upload: Upload;
+  readonly #boundary: string;
+  readonly contentType: string;
+  readonly ask: Ask;
+
+  /**
+   * Reads as far as it takes to send it on its way; it has to be closed.
+   * @throws GatewayError (rejects) invalid_form, missing_required_parameter, duplicate_parameter, invalid_type, invalid_value and
+   *   what `Upload.keep` throws
+   */
+  static async open(options: FormOptions): Promise<Form> {
+    const form = new Form(options);
+    try {
+      await form.#upload.keep();
+      return form;
+    } catch (error) {
+      await form.close();
+      throw error;
+    }
+  }
+
+  private constructor({ exchange, rules, limit, room }: FormOptions) {
+    this.contentType = exchange.request.headers['content-type'] ?? '';
+    this.#boundary = boundaryOf(this.contentType);
+    this.#fields = new FormFields(rules, this.#boundary);
+    const upload = new Upload(exchange, limit, this.#fields, room);
+    this.#upload = upload;
+    this.#fields.bytesOf = () => upload.size;
+    this.ask = askOf(rules, this.#fields);
+    this.#fields.onEnd = () => {
+      exchange.access.stream = this.ask.stream;
+    };
+  }
+
+  get isLive(): boolean {
+    return this.#upload.isLive;
+  }
+
+  get isSpent(): boolean {
+    return this.#upload.isSpent;
+  }
+
+  /** As of a body of JSON, as far as it has a meaning here. */
+  get scan(): RequestScan {
+    return { ...NO_SCAN, model: this.#fields.model };
+  }
+
+  bodyFor(target: Target): Buffer | BodySource {
+    const edits = this.#editsFor(target);
+    const { whole } = this.#upload;
+    if (whole === undefined) return this.#upload.source(edits);
+    return edits.length === 0 ? whole : spliceSpans(whole, edits);
+  }
+
+  close(): Promise<void> {
+    return this.#upload.close();
+  }
+
+  #editsFor({ model, upstream }: Target): Edit[] {
+    const { modelPart, model: named, closedAt } = this.#fields;
+    if (upstream.config.send_model === false) {
+      if (modelPart === undefined) return [];
+      return [{ span: { start: modelPart.start, end: modelPart.end }, bytes: NO_BYTES }];
+    }
+    if (model === named) return [];
+    if (modelPart !== undefined) {
+      const span: Span = { start: modelPart.contentStart, end: modelPart.contentEnd };
+      return [{ span, bytes: Buffer.from(model) }];
+    }
+    // Without a model there is a default, for which all of the form had to come.
+    const part = `--${this.#boundary}\r\ncontent-disposition: form-data; name="model"\r\n\r\n${model}\r\n`;
+    return [{ span: { start: closedAt, end: closedAt }, bytes: Buffer.from(part) }];
+  }
+}
+
+const NO_SCAN: RequestScan = {
+  model: '',
+  modelSpan: null,
+  stream: false,
+  streamOptions: null,
+  includeUsage: false,
+  includeUsageSpan: null,
+  maxTokens: null,
+  choices: 1,
+  others: new Map(),
+  insertAt: 0,
+  isEmpty: true,
+};
+
+/** Reads the fields that are wanted, and makes sure that nobody reads other ones. */
+class FormFields implements UploadWatcher, PartListener, FormView {
+  readonly #rules: FormRules;
+  readonly #scanner: MultipartScanner;
+  readonly #wanted: ReadonlySet<string>;
+  readonly #values = new Map<string, string>();
+  readonly #seen = new Set<string>();
+  /** Of the part that is being read. */
+  #name = '';
+  #pieces: Buffer[] = [];
+  #size = 0;
+  #isUtf8 = true;
+  modelPart: PartPlace | undefined;
+  /** Where the last boundary begins. */
+  closedAt = 0;
+  files = 0;
+  bytesOf: () => number = () => 0;
+  /** Called when all fields are known. */
+  onEnd: () => void = () => {};
+
+  constructor(rules: FormRules, boundary: string) {
+    this.#rules = rules;
+    this.#scanner = new MultipartScanner(boundary, this);
+    this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
+  }
+
+  get knownAt(): number | undefined {
+    return this.modelPart?.end;
+  }
+
+  get model(): string {
+    return this.#values.get(MODEL) ?? this.#rules.defaultModel ?? '';
+  }
+
+  get bytes(): number {
+    return this.bytesOf();
+  }
+
+  text(name: string): string | undefined {
+    return this.#values.get(name);
+  }
+
+  push(piece: Buffer): void {
+    this.#scanner.push(piece);
+  }
+
+  end(): void {
+    this.#scanner.end();
+    this.onEnd();
+    if (this.modelPart !== undefined || this.#rules.defaultModel !== undefined) return;
+    const message = "The parameter 'model' is missing.";
+    throw new GatewayError('missing_required_parameter', message, { param: MODEL });
+  }
+
+  onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
+    if (isFile) this.files += 1;
+    if (!this.#wanted.has(name)) {
+      const meant = plainName(name);
+      if (meant === '_charset_') throw fault('a field names another charset');
+      if (this.#wanted.has(meant)) throw fault(`the name of a field could be taken for '${meant}'`);
+      return false;
+    }
+    if (this.#seen.has(name)) {
+      const message = `The parameter '${name}' is given more than once.`;
+      throw new GatewayError('duplicate_parameter', message, { param: name });
+    }
+    if (isFile) throw fault(`the field '${name}' is a file`);
+    const [isPlain, charset = 'utf-8'] = (type === undefined ? undefined : PLAIN_TEXT.exec(type)) ?? [];
+    if (type !== undefined && isPlain === undefined) throw fault(`the field '${name}' is not plain text`);
+    this.#isUtf8 = charset === 'utf-8';
+    this.#seen.add(name);
+    this.#name = name;
+    this.#pieces = [];
+    this.#size = 0;
+    return true;
+  }
+
+  onContent(bytes: Buffer): void {
+    this.#size += bytes.length;
+    if (this.#size > MAX_VALUE) throw wrong('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
+    this.#pieces.push(Buffer.from(bytes));
+  }
+
+  onPartEnd(place: PartPlace): void {
+    const name = this.#name;
+    if (name === '') return;
+    this.#name = '';
+    const bytes = Buffer.concat(this.#pieces);
+    const text = bytes.toString();
+    const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
+    if (!isText || CONTROL.test(text)) throw wrong('invalid_value', name, 'must be text on one line');
+    if (name === MODEL) {
+      if (text === '') throw wrong('invalid_value', name, 'must not be empty');
+      this.modelPart = place;
+    }
+    if (name === STREAM && text !== 'true' && text !== 'false')
+      throw wrong('invalid_type', name, 'must be true or false');
+    this.#values.set(name, text);
+  }
+
+  onClose(at: number): void {
+    this.closedAt = at;
+  }
+}
+
+function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: string): GatewayError {
+  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+}
+
+/** The name for which some reader could take this one: in another case, percent-encoded, quoted, or of an array or an object. */
+function plainName(name: string): string {
+  let decoded = name.replaceAll('\\', '');
+  try {
+    decoded = decodeURIComponent(decoded);
+  } catch {
+    // Not an encoding.
+  }
+  return (decoded.split(/[[.]/, 1)[0] ?? '').trim().toLowerCase();
+}
+
+/** What is asked for, by the fields that have come whenever it is looked at. */
+function askOf({ ask }: FormRules, form: FormView): Ask {
+  const estimate: Estimate = {
+    get prompt() {
+      return ask(form).estimate.prompt;
+    },
+    get completion() {
+      return ask(form).estimate.completion;
+    },
+    isBounded: false,
+  };
+  return {
+    estimate,
+    get stream() {
+      return ask(form).stream;
+    },
+    get takesText() {
+      return ask(form).takesText;
+    },
+    get outputs() {
+      return ask(form).outputs;
+    },
+  };
+}

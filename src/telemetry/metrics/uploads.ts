@@ -1,0 +1,24 @@
+// Metrics of forms whose files are kept before they are sent.
+import type { Catalogue } from '../catalogue.ts';
+
+export function uploadMetrics(catalogue: Catalogue) {
+  catalogue.area('Uploads');
+  return {
+    uploadFiles: catalogue
+      .gauge({
+        name: 'tollgate_upload_files',
+        meaning: 'Uploads that are kept in temporary files, because their model stands behind a large file.',
+        labels: {},
+        action: 'Saturation, at 32: more are answered with 503 `overloaded`. Add replicas.',
+      })
+      .cell({}),
+    uploadFileBytes: catalogue
+      .gauge({
+        name: 'tollgate_upload_file_bytes',
+        meaning: 'What stands in them.',
+        labels: {},
+        action: 'Room on the disk of the temporary directory; at most 32 times `max_body`.',
+      })
+      .cell({}),
+  };
+}
