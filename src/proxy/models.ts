@@ -6,7 +6,7 @@ import type { Exchange } from '../http/exchange.ts';
 import { MODEL_PATH } from '../http/server.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { tellLimits } from './account.ts';
-import type { Snapshot } from './pipeline.ts';
+import type { Snapshot } from './snapshot.ts';
 
 /**
  * `created` has to be an integer and nobody knows when a vendor made a model: one constant, the same on every replica.

@@ -20,8 +20,9 @@ import { collect, passOn } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type Found, findOperation, memberOf, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
-import { answerFailure, type Snapshot } from './pipeline.ts';
+import { answerFailure } from './pipeline.ts';
 import { RunningAccount, type RunningAccountParts } from './running-account.ts';
+import { holding, type Snapshot } from './snapshot.ts';
 
 /** Of an answer that is read before it is shown. */
 const MAX_ANSWER = 4 * 1024 * 1024;
@@ -67,13 +68,7 @@ export class Passthrough {
 
   /** Everything at one of the paths, or below it. */
   async answer(exchange: Exchange): Promise<void> {
-    const held = this.#options.snapshot();
-    held.enter();
-    try {
-      await this.#answer(exchange, held);
-    } finally {
-      held.leave();
-    }
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
 
   async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {

@@ -20,22 +20,14 @@ import { guardObjects } from './object-guard.ts';
 import type { RelayRequest } from './receiver.ts';
 import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
-import type { Route, RouteTable } from './route-table.ts';
+import type { Route } from './route-table.ts';
+import { holding, type Snapshot } from './snapshot.ts';
 import { keeper, type StoredResponses } from './stored.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
-
-/** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
-export interface Snapshot {
-  readonly config: DynamicConfig;
-  readonly routes: RouteTable;
-  /** A request that may ask its upstreams has begun: they stay until it says `leave`. */
-  enter(): void;
-  leave(): void;
-}
 
 export interface PipelineOptions {
   readonly authenticator: Authenticator;
@@ -73,13 +65,7 @@ export class Pipeline {
 
   /** `POST` to the path of an endpoint. */
   async answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    const held = this.#options.snapshot();
-    held.enter();
-    try {
-      await this.#answer(exchange, endpoint, held);
-    } finally {
-      held.leave();
-    }
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: Snapshot): Promise<void> {

@@ -11,7 +11,7 @@ import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
 import { endpoint } from '../upstream/upstream.ts';
 import { tellLimits } from './account.ts';
 import { refused } from './attempts.ts';
-import { answerFailure, type Snapshot } from './pipeline.ts';
+import { answerFailure } from './pipeline.ts';
 import { type Next, Plan } from './plan.ts';
 import { type Dialled, dial } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
@@ -21,6 +21,7 @@ import { SessionUsage } from './realtime-usage.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route, Target } from './route-table.ts';
 import { RunningAccount, type RunningAccountParts } from './running-account.ts';
+import { holding, type Snapshot } from './snapshot.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -53,13 +54,7 @@ export class Realtime {
 
   /** Resolves when the session has ended, or was refused. */
   async answer(exchange: Exchange): Promise<void> {
-    const held = this.#options.snapshot();
-    held.enter();
-    try {
-      await this.#answer(exchange, held);
-    } finally {
-      held.leave();
-    }
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
 
   async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {

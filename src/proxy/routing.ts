@@ -4,8 +4,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../config/schema.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { Upstream } from '../upstream/upstream.ts';
-import type { Snapshot } from './pipeline.ts';
 import { RouteTable } from './route-table.ts';
+import type { Snapshot } from './snapshot.ts';
 
 export interface RoutingOptions {
   readonly config: DynamicConfig;

@@ -9,10 +9,11 @@ import { Account, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Usage } from './chunk.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
-import { answerFailure, type PipelineOptions, type Snapshot } from './pipeline.ts';
+import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './receiver.ts';
 import { jsonString, type RequestScan } from './request-scan.ts';
 import type { Route, RouteTable } from './route-table.ts';
+import { holding, type Snapshot } from './snapshot.ts';
 
 /** Where these calls are served. */
 export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
@@ -34,13 +35,7 @@ export class StoredCalls {
   }
 
   async answer(exchange: Exchange, action: StoredAction): Promise<void> {
-    const held = this.#options.snapshot();
-    held.enter();
-    try {
-      await this.#answer(exchange, action, held);
-    } finally {
-      held.leave();
-    }
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, action, held));
   }
 
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: Snapshot): Promise<void> {
