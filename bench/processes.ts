@@ -2,7 +2,7 @@
 // happens. It does not know what they are.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 
 const START_MS = 20_000;
 const STOP_MS = 3_000;
@@ -98,7 +98,9 @@ export class Processes {
         child.once('error', reject).once('close', resolve);
       });
       if (code !== 0)
-        throw new Error(`${command} failed (${code ?? child.signalCode}): ${err.trim() || out.trim()}`);
+        throw new Error(
+          `${basename(command)} failed (${code ?? child.signalCode}): ${err.trim() || out.trim()}`,
+        );
       return out;
     } finally {
       clearTimeout(timer);
