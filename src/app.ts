@@ -6,6 +6,7 @@ import { Rotation } from './auth/rotation.ts';
 import { answerAccount } from './billing/account-page.ts';
 import { Billing } from './billing/billing.ts';
 import { planOf } from './billing/plan.ts';
+import { httpUrl } from './config/addresses.ts';
 import { type FileBytes, readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
 import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema.ts';
@@ -281,11 +282,12 @@ async function compose(
   const admin = new AdminServer(metrics, health, { upstreams: targets });
   let adminUrl = '';
   if (place === undefined) {
-    adminUrl = urlOf(await admin.listen(fixed.admin.host, fixed.admin.port));
+    const bound = await admin.listen(fixed.admin.host, fixed.admin.port);
+    adminUrl = httpUrl(bound.host, bound.port);
     parts.add('admin', () => admin.close());
   }
   const at = await server.listen(fixed.listen.host, place?.port ?? fixed.listen.port);
-  url = urlOf(at);
+  url = httpUrl(at.host, at.port);
   apply(first);
   routing.start();
   overload.start();
@@ -355,10 +357,6 @@ function maxConnections(
     logger.warn({ max_connections, open_files, advised }, words);
   }
   return { maxConnections: max_connections };
-}
-
-function urlOf({ host, port }: { host: string; port: number }): string {
-  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 function readVersion(): string {

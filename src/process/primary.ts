@@ -3,6 +3,7 @@
 // process is.
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
+import { httpUrl } from '../config/addresses.ts';
 import type { FileBytes } from '../config/file.ts';
 import type { Config, StaticConfig } from '../config/schema.ts';
 import { FileWatch } from '../config/watch.ts';
@@ -174,7 +175,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
       return reloader.config;
     },
     url,
-    adminUrl: `http://${adminAt.host.includes(':') ? `[${adminAt.host}]` : adminAt.host}:${adminAt.port}`,
+    adminUrl: httpUrl(adminAt.host, adminAt.port),
     workers: workers.count,
     get inFlight() {
       return workers.inFlight;

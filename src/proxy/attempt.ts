@@ -249,7 +249,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#fail(unusable(cause), true);
   }
 
-  /** A fault in the gateway's code costs this one request: it must not reach undici, nor end the process. */
+  /** A fault in the gateway's code costs this one request: it must not reach the transport, nor end the process. */
   crashed(cause: unknown): void {
     const error = new GatewayError('internal_error', undefined, { cause });
     try {

@@ -13,7 +13,7 @@ import type { FormBody } from './attempts.ts';
 import type { Ask, FormRules, FormView } from './endpoint.ts';
 import type { Estimate } from './estimate.ts';
 import type { Span } from './json.ts';
-import { type Edit, type RequestScan, spliceSpans } from './request-scan.ts';
+import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
 const MULTIPART = 'multipart/form-data';
@@ -116,20 +116,6 @@ export class Form implements FormBody {
     return [{ span: { start: closedAt, end: closedAt }, bytes: Buffer.from(part) }];
   }
 }
-
-const NO_SCAN: RequestScan = {
-  model: '',
-  modelSpan: null,
-  stream: false,
-  streamOptions: null,
-  includeUsage: false,
-  includeUsageSpan: null,
-  maxTokens: null,
-  choices: 1,
-  others: new Map(),
-  insertAt: 0,
-  isEmpty: true,
-};
 
 /** Reads the fields that are wanted, and makes sure that nobody reads other ones. */
 class FormFields implements UploadWatcher, PartListener, FormView {

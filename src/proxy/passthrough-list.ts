@@ -1,7 +1,7 @@
 // Lists of what a holder has at an upstream. They are made from what the gateway has recorded, and each object is asked for by
 // its id: an upstream's own list is of everybody, and a page of it may hold nothing of this holder's.
 import { GatewayError } from '../errors.ts';
-import { memberOf } from './passthrough-operations.ts';
+import { memberOf } from '../upstream/outcome.ts';
 
 const USUAL = 20;
 const MOST = 100;

@@ -1,6 +1,8 @@
 // The calls that can be passed on without a model, one line for each: what stands in the path, what kind of body it takes, and
 // what its answer makes or ends. A call that is not here is not passed on, because nobody would know whose objects it means.
+
 import { GatewayError } from '../errors.ts';
+import { memberOf } from '../upstream/outcome.ts';
 import type { SeenObject } from './objects.ts';
 
 export type BodyKind =
@@ -145,10 +147,4 @@ export function seenIn({ makes, derives }: Operation, answer: unknown): readonly
 function textIn(value: unknown, name: string): string | undefined {
   const text = memberOf(value, name);
   return typeof text === 'string' && text !== '' ? text : undefined;
-}
-
-export function memberOf(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? Reflect.get(value, name)
-    : undefined;
 }

@@ -1,6 +1,7 @@
 // The built-in model in a realtime session: a small upstream in the process, for trying and testing. It answers texts with what
 // was said last, in the events that OpenAI's API has for that, and keeps nothing.
 import { randomBytes } from 'node:crypto';
+import { memberOf, parse } from '../upstream/outcome.ts';
 import { closeFrame, FrameReader, pongFrame, textFrame } from './realtime-frames.ts';
 import type { Line } from './realtime-line.ts';
 
@@ -37,18 +38,18 @@ export class EchoSession {
   }
 
   #hear(text: Buffer): void {
-    const event = parse(text);
+    const event = parse(text.toString());
     this.#sizeOfInput += text.length;
-    switch (member(event, 'type')) {
+    switch (memberOf(event, 'type')) {
       case 'session.update':
         this.#tell({ type: 'session.updated', session: this.#session() });
         break;
       case 'conversation.item.create': {
-        const item = member(event, 'item');
-        const content = member(item, 'content');
+        const item = memberOf(event, 'item');
+        const content = memberOf(item, 'content');
         const parts: unknown[] = Array.isArray(content) ? content : [];
         this.#said = parts
-          .map((part) => member(part, 'text'))
+          .map((part) => memberOf(part, 'text'))
           .filter((part) => typeof part === 'string')
           .join('')
           .slice(0, LONGEST);
@@ -99,19 +100,5 @@ export class EchoSession {
     const text = JSON.stringify({ event_id: `event_${randomBytes(8).toString('hex')}`, ...event });
     // Who does not read is not listened to.
     if (!this.#line.writableEnded && !this.#line.write(textFrame(text))) this.#line.pause();
-  }
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? Reflect.get(value, name)
-    : undefined;
-}
-
-function parse(text: Buffer): unknown {
-  try {
-    return JSON.parse(text.toString());
-  } catch {
-    return undefined;
   }
 }

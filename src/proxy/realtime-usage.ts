@@ -1,5 +1,6 @@
 // Reads from the events of a realtime session what its answers used. It sees texts one by one and remembers only what of an
 // answer has come that nobody has counted yet.
+import { memberOf, parse } from '../upstream/outcome.ts';
 import type { Tokens } from './meter.ts';
 
 /** Every event that counts something has this, and few others have. */
@@ -28,14 +29,14 @@ export class SessionUsage {
   read(text: Buffer): void {
     if (text.subarray(0, DELTA_WITHIN).includes(DELTA)) this.#deltas += 1;
     if (!text.includes(USAGE)) return;
-    const event = parse(text);
-    const type = member(event, 'type');
+    const event = parse(text.toString());
+    const type = memberOf(event, 'type');
     if (type === 'response.done') {
       this.#deltas = 0;
-      const tokens = tokensOf(member(member(event, 'response'), 'usage'));
+      const tokens = tokensOf(memberOf(memberOf(event, 'response'), 'usage'));
       if (tokens !== undefined) this.#onUse({ tokens, isEstimated: false });
     } else if (typeof type === 'string' && type.endsWith('.completed')) {
-      const tokens = tokensOf(member(event, 'usage'));
+      const tokens = tokensOf(memberOf(event, 'usage'));
       if (tokens !== undefined) this.#onUse({ tokens, isEstimated: false });
     }
   }
@@ -51,31 +52,17 @@ export class SessionUsage {
 
 /** @returns undefined where it holds no count of tokens (null, or a duration) */
 function tokensOf(usage: unknown): Tokens | undefined {
-  const prompt = member(usage, 'input_tokens');
-  const completion = member(usage, 'output_tokens');
+  const prompt = memberOf(usage, 'input_tokens');
+  const completion = memberOf(usage, 'output_tokens');
   if (typeof prompt !== 'number' && typeof completion !== 'number') return undefined;
   return {
     prompt: count(prompt),
     completion: count(completion),
-    cached: count(member(member(usage, 'input_token_details'), 'cached_tokens')),
-    reasoning: count(member(member(usage, 'output_token_details'), 'reasoning_tokens')),
+    cached: count(memberOf(memberOf(usage, 'input_token_details'), 'cached_tokens')),
+    reasoning: count(memberOf(memberOf(usage, 'output_token_details'), 'reasoning_tokens')),
   };
 }
 
 function count(value: unknown): number {
   return typeof value === 'number' && value > 0 && value <= 1e9 ? Math.ceil(value) : 0;
-}
-
-function member(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? Reflect.get(value, name)
-    : undefined;
-}
-
-function parse(text: Buffer): unknown {
-  try {
-    return JSON.parse(text.toString());
-  } catch {
-    return undefined;
-  }
 }

@@ -28,6 +28,21 @@ export interface RequestScan {
   readonly isEmpty: boolean;
 }
 
+/** Of a request that has no JSON body. */
+export const NO_SCAN: RequestScan = {
+  model: '',
+  modelSpan: null,
+  stream: false,
+  streamOptions: null,
+  includeUsage: false,
+  includeUsageSpan: null,
+  maxTokens: null,
+  choices: 1,
+  others: new Map(),
+  insertAt: 0,
+  isEmpty: true,
+};
+
 /** What an endpoint reads beyond what all have. */
 export interface Wanted {
   /** The model of a request that names none; undefined where it has to. */

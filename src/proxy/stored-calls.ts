@@ -11,7 +11,7 @@ import type { Usage } from './chunk.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './receiver.ts';
-import { jsonString, type RequestScan } from './request-scan.ts';
+import { jsonString, NO_SCAN } from './request-scan.ts';
 import type { Route, RouteTable } from './route-table.ts';
 import { holding, type Snapshot } from './snapshot.ts';
 
@@ -152,21 +152,6 @@ interface Call {
   readonly query: string;
   readonly account: Account;
 }
-
-/** A request without a body. */
-const NO_SCAN: RequestScan = {
-  model: '',
-  modelSpan: null,
-  stream: false,
-  streamOptions: null,
-  includeUsage: false,
-  includeUsageSpan: null,
-  maxTokens: null,
-  choices: 1,
-  others: new Map(),
-  insertAt: 0,
-  isEmpty: true,
-};
 
 /** The id in a path that was routed here, and the query. */
 function partsOf(target: string): readonly string[] {

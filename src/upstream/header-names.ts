@@ -1,4 +1,8 @@
-// Header fields that belong to one connection and end there (RFC 9110, 7.6.1). Which others may pass is said where they do.
+// Names of header fields: what may be one, and which belong to one connection and end there (RFC 9110, 7.6.1). Which others may
+// pass is said where they do.
+
+/** What the name of a field may be: RFC 9110, 5.6.2. */
+export const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 

@@ -6,14 +6,13 @@ import { GatewayError, wrapError } from '../errors.ts';
 import { isSource } from '../http/body-source.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
+import { TOKEN } from './header-names.ts';
 import type { HttpConnection, Occupant, WrittenRequest } from './http-connection.ts';
 import { UnusableAnswer } from './response-parser.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from './transport.ts';
 
 export type HttpTransportOptions = ConnectionPoolOptions;
 
-/** RFC 9110, 5.6.2. */
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 /** RFC 9110, 5.5. */
 const FORBIDDEN_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 const TARGET = /^\/[\x21-\x7e]*$/;

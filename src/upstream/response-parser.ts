@@ -1,5 +1,6 @@
 // Reads the bytes of one connection as answers of HTTP/1.1 (RFC 9112), piece by piece. It is strict: what two readers could
 // understand differently is refused. It knows no sockets and keeps no body.
+import { TOKEN } from './header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
 /** The upstream said something that is no answer to the request; the message is for the log. */
@@ -34,8 +35,6 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 
-/** RFC 9110, 5.6.2. */
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 /** RFC 9110, 5.5, and the ends of lines, which are CR and LF together and nothing else (RFC 9112, 2.2). */
 const FORBIDDEN = /[^\t\r\n\x20-\x7e\x80-\xff]|\r(?!\n)|(?<!\r)\n/;
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: |$)/;

@@ -31,8 +31,7 @@ import {
   textChunk,
   textCompletion,
 } from '../helpers/recorded.ts';
-import { until } from '../helpers/wait.ts';
-import { ask, bearer, field } from './holder.ts';
+import { field, totalsOfOne } from './holder.ts';
 
 let first: HostileUpstream;
 let second: HostileUpstream;
@@ -130,15 +129,7 @@ async function counted(call: () => Promise<unknown>): Promise<Record<string, unk
   } finally {
     client = before;
   }
-  const totals = await until(async () => {
-    const response = await ask(gateway.url, {
-      method: 'GET',
-      target: '/admin/usage',
-      headers: bearer(holder),
-    });
-    const sums = field(response.json(), 'totals');
-    return field(sums, 'requests') === 1 ? sums : undefined;
-  }, 'the request to be counted');
+  const totals = await totalsOfOne(gateway.url, holder);
   return {
     prompt: field(totals, 'prompt_tokens'),
     completion: field(totals, 'completion_tokens'),

@@ -19,8 +19,7 @@ import {
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
 import { eventFrame, framesOf, imageList } from '../helpers/recorded.ts';
-import { until } from '../helpers/wait.ts';
-import { ask, bearer, field } from './holder.ts';
+import { field, totalsOfOne } from './holder.ts';
 
 const MIB = 1024 * 1024;
 
@@ -85,15 +84,7 @@ async function asked(
 async function counted(call: (own: OpenAI) => Promise<unknown>): Promise<Record<string, unknown>> {
   const holder = await gateway.issueKey('Pro');
   await call(clientOf(holder));
-  const totals = await until(async () => {
-    const response = await ask(gateway.url, {
-      method: 'GET',
-      target: '/admin/usage',
-      headers: bearer(holder),
-    });
-    const sums = field(response.json(), 'totals');
-    return field(sums, 'requests') === 1 ? sums : undefined;
-  }, 'the request to be counted');
+  const totals = await totalsOfOne(gateway.url, holder);
   return {
     prompt: field(totals, 'prompt_tokens'),
     completion: field(totals, 'completion_tokens'),

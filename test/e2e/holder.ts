@@ -91,3 +91,12 @@ export function statusOf(url: string, key: string): Promise<number> {
 export function codeOf(response: RawResponse): unknown {
   return field(response.json(), 'error', 'code');
 }
+
+/** The sums of a holder who has made one request, as soon as it is counted. */
+export function totalsOfOne(url: string, key: string): Promise<unknown> {
+  return until(async () => {
+    const response = await ask(url, { method: 'GET', target: '/admin/usage', headers: bearer(key) });
+    const sums = field(response.json(), 'totals');
+    return field(sums, 'requests') === 1 ? sums : undefined;
+  }, 'the request to be counted');
+}
