@@ -16,6 +16,7 @@ import { parseBytes } from './config/load.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
+import { keepRequestsYoung } from './process/young.ts';
 import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
@@ -98,11 +99,13 @@ function configFile(argv: string[]): string | undefined {
 type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
   Partial<Pick<Primary, 'workers'>>;
 
-function start(file: string, env: NodeJS.ProcessEnv, logger: Logger): Promise<Served> {
+async function start(file: string, env: NodeJS.ProcessEnv, logger: Logger): Promise<Served> {
   const source = readConfigFile(file);
   const config = parseBytes(source.bytes, file, env);
   if (workerCount(config.static.workers) === 1) {
-    return startApp({ configFile: file, env, logger, loaded: { config, source } });
+    const app = await startApp({ configFile: file, env, logger, loaded: { config, source } });
+    keepRequestsYoung();
+    return app;
   }
   const exec = fileURLToPath(import.meta.url);
   const args = ['serve', '--config', file];
@@ -116,7 +119,11 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
   const code = await runWorker({
     env,
     logger,
-    start: (loaded, place) => startApp({ configFile: file, env, logger, loaded, place }),
+    start: async (loaded, place) => {
+      const app = await startApp({ configFile: file, env, logger, loaded, place });
+      keepRequestsYoung();
+      return app;
+    },
     describe: startFault,
     flush: () => flushLog(logger),
   });

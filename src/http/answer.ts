@@ -1,6 +1,7 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
 import { errorBody, type GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
+import { atEndOfTurn } from './turn.ts';
 
 export type AnswerHeaders = Readonly<Record<string, string | number>>;
 
@@ -11,6 +12,9 @@ export type AnswerHeaders = Readonly<Record<string, string | number>>;
 const LINGER_MS = 30_000;
 const LINGER_SILENCE_MS = 1_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
+
+/** Up to this size a body is copied behind its head, which costs less than a second piece to write. */
+const ONE_PIECE_BYTES = 16 * 1024;
 
 /**
  * Writes status, headers and body at once. Does nothing if an answer has begun or the client is gone.
@@ -34,7 +38,12 @@ export function answer(
   if (unread) head['connection'] = 'close';
   response.writeHead(status, head);
   if (unread) lingeringEnd(exchange, bytes);
-  else response.end(bytes);
+  else if (bytes.length > ONE_PIECE_BYTES) response.end(bytes);
+  else {
+    exchange.isEnding = true;
+    // As Latin-1, which has a letter for every byte, Node writes it in one piece with the head.
+    atEndOfTurn(() => response.end(bytes.toString('latin1'), 'latin1'));
+  }
 }
 
 export function answerJson(

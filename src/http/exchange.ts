@@ -54,6 +54,10 @@ export class Exchange {
    * client has ended its side, because only a write tells a client that still reads from one that left.
    */
   probe: (() => void) | undefined;
+  /** All of the answer was handed over; it is written at the end of the turn. */
+  isEnding = false;
+  /** Where it is among those under way; for exchanges.ts alone. */
+  place: number | undefined;
   #stopReason: GatewayError | undefined;
   #onStop: (() => void)[] = [];
   #answered: number | undefined;

@@ -14,6 +14,7 @@ import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge } from './edge.ts';
 import { Exchange } from './exchange.ts';
+import { Exchanges } from './exchanges.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
@@ -52,7 +53,7 @@ export class Server {
   readonly #upgradable = new Set<string>();
   readonly #connections = new Map<Socket, Connection>();
   readonly #room: WaitingRoom = { places: MAX_WAITING };
-  readonly #active = new Set<Exchange>();
+  readonly #active = new Exchanges();
   readonly #inFlightCell: { set(value: number): void };
   #draining = false;
   #dropped = 0;
@@ -285,7 +286,7 @@ export class Server {
       exchange.error ??= wrapped;
       exchange.access.outcome = wrapped.code;
       // Also after a complete answer: then there is nothing to cut.
-      if (!exchange.response.writableEnded) exchange.response.destroy();
+      if (!exchange.isEnding && !exchange.response.writableEnded) exchange.response.destroy();
     } else answerError(exchange, wrapped);
   }
 

@@ -1,6 +1,7 @@
 // The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
 import type { GatewayError } from '../errors.ts';
+import { holdForTurn } from '../http/turn.ts';
 import { relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { RelayRequest, Source } from './receiver.ts';
@@ -13,6 +14,9 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
  * breaks, so a client that reads slowly would lose tokens and the error; one that has read the error closes by itself.
  */
 const CUT_DELAY_MS = 1_000;
+
+/** A longer piece is written at once: the client's own pace is to be felt, and waking it is little beside the copying. */
+const HELD_BYTES = 16 * 1024;
 
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 const CR = 0x0d;
@@ -180,6 +184,7 @@ export class ClientStream {
     this.#wroteAt = performance.now();
     const { response } = this.#request.exchange;
     const bytes = this.#isChunked ? chunkOf(pieces, length) : Buffer.concat(pieces, length);
+    if (length <= HELD_BYTES && response.socket !== null) holdForTurn(response.socket);
     if (response.write(bytes) || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();

@@ -3,6 +3,7 @@
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../errors.ts';
 import { type BodySource, isSource } from '../http/body-source.ts';
+import { holdForTurn } from '../http/turn.ts';
 import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
@@ -121,6 +122,7 @@ export class HttpConnection {
       const piece = Buffer.allocUnsafe(head.length + body.length);
       piece.write(head, 'latin1');
       body.copy(piece, head.length);
+      holdForTurn(this.#socket);
       this.#socket.write(piece);
     } else {
       this.#socket.cork();

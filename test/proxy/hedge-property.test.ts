@@ -160,7 +160,7 @@ class Client extends ServerResponse {
   }
 
   override end(chunk?: unknown): this {
-    if (chunk instanceof Uint8Array && String(chunk) !== LAST_CHUNK) this.body += String(chunk);
+    if (chunk !== undefined && String(chunk) !== LAST_CHUNK) this.body += String(chunk);
     this.isEnded = true;
     return this;
   }
@@ -274,6 +274,8 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     if (kind === undefined && running() === 0) await new Promise((resolve) => setTimeout(resolve, 2));
   }
   await ended;
+  // An answer is written at the end of its turn.
+  await turn();
 
   // A whole answer: the moment for the end of the upstream's is over now.
   for (const call of calls) if (!call.isOver) end(call, '');

@@ -1,0 +1,28 @@
+// Writes wait for the end of the turn of the event loop in which they were made, and are then made one behind the other. What
+// is written, and to whom, is for others.
+import type { Socket } from 'node:net';
+
+/**
+ * Under load many sockets become readable in one turn. Written between them, each answer wakes whoever waits for it, which is
+ * asleep again before the next one comes; written together, the first wakes it and the others find it awake. Alone on an idle
+ * process a write waits for nothing: the turn ends behind it.
+ */
+let due: (() => void)[] = [];
+
+/** @param write called at the end of this turn, behind those that were given before; must not throw */
+export function atEndOfTurn(write: () => void): void {
+  if (due.push(write) === 1) setImmediate(writeAll);
+}
+
+/** Keeps together what is written to the socket in this turn, until its end. */
+export function holdForTurn(socket: Socket): void {
+  if (socket.writableCorked > 0) return;
+  socket.cork();
+  atEndOfTurn(() => socket.uncork());
+}
+
+function writeAll(): void {
+  const writes = due;
+  due = [];
+  for (const write of writes) write();
+}
