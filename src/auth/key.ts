@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { inspect } from 'node:util';
 import { isPrefix, PREFIX_LENGTH, type Prefix } from '../store/record.ts';
 
+const KEY_DIGITS = 32;
 const KEY = /^[0-9a-f]{32}$/;
 /** One space and nothing around: a value that must be exact needs no tolerance that two parsers could differ in. */
 const HEADER = /^Bearer [0-9a-f]{32}$/;
@@ -60,5 +61,6 @@ export class Key {
 
 /** Text with everything in it that has the form of a key, in either case, cut to its prefix. For messages that quote input. */
 export function maskKeys(text: string): string {
+  if (text.length < KEY_DIGITS) return text;
   return text.replaceAll(/[0-9a-f]{32,}/gi, (found) => `${found.slice(0, PREFIX_LENGTH)}…`);
 }

@@ -32,6 +32,21 @@ const SINGLE = new Map(
   ].map((name, index) => [name, 1 << index]),
 );
 
+/** Spellings that clients use → as in SINGLE, 0 for any other field: of these the name need not be looked at again. */
+const COMMON = new Map(
+  [
+    ...SINGLE.keys(),
+    'accept',
+    'accept-encoding',
+    'connection',
+    'user-agent',
+    'x-request-id',
+    'x-forwarded-for',
+  ]
+    .flatMap((name) => [name, name.replace(/(^|-)[a-z]/g, (start) => start.toUpperCase())])
+    .map((name) => [name, SINGLE.get(name.toLowerCase()) ?? 0]),
+);
+
 /**
  * Checks a request's line and headers (RFC 9110, RFC 9112 and the narrower rules above).
  * @returns the refusal, or undefined if the request may pass
@@ -53,11 +68,14 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const field = rawHeaders[i] ?? '';
     const value = rawHeaders[i + 1] ?? '';
-    if (!FIELD_NAME.test(field)) return refuse('A header field has a name that is not allowed.');
+    let bit = COMMON.get(field);
+    if (bit === undefined) {
+      if (!FIELD_NAME.test(field)) return refuse('A header field has a name that is not allowed.');
+      bit = SINGLE.get(field.toLowerCase()) ?? 0;
+    }
     if (!FIELD_VALUE.test(value)) return refuse(`The header ${field} has a character that is not allowed.`);
+    if (bit === 0) continue;
     const name = field.toLowerCase();
-    const bit = SINGLE.get(name);
-    if (bit === undefined) continue;
     if ((seen & bit) !== 0) return refuse(`The header ${name} is given more than once.`);
     seen |= bit;
     if (name === 'host') {

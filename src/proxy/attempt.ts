@@ -94,9 +94,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
       this.#beginSpan(access.attempts ?? 1);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
-      const { headers: client } = exchange.request;
-      const request = { requestId: exchange.id, client, accept, fresh, trace: this.#span };
-      this.#call = upstream.send({ endpoint, body, contentType, ...request }, this);
+      const [requestId, client] = [exchange.id, exchange.request.headers];
+      const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
+      this.#call = upstream.send(call, this);
     });
   }
 
@@ -274,10 +274,10 @@ export class Attempt implements Sink, Source, Contender {
     const { access } = this.#request.exchange;
     access.upstream = this.#target.upstream.name;
     access.upstream_model = this.#target.model;
-    if (this.#status === undefined) delete access.upstream_status;
-    else access.upstream_status = this.#status;
-    if (this.#upstreamRequestId === undefined) delete access.upstream_request_id;
-    else access.upstream_request_id = this.#upstreamRequestId;
+    if (this.#status !== undefined) access.upstream_status = this.#status;
+    else if (access.upstream_status !== undefined) delete access.upstream_status;
+    if (this.#upstreamRequestId !== undefined) access.upstream_request_id = this.#upstreamRequestId;
+    else if (access.upstream_request_id !== undefined) delete access.upstream_request_id;
     if (this.#outcome !== undefined) access.outcome = this.#outcome;
   }
 

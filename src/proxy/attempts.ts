@@ -55,7 +55,7 @@ export class Attempts {
   readonly #options: AttemptsOptions;
   readonly #plan: Plan<Target>;
   /** Waiting cannot help them, so a second round leaves them out. */
-  readonly #hopeless = new Set<Target>();
+  readonly #hopeless: Target[] = [];
   /** Some target of this round may do better after a wait. */
   #mayRetry = false;
   /** Rounds over all targets, from 1. */
@@ -217,7 +217,7 @@ export class Attempts {
       if (result.kind === 'superseded') return result;
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
       if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
-      else this.#hopeless.add(target);
+      else this.#hopeless.push(target);
       return result;
     } finally {
       permit.release(outcome);

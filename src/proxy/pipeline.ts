@@ -64,8 +64,8 @@ export class Pipeline {
   }
 
   /** `POST` to the path of an endpoint. */
-  async answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
+  answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
+    return holding(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: Snapshot): Promise<void> {
@@ -148,6 +148,8 @@ export class Pipeline {
     account,
   }: Relay): Promise<void> {
     const { metrics, resilience, stored } = this.#options;
+    const isKept = endpoint.madeIn !== undefined && !isFalse(body, scan.others.get('store'));
+    const kept = isKept ? keeper({ stored, caller, route, ask, meter: account.meter }) : undefined;
     const known: RelayRequest = {
       exchange,
       endpoint,
@@ -159,9 +161,8 @@ export class Pipeline {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
-      ...(endpoint.madeIn === undefined || isFalse(body, scan.others.get('store'))
-        ? { meter: account.meter }
-        : keeper({ stored, caller, route, ask, meter: account.meter })),
+      meter: kept?.meter ?? account.meter,
+      keep: kept?.keep,
     };
     const request = form === undefined ? known : formRequest(known, ask, form);
     const { retry } = config;

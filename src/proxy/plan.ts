@@ -59,7 +59,7 @@ export class Plan<T extends Ranked> {
   readonly #options: PlanOptions<T>;
   readonly #targets: readonly T[];
   /** Asked by this request already, in this round. */
-  readonly #tried = new Set<T>();
+  #tried: T[] = [];
 
   constructor(options: PlanOptions<T>) {
     this.#options = options;
@@ -71,8 +71,12 @@ export class Plan<T extends Ranked> {
    * @param suits only such a one; default: any
    */
   next(suits: (target: T) => boolean = () => true): Next<T> | Exhausted {
+    const [first] = this.#targets;
+    // With a single target there is nothing to choose.
+    if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && suits(first))
+      return this.#sole(first) ?? this.#exhausted([first]);
     const { isHealthy = () => true } = this.#options;
-    const untried = this.#targets.filter((target) => !this.#tried.has(target) && suits(target));
+    const untried = this.#targets.filter((target) => !this.#tried.includes(target) && suits(target));
     const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
     const healthy = admissible.filter(isHealthy);
     const target = this.#choose(healthy.length > 0 ? healthy : admissible);
@@ -80,33 +84,33 @@ export class Plan<T extends Ranked> {
       const step = this.#hand(target, this.#breaker(target).admit());
       if (step !== undefined) return step;
     }
-    // With a single target there is nobody else to turn to, and its own answer is worth more than a refusal of ours.
-    const [sole] = untried;
-    if (sole !== undefined && this.#targets.length === 1) {
-      const step = this.#hand(sole, this.#breaker(sole).force());
-      if (step !== undefined) return step;
-    }
     return this.#exhausted(untried);
+  }
+
+  /** There is nobody else to turn to, and its own answer is worth more than a refusal of ours. */
+  #sole(target: T): Next<T> | undefined {
+    const breaker = this.#breaker(target);
+    const step = breaker.refusal() === undefined ? this.#hand(target, breaker.admit()) : undefined;
+    return step ?? this.#hand(target, breaker.force());
   }
 
   /**
    * Begins another round: each target may be asked once more. To be called after the wait between the two.
    * @param without these are not asked again
    */
-  again(without: ReadonlySet<T> = new Set()): void {
-    this.#tried.clear();
-    for (const target of without) this.#tried.add(target);
+  again(without: readonly T[] = []): void {
+    this.#tried = [...without];
   }
 
   /** It was not asked after all: the permit is released, and it may be handed out again. */
   giveBack({ target, permit }: Next<T>): void {
     permit.release({ kind: 'neutral' });
-    this.#tried.delete(target);
+    this.#tried = this.#tried.filter((each) => each !== target);
   }
 
   #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {
     if (admission.kind === 'refusal') return undefined;
-    this.#tried.add(target);
+    this.#tried.push(target);
     return { kind: 'target', target, permit: admission };
   }
 

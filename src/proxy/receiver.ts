@@ -34,7 +34,7 @@ export interface RelayRequest {
    * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where
    * nothing is stored.
    */
-  readonly keep?: (id: string, target: Target) => Promise<void>;
+  readonly keep?: ((id: string, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =

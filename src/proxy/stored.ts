@@ -32,11 +32,13 @@ export interface Making {
   readonly meter: RelayRequest['meter'];
 }
 
+type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequest['keep']> };
+
 /**
  * What a relay needs to keep what it makes. What goes on in the background is counted by its estimate at first, and the rest of
  * it when a later look tells its use; unless the answer itself has told it.
  */
-export function keeper(making: Making): Required<Pick<RelayRequest, 'keep' | 'meter'>> {
+export function keeper(making: Making): Kept {
   const { stored, caller, route, ask, meter } = making;
   const isBackground = ask.isBackground === true;
   let kept: { readonly id: string; readonly written: Promise<void> } | undefined;

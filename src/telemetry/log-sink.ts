@@ -13,8 +13,8 @@ export interface LogOutput {
   readonly isGone: boolean;
 }
 
-/** Lines are written in pieces of this size or five times a second: a system call for every line costs more than the line. */
-const PIECE_BYTES = 4096;
+/** Lines are written in pieces of this size or five times a second: a thread woken for each few costs more than the lines. */
+const PIECE_BYTES = 64 * 1024;
 const WRITE_MS = 200;
 /** What waits for a reader; a line beyond it is dropped. */
 const MAX_BYTES = 16 * 1024 * 1024;

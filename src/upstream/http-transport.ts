@@ -20,6 +20,8 @@ const TARGET = /^\/[\x21-\x7e]*$/;
 export class HttpTransport implements Transport {
   readonly #pool: ConnectionPool;
   readonly #host: string;
+  /** The beginning of the last head: most requests of an upstream begin with the same. */
+  #opening: Beginning | undefined;
 
   constructor(options: HttpTransportOptions) {
     this.#pool = new ConnectionPool(options);
@@ -62,19 +64,46 @@ export class HttpTransport implements Transport {
 
   /** The request line and headers; undefined if one of them cannot be written. */
   #headOf(request: UpstreamRequest): string | undefined {
-    const { method = 'POST', path, headers, body } = request;
-    if (!TARGET.test(path)) return undefined;
-    let head = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n`;
-    for (const name in headers) {
-      const value = headers[name] ?? '';
-      if (!TOKEN.test(name) || FORBIDDEN_IN_VALUE.test(value)) return undefined;
-      head += `${name}: ${value}\r\n`;
-    }
-    head += isOwn(request) ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
-    if (!hasBody(request)) return `${head}\r\n`;
-    const { length } = body;
-    return `${head}${length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`}\r\n\r\n`;
+    const { length } = request.body;
+    const beginning = this.#beginningOf(request);
+    const own = linesOf(request.headers);
+    if (beginning === undefined || own === undefined) return undefined;
+    const end = isOwn(request) ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
+    if (!hasBody(request)) return `${beginning}${own}${end}\r\n`;
+    const framing = length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`;
+    return `${beginning}${own}${end}${framing}\r\n\r\n`;
   }
+
+  /** The request line, `host` and the common headers. */
+  #beginningOf({ method = 'POST', path, common = NO_HEADERS }: UpstreamRequest): string | undefined {
+    const last = this.#opening;
+    if (last?.common === common && last.path === path && last.method === method) return last.text;
+    const lines = linesOf(common);
+    if (lines === undefined || !TARGET.test(path)) return undefined;
+    const text = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n${lines}`;
+    this.#opening = { method, path, common, text };
+    return text;
+  }
+}
+
+interface Beginning {
+  readonly method: string;
+  readonly path: string;
+  readonly common: Readonly<Record<string, string>>;
+  readonly text: string;
+}
+
+const NO_HEADERS: Readonly<Record<string, string>> = {};
+
+/** Headers as they are written; undefined if one of them cannot be. */
+function linesOf(headers: Readonly<Record<string, string>>): string | undefined {
+  let lines = '';
+  for (const name in headers) {
+    const value = headers[name] ?? '';
+    if (!TOKEN.test(name) || FORBIDDEN_IN_VALUE.test(value)) return undefined;
+    lines += `${name}: ${value}\r\n`;
+  }
+  return lines;
 }
 
 /** A connection of its own: also for a body that can perhaps not be sent again when a kept one turns out to be closed. */

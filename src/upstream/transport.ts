@@ -5,11 +5,16 @@ import type { BodySource } from '../http/body-source.ts';
 
 export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One request to an upstream. `headers` are complete but for `host` and `content-length`, which the transport owns. */
+/**
+ * One request to an upstream. `headers` and `common` together are complete but for `host` and `content-length`, which the
+ * transport owns.
+ */
 export interface UpstreamRequest {
   /** Path and query, in origin form. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** What every request carries, and no name of `headers`: the same object each time, so that it is put together once. */
+  readonly common?: Readonly<Record<string, string>>;
   /** One that is not in memory is opened when it is written. */
   readonly body: Buffer | BodySource;
   /** Default POST. */

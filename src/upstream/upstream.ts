@@ -16,6 +16,14 @@ import type { Call, Sink, Transport } from './transport.ts';
 const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
 /** Passed on as they come where this process traces nothing; otherwise its own span stands in between. */
 const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
+/** What each request says for itself, or may. */
+const OF_REQUESTS: ReadonlySet<string> = new Set([
+  'content-type',
+  'accept',
+  'x-request-id',
+  ...FORWARDED,
+  ...FORWARDED_TRACE,
+]);
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -57,8 +65,11 @@ export class Upstream {
   readonly #transport: Transport;
   /** Path below the API root → path and query. */
   readonly #paths = new Map<string, string>();
-  /** What every request carries; made once, copied with the few that differ. */
+  /** What every request carries unless it says otherwise. */
   readonly #headers: Readonly<Record<string, string>>;
+  /** Of them those that no request says otherwise, and the others. */
+  readonly #common: Readonly<Record<string, string>>;
+  readonly #defaults: Readonly<Record<string, string>>;
   /** Of all upstreams that have this name: while one that was changed still answers, it and its successor. */
   readonly #inFlightGauge: { add(by: number): void };
   readonly #healthyGauge: Metrics['upstreamHealthy'];
@@ -115,6 +126,9 @@ export class Upstream {
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     }
     this.#headers = headers;
+    const entries = Object.entries(headers);
+    this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
+    this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
     this.#credentials = credentialsOf(config);
     const { health } = config;
     if (health !== undefined) {
@@ -189,11 +203,7 @@ export class Upstream {
   send(call: UpstreamCall, sink: Sink): Call {
     const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
     const { path, query, method } = called;
-    const headers: Record<string, string> = {
-      ...this.#headers,
-      accept,
-      'x-request-id': requestId,
-    };
+    const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
     if (contentType !== undefined) headers['content-type'] = contentType;
     const named = connectionNames(client);
     pass(client, FORWARDED, named, headers);
@@ -202,10 +212,11 @@ export class Upstream {
       headers['traceparent'] = trace.traceparent;
       if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
     }
+    const common = this.#common;
     if (query === undefined)
-      return this.#transport.send({ path: this.#pathOf(path), headers, body, fresh }, sink);
+      return this.#transport.send({ path: this.#pathOf(path), headers, common, body, fresh }, sink);
     if (method !== undefined) delete headers['content-type'];
-    const own = { path: this.pathWith(path, query), headers, body, fresh };
+    const own = { path: this.pathWith(path, query), headers, common, body, fresh };
     return this.#transport.send(method === undefined ? own : { ...own, method }, sink);
   }
 

@@ -51,6 +51,8 @@ export interface UsageRecord {
 /** More than any answer has: what an upstream that lies, or is broken, can add to a holder's count with one answer. */
 const MAX_TOKENS = 1e9;
 const MAX_TEXT = { holder: 64, prefix: 16, upstream: 128, model: 256 };
+/** Most texts: nothing is to be looked for in them. */
+const PLAIN = /^[\x20-\x7e]*$/;
 const UNSAFE = /[\p{Cc}\p{Cs}]/gu;
 
 /** What the record adds to the totals: a row for the request, and one for each earlier attempt that has usage. */
@@ -81,6 +83,7 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
       ttft_count: ttftMs === undefined ? 0 : 1,
     },
   };
+  if (extra.length === 0) return [request];
   const earlier = extra.map(
     (attempt): UsageRow => ({
       ...key,
@@ -137,5 +140,6 @@ function whole(value: number, max: number): number {
 
 /** PostgreSQL takes neither NUL nor half of a character, and an index has no room for long texts. */
 function text(value: string, length: number): string {
-  return value.slice(0, length).replaceAll(UNSAFE, '\ufffd');
+  const short = value.length > length ? value.slice(0, length) : value;
+  return PLAIN.test(short) ? short : short.replaceAll(UNSAFE, '\ufffd');
 }

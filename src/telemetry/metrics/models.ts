@@ -119,14 +119,19 @@ export function modelMetrics(catalogue: Catalogue) {
   return {
     /** Tokens of an attempt that the client was not answered from. */
     recordTokens,
-    recordGeneration({ endpoint, model, upstream, provider, outcome, seconds, ...seen }: Generation): void {
+    recordGeneration(generation: Generation): void {
+      const { endpoint, model, upstream, provider, outcome, seconds } = generation;
       const own = seriesOf(endpoint, model, upstream, provider);
       own.endings.of(outcome).observe(seconds);
-      if (seen.tokens !== undefined) recordTokens(endpoint, model, upstream, provider, seen.tokens);
-      if (outcome !== 'ok' || seen.firstToken === undefined) return;
-      own.firstToken.observe(seen.firstToken);
-      const following = (seen.tokens?.completion ?? 0) - 1;
-      if (following > 0) own.perToken.observe(Math.max(0, seconds - seen.firstToken) / following);
+      if (generation.tokens !== undefined) {
+        own.input.observe(generation.tokens.prompt);
+        own.output.observe(generation.tokens.completion);
+      }
+      const { firstToken: first } = generation;
+      if (outcome !== 'ok' || first === undefined) return;
+      own.firstToken.observe(first);
+      const following = (generation.tokens?.completion ?? 0) - 1;
+      if (following > 0) own.perToken.observe(Math.max(0, seconds - first) / following);
     },
   };
 }

@@ -67,11 +67,12 @@ export function trafficMetrics(catalogue: Catalogue) {
       outcomes.inc({ route: 'malformed', model: 'none', upstream: 'none', outcome });
     },
     /** Counts a request when it has ended. */
-    recordRequest({ route = 'none', status, model = 'none', upstream = 'none', ...end }: EndedRequest): void {
+    recordRequest(request: EndedRequest): void {
+      const { route = 'none', status, model = 'none', upstream = 'none', outcome, seconds: took } = request;
       const series = routes.of(route);
       series.statuses.of(String(status)).inc();
-      series.models.of(model).of(upstream).of(end.outcome).inc();
-      series.seconds.observe(end.seconds);
+      series.models.of(model).of(upstream).of(outcome).inc();
+      series.seconds.observe(took);
     },
     requestsInFlight: catalogue.gauge({
       name: 'tollgate_requests_in_flight',
