@@ -20,7 +20,7 @@ const LIMITS: TierLimits = {
 const NONE = { set() {}, inc() {}, dec() {} };
 const METRICS = {
   limitHolders: NONE,
-  limitLeases: createMetrics().requestsInFlight,
+  limitLeases: createMetrics().requestsInFlight.cell({}),
   limitSeedFailures: NONE,
   limitSettlementsDropped: NONE,
 };

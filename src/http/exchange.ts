@@ -5,7 +5,7 @@ import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EndpointName } from '../config/endpoints.ts';
 import type { GatewayError } from '../errors.ts';
-import type { AccessFields } from '../telemetry/access-log.ts';
+import { AccessRecord } from '../telemetry/access-log.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
 import type { Upgrade } from './upgrade.ts';
 
@@ -36,7 +36,7 @@ export class Exchange {
   readonly address: string;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
-  readonly access: AccessFields = {};
+  readonly access: AccessRecord;
   /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
   entry: string | undefined;
   /** What a request for a model asks of it; undefined for others. */
@@ -70,6 +70,7 @@ export class Exchange {
     const given = request.headers['x-request-id'];
     this.id = typeof given === 'string' && SANE_ID.test(given) ? given : newId();
     this.headers = { 'x-request-id': this.id };
+    this.access = new AccessRecord(this.id, request.method ?? '');
   }
 
   /** Why no one waits for the answer any more: the client left, or the drain deadline passed. Undefined while someone does. */

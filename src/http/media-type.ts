@@ -11,6 +11,8 @@ export interface TypedHeaders {
  */
 export function mediaType(headers: TypedHeaders): string {
   const value = headers['content-type'];
+  // Most say just this.
+  if (value === 'application/json') return value;
   return typeof value === 'string' ? (value.split(';', 1)[0] ?? '').trim().toLowerCase() : '';
 }
 

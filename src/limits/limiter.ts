@@ -95,7 +95,7 @@ export interface LimitMetrics {
   /** Holders in the memory of this process. */
   readonly limitHolders: { set(value: number): void };
   /** Requests that were admitted here and are not settled. */
-  readonly limitLeases: { inc(): void; dec(): void };
+  readonly limitLeases: { add(by: number): void };
   /** Totals that the usage store did not give. */
   readonly limitSeedFailures: { inc(): void };
   /** Settlements that will not reach Redis, in which the lease expires instead. */

@@ -121,14 +121,14 @@ export class MemoryLimiter implements Limiter {
     if (refusal !== undefined) return { ...refusal, states: statesOf(used, limits) };
     const reservation = account.reserve(moment, tokens);
     if (account.running === 1) this.#move(account, this.#idle, this.#busy);
-    this.#metrics.limitLeases.inc();
+    this.#metrics.limitLeases.add(1);
     const lease = new MemoryLease(reservation, (real) => this.#settle(account, reservation, real));
     return { kind: 'admitted', lease, states: statesOf(account.used(moment), limits) };
   }
 
   #settle(account: Account, reservation: Reservation, tokens: number): void {
     account.settle(this.#moment(), reservation, tokens);
-    this.#metrics.limitLeases.dec();
+    this.#metrics.limitLeases.add(-1);
     if (account.running === 0) this.#move(account, this.#busy, this.#idle);
   }
 

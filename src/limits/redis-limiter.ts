@@ -180,13 +180,13 @@ export class RedisLimiter implements Limiter {
   #lease(holder: string, member: string, tokens: number): Lease {
     const leases = this.#leases.get(holder) ?? new Set();
     this.#leases.set(holder, leases.add(member));
-    this.#metrics.limitLeases.inc();
+    this.#metrics.limitLeases.add(1);
     return {
       tokens,
       settle: (real) => {
         if (!leases.delete(member)) return;
         if (leases.size === 0) this.#leases.delete(holder);
-        this.#metrics.limitLeases.dec();
+        this.#metrics.limitLeases.add(-1);
         this.#send({ holder, member, tokens: wholeTokens(real), requests: 0, mayBeDone: false });
       },
     };

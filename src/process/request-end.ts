@@ -1,22 +1,18 @@
 // What is left of a request when it has ended: a line of the access log, the counters, the end of the span.
 import type { Exchange } from '../http/exchange.ts';
-import type { AccessLog, AccessRecord } from '../telemetry/access-log.ts';
+import type { AccessLog } from '../telemetry/access-log.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 
 /** To be called once for each exchange, when its answer or its connection has ended. */
 export function recordEnd(exchange: Exchange, log: AccessLog, metrics: Metrics): void {
-  const { access, request, response, stopReason, error } = exchange;
+  const { access, response, stopReason, error } = exchange;
   const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
-  const line: AccessRecord = {
-    request_id: exchange.id,
-    method: request.method ?? '',
-    status,
-    duration_ms: Math.round(exchange.elapsed),
-    ...access,
-    outcome: stopReason?.code ?? access.outcome ?? 'ok',
-  };
-  log.write(line, error?.cause);
-  const { outcome = 'ok' } = line;
+  const outcome = stopReason?.code ?? access.outcome ?? 'ok';
+  const { elapsed } = exchange;
+  access.status = status;
+  access.duration_ms = Math.round(elapsed);
+  access.outcome = outcome;
+  log.write(access, error?.cause);
   exchange.span?.end({ route: access.route, status, outcome, requestId: exchange.id });
   metrics.recordRequest({
     route: access.route,
@@ -24,6 +20,6 @@ export function recordEnd(exchange: Exchange, log: AccessLog, metrics: Metrics):
     model: exchange.entry,
     upstream: access.upstream,
     outcome,
-    seconds: exchange.elapsed / 1000,
+    seconds: elapsed / 1000,
   });
 }

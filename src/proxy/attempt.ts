@@ -274,10 +274,8 @@ export class Attempt implements Sink, Source, Contender {
     const { access } = this.#request.exchange;
     access.upstream = this.#target.upstream.name;
     access.upstream_model = this.#target.model;
-    if (this.#status !== undefined) access.upstream_status = this.#status;
-    else if (access.upstream_status !== undefined) delete access.upstream_status;
-    if (this.#upstreamRequestId !== undefined) access.upstream_request_id = this.#upstreamRequestId;
-    else if (access.upstream_request_id !== undefined) delete access.upstream_request_id;
+    access.upstream_status = this.#status;
+    access.upstream_request_id = this.#upstreamRequestId;
     if (this.#outcome !== undefined) access.outcome = this.#outcome;
   }
 

@@ -160,8 +160,8 @@ export class Realtime {
       access.attempts = (access.attempts ?? 0) + 1;
       access.upstream = upstream.name;
       access.upstream_model = model;
-      delete access.upstream_status;
-      delete access.upstream_request_id;
+      access.upstream_status = undefined;
+      access.upstream_request_id = undefined;
       account.asked(upstream.name);
       const path = pathAt(target, query);
       const result = await dial({ exchange, upstream, path, protocols, model, mostMs });

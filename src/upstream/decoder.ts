@@ -6,9 +6,11 @@ import * as zlib from 'node:zlib';
 /** Each write is decoded as far as it goes: an event that was flushed must not wait for the next one. */
 const FLUSH = { flush: zlib.constants.Z_SYNC_FLUSH };
 
+const NONE: readonly string[] = [];
+
 /** The codings of an answer, in lower case, `identity` left out. */
-export function codingsOf(header: string | string[] | undefined): string[] {
-  if (header === undefined) return [];
+export function codingsOf(header: string | string[] | undefined): readonly string[] {
+  if (header === undefined) return NONE;
   const names = (typeof header === 'string' ? header : header.join(','))
     .split(',')
     .map((name) => name.trim().toLowerCase());

@@ -292,9 +292,9 @@ function headersOf(text: string, start: number): ResponseHeaders {
   for (let at = start; at < text.length; ) {
     const end = text.indexOf('\r\n', at);
     const colon = text.indexOf(':', at);
-    const name = colon === -1 || colon > end ? '' : text.slice(at, colon).toLowerCase();
     // Also a line that goes on with the one before (RFC 9112, 5.2), and blanks before the colon (5.1).
-    if (!TOKEN.test(name)) throw new UnusableAnswer('a line of a head that is no header');
+    const name = colon === -1 || colon > end ? undefined : nameOf(text.slice(at, colon));
+    if (name === undefined) throw new UnusableAnswer('a line of a head that is no header');
     const value = withoutBlanks(text, colon + 1, end);
     at = end + 2;
     const present = headers[name];
@@ -303,6 +303,21 @@ function headersOf(text: string, start: number): ResponseHeaders {
     else present.push(value);
   }
   return headers;
+}
+
+/** Names as they were written → in lower case. An upstream says the same few again and again. */
+const names = new Map<string, string>();
+const MOST_NAMES = 256;
+const MOST_NAME = 64;
+
+/** A name in lower case; undefined if it is none. */
+function nameOf(written: string): string | undefined {
+  const known = names.get(written);
+  if (known !== undefined) return known;
+  if (!TOKEN.test(written)) return undefined;
+  const name = written.toLowerCase();
+  if (names.size < MOST_NAMES && written.length <= MOST_NAME) names.set(written, name);
+  return name;
 }
 
 /** RFC 9110, 5.5: blanks around a value are no part of it. */
@@ -317,6 +332,7 @@ function withoutBlanks(text: string, from: number, to: number): string {
 /** RFC 9112, 9.3. */
 function keepsAlive(connection: string | string[] | undefined, isOld: boolean): boolean {
   if (connection === undefined) return !isOld;
+  if (connection === 'keep-alive') return true;
   const options = String(connection)
     .toLowerCase()
     .split(',')

@@ -30,11 +30,8 @@ export class Counters {
     },
   };
   readonly limitLeases = {
-    inc: () => {
-      this.leases += 1;
-    },
-    dec: () => {
-      this.leases -= 1;
+    add: (by: number) => {
+      this.leases += by;
     },
   };
   readonly limitSeedFailures = {

@@ -23,12 +23,14 @@ export function limitMetrics(catalogue: Catalogue) {
       labels: {},
       action: 'Memory. It has a bound.',
     }),
-    limitLeases: catalogue.gauge({
-      name: 'tollgate_limit_leases',
-      meaning: 'Requests that were admitted here and are not settled.',
-      labels: {},
-      action: 'Follows `tollgate_requests_in_flight`. Above it for long: report it, a lease is lost.',
-    }),
+    limitLeases: catalogue
+      .gauge({
+        name: 'tollgate_limit_leases',
+        meaning: 'Requests that were admitted here and are not settled.',
+        labels: {},
+        action: 'Follows `tollgate_requests_in_flight`. Above it for long: report it, a lease is lost.',
+      })
+      .cell({}),
     limitSeedFailures: catalogue.counter({
       name: 'tollgate_limit_seed_failures_total',
       meaning: 'Totals of a day or month that the usage store did not give to the limiter.',
