@@ -30,7 +30,7 @@ test('lines come in order, in pieces, soon', async () => {
   sink.write('two\n');
   await until(() => to.taken.length > 0);
   expect(to.taken).toEqual(['one\ntwo\n']);
-  sink.write('x'.repeat(5000));
+  sink.write('x'.repeat(64 * 1024));
   expect(to.taken).toHaveLength(2);
   sink.end();
 });

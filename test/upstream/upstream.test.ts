@@ -45,7 +45,7 @@ function headersOf(
     { body: BODY, requestId: 'req_1', client, endpoint: { path: 'chat/completions' }, accept, fresh: false },
     SINK,
   );
-  return requests[0]?.headers;
+  return { ...requests[0]?.common, ...requests[0]?.headers };
 }
 
 describe('the endpoint', () => {
