@@ -6,7 +6,11 @@ const read = (file: string): string => readFileSync(new URL(`../../${file}`, imp
 const page = read('docs/tracing.md');
 
 test.each([
-  ['src/telemetry/access-log.ts', /^ {2}(?:readonly )?(\w+)(?:: (?:string|number|boolean)[a-z| ]*| = 0);$/gm, 20],
+  [
+    'src/telemetry/access-log.ts',
+    /^ {2}(?:readonly )?(\w+)(?:: (?:string|number|boolean)[a-z| ]*| = 0);$/gm,
+    20,
+  ],
   ['src/telemetry/trace-settings.ts', /'(OTEL_\w+)'/g, 12],
   ['src/telemetry/otlp.ts', /'((?:http|url|network|tollgate|error|gen_ai|server)\.[a-z_.]+)'/g, 15],
 ])('what stands in %s', (file, pattern, least) => {
