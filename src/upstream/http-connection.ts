@@ -3,7 +3,7 @@
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../errors.ts';
 import { type BodySource, isSource } from '../http/body-source.ts';
-import { holdForTurn } from '../http/turn.ts';
+import { atEndOfTurn } from '../http/turn.ts';
 import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
@@ -35,6 +35,8 @@ export interface WrittenRequest {
 const ONE_PIECE_BYTES = 64 * 1024;
 const READ_BYTES = 64 * 1024;
 
+const READ: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+
 const connections = new WeakMap<object, HttpConnection>();
 
 /**
@@ -42,10 +44,12 @@ const connections = new WeakMap<object, HttpConnection>();
  * bytes for longer than a call copies them. To be given to the socket when it is made.
  */
 export const READ_OPTIONS: OnReadOpts = {
-  buffer: Buffer.allocUnsafeSlow(READ_BYTES),
+  buffer: READ,
   // Node calls it as a method of the socket.
   callback(this: object, length: number, bytes: Uint8Array): boolean {
-    connections.get(this)?.onRead(Buffer.from(bytes.buffer, bytes.byteOffset, length));
+    connections
+      .get(this)
+      ?.onRead(bytes === READ ? READ : Buffer.from(bytes.buffer, bytes.byteOffset), length);
     return true;
   },
 };
@@ -122,8 +126,10 @@ export class HttpConnection {
       const piece = Buffer.allocUnsafe(head.length + body.length);
       piece.write(head, 'latin1');
       body.copy(piece, head.length);
-      holdForTurn(this.#socket);
-      this.#socket.write(piece);
+      atEndOfTurn(() => {
+        // Whoever gave it up meanwhile has closed the connection.
+        if (this.#occupant === occupant) this.#socket.write(piece);
+      });
     } else {
       this.#socket.cork();
       this.#socket.write(head, 'latin1');
@@ -155,8 +161,8 @@ export class HttpConnection {
     this.#socket.destroy();
   }
 
-  /** The next bytes, which are only lent. Called by the socket. */
-  onRead(bytes: Buffer): void {
+  /** The next bytes, which are only lent. Called by the socket. @param length how many of them are new */
+  onRead(bytes: Buffer, length: number): void {
     // Nothing was asked: a farewell before closing, or a fault.
     if (this.#occupant === undefined) {
       this.#socket.destroy();
@@ -164,7 +170,7 @@ export class HttpConnection {
     }
     this.#heard = true;
     try {
-      const progress = this.#parser.push(bytes);
+      const progress = this.#parser.push(bytes, length);
       if (progress !== 'open') this.#complete(progress === 'kept');
     } catch (error) {
       this.#socket.destroy();

@@ -30,14 +30,17 @@ const MAX_SIZE_LINE = 4 * 1024;
 /** 2^52 and a little: a number of this many hexadecimal digits is exact. */
 const MAX_SIZE_DIGITS = 13;
 
-const HEAD_END = Buffer.from('\r\n\r\n');
+const HEAD_END_BYTES = 4;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 
 /** RFC 9110, 5.5, and the ends of lines, which are CR and LF together and nothing else (RFC 9112, 2.2). */
 const FORBIDDEN = /[^\t\r\n\x20-\x7e\x80-\xff]|\r(?!\n)|(?<!\r)\n/;
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: |$)/;
+const STATUS_LINE = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: |\r)/;
+/** In a status line: the digit behind `HTTP/1.`, and the three of the status. */
+const MINOR_AT = 7;
+const STATUS_AT = 9;
 const DECIMAL = /^[0-9]{1,15}$/;
 
 type State =
@@ -85,14 +88,15 @@ export class ResponseParser {
 
   /**
    * Takes the next bytes of the connection, which are not kept.
+   * @param end of them in `bytes`; what stands behind it is of earlier times
    * @throws UnusableAnswer
    */
-  push(bytes: Buffer): Progress {
+  push(bytes: Buffer, end = bytes.length): Progress {
     let at = 0;
-    while (at < bytes.length && this.#state !== 'idle') at = this.#step(bytes, at);
+    while (at < end && this.#state !== 'idle') at = this.#step(bytes, at, end);
     if (this.#state !== 'idle') return 'open';
     // What follows a complete answer was not asked for: nobody knows what it belongs to.
-    return this.#keepAlive && at === bytes.length ? 'kept' : 'spent';
+    return this.#keepAlive && at === end ? 'kept' : 'spent';
   }
 
   /** The connection has ended. */
@@ -102,21 +106,21 @@ export class ResponseParser {
     return 'spent';
   }
 
-  #step(bytes: Buffer, at: number): number {
+  #step(bytes: Buffer, at: number, end: number): number {
     switch (this.#state) {
       case 'head':
-        return this.#head(bytes, at);
+        return this.#head(bytes, at, end);
       case 'length':
       case 'close':
       case 'chunk data':
-        return this.#data(bytes, at);
+        return this.#data(bytes, at, end);
       case 'chunk size':
       case 'chunk extension':
-        return this.#sizeLine(bytes, at);
+        return this.#sizeLine(bytes, at, end);
       case 'chunk end':
         return this.#chunkEnd(bytes[at], at);
       case 'trailers':
-        return this.#trailers(bytes, at);
+        return this.#trailers(bytes, at, end);
       case 'idle':
         return at;
     }
@@ -124,26 +128,27 @@ export class ResponseParser {
 
   // --- head -----------------------------------------------------------------------------------------------------------
 
-  #head(bytes: Buffer, at: number): number {
+  #head(bytes: Buffer, at: number, limit: number): number {
     const before = this.#held.length;
-    const all = before === 0 ? bytes : Buffer.concat([this.#held, bytes.subarray(at)]);
+    const all = before === 0 ? bytes : Buffer.concat([this.#held, bytes.subarray(at, limit)]);
     const from = before === 0 ? at : 0;
-    const end = all.indexOf(HEAD_END, before === 0 ? at : Math.max(0, before - 3));
-    if ((end === -1 ? all.length : end) - from > MAX_HEAD_BYTES) {
+    const stop = before === 0 ? limit : all.length;
+    const end = headEnd(all, before === 0 ? at : Math.max(0, before - 3), stop);
+    if ((end === -1 ? stop : end) - from > MAX_HEAD_BYTES) {
       throw new UnusableAnswer(`a head of more than ${MAX_HEAD_BYTES} bytes`);
     }
     if (end === -1) {
       // What can be no head is refused at once: its end might never come.
-      if (all.length - from >= 5 && all.toString('latin1', from, from + 5) !== 'HTTP/') {
+      if (stop - from >= 5 && all.toString('latin1', from, from + 5) !== 'HTTP/') {
         throw new UnusableAnswer('bytes that begin no answer');
       }
       // A copy: the bytes are lent.
-      this.#held = before === 0 ? Buffer.from(all.subarray(from)) : all;
-      return bytes.length;
+      this.#held = before === 0 ? Buffer.from(all.subarray(from, stop)) : all;
+      return limit;
     }
     this.#held = NO_BYTES;
     this.#readHead(all.toString('latin1', from, end + 2));
-    const next = end + HEAD_END.length;
+    const next = end + HEAD_END_BYTES;
     return before === 0 ? next : at + next - before;
   }
 
@@ -151,16 +156,15 @@ export class ResponseParser {
   #readHead(text: string): void {
     if (FORBIDDEN.test(text)) throw new UnusableAnswer('a head with a character that may not be in it');
     const lineEnd = text.indexOf('\r\n');
-    const line = STATUS_LINE.exec(text.slice(0, lineEnd));
-    if (line === null) throw new UnusableAnswer('no status line');
-    const status = Number(line[2]);
+    if (!STATUS_LINE.test(text)) throw new UnusableAnswer('no status line');
+    const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
     const headers = headersOf(text, lineEnd + 2);
     if (status < 200) {
       this.#skipInterim(status);
       return;
     }
     // Before the head is told, so that an answer without a clear end is none from the beginning.
-    this.#frame(status, headers, line[1] === '0');
+    this.#frame(status, headers, text[MINOR_AT] === '0');
     this.#reader.onHead(status, headers);
   }
 
@@ -197,8 +201,8 @@ export class ResponseParser {
 
   // --- body -----------------------------------------------------------------------------------------------------------
 
-  #data(bytes: Buffer, at: number): number {
-    const end = Math.min(bytes.length, at + this.#left);
+  #data(bytes: Buffer, at: number, limit: number): number {
+    const end = Math.min(limit, at + this.#left);
     this.#left -= end - at;
     if (this.#left === 0) this.#state = this.#state === 'length' ? 'idle' : 'chunk end';
     this.#reader.onBody(bytes, at, end);
@@ -213,8 +217,8 @@ export class ResponseParser {
     this.#afterCr = false;
   }
 
-  #sizeLine(bytes: Buffer, start: number): number {
-    for (let at = start; at < bytes.length; at += 1) {
+  #sizeLine(bytes: Buffer, start: number, end: number): number {
+    for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
       if (this.#length > MAX_SIZE_LINE) throw new UnusableAnswer('a chunk with a long extension');
@@ -232,7 +236,7 @@ export class ResponseParser {
         if (isControl(byte)) throw new UnusableAnswer('a control character before a chunk');
       } else this.#sizeByte(byte);
     }
-    return bytes.length;
+    return end;
   }
 
   #sizeByte(byte: number): void {
@@ -261,8 +265,8 @@ export class ResponseParser {
   }
 
   /** Trailers are read over: nothing that matters here may stand in them (RFC 9110, 6.5.1). */
-  #trailers(bytes: Buffer, start: number): number {
-    for (let at = start; at < bytes.length; at += 1) {
+  #trailers(bytes: Buffer, start: number, end: number): number {
+    for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
       if (this.#length > MAX_HEAD_BYTES) throw new UnusableAnswer('trailers without end');
@@ -278,8 +282,25 @@ export class ResponseParser {
       else if (isControl(byte)) throw new UnusableAnswer('a control character in a trailer');
       else this.#lineLength += 1;
     }
-    return bytes.length;
+    return end;
   }
+}
+
+/**
+ * Where CR, LF, CR and LF stand, looked for from `start`; -1 if they do not. Heads are short, and a search by the native
+ * method costs more.
+ */
+function headEnd(bytes: Buffer, start: number, end: number): number {
+  // Looks at where the fourth would be; another byte there rules out all places at which it would be one of the four.
+  for (let at = start + HEAD_END_BYTES - 1; at < end; ) {
+    const byte = bytes[at];
+    if (byte === LF) {
+      if (bytes[at - 1] === CR && bytes[at - 2] === LF && bytes[at - 3] === CR) return at - 3;
+      at += 2;
+    } else if (byte === CR) at += 1;
+    else at += HEAD_END_BYTES;
+  }
+  return -1;
 }
 
 /**

@@ -15,6 +15,9 @@ interface Reading {
   readonly end: Progress | 'refused' | 'closed';
 }
 
+/** Ends a line, a head, a chunk or a body, whatever it is taken for. */
+const EARLIER = Buffer.from('\n\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n');
+
 /** @param pieces the bytes, as they come from the connection, which then ends */
 function read(pieces: readonly Buffer[]): Reading {
   let status: number | undefined;
@@ -35,9 +38,9 @@ function read(pieces: readonly Buffer[]): Reading {
   let end: Reading['end'] = 'open';
   try {
     for (const [index, piece] of pieces.entries()) {
-      // The socket's memory is used again for the next piece.
-      const lent = Buffer.from(piece);
-      end = parser.push(lent);
+      // The socket's memory is used again for the next piece, and holds more behind this one: what came before.
+      const lent = Buffer.concat([piece, EARLIER]);
+      end = parser.push(lent, piece.length);
       lent.fill(0);
       if (end !== 'open') {
         if (index < pieces.length - 1) end = 'spent';
