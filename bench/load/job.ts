@@ -32,8 +32,17 @@ export const job = z.discriminatedUnion('kind', [
     /** Ask for streams; null asks for JSON answers. */
     pace: pace.nullable(),
   }),
-  /** Requests at random moments of a fixed rate, whoever has been answered; latency counts from the moment that was due. */
-  z.object({ ...common, kind: z.literal('open'), per_second: z.number(), ms: z.number() }),
+  /**
+   * Requests at random moments of a fixed rate, whoever has been answered; latency counts from the moment that was due. Those of
+   * the first `warm_ms` milliseconds, which come in addition, are sent and not timed.
+   */
+  z.object({
+    ...common,
+    kind: z.literal('open'),
+    per_second: z.number(),
+    ms: z.number(),
+    warm_ms: z.number().optional(),
+  }),
   /** So many streams at once, each lane so many one after the other; lanes begin within `ramp_ms`. */
   z.object({
     ...common,
@@ -52,7 +61,9 @@ export type JobOf<Kind extends Job['kind']> = Extract<Job, { readonly kind: Kind
 
 /** Latencies in milliseconds. */
 export const requestsResult = z.object({
+  /** All that were answered. */
   requests: z.number(),
+  /** And of those that were timed: */
   per_second: z.number(),
   p50_ms: z.number(),
   p99_ms: z.number(),

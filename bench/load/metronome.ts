@@ -1,26 +1,20 @@
-// The clock of open load, a thread: tells the generator each moment at which a request is due. Timers of the generator's own
-// loop know whole milliseconds, which would send requests in bunches.
+// The clock of open load, a thread: wakes the generator when a request is due. Timers of the generator's own loop know whole
+// milliseconds, which would send requests in bunches.
 import { parentPort, workerData } from 'node:worker_threads';
 import { z } from 'zod';
+import { Schedule } from './schedule.ts';
 import { clockMicroseconds } from './traffic.ts';
 
-const { per_second, ms } = z.object({ per_second: z.number(), ms: z.number() }).parse(workerData);
+const { began, per_second, ms, told } = z
+  .object({ began: z.number(), per_second: z.number(), ms: z.number(), told: z.instanceof(Int32Array) })
+  .parse(workerData);
 const sleeping = new Int32Array(new SharedArrayBuffer(4));
+const schedule = new Schedule(began, per_second, ms);
 
-/** The same moments in every run (a linear congruential generator, constants of Numerical Recipes): everyone gets the same load. */
-let state = 1;
-function random(): number {
-  state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-  return (state + 1) / 2 ** 32;
-}
-
-const began = clockMicroseconds();
-for (let due = began; ; ) {
-  // Exponential gaps: arrivals that know nothing of each other.
-  due += (-Math.log(random()) * 1e6) / per_second;
-  if (due > began + ms * 1000) break;
+for (let due = schedule.next(); due !== undefined; due = schedule.next()) {
   const early = due - clockMicroseconds();
   if (early > 0) Atomics.wait(sleeping, 0, 0, early / 1000);
-  parentPort?.postMessage(due);
+  // Who has been told and has not looked yet will see this one, too.
+  if (Atomics.exchange(told, 0, 1) === 0) parentPort?.postMessage('due');
 }
 parentPort?.postMessage('end');

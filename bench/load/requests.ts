@@ -4,12 +4,15 @@ import { Worker } from 'node:worker_threads';
 import { quantile } from '../figures.ts';
 import { Connection } from './connection.ts';
 import type { Job, JobOf, RequestsResult } from './job.ts';
+import { Schedule } from './schedule.ts';
 import { clockMicroseconds, completion, type Pace, requestBody, streamFrames } from './traffic.ts';
 
 /** A connection that waits longer for the end of an answer has failed. */
 const ANSWER_MS = 30_000;
 /** Under open load; what is due while all of them are in use waits for one, and that counts. */
 const MOST_CONNECTIONS = 512;
+/** In which the thread of the metronome begins. */
+const THREAD_MS = 200;
 
 /** A whole request as it goes over the wire. */
 export function requestBytes(asked: Job, pace?: Pace): Buffer {
@@ -107,6 +110,7 @@ function answerLength(model: string, pace: Pace | null): number {
 }
 
 export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
+  const { per_second, ms, warm_ms = 0 } = asked;
   const bytes = requestBytes(asked);
   const url = new URL(asked.url);
   const length = asked.model === null ? undefined : completion(asked.model).length;
@@ -115,37 +119,35 @@ export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
   /** Moments at which requests were due that found no connection. */
   const waiting: number[] = [];
   let waited = 0;
-  let due = 0;
+  let sent = 0;
+  let answered = 0;
   const took: number[] = [];
-  const metronome = new Worker(new URL('./metronome.ts', import.meta.url), {
-    workerData: { per_second: asked.per_second, ms: asked.ms },
-  });
-  const began = performance.now();
+  const told = new Int32Array(new SharedArrayBuffer(4));
+  const began = clockMicroseconds() + THREAD_MS * 1000;
+  // Until then connections are opened and programs compiled, which is not what is measured.
+  const countsFrom = began + warm_ms * 1000;
+  const plan = { began, per_second, ms: warm_ms + ms };
+  const metronome = new Worker(new URL('./metronome.ts', import.meta.url), { workerData: { ...plan, told } });
+  const schedule = new Schedule(plan.began, plan.per_second, plan.ms);
+  let due = schedule.next();
   let ended = began;
   await new Promise<void>((resolve, reject) => {
-    let isLast = false;
     const send = (lane: Lane, at: number) => {
       lane.ask(() => {
-        took.push((clockMicroseconds() - at) / 1000);
-        ended = performance.now();
+        ended = clockMicroseconds();
+        answered += 1;
+        if (at >= countsFrom) took.push((ended - at) / 1000);
         const next = waiting[waited];
         if (next === undefined) free.push(lane);
         else {
           waited += 1;
           send(lane, next);
         }
-        if (isLast && took.length === due) resolve();
+        if (due === undefined && answered === sent) resolve();
       }, reject);
     };
-    metronome.once('error', reject);
-    metronome.on('message', (at: number | 'end') => {
-      if (at === 'end') {
-        isLast = true;
-        setTimeout(() => reject(new Error('answers are missing')), ANSWER_MS).unref();
-        if (took.length === due) resolve();
-        return;
-      }
-      due += 1;
+    const sendAt = (at: number) => {
+      sent += 1;
       const lane = free.pop();
       if (lane !== undefined) send(lane, at);
       else if (lanes.length === MOST_CONNECTIONS) waiting.push(at);
@@ -154,18 +156,30 @@ export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
         lanes.push(added);
         send(added, at);
       }
+    };
+    metronome.once('error', reject);
+    metronome.on('message', (word: 'due' | 'end') => {
+      Atomics.store(told, 0, 0);
+      const now = word === 'end' ? Number.POSITIVE_INFINITY : clockMicroseconds();
+      while (due !== undefined && due <= now) {
+        sendAt(due);
+        due = schedule.next();
+      }
+      if (due !== undefined) return;
+      setTimeout(() => reject(new Error('answers are missing')), ANSWER_MS).unref();
+      if (answered === sent) resolve();
     });
   });
   await metronome.terminate();
   for (const lane of lanes) lane.destroy();
-  // The first ones open connections, which is not what is measured.
-  return summary(took.slice(Math.min(200, took.length >> 2)), ended - began, took.length);
+  return { ...summary(took, (ended - countsFrom) / 1000), requests: answered };
 }
 
-function summary(took: readonly number[], ms: number, requests = took.length): RequestsResult {
+/** @param took milliseconds of each request */
+function summary(took: readonly number[], ms: number): RequestsResult {
   return {
-    requests,
-    per_second: requests / (ms / 1000),
+    requests: took.length,
+    per_second: took.length / (ms / 1000),
     p50_ms: quantile(took, 0.5),
     p99_ms: quantile(took, 0.99),
   };

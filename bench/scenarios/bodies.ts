@@ -74,7 +74,7 @@ async function beside(bench: Bench, mib: number): Promise<Section> {
 }
 
 async function smallBeside({ processes, seconds }: Bench, subject: Subject, mib: number): Promise<Sample> {
-  const small = { kind: 'open', per_second: SMALL_PER_SECOND, ms: seconds * 1000 } as const;
+  const small = { kind: 'open', per_second: SMALL_PER_SECOND, ms: seconds * 1000, warm_ms: 1_000 } as const;
   const alone = await requestRound(processes, subject, small);
   const besides = async (pause: { readonly pause_ms?: number }): Promise<Sample> => {
     const endless = { kind: 'closed', connections: 1, ms: 3_600_000, requests: 1, pace: null } as const;
