@@ -11,7 +11,7 @@ let due: (() => void)[] = [];
 
 /** @param write called at the end of this turn, behind those that were given before; must not throw */
 export function atEndOfTurn(write: () => void): void {
-  if (due.push(write) === 1) setImmediate(writeAll);
+  if (due.push(write) === 1) setImmediate(endTurn);
 }
 
 /** Keeps together what is written to the socket in this turn, until its end. */
@@ -21,7 +21,8 @@ export function holdForTurn(socket: Socket): void {
   atEndOfTurn(() => socket.uncork());
 }
 
-function writeAll(): void {
+/** Writes all that is due, before the turn ends. */
+export function endTurn(): void {
   const writes = due;
   due = [];
   for (const write of writes) write();

@@ -1,7 +1,7 @@
 // The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
 import type { GatewayError } from '../errors.ts';
-import { holdForTurn } from '../http/turn.ts';
+import { atEndOfTurn } from '../http/turn.ts';
 import { relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { RelayRequest, Source } from './receiver.ts';
@@ -15,8 +15,8 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
  */
 const CUT_DELAY_MS = 1_000;
 
-/** A longer piece is written at once: the client's own pace is to be felt, and waking it is little beside the copying. */
-const HELD_BYTES = 16 * 1024;
+/** More is written at once: the client's own pace is to be felt, and waking it is little beside the copying. */
+const MOST_DUE_BYTES = 16 * 1024;
 
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 const CR = 0x0d;
@@ -42,6 +42,9 @@ export class ClientStream {
   #isChunked = false;
   #held: Buffer[] = [];
   #heldBytes = 0;
+  /** To be written at the end of the turn, in one piece. */
+  #due: Buffer[] = [];
+  #dueBytes = 0;
   #keepAlive: NodeJS.Timeout | undefined;
   #wroteAt = 0;
   #paused = false;
@@ -131,8 +134,10 @@ export class ClientStream {
     if (!this.#isOpen) return;
     this.#close();
     const { response } = this.#request.exchange;
-    if (this.#isChunked) response.end(LAST_CHUNK);
-    else response.end();
+    const due = this.#dueBytes > 0 ? [this.#takeDue()] : [];
+    if (this.#isChunked) due.push(LAST_CHUNK);
+    if (due.length === 0) response.end();
+    else response.end(due.length === 1 ? due[0] : Buffer.concat(due));
   }
 
   /**
@@ -146,6 +151,7 @@ export class ClientStream {
     const { socket } = response;
     // The client is at a frame boundary: partial frames are held back.
     if (frame !== undefined) this.#write([frame]);
+    this.#flush();
     this.#close();
     exchange.error = error;
     // The connection is about to close with an answer that is not complete, and it is not the client that closed it.
@@ -166,6 +172,8 @@ export class ClientStream {
   drop(): void {
     this.#close();
     this.#held = [];
+    this.#due = [];
+    this.#dueBytes = 0;
     if (this.#isOpen) this.#request.exchange.response.destroy();
   }
 
@@ -175,21 +183,37 @@ export class ClientStream {
     this.#request.exchange.response.off('drain', this.#onDrain);
   }
 
-  /** When the client does not keep up, the upstream is not read until it does. */
+  /** What comes in one turn of the event loop goes out together: an upstream's frames often arrive in a bunch. */
   #write(pieces: readonly Buffer[]): void {
     const length = lengthOf(pieces);
-    // A chunk without bytes is the last one.
     if (length === 0) return;
     this.#bytesOut += length;
     this.#wroteAt = performance.now();
+    if (this.#dueBytes === 0) atEndOfTurn(this.#flush);
+    for (const piece of pieces) this.#due.push(piece);
+    this.#dueBytes += length;
+    if (this.#dueBytes > MOST_DUE_BYTES) this.#flush();
+  }
+
+  /** What is due, as it goes over the wire. There is some: a chunk without bytes would be the last one. */
+  #takeDue(): Buffer {
+    const bytes = this.#isChunked
+      ? chunkOf(this.#due, this.#dueBytes)
+      : Buffer.concat(this.#due, this.#dueBytes);
+    this.#due = [];
+    this.#dueBytes = 0;
+    return bytes;
+  }
+
+  /** When the client does not keep up, the upstream is not read until it does. */
+  readonly #flush = () => {
+    if (this.#dueBytes === 0) return;
     const { response } = this.#request.exchange;
-    const bytes = this.#isChunked ? chunkOf(pieces, length) : Buffer.concat(pieces, length);
-    if (length <= HELD_BYTES && response.socket !== null) holdForTurn(response.socket);
-    if (response.write(bytes) || this.#paused || this.#isOver) return;
+    if (response.write(this.#takeDue()) || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
     response.once('drain', this.#onDrain);
-  }
+  };
 
   readonly #onDrain = () => {
     this.#paused = false;

@@ -17,7 +17,7 @@ import type { Target } from '../../src/proxy/route-table.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import type { Call, Sink } from '../../src/upstream/transport.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
-import { contentOf, LAST_CHUNK } from '../helpers/chunked.ts';
+import { contentOf, lastContentOf } from '../helpers/chunked.ts';
 import {
   completion,
   contentChunk,
@@ -160,7 +160,7 @@ class Client extends ServerResponse {
   }
 
   override end(chunk?: unknown): this {
-    if (chunk !== undefined && String(chunk) !== LAST_CHUNK) this.body += String(chunk);
+    this.body += lastContentOf(chunk).toString();
     this.isEnded = true;
     return this;
   }
