@@ -4,7 +4,16 @@
 /** Up to this size pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
 const SMALL = 256 * 1024;
 
+/** Where large bodies are put, and who looks at them as they come. */
+export interface LargeBody {
+  /** @returns memory for at least so many bytes */
+  take(bytes: number): Buffer;
+  /** @param bytes the memory that was taken last, of which `size` bytes have come; what was taken before is not used any more */
+  arrived(bytes: Buffer, size: number): void;
+}
+
 export class BodyBuffer {
+  readonly #large: LargeBody | undefined;
   readonly #expected: number | undefined;
   readonly #limit: number;
   #pieces: Buffer[] = [];
@@ -14,9 +23,11 @@ export class BodyBuffer {
   /**
    * @param limit most bytes
    * @param expected how many will come, if that was announced
+   * @param large default: new memory, and nobody
    */
-  constructor(limit: number, expected?: number) {
+  constructor(limit: number, expected?: number, large?: LargeBody) {
     this.#limit = limit;
+    this.#large = large;
     this.#expected = expected;
   }
 
@@ -33,6 +44,7 @@ export class BodyBuffer {
     else {
       if (size > this.#space.length) this.#grow(size);
       piece.copy(this.#space, this.#size);
+      this.#large?.arrived(this.#space, size);
     }
     this.#size = size;
     return true;
@@ -46,15 +58,19 @@ export class BodyBuffer {
   }
 
   #gather(size: number): void {
-    this.#space = Buffer.allocUnsafeSlow(Math.min(Math.max(this.#expected ?? size * 2, size), this.#limit));
+    this.#space = this.#take(Math.min(Math.max(this.#expected ?? size * 2, size), this.#limit));
     let at = 0;
     for (const piece of this.#pieces) at += piece.copy(this.#space, at);
     this.#pieces = [];
   }
 
   #grow(size: number): void {
-    const larger = Buffer.allocUnsafeSlow(Math.min(size * 2, this.#limit));
+    const larger = this.#take(Math.min(size * 2, this.#limit));
     this.#space?.copy(larger, 0, 0, this.#size);
     this.#space = larger;
+  }
+
+  #take(bytes: number): Buffer {
+    return this.#large?.take(bytes) ?? Buffer.allocUnsafeSlow(bytes);
   }
 }
