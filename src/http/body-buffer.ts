@@ -1,8 +1,8 @@
 // Collects the pieces of a body into one Buffer. A large body of known length is copied piece by piece into its place, so
 // that its end does not stop the event loop for one large copy.
 
-/** Up to this size pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
-const SMALL = 256 * 1024;
+/** Up to this size, in bytes, pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
+export const LARGE_BODY = 256 * 1024;
 
 /** Where large bodies are put, and who looks at them as they come. */
 export interface LargeBody {
@@ -39,7 +39,7 @@ export class BodyBuffer {
   push(piece: Buffer): boolean {
     const size = this.#size + piece.length;
     if (size > this.#limit) return false;
-    if (this.#space === undefined && size > SMALL) this.#gather(size);
+    if (this.#space === undefined && size > LARGE_BODY) this.#gather(size);
     if (this.#space === undefined) this.#pieces.push(piece);
     else {
       if (size > this.#space.length) this.#grow(size);

@@ -15,6 +15,38 @@ export function invalidJson(fault: string, offset: number): GatewayError {
   return new GatewayError('invalid_json', `The request body is not valid JSON: ${fault}, at byte ${offset}.`);
 }
 
+/** Looks at the text of a body as it comes, no byte of it twice. */
+export class Utf8Walk {
+  /** Up to here it is good. */
+  #valid = 0;
+
+  /**
+   * @param end so much has come; the last character may be one of which some is still to come, unless `isLast`
+   * @throws GatewayError as `checkEncoding`
+   */
+  advance(bytes: Buffer, end: number, isLast: boolean): void {
+    const to = isLast ? end : lastBoundary(bytes, end);
+    if (to <= this.#valid) return;
+    const from = this.#valid;
+    this.#valid = to;
+    if (from === 0) checkEncoding(bytes.subarray(0, to));
+    else {
+      const more = bytes.subarray(from, to);
+      if (!isUtf8(more)) throw invalidJson('it is not UTF-8', from + firstInvalidUtf8(more));
+    }
+  }
+}
+
+/** Before the last character, where it may not be whole. It has up to four bytes, of which the first is none of 10xxxxxx. */
+function lastBoundary(bytes: Buffer, end: number): number {
+  for (let at = end - 1; at >= 0 && at >= end - 3; at--) {
+    const byte = bytes[at] ?? 0;
+    if (byte >= 0xc0) return at;
+    if (byte < 0x80) break;
+  }
+  return end;
+}
+
 /** Offset of the first byte that begins no UTF-8 character, found in ever smaller steps of valid text. */
 function firstInvalidUtf8(body: Buffer): number {
   let valid = 0;

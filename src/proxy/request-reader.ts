@@ -4,7 +4,7 @@ import { type ErrorCode, GatewayError } from '../errors.ts';
 import { invalidJson } from './encoding.ts';
 import { decodeString, type JsonScanner, type Span } from './json.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
-import { countAt, type RequestScan, type Wanted } from './request-scan.ts';
+import type { RequestScan, Wanted } from './request-scan.ts';
 
 /** First bytes of values. */
 const QUOTE = 0x22;
@@ -12,6 +12,9 @@ const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 const LETTER_T = 0x74;
 const OPEN_OBJECT = 0x7b;
+
+/** No count of tokens has more. */
+const MAX_DIGITS = 12;
 
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
 
@@ -24,6 +27,13 @@ const MAX_COMPLETION_TOKENS = 4;
 const MAX_TOKENS = 5;
 const CHOICES = 6;
 type Meaning = number | string;
+
+/** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
+export function countAt(body: Buffer, span: Span | undefined): number | null {
+  if (span === undefined || span.end - span.start > MAX_DIGITS) return null;
+  const number = Number(body.toString('latin1', span.start, span.end));
+  return Number.isSafeInteger(number) && number > 0 ? number : null;
+}
 
 export class RequestReader implements WalkListener {
   /** What has come of the body. */

@@ -5,6 +5,8 @@ import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { RequestReader } from './request-reader.ts';
 
+export { countAt } from './request-reader.ts';
+
 /** What stands in a request body, and where. Offsets are bytes in the body. */
 export interface RequestScan {
   readonly model: string;
@@ -66,9 +68,7 @@ const QUOTE = 0x22;
 const LETTER_F = 0x66;
 const LETTER_T = 0x74;
 
-/** No count of tokens has more. */
-const MAX_DIGITS = 12;
-
+const LONGEST_TEXT = 64 * 1024;
 const NOTHING_ELSE: Wanted = { members: [] };
 
 /**
@@ -95,16 +95,16 @@ export function isFalse(body: Buffer, span: Span | undefined): boolean {
   return span !== undefined && body[span.start] === LETTER_F;
 }
 
-/** The string at a span; undefined when another value stands there, or none. */
+/**
+ * The string at a span; undefined when another value stands there, or none. Of one that is longer than any name, id or word
+ * only the beginning, as it is written.
+ */
 export function textAt(body: Buffer, span: Span | undefined): string | undefined {
-  return span !== undefined && body[span.start] === QUOTE ? decodeString(body, span) : undefined;
-}
-
-/** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
-export function countAt(body: Buffer, span: Span | undefined): number | null {
-  if (span === undefined || span.end - span.start > MAX_DIGITS) return null;
-  const number = Number(body.toString('latin1', span.start, span.end));
-  return Number.isSafeInteger(number) && number > 0 ? number : null;
+  if (span === undefined || body[span.start] !== QUOTE) return undefined;
+  const { start, end } = span;
+  return end - start > LONGEST_TEXT
+    ? body.toString('latin1', start + 1, start + LONGEST_TEXT)
+    : decodeString(body, span);
 }
 
 /**
@@ -113,13 +113,39 @@ export function countAt(body: Buffer, span: Span | undefined): number | null {
  * @throws GatewayError `internal_error` when edits overlap or lie outside the body
  */
 export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
-  let length = body.length;
+  const ordered = inOrder(body, edits);
+  let { length } = body;
+  for (const { span, bytes } of ordered) length += bytes.length - (span.end - span.start);
+  const result = Buffer.allocUnsafe(length);
+  let to = 0;
+  let from = 0;
+  for (const { span, bytes } of ordered) {
+    to += body.copy(result, to, from, span.start);
+    to += bytes.copy(result, to);
+    from = span.end;
+  }
+  body.copy(result, to, from);
+  return result;
+}
+
+/** As `spliceSpans`, without a copy: the pieces one after the other are the result. */
+export function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
+  const pieces: Buffer[] = [];
+  let from = 0;
+  for (const { span, bytes } of inOrder(body, edits)) {
+    pieces.push(body.subarray(from, span.start), bytes);
+    from = span.end;
+  }
+  pieces.push(body.subarray(from));
+  return pieces;
+}
+
+function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {
   let from = 0;
   let sorted = true;
-  for (const { span, bytes } of edits) {
+  for (const { span } of edits) {
     if (span.start < from) sorted = false;
     from = span.end;
-    length += bytes.length - (span.end - span.start);
   }
   const ordered = sorted ? edits : edits.toSorted(byPlace);
   from = 0;
@@ -129,16 +155,7 @@ export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
     }
     from = span.end;
   }
-  const result = Buffer.allocUnsafe(length);
-  let to = 0;
-  from = 0;
-  for (const { span, bytes } of ordered) {
-    to += body.copy(result, to, from, span.start);
-    to += bytes.copy(result, to);
-    from = span.end;
-  }
-  body.copy(result, to, from);
-  return result;
+  return ordered;
 }
 
 function byPlace(a: Edit, b: Edit): number {
