@@ -2,7 +2,7 @@
 // that its end does not stop the event loop for one large copy.
 
 /** Up to this size, in bytes, pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
-export const LARGE_BODY = 256 * 1024;
+export const LARGE_BODY = 64 * 1024;
 
 /** Where large bodies are put, and who looks at them as they come. */
 export interface LargeBody {

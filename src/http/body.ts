@@ -4,11 +4,13 @@ import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
-import { BodyBuffer, type LargeBody } from './body-buffer.ts';
+import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
 
-/** So much of a body is read in one turn of the event loop: each byte is copied twice and looked at, while everybody waits. */
+/** So much of a large body is read in one turn of the event loop: each byte is copied twice and looked at, while everybody waits. */
 const TURN_BYTES = 256 * 1024;
+/** Or less, when it takes this long, in milliseconds. */
+const TURN_MS = 0.3;
 const CHUNK = { chunkSize: 64 * 1024 };
 /** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
 const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
@@ -70,6 +72,7 @@ export function readBody(
     let received = 0;
     /** What had come when the present turn began. */
     let before = 0;
+    let busy = 0;
     let turn: NodeJS.Immediate | undefined;
 
     const settle = (error: GatewayError | undefined) => {
@@ -94,11 +97,14 @@ export function readBody(
       received += piece.length;
       if (decoder === undefined) {
         if (!body.push(piece)) settle(tooLarge(limit));
-        else if (received - before > TURN_BYTES && turn === undefined) {
+        else if (received > LARGE_BODY) {
+          busy += performance.now() - last;
+          if (turn !== undefined || (busy < TURN_MS && received - before < TURN_BYTES)) return;
           request.pause();
           turn = setImmediate(() => {
             turn = undefined;
             before = received;
+            busy = 0;
             request.resume();
           });
         }

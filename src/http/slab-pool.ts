@@ -3,7 +3,7 @@
 import { GatewayError } from '../errors.ts';
 
 const MIB = 1024 * 1024;
-const SMALLEST = MIB / 2;
+const SMALLEST = MIB / 8;
 /** Larger bodies are rare enough to get new memory each time. */
 const LARGEST = 32 * MIB;
 

@@ -26,7 +26,7 @@ export class Utf8Walk {
    */
   advance(bytes: Buffer, end: number, isLast: boolean): void {
     const to = isLast ? end : lastBoundary(bytes, end);
-    if (to <= this.#valid) return;
+    if (to <= this.#valid && end > 0) return;
     const from = this.#valid;
     this.#valid = to;
     if (from === 0) checkEncoding(bytes.subarray(0, to));

@@ -16,13 +16,7 @@ export function hexValue(byte: number): number {
 }
 
 /** Whether the key in `[start, end)`, without its quotes, is `name`. Compares character by character, undoing escapes on the way: a body full of odd keys costs no strings. */
-export function readsAs(
-  bytes: Buffer,
-  start: number,
-  end: number,
-  name: string,
-  foldCase: boolean,
-): boolean {
+export function readsAs(bytes: Buffer, start: number, end: number, name: string, foldCase: boolean): boolean {
   let pos = start;
   for (let i = 0; i < name.length; i++) {
     if (pos >= end) return false;

@@ -23,7 +23,8 @@ export function uploadMetrics(catalogue: Catalogue) {
     slabBytes: catalogue
       .gauge({
         name: 'tollgate_body_memory_bytes',
-        meaning: 'Memory of large bodies that was used and is kept for the next ones, for at least ten seconds.',
+        meaning:
+          'Memory of large bodies that was used and is kept for the next ones, for at least ten seconds.',
         labels: {},
         action: 'At most 128 MiB a process, which the memory limit of a container has to allow for.',
       })
