@@ -94,7 +94,8 @@ class Reader implements AsyncDisposable {
       }
       at += piece.length;
       if (this.#isFirst && kind === 'reset' && at > 300_000) socket.resetAndDestroy();
-      const isSlow = kind === 'slow' || (this.#isFirst && ['leave', 'hedge', 'early', 'refuse'].includes(kind));
+      const isSlow =
+        kind === 'slow' || (this.#isFirst && ['leave', 'hedge', 'early', 'refuse'].includes(kind));
       if (isSlow) {
         socket.pause();
         setTimeout(() => socket.resume(), 4);
@@ -121,7 +122,12 @@ function answerWith(socket: Socket, status: number, body: string): void {
 test('bodies with every fate at once are read by nobody but their own upstreams, and whole by who answers', async () => {
   await using first = new Reader(true);
   await using second = new Reader(false);
-  const targets = { targets: [{ upstream: 'a', model: 'upstream-model' }, { upstream: 'b', model: 'upstream-model', priority: 2 }] };
+  const targets = {
+    targets: [
+      { upstream: 'a', model: 'upstream-model' },
+      { upstream: 'b', model: 'upstream-model', priority: 2 },
+    ],
+  };
   await using gateway = await startGateway({
     // Every target is asked again at once, however it failed before.
     now: fleetingClock(),
