@@ -4,7 +4,40 @@ import { type ErrorCode, GatewayError } from '../errors.ts';
 import { invalidJson } from './encoding.ts';
 import { decodeString, type JsonScanner, type Span } from './json.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
-import type { RequestScan, Wanted } from './request-scan.ts';
+
+/** What stands in a request body, and where. Offsets are bytes in the body. */
+export interface RequestScan {
+  readonly model: string;
+  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
+  readonly modelSpan: Span | null;
+  readonly stream: boolean;
+  /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
+  readonly streamOptions: Span | null;
+  /** Whether the client itself asked for usage: `stream_options.include_usage` is true. */
+  readonly includeUsage: boolean;
+  /** The value of `include_usage`, when `stream_options` has one. */
+  readonly includeUsageSpan: Span | null;
+  /** `max_completion_tokens`, or else the older `max_tokens`, where it is a number that can be meant. */
+  readonly maxTokens: number | null;
+  /** `n`: how many answers are asked for. */
+  readonly choices: number;
+  /** The values of the members that were asked for by name, where they stand in the body. */
+  readonly others: ReadonlyMap<string, Span>;
+  /** What the body comes to without an answer, in tokens, where that was counted as it came. */
+  readonly inputTokens: number | undefined;
+  /** Just before the closing brace of the body: where `,"key":value` may go in. */
+  readonly insertAt: number;
+  /** The body has no members, so that what goes in needs no comma. */
+  readonly isEmpty: boolean;
+}
+
+/** What an endpoint reads beyond what all have. */
+export interface Wanted {
+  /** The model of a request that names none; undefined where it has to. */
+  readonly defaultModel?: string;
+  /** Names of top-level members that gateway and upstream must not read differently, in lower case. */
+  readonly members: readonly string[];
+}
 
 /** First bytes of values. */
 const QUOTE = 0x22;

@@ -3,35 +3,9 @@
 import { GatewayError } from '../errors.ts';
 import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
-import { RequestReader } from './request-reader.ts';
+import { RequestReader, type RequestScan, type Wanted } from './request-reader.ts';
 
-export { countAt } from './request-reader.ts';
-
-/** What stands in a request body, and where. Offsets are bytes in the body. */
-export interface RequestScan {
-  readonly model: string;
-  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
-  readonly modelSpan: Span | null;
-  readonly stream: boolean;
-  /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
-  readonly streamOptions: Span | null;
-  /** Whether the client itself asked for usage: `stream_options.include_usage` is true. */
-  readonly includeUsage: boolean;
-  /** The value of `include_usage`, when `stream_options` has one. */
-  readonly includeUsageSpan: Span | null;
-  /** `max_completion_tokens`, or else the older `max_tokens`, where it is a number that can be meant. */
-  readonly maxTokens: number | null;
-  /** `n`: how many answers are asked for. */
-  readonly choices: number;
-  /** The values of the members that were asked for by name, where they stand in the body. */
-  readonly others: ReadonlyMap<string, Span>;
-  /** What the body comes to without an answer, in tokens, where that was counted as it came. */
-  readonly inputTokens: number | undefined;
-  /** Just before the closing brace of the body: where `,"key":value` may go in. */
-  readonly insertAt: number;
-  /** The body has no members, so that what goes in needs no comma. */
-  readonly isEmpty: boolean;
-}
+export { countAt, type RequestScan, type Wanted } from './request-reader.ts';
 
 /** Of a request that has no JSON body. */
 export const NO_SCAN: RequestScan = {
@@ -48,14 +22,6 @@ export const NO_SCAN: RequestScan = {
   insertAt: 0,
   isEmpty: true,
 };
-
-/** What an endpoint reads beyond what all have. */
-export interface Wanted {
-  /** The model of a request that names none; undefined where it has to. */
-  readonly defaultModel?: string;
-  /** Names of top-level members that gateway and upstream must not read differently, in lower case. */
-  readonly members: readonly string[];
-}
 
 /** Bytes to put in the place of a span; an empty span is an insertion. */
 export interface Edit {

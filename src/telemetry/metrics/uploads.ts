@@ -24,7 +24,7 @@ export function uploadMetrics(catalogue: Catalogue) {
       .gauge({
         name: 'tollgate_body_memory_bytes',
         meaning:
-          'Memory of large bodies that was used and is kept for the next ones, for at least ten seconds.',
+          'Memory of large bodies that is kept for the next ones; what nobody takes for ten seconds is let go.',
         labels: {},
         action: 'At most 128 MiB a process, which the memory limit of a container has to allow for.',
       })
