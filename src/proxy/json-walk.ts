@@ -3,15 +3,19 @@
 // all that can be long.
 import { type JsonFault, JsonScanner, MAX_DEPTH } from './json.ts';
 
-/** Hears of the members of the outermost object, and of those of objects that are values of these. */
+/** Hears of the outermost value (at depth 0), of what stands in it (at depth 1), in that (at depth 2), and so on. */
 export interface WalkListener {
-  /**
-   * A key was read: the scanner answers `keyIs` and `keyIsLike` for it.
-   * @param depth 1 for a member of the outermost object
-   */
+  /** What stands deeper is not told. */
+  readonly depth: number;
+  /** A key was read: the scanner answers `keySpan`, `keyIs` and `keyIsLike` for it. */
   key(depth: number, scanner: JsonScanner): void;
-  /** The value of the last key of this depth stands here, and is valid. */
-  value(depth: number, start: number, end: number): void;
+  /**
+   * A value stands here, and is valid.
+   * @param isMember of an object, and the last key of this depth is its own
+   */
+  value(depth: number, start: number, end: number, isMember: boolean): void;
+  /** Before anything is told of this depth: an object or an array begins, in which it is. */
+  opened?(depth: number, isObject: boolean): void;
 }
 
 const QUOTE = 0x22;
@@ -25,8 +29,6 @@ const CLOSE_OBJECT = 0x7d;
 const SPACE = 0x20;
 /** Longest literal. */
 const WORD_BYTES = 5;
-/** Members of deeper objects are nobody's. */
-const HEARD_DEPTH = 2;
 
 /** What is expected at `pos`. */
 const VALUE = 0;
@@ -61,7 +63,7 @@ export class JsonWalk {
   #keyStart = 0;
   #escaped = false;
   /** Where the values of the depths that are heard of begin. */
-  readonly #starts: number[] = new Array<number>(HEARD_DEPTH + 1).fill(0);
+  readonly #starts: number[] = [];
   /** The last `}` of the outermost object. */
   #closedAt = -1;
 
@@ -156,7 +158,7 @@ export class JsonWalk {
         case COLON_BEHIND_KEY:
           if (byte !== COLON) return scanner.refuse(pos);
           pos++;
-          if (this.#isHeard) this.#listener.key(this.#open, scanner);
+          if (this.#open <= this.#listener.depth) this.#listener.key(this.#open, scanner);
           this.#state = VALUE;
           break;
         case AFTER:
@@ -175,7 +177,7 @@ export class JsonWalk {
   /** @returns behind what was read of the value; -1 for a fault, -2 when it has to wait for more, with `#pos` set */
   #value(pos: number, byte: number, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
-    if (this.#open <= HEARD_DEPTH) this.#starts[this.#open] = pos;
+    if (this.#open <= this.#listener.depth) this.#starts[this.#open] = pos;
     if (byte === QUOTE) {
       this.#state = TEXT;
       return pos + 1;
@@ -184,6 +186,7 @@ export class JsonWalk {
       if (this.#open >= MAX_DEPTH) return scanner.refuse(pos, 'nested deeper than 1000 levels');
       this.#closers[this.#open++] = byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY;
       this.#state = FIRST;
+      if (this.#open <= this.#listener.depth) this.#listener.opened?.(this.#open, byte === OPEN_OBJECT);
       return pos + 1;
     }
     if (byte === MINUS || (byte >= 0x30 && byte <= 0x39)) {
@@ -243,13 +246,8 @@ export class JsonWalk {
   /** A value ends before `pos`. */
   #ended(pos: number): void {
     this.#state = AFTER;
-    if (this.#isHeard) this.#listener.value(this.#open, this.#starts[this.#open] ?? 0, pos);
-  }
-
-  /** Whether the place is directly in the outermost object, or in an object that is a value of it. */
-  get #isHeard(): boolean {
     const open = this.#open;
-    if (open === 0 || open > HEARD_DEPTH || this.#closers[0] !== CLOSE_OBJECT) return false;
-    return open === 1 || this.#closers[1] === CLOSE_OBJECT;
+    if (open > this.#listener.depth) return;
+    this.#listener.value(open, this.#starts[open] ?? 0, pos, this.#closers[open - 1] === CLOSE_OBJECT);
   }
 }

@@ -49,6 +49,7 @@ const OPEN_OBJECT = 0x7b;
 /** No count of tokens has more. */
 const MAX_DIGITS = 12;
 
+const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
 
 /** What a member is; one that an endpoint wants is its name. */
@@ -69,8 +70,10 @@ export function countAt(body: Buffer, span: Span | undefined): number | null {
 }
 
 export class RequestReader implements WalkListener {
+  /** That of `stream_options.include_usage`. */
+  readonly depth = 2;
   /** What has come of the body. */
-  body: Buffer = Buffer.alloc(0);
+  body = NO_BYTES;
   readonly #wanted: Wanted;
   /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
   #complaint: GatewayError | null = null;
@@ -122,10 +125,10 @@ export class RequestReader implements WalkListener {
     else this.#isUsageKey = this.#meaning === OPTIONS && scanner.keyIs('include_usage');
   }
 
-  value(depth: number, start: number, end: number): void {
+  value(depth: number, start: number, end: number, isMember: boolean): void {
     if (depth === 2) {
-      if (this.#isUsageKey) this.#takeUsage(start, end);
-    } else if (this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
+      if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
+    } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
   }
 
   /**
