@@ -84,7 +84,9 @@ describe('a body', () => {
     expect([...finder.certain]).toEqual(['x', 'y', 'z', ID, 'c']);
     expect([...finder.certain]).toEqual([...found(text).certain]);
     expect(turns).toBeGreaterThan(5);
-    await expect(new ReferenceFinder().addLargeJson(Buffer.from(`${long}}`))).rejects.toThrow(/not valid JSON/);
+    await expect(new ReferenceFinder().addLargeJson(Buffer.from(`${long}}`))).rejects.toThrow(
+      /not valid JSON/,
+    );
   });
 
   test('may name stored responses where somebody else sees to them', () => {

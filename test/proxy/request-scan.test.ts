@@ -312,4 +312,10 @@ describe('any body', () => {
   test('keeps every byte outside the spans when it is spliced', () => {
     fc.assert<unknown>(properties['splicing changes the spans and nothing else'], { numRuns: 300 });
   });
+
+  test('a request that comes in pieces is found to be what it is as a whole', () => {
+    fc.assert<unknown>(properties['a request that comes in pieces is found to be what it is as a whole'], {
+      numRuns: 500,
+    });
+  });
 });
