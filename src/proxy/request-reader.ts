@@ -46,6 +46,8 @@ const LETTER_N = 0x6e;
 const LETTER_T = 0x74;
 const OPEN_OBJECT = 0x7b;
 
+/** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
+const LONGEST_MODEL = 64 * 1024;
 /** No count of tokens has more. */
 const MAX_DIGITS = 12;
 
@@ -190,7 +192,8 @@ export class RequestReader implements WalkListener {
     const span = { start, end };
     switch (meaning) {
       case MODEL:
-        if (first === QUOTE && end - start > 2) this.#modelSpan = span;
+        if (first === QUOTE && end - start > LONGEST_MODEL) this.#complain('invalid_value', 'model', 'is too long');
+        else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
         else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
         else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
         else this.#nullModel = span;

@@ -4,7 +4,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { JsonScanner } from '../../src/proxy/json.ts';
 import { JsonWalk } from '../../src/proxy/json-walk.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
-import { scanRequest } from '../../src/proxy/request-scan.ts';
+import { scanRequest, textAt } from '../../src/proxy/request-scan.ts';
 
 const NOBODY = { depth: -1, key() {}, value() {} };
 
@@ -137,4 +137,11 @@ test.each([
       expect(run).toThrow(message);
     }
   }
+});
+
+test('of a text that is longer than any id or word only the beginning is read', () => {
+  const body = Buffer.from(`["${'x'.repeat(20_000_000)}","short \\u00e9"]`);
+  const long = textAt(body, { start: 1, end: 20_000_003 });
+  expect(long?.length).toBeLessThan(70_000);
+  expect(textAt(body, { start: 20_000_004, end: body.length - 1 })).toBe('short é');
 });
