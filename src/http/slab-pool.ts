@@ -92,7 +92,7 @@ export class SlabPool {
    * @returns a slab that nobody else has, with one hold on it
    */
   take(bytes: number): Slab {
-    if (bytes > LARGEST) return new Slab(fresh(bytes), () => {});
+    if (bytes > LARGEST) return new Slab(fresh(bytes), letGo);
     let size = SMALLEST;
     while (size < bytes) size *= 2;
     const memory = this.#free.get(size)?.pop()?.memory;
@@ -102,8 +102,10 @@ export class SlabPool {
 
   readonly #keep = (memory: ArrayBuffer): void => {
     const size = memory.byteLength;
-    // Without anybody who refers to it, it is collected.
-    if (this.#retained + size > this.#most) return;
+    if (this.#retained + size > this.#most) {
+      letGo(memory);
+      return;
+    }
     const free = this.#free.get(size);
     const entry = { memory, since: performance.now() };
     if (free === undefined) this.#free.set(size, [entry]);
@@ -117,8 +119,8 @@ export class SlabPool {
     const before = performance.now() - this.#idleMs;
     for (const [size, free] of this.#free) {
       while (free[0] !== undefined && free[0].since <= before) {
-        // At once: an idle process collects nothing for a long time.
-        free.shift()?.memory.transfer(0);
+        letGo(free[0].memory);
+        free.shift();
         this.#count(-size);
       }
     }
@@ -129,6 +131,11 @@ export class SlabPool {
     this.#retained += bytes;
     this.#gauge?.set(this.#retained);
   }
+}
+
+/** At once: an idle process collects nothing for a long time, and a busy one is not to begin for it. */
+function letGo(memory: ArrayBuffer): void {
+  memory.transfer(0);
 }
 
 function fresh(bytes: number): ArrayBuffer {

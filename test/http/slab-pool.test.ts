@@ -95,7 +95,8 @@ test('memory that was given back is taken again, by its size', () => {
   second.release();
 });
 
-test('what goes over the bound is not kept, nor what is larger than any slab', () => {
+test('what goes over the bound is let go at once, and so is what is larger than any slab', () => {
+  const before = process.memoryUsage().arrayBuffers;
   let told = 0;
   const pool = new SlabPool({
     most: 3 * MIB,
@@ -109,6 +110,7 @@ test('what goes over the bound is not kept, nor what is larger than any slab', (
   for (const slab of slabs) slab.release();
   expect(pool.retained).toBe(3 * MIB);
   expect(told).toBe(3 * MIB);
+  expect(process.memoryUsage().arrayBuffers - before).toBeLessThan(4 * MIB);
 });
 
 test('what nobody takes for a while is let go, and the memory is the system’s again', async () => {
