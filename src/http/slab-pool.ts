@@ -93,11 +93,15 @@ export class SlabPool {
    */
   take(bytes: number): Slab {
     if (bytes > LARGEST) return new Slab(fresh(bytes), letGo);
-    let size = SMALLEST;
-    while (size < bytes) size *= 2;
-    const memory = this.#free.get(size)?.pop()?.memory;
-    if (memory !== undefined) this.#count(-size);
-    return new Slab(memory ?? fresh(size), this.#keep);
+    const size = sizeFor(bytes);
+    // One that is somewhat larger is better than new memory.
+    for (let larger = size; larger <= 2 * size; larger = sizeFor(larger + 1)) {
+      const memory = this.#free.get(larger)?.pop()?.memory;
+      if (memory === undefined) continue;
+      this.#count(-larger);
+      return new Slab(memory, this.#keep);
+    }
+    return new Slab(fresh(size), this.#keep);
   }
 
   readonly #keep = (memory: ArrayBuffer): void => {
@@ -131,6 +135,13 @@ export class SlabPool {
     this.#retained += bytes;
     this.#gauge?.set(this.#retained);
   }
+}
+
+/** The next of four sizes between two powers of two: what is not used of a slab counts as if it were. */
+function sizeFor(bytes: number): number {
+  if (bytes <= SMALLEST) return SMALLEST;
+  const step = 2 ** Math.floor(Math.log2(bytes - 1)) / 4;
+  return Math.ceil(bytes / step) * step;
 }
 
 /** At once: an idle process collects nothing for a long time, and a busy one is not to begin for it. */

@@ -192,7 +192,8 @@ export class RequestReader implements WalkListener {
     const span = { start, end };
     switch (meaning) {
       case MODEL:
-        if (first === QUOTE && end - start > LONGEST_MODEL) this.#complain('invalid_value', 'model', 'is too long');
+        if (first === QUOTE && end - start > LONGEST_MODEL)
+          this.#complain('invalid_value', 'model', 'is too long');
         else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
         else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
         else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
