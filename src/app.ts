@@ -18,6 +18,7 @@ import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
 import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
+import { SlabPool } from './http/slab-pool.ts';
 import { SpoolRoom } from './http/spool.ts';
 import { checkRedis, checkStore, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
@@ -211,8 +212,9 @@ async function compose(
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
     onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
   });
+  const slabs = new SlabPool({ gauge: metrics.slabBytes });
   const { objects } = store;
-  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room };
+  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room, slabs };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredCalls(road);
   const sessions = { limiter, ledger: accounts.ledger, metrics };

@@ -4,9 +4,13 @@ import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
-import { BodyBuffer } from './body-buffer.ts';
+import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
 
+/** So much of a large body is read in one turn of the event loop: each byte is copied twice and looked at, while everybody waits. */
+const TURN_BYTES = 256 * 1024;
+/** Or less, when it takes this long, in milliseconds. */
+const TURN_MS = 0.3;
 const CHUNK = { chunkSize: 64 * 1024 };
 /** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
 const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
@@ -35,11 +39,17 @@ export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
 
 /**
  * @param limit most bytes, both as sent and as decoded
+ * @param large of a large body: where it is put, and who looks at it as it comes
  * @returns the decoded body
  * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, or the
  *   reason for which the exchange was stopped
  */
-export function readBody(exchange: Exchange, limit: number, pace: BodyPace = PACE): Promise<Buffer> {
+export function readBody(
+  exchange: Exchange,
+  limit: number,
+  pace: BodyPace = PACE,
+  large?: LargeBody,
+): Promise<Buffer> {
   const { request, response } = exchange;
   if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
   const declared = request.headers['content-length'];
@@ -56,20 +66,25 @@ export function readBody(exchange: Exchange, limit: number, pace: BodyPace = PAC
   if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
   return new Promise((resolve, reject) => {
-    const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined);
+    const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
     const started = performance.now();
     let last = started;
     let received = 0;
+    /** What had come when the present turn began. */
+    let before = 0;
+    let busy = 0;
+    let turn: NodeJS.Immediate | undefined;
 
     const settle = (error: GatewayError | undefined) => {
       clearTimeout(timer);
+      clearImmediate(turn);
       request.off('data', onData).off('end', onEnd).off('error', onError);
       exchange.offStop(onStop);
       decoder?.destroy();
       exchange.access.bytes_in = received;
       if (error === undefined) resolve(body.take());
       else {
-        // Paused for the decoder perhaps; what is left has to leave the connection.
+        // Paused perhaps; what is left has to leave the connection.
         request.resume();
         reject(error);
       }
@@ -80,8 +95,20 @@ export function readBody(exchange: Exchange, limit: number, pace: BodyPace = PAC
     const onData = (piece: Buffer) => {
       last = performance.now();
       received += piece.length;
-      if (decoder === undefined) keep(piece);
-      else if (received > limit) settle(tooLarge(limit));
+      if (decoder === undefined) {
+        if (!body.push(piece)) settle(tooLarge(limit));
+        else if (received > LARGE_BODY) {
+          busy += performance.now() - last;
+          if (turn !== undefined || (busy < TURN_MS && received - before < TURN_BYTES)) return;
+          request.pause();
+          turn = setImmediate(() => {
+            turn = undefined;
+            before = received;
+            busy = 0;
+            request.resume();
+          });
+        }
+      } else if (received > limit) settle(tooLarge(limit));
       else if (!decoder.write(piece)) {
         request.pause();
         decoder.once('drain', () => request.resume());

@@ -6,7 +6,8 @@ import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens, tokensOfInput } from './estimate.ts';
 import { type EventKind, EventReader, judgeNamed, storedIn } from './events.ts';
-import { countAt, isTrue, textAt } from './request-scan.ts';
+import type { Span } from './json.ts';
+import { countAt, isTrue, type RequestScan, textAt } from './request-scan.ts';
 
 const JSON_TYPE = 'application/json';
 const MIB = 1024 * 1024;
@@ -16,6 +17,9 @@ export const TEXT_FRAME = MIB;
 export const MEDIA_FRAME = 32 * MIB;
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
 export const IMAGE_TOKENS = 1000;
+
+/** Of a text that is to be spoken, in bytes; vendors take some thousand characters. */
+const LONGEST_INPUT = 64 * 1024;
 
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 
@@ -43,7 +47,7 @@ export const EMBEDDINGS: Endpoint = {
   wanted: { members: ['encoding_format'] },
   hasUsageOption: false,
   ask: (body, scan) => ({
-    ...inputOnly(body),
+    ...inputOnly(body, scan),
     ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
   }),
   maxFrameBytes: TEXT_FRAME,
@@ -71,7 +75,7 @@ export const RESPONSES: Endpoint = {
   hasUsageOption: false,
   ask: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'));
-    const estimate = estimateTokens(body, { maxTokens, choices: 1 });
+    const estimate = estimateTokens(body, { maxTokens, choices: 1, inputTokens: scan.inputTokens });
     // What runs in the background has put out nothing yet.
     const isBackground = isTrue(body, scan.others.get('background'));
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
@@ -163,7 +167,7 @@ export const SPEECH: Endpoint = {
   hasUsageOption: false,
   ask: (body, scan) => {
     // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.
-    const prompt = charactersOf(textAt(body, scan.others.get('input')) ?? '');
+    const prompt = charactersOf(body, scan.others.get('input'));
     return {
       stream: textAt(body, scan.others.get('stream_format')) === 'sse',
       estimate: { prompt, completion: 0, isBounded: true },
@@ -190,10 +194,10 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
 ];
 
 /** An answer of numbers: nothing of it is output in tokens. */
-function inputOnly(body: Buffer): Ask {
+function inputOnly(body: Buffer, { inputTokens }: RequestScan): Ask {
   return {
     stream: false,
-    estimate: { prompt: tokensOfInput(body), completion: 0, isBounded: true },
+    estimate: { prompt: inputTokens ?? tokensOfInput(body), completion: 0, isBounded: true },
     outputs: 0,
   };
 }
@@ -223,7 +227,10 @@ export function mediaEvent(type: string): EventKind {
   return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
 }
 
-function charactersOf(text: string): number {
+/** Of a text that is far longer than any that is taken, its bytes: they are as many or more. */
+function charactersOf(body: Buffer, span: Span | undefined): number {
+  if (span !== undefined && span.end - span.start > LONGEST_INPUT) return span.end - span.start;
+  const text = textAt(body, span) ?? '';
   let count = 0;
   for (const _ of text) count += 1;
   return count;

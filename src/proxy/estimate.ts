@@ -25,10 +25,10 @@ export interface Estimate {
 /** @param body the client's body, which `scan` was made from */
 export function estimateTokens(
   body: Buffer,
-  { maxTokens, choices }: Pick<RequestScan, 'maxTokens' | 'choices'>,
+  { maxTokens, choices, inputTokens }: Pick<RequestScan, 'maxTokens' | 'choices' | 'inputTokens'>,
 ): Estimate {
   return {
-    prompt: tokensOfInput(body),
+    prompt: inputTokens ?? tokensOfInput(body),
     // Whatever it says: sums of it have to stay exact.
     completion: Math.min((maxTokens ?? ANSWER_TOKENS) * choices, Number.MAX_SAFE_INTEGER / 4096),
     isBounded: maxTokens !== null,
@@ -37,23 +37,68 @@ export function estimateTokens(
 
 /** What a request comes to, without its answer. */
 export function tokensOfInput(body: Buffer): number {
-  let bytes = body.length;
-  let prompt = 0;
-  if (bytes > SHORTEST_ATTACHMENT) {
-    for (const mark of [BASE64, AUDIO]) {
-      for (let at = body.indexOf(mark); at !== -1; at = body.indexOf(mark, at)) {
-        at += mark.length;
-        const end = body.indexOf(QUOTE, at);
-        if (end === -1) break;
-        if (end - at >= SHORTEST_ATTACHMENT) {
-          bytes -= end - at;
-          prompt += ATTACHMENT_TOKENS;
+  if (body.length <= SHORTEST_ATTACHMENT) return tokensOf(body.length);
+  const count = new InputCount();
+  count.advance(body, body.length);
+  return count.tokens(body.length);
+}
+
+/** Of a body that comes in pieces: finds what is attached to it, and looks at no byte again for each piece. */
+export class InputCount {
+  readonly #searches = [new Search(BASE64), new Search(AUDIO)] as const;
+
+  /** @param end so much of the body has come: at least as much as before */
+  advance(body: Buffer, end: number): void {
+    const come = end === body.length ? body : body.subarray(0, end);
+    for (const search of this.#searches) search.advance(come);
+  }
+
+  /** @param size of the whole body, in bytes */
+  tokens(size: number): number {
+    const [base64, audio] = this.#searches;
+    const text = size - base64.bytes - audio.bytes;
+    return (base64.found + audio.found) * ATTACHMENT_TOKENS + tokensOf(Math.max(0, text));
+  }
+}
+
+/** What stands between a mark and the end of its string. */
+class Search {
+  /** Attachments, and bytes in them. */
+  found = 0;
+  bytes = 0;
+  readonly #mark: Buffer;
+  #at = 0;
+  /** Behind a mark whose string has not ended. */
+  #from: number | undefined;
+
+  constructor(mark: Buffer) {
+    this.#mark = mark;
+  }
+
+  advance(body: Buffer): void {
+    const { length } = this.#mark;
+    for (;;) {
+      if (this.#from === undefined) {
+        const at = body.indexOf(this.#mark, this.#at);
+        if (at === -1) {
+          this.#at = Math.max(this.#at, body.length - length + 1);
+          return;
         }
-        at = end;
+        this.#from = this.#at = at + length;
       }
+      const end = body.indexOf(QUOTE, this.#at);
+      if (end === -1) {
+        this.#at = body.length;
+        return;
+      }
+      if (end - this.#from >= SHORTEST_ATTACHMENT) {
+        this.bytes += end - this.#from;
+        this.found += 1;
+      }
+      this.#from = undefined;
+      this.#at = end;
     }
   }
-  return prompt + tokensOf(Math.max(0, bytes));
 }
 
 /** What so many bytes of text come to. */

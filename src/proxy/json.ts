@@ -1,5 +1,6 @@
 // A validating JSON scanner over bytes (RFC 8259): it finds where values stand and builds none of them.
-// What a member means is for request-scan.ts and chunk.ts; that a whole body is UTF-8 is for the caller to check.
+// What a member means is for request-reader.ts and chunk.ts; that a whole body is UTF-8 is for the caller to check.
+import { hexValue, isDigit, LETTER_U, readsAs } from './json-bytes.ts';
 
 /** Byte offsets in a buffer; `end` is exclusive. */
 export interface Span {
@@ -33,11 +34,8 @@ const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const BACKSLASH = 0x5c;
 const CLOSE_ARRAY = 0x5d;
-const LETTER_U = 0x75;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
-/** U+017F, which Unicode folds to "s". */
-const LONG_S = 0x17f;
 
 /** 1 for what may stand behind a backslash alone. */
 const SHORT_ESCAPES = new Uint8Array(256);
@@ -82,7 +80,9 @@ export class JsonScanner {
   /** The last key, without its quotes, and whether a backslash is in it. */
   private keyStart = 0;
   private keyEnd = 0;
-  private escaped = false;
+  escaped = false;
+  /** Where a string that ran out can be gone on with: at its end, or at an escape that is not whole. */
+  brokeAt = 0;
 
   /** Begins with the text in `[start, end)` of `bytes`. */
   reset(bytes: Buffer, start = 0, end = bytes.length): void {
@@ -94,6 +94,19 @@ export class JsonScanner {
     this.fault = null;
     this.sawLineBreak = false;
     this.depth = 0;
+  }
+
+  /** For a walk (json-walk.ts): more of the text has come, and it keeps the place itself. */
+  goOn(bytes: Buffer, end: number): void {
+    if (this.bytes !== bytes) this.reset(bytes);
+    this.end = end;
+  }
+
+  /** For a walk: the last key, without its quotes. */
+  noteKey(start: number, end: number, escaped: boolean): void {
+    this.keyStart = start;
+    this.keyEnd = end;
+    this.escaped = escaped;
   }
 
   /** Skips white space and answers the byte at `pos`, or -1 at the end. */
@@ -133,7 +146,7 @@ export class JsonScanner {
 
   /** Whether the key is `name` (ASCII), in any spelling: `"mod\u0065l"` is `model`. Ask as early, too. */
   keyIs(name: string): boolean {
-    if (this.escaped) return this.keyReads(name, false);
+    if (this.escaped) return readsAs(this.bytes, this.keyStart, this.keyEnd, name, false);
     const start = this.keyStart;
     const { length } = name;
     if (this.keyEnd - start !== length) return false;
@@ -146,7 +159,7 @@ export class JsonScanner {
 
   /** As `keyIs` for a lower-case name, but blind to case, as the JSON decoders of some upstreams are (Go's, for one). */
   keyIsLike(name: string): boolean {
-    return this.keyReads(name, true);
+    return readsAs(this.bytes, this.keyStart, this.keyEnd, name, true);
   }
 
   /** Skips the value at `pos`, checking all of it. */
@@ -262,7 +275,7 @@ export class JsonScanner {
    * first puts the quote (0x22 → 0x20) next to the control characters, which stay below 0x20; flipping the bits of the
    * backslash makes it 0. Neither touches the top bits.
    */
-  private skipString(pos: number): number {
+  skipString(pos: number): number {
     const { bytes, end, view, base } = this;
     const lastWord = end - 4;
     for (;;) {
@@ -276,7 +289,10 @@ export class JsonScanner {
         pos += 4;
       }
       if (found !== 0) pos += (31 - Math.clz32(found & -found)) >> 3;
-      if (pos >= end) return this.refuse(end);
+      if (pos >= end) {
+        this.brokeAt = end;
+        return this.refuse(end);
+      }
       const byte = bytes[pos] ?? 0;
       if (byte === QUOTE) return pos + 1;
       if (byte < SPACE) return this.refuse(pos, 'raw control character in a string');
@@ -296,6 +312,7 @@ export class JsonScanner {
   /** `u` and four hexadecimal digits. */
   private skipLongEscape(pos: number): number {
     const { bytes, end } = this;
+    this.brokeAt = pos - 1;
     if (pos < end && bytes[pos] !== LETTER_U) return this.refuse(pos, 'invalid escape in a string');
     for (const stop = pos + 5; ++pos < stop; ) {
       if (pos < end && hexValue(bytes[pos] ?? 0) < 0) return this.refuse(pos, 'invalid escape in a string');
@@ -304,7 +321,7 @@ export class JsonScanner {
   }
 
   /** A literal or number that begins with `byte`. */
-  private skipScalar(pos: number, byte: number): number {
+  skipScalar(pos: number, byte: number): number {
     if (byte === MINUS || isDigit(byte)) return this.skipNumber(byte === MINUS ? pos + 1 : pos);
     if (byte === 0x74) return this.skipWord(pos, 'true');
     if (byte === 0x66) return this.skipWord(pos, 'false');
@@ -339,7 +356,7 @@ export class JsonScanner {
     return pos === start ? this.refuse(pos) : pos;
   }
 
-  private skipSpace(pos: number): number {
+  skipSpace(pos: number): number {
     const { bytes, end } = this;
     while (pos < end) {
       const byte = bytes[pos] ?? 0;
@@ -351,29 +368,7 @@ export class JsonScanner {
     return pos;
   }
 
-  /** Compares character by character, undoing escapes on the way: a body full of odd keys costs no strings. */
-  private keyReads(name: string, foldCase: boolean): boolean {
-    const { bytes, keyEnd } = this;
-    let pos = this.keyStart;
-    for (let i = 0; i < name.length; i++) {
-      if (pos >= keyEnd) return false;
-      let code = bytes[pos++] ?? 0;
-      if (code === BACKSLASH) {
-        if (bytes[pos] !== LETTER_U) return false; // No name has a character that a short escape stands for.
-        code = 0;
-        for (const stop = pos + 5; ++pos < stop; ) code = code * 16 + hexValue(bytes[pos] ?? 0);
-      } else if (code === 0xc5 && bytes[pos] === 0xbf) {
-        code = LONG_S;
-        pos++;
-      }
-      if (foldCase && code >= 0x41 && code <= 0x5a) code |= 0x20;
-      if (foldCase && code === LONG_S) code = 0x73;
-      if (code !== name.charCodeAt(i)) return false;
-    }
-    return pos === keyEnd;
-  }
-
-  private refuse(pos: number, fault?: JsonFault): -1 {
+  refuse(pos: number, fault?: JsonFault): -1 {
     this.fault = fault ?? (pos >= this.end ? 'it ends too early' : 'unexpected byte');
     this.faultAt = Math.min(pos, this.end);
     return -1;
@@ -385,15 +380,4 @@ export function decodeString(bytes: Buffer, span: Span): string {
   const text = bytes.toString('utf8', span.start, span.end);
   if (!text.includes('\\')) return text.slice(1, -1);
   return String(JSON.parse(text));
-}
-
-function isDigit(byte: number): boolean {
-  return byte >= 0x30 && byte <= 0x39;
-}
-
-/** 0 to 15, or -1 for what is no hexadecimal digit. */
-function hexValue(byte: number): number {
-  if (isDigit(byte)) return byte - 0x30;
-  const lower = byte | 0x20;
-  return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1;
 }

@@ -2,6 +2,7 @@
 // another holder would show it as well as the file itself.
 import type { Caller } from '../auth/caller.ts';
 import type { DynamicConfig } from '../config/schema.ts';
+import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { ObjectStore } from '../store/object-record.ts';
 import { ReferenceFinder } from './object-references.ts';
 import { HolderObjects } from './objects.ts';
@@ -25,8 +26,10 @@ export function guardObjects(
   const keeper = passthrough?.upstream;
   if (keeper === undefined || route.targets.every(({ upstream }) => upstream.name !== keeper))
     return undefined;
-  const { certain } = new ReferenceFinder({ takesStored: true }).addJson(body);
-  return certain.size === 0
-    ? undefined
-    : new HolderObjects(store, keeper, holderId).check({ certain, possible: NONE });
+  const finder = new ReferenceFinder({ takesStored: true });
+  const check = ({ certain }: ReferenceFinder) =>
+    certain.size === 0
+      ? undefined
+      : new HolderObjects(store, keeper, holderId).check({ certain, possible: NONE });
+  return body.length > LARGE_BODY ? finder.addLargeJson(body).then(check) : check(finder.addJson(body));
 }

@@ -1,7 +1,9 @@
 // Which objects at an upstream a JSON body, or a query, may mean. It knows ids by their form and by where they stand, and
 // nothing of whose they are (objects.ts).
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../errors.ts';
-import { decodeString, JsonScanner } from './json.ts';
+import { decodeString, type JsonScanner, MAX_DEPTH } from './json.ts';
+import { JsonWalk, type WalkListener } from './json-walk.ts';
 
 /** Different texts of one request that are looked up; more is no honest request. */
 const MOST = 10_000;
@@ -15,6 +17,11 @@ const REFERENCE = /^(?:\w*_)?(?:file|vector_store|batch|upload|part|conversation
 const SHAPE = /^(?:file|vs|vsfb|batch|upload|part|conv)[-_][A-Za-z0-9]{16,}$/;
 /** A response at an upstream, and what names one of its items by its id alone. */
 const STORED = /^(?:resp_[A-Za-z0-9]{16,}|item_reference)$/;
+/** A longer name is judged by its end, which is what says that a member holds an id. */
+const LONGEST_NAME = 1024;
+/** Of a long text, so much is read before the event loop is looked after, or what takes so long, in milliseconds. */
+const SLICE_BYTES = 32 * 1024;
+const TURN_MS = 0.5;
 /** Below these members holders write what they like, and no upstream looks for objects there. */
 const FREE = new Set(['metadata', 'attributes']);
 
@@ -26,10 +33,16 @@ export interface References {
   readonly possible: ReadonlySet<string>;
 }
 
-export class ReferenceFinder implements References {
+export class ReferenceFinder implements References, WalkListener {
+  readonly depth = MAX_DEPTH;
   readonly #takesStored: boolean;
   readonly certain = new Set<string>();
   readonly possible = new Set<string>();
+  #bytes: Buffer = Buffer.alloc(0);
+  /** By depth: what a value is called there. Elements of an array are called as it is. */
+  readonly #names: string[] = [''];
+  /** The depth of a member in which nothing counts, while it is read. */
+  #free = Number.POSITIVE_INFINITY;
 
   /**
    * @param takesStored stored responses and their items may be meant, because somebody else sees to them. Where nobody does,
@@ -44,13 +57,24 @@ export class ReferenceFinder implements References {
    * @throws GatewayError invalid_json, or invalid_value when it holds more than can be looked up
    */
   addJson(bytes: Buffer): this {
-    const scanner = new JsonScanner();
-    scanner.reset(bytes);
-    this.#walk(scanner, bytes, '');
-    if (!scanner.finish()) {
-      const where = scanner.fault === null ? '' : `: ${scanner.fault} at byte ${scanner.faultAt}`;
-      throw new GatewayError('invalid_json', `The request body is not valid JSON${where}.`);
+    const walk = this.#begin(bytes);
+    walk.advance(bytes, bytes.length, true);
+    checkWalk(walk);
+    return this;
+  }
+
+  /** As `addJson`, of a text that is long: with turns of the event loop between. */
+  async addLargeJson(bytes: Buffer): Promise<this> {
+    const walk = this.#begin(bytes);
+    let began = performance.now();
+    for (let end = 0; end < bytes.length && walk.fault === null; ) {
+      end = Math.min(bytes.length, end + SLICE_BYTES);
+      walk.advance(bytes, end, end === bytes.length);
+      if (performance.now() - began < TURN_MS) continue;
+      await nextTurn();
+      began = performance.now();
     }
+    checkWalk(walk);
     return this;
   }
 
@@ -68,22 +92,35 @@ export class ReferenceFinder implements References {
     return this.certain.size + this.possible.size;
   }
 
-  #walk(scanner: JsonScanner, bytes: Buffer, key: string): void {
-    if (scanner.enterObject()) {
-      while (scanner.nextMember()) {
-        const name = decodeString(bytes, scanner.keySpan);
-        if (FREE.has(name)) scanner.skipValue();
-        // `conversation: { id }` means what `conversation_id` means.
-        else this.#walk(scanner, bytes, name === 'id' ? `${key}_id` : name);
-      }
-    } else if (scanner.enterArray()) {
-      while (scanner.nextElement()) this.#walk(scanner, bytes, key);
-    } else {
-      const isText = scanner.peek() === 0x22;
-      const start = scanner.pos;
-      const isShort = scanner.skipValue() && isText && scanner.pos - start <= LONGEST_TOKEN;
-      if (isShort) this.#consider(key, decodeString(bytes, { start, end: scanner.pos }));
+  #begin(bytes: Buffer): JsonWalk {
+    this.#bytes = bytes;
+    this.#free = Number.POSITIVE_INFINITY;
+    return new JsonWalk(this);
+  }
+
+  opened(depth: number, isObject: boolean): void {
+    if (!isObject) this.#names[depth] = this.#names[depth - 1] ?? '';
+  }
+
+  key(depth: number, scanner: JsonScanner): void {
+    if (depth > this.#free) return;
+    const { start, end } = scanner.keySpan;
+    const isLong = end - start > LONGEST_NAME;
+    const name = isLong
+      ? this.#bytes.toString('latin1', end - LONGEST_NAME, end - 1)
+      : decodeString(this.#bytes, { start, end });
+    if (FREE.has(name)) this.#free = depth;
+    // `conversation: { id }` means what `conversation_id` means.
+    else this.#names[depth] = name === 'id' ? `${this.#names[depth - 1] ?? ''}_id` : name;
+  }
+
+  value(depth: number, start: number, end: number): void {
+    if (depth >= this.#free) {
+      if (depth === this.#free) this.#free = Number.POSITIVE_INFINITY;
+      return;
     }
+    if (this.#bytes[start] !== 0x22 || end - start > LONGEST_TOKEN) return;
+    this.#consider(this.#names[depth] ?? '', decodeString(this.#bytes, { start, end }));
   }
 
   #consider(key: string, value: string): void {
@@ -94,4 +131,9 @@ export class ReferenceFinder implements References {
     else if (IDENTIFIER.test(value)) this.possible.add(value);
     if (this.size > MOST) throw new GatewayError('invalid_value', 'The request names too many objects.');
   }
+}
+
+function checkWalk({ fault, faultAt }: JsonWalk): void {
+  if (fault === null) return;
+  throw new GatewayError('invalid_json', `The request body is not valid JSON: ${fault} at byte ${faultAt}.`);
 }

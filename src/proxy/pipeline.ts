@@ -5,9 +5,10 @@ import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import { answer, answerError } from '../http/answer.ts';
-import { readBody } from '../http/body.ts';
+import { PACE, readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import type { SlabPool } from '../http/slab-pool.ts';
 import type { SpoolRoom } from '../http/spool.ts';
 import type { ObjectStore } from '../store/object-record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -16,9 +17,10 @@ import { Account, type AccountParts, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { Form, isForm } from './form.ts';
+import { LargeRequest } from './large-request.ts';
 import { guardObjects } from './object-guard.ts';
 import type { RelayRequest } from './receiver.ts';
-import { isFalse, jsonString, type RequestScan, scanRequest, textAt } from './request-scan.ts';
+import { isFalse, jsonString, type RequestScan, textAt } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route } from './route-table.ts';
 import { holding, type Snapshot } from './snapshot.ts';
@@ -40,6 +42,8 @@ export interface PipelineOptions {
   readonly stored: StoredResponses;
   /** For uploads that have to be kept. */
   readonly room: SpoolRoom;
+  /** For large bodies. */
+  readonly slabs: SlabPool;
 }
 
 /** A request that may go on its way. */
@@ -81,14 +85,15 @@ export class Pipeline {
     let isAsked = false;
     let account: Account | undefined;
     let form: Form | undefined;
+    const large = new LargeRequest(endpoint.wanted, this.#options.slabs);
     try {
       routes.checkTier(caller.tier, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
         form = await Form.open({ exchange, rules, limit: config.max_body, room: this.#options.room });
       } else requireJson(exchange, endpoint);
-      const body = form === undefined ? await readBody(exchange, config.max_body) : NO_BYTES;
-      const scan = form?.scan ?? scanRequest(body, endpoint.wanted);
+      const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
+      const scan = form?.scan ?? large.scan(body);
       const ask = form?.ask ?? endpoint.ask(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
@@ -122,6 +127,7 @@ export class Pipeline {
       throw error;
     } finally {
       account?.settle();
+      large.release();
       if (form !== undefined) await form.close();
     }
   }

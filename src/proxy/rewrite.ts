@@ -1,7 +1,10 @@
 // A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
 // ask for it, usage in streams. Nothing else differs.
+import { LARGE_BODY } from '../http/body-buffer.ts';
+import { BodyPieces } from '../http/body-pieces.ts';
+import type { BodySource } from '../http/body-source.ts';
 import type { Span } from './json.ts';
-import { type Edit, jsonString, type RequestScan, spliceSpans } from './request-scan.ts';
+import { type Edit, jsonString, type RequestScan, splicePieces, spliceSpans } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
 const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
@@ -25,6 +28,7 @@ export function asksForUsage(target: Target, scan: RequestScan, hasOption = true
 
 /**
  * @param body the client's body, which `scan` was made from
+ * @returns a large body is not copied: what is sent of it is the memory of `body`
  * @param asksUsage what `asksForUsage` says
  */
 export function bodyFor(
@@ -32,12 +36,13 @@ export function bodyFor(
   body: Buffer,
   scan: RequestScan,
   asksUsage = asksForUsage(target, scan),
-): Buffer {
+): Buffer | BodySource {
   const edits: Edit[] = [];
   if (target.upstream.config.send_model === false) {
     if (scan.modelSpan !== null) edits.push(withoutModel(body, scan.modelSpan));
   } else if (target.model !== scan.model) edits.push(modelEdit(target.model, scan));
   if (asksUsage) edits.push(usageEdit(body, scan));
+  if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, edits));
   return edits.length === 0 ? body : spliceSpans(body, edits);
 }
 

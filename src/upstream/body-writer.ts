@@ -1,5 +1,5 @@
-// Writes a body that is not in memory to a connection, at the pace of the slower of the two sides. What the answer says, and what
-// becomes of the connection, is http-connection.ts.
+// Writes a body piece by piece to a connection, at the pace of the slower of the two sides, with turns for everybody else between the
+// pieces. What the answer says, and what becomes of the connection, is http-connection.ts.
 import type { Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { BodyReader, BodySource } from '../http/body-source.ts';
@@ -21,6 +21,11 @@ export class BodyWriter {
   readonly #isChunked: boolean;
   readonly #events: BodyEvents;
   #isOver = false;
+  #isWhole = false;
+  /** Writes of pieces that the system has not taken yet. */
+  #underWay = 0;
+  /** Undefined where nobody has to know when a piece is not read any more. */
+  readonly #onTaken: (() => void) | undefined;
   #wake: (() => void) | undefined;
 
   /** Begins at once, but tells nothing before the next turn. */
@@ -29,6 +34,7 @@ export class BodyWriter {
     this.#isChunked = source.length === undefined;
     this.#events = events;
     this.#reader = source.open();
+    this.#onTaken = this.#reader.released && this.#taken;
     void this.#run();
   }
 
@@ -37,10 +43,15 @@ export class BodyWriter {
     return this.#isOver;
   }
 
+  /** All of it was written. */
+  get isWhole(): boolean {
+    return this.#isWhole;
+  }
+
   /** Writes no more and tells nothing more. Idempotent. */
   cancel(): void {
     if (this.#isOver) return;
-    this.#isOver = true;
+    this.#end();
     this.#reader.cancel();
     this.#wake?.();
   }
@@ -59,22 +70,35 @@ export class BodyWriter {
         if (this.#isOver) return;
       }
       if (this.#isChunked) this.#socket.write(LAST_CHUNK, 'latin1');
-      this.#isOver = true;
+      this.#isWhole = true;
+      this.#end();
       this.#events.onWritten();
     } catch (error) {
       if (this.#isOver) return;
-      this.#isOver = true;
+      this.#end();
       this.#reader.cancel();
       this.#events.onLost(error);
     }
   }
 
+  #end(): void {
+    this.#isOver = true;
+    if (this.#underWay === 0) this.#reader.released?.();
+  }
+
+  /** Of a piece that was written, or never will be. A socket that breaks says it of all that it had. */
+  readonly #taken = (): void => {
+    this.#underWay -= 1;
+    if (this.#isOver && this.#underWay === 0) this.#reader.released?.();
+  };
+
   /** @returns false when the other side has to catch up */
   #write(piece: Buffer): boolean {
-    if (!this.#isChunked) return this.#socket.write(piece);
+    if (this.#onTaken !== undefined) this.#underWay += 1;
+    if (!this.#isChunked) return this.#socket.write(piece, this.#onTaken);
     this.#socket.cork();
     this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
-    this.#socket.write(piece);
+    this.#socket.write(piece, this.#onTaken);
     const goesOn = this.#socket.write('\r\n', 'latin1');
     this.#socket.uncork();
     return goesOn;

@@ -63,7 +63,7 @@ export class EchoTransport implements Transport {
   }
 
   #answer(path: string, request: UpstreamRequest): EchoEvent[] {
-    const body = isSource(request.body) ? NO_BYTES : request.body;
+    const body = isSource(request.body) ? (request.body.whole?.() ?? NO_BYTES) : request.body;
     const respond = path === '/chat/completions' ? answerChat : OTHERS.get(path);
     if (respond !== undefined) return respond(body, this.#clock(), this.#memory);
     const stored = this.#memory.answer(request);

@@ -64,7 +64,7 @@ export class HttpConnection {
   idleUntil = 0;
   #keepAliveMs: number | undefined;
   #occupant: Occupant | undefined;
-  /** Of a body that is not in memory. */
+  /** Of a body that is sent piece by piece. */
   #writer: BodyWriter | undefined;
   #isLast = false;
   #served = 0;
@@ -192,8 +192,10 @@ export class HttpConnection {
     const occupant = this.#occupant;
     this.#occupant = undefined;
     // An upstream that answers before it has read the whole request may never read the rest.
-    const isIdle = this.#socket.writable && this.#socket.writableLength === 0;
+    const isWritten = this.#writer === undefined || this.#writer.isWhole;
+    const isIdle = isWritten && this.#socket.writable && this.#socket.writableLength === 0;
     this.#writer?.cancel();
+    this.#writer = undefined;
     if (reusable && isIdle && !this.#isLast) {
       if (this.#paused) this.resume();
       this.#home.onFree(this);

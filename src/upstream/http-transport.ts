@@ -3,7 +3,7 @@
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
 import { GatewayError, wrapError } from '../errors.ts';
-import { isSource } from '../http/body-source.ts';
+import { isStreamed } from '../http/body-source.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './decoder.ts';
 import { TOKEN } from './header-names.ts';
@@ -108,7 +108,7 @@ function linesOf(headers: Readonly<Record<string, string>>): string | undefined 
 
 /** A connection of its own: also for a body that can perhaps not be sent again when a kept one turns out to be closed. */
 function isOwn({ fresh, body }: UpstreamRequest): boolean {
-  return fresh === true || isSource(body);
+  return fresh === true || isStreamed(body);
 }
 
 function hasBody({ method = 'POST' }: UpstreamRequest): boolean {
@@ -124,6 +124,8 @@ class HttpCall implements Call, Occupant {
   opening: Opening | undefined;
   #connection: HttpConnection | undefined;
   #begun = false;
+  /** Its body comes at a pace of its own; of others nothing is told but that they are sent. */
+  #isStreamed = false;
   #coding: string | undefined;
   #decoder: Transform | undefined;
   /** Why the body ended before its end, while the decoder still holds some of it. */
@@ -142,12 +144,13 @@ class HttpCall implements Call, Occupant {
   begin(connection: HttpConnection, request: WrittenRequest): void {
     this.#connection = connection;
     this.#begun = true;
+    this.#isStreamed = isStreamed(request.body);
     if (this.#paused) connection.pause();
     connection.begin(this, request);
     // Nothing is told before `send` has returned.
     queueMicrotask(() => {
       if (this.#over) return;
-      if (isSource(request.body)) this.#sink.onUpload?.();
+      if (this.#isStreamed) this.#sink.onUpload?.();
       else this.#sink.onSent?.();
     });
   }
@@ -199,11 +202,11 @@ class HttpCall implements Call, Occupant {
   }
 
   onStall(isStalled: boolean): void {
-    if (!this.#over) this.#sink.onStall?.(isStalled);
+    if (!this.#over && this.#isStreamed) this.#sink.onStall?.(isStalled);
   }
 
   onWritten(): void {
-    if (!this.#over) this.#sink.onSent?.();
+    if (!this.#over && this.#isStreamed) this.#sink.onSent?.();
   }
 
   onLost(cause: unknown): void {

@@ -114,6 +114,32 @@ export const jsonValue: fc.Arbitrary<unknown> = fc.letrec<{ value: unknown }>((t
   ),
 })).value;
 
+/** Texts of the words that JSON is made of, in any order: nearly all are wrong somewhere, each in another way. */
+export const nearJson: fc.Arbitrary<string> = fc
+  .array(
+    fc.constantFrom(
+      ...'{}[],:"\\0123456789-+.eE \n\t'.split(''),
+      'true',
+      'false',
+      'null',
+      '{"model":"x",',
+      '"model":',
+      '"stream_options":{',
+      '"include_usage":true',
+      '"a":1,',
+      '"b":"c"',
+      '\\u00e9',
+      '\\ud83d\\ude00',
+      '-0.5e+10',
+      'é',
+      '€',
+      '😀',
+      '\ufeff',
+    ),
+    { maxLength: 40 },
+  )
+  .map((words) => words.join(''));
+
 function mostly<T>(usual: fc.Arbitrary<T>, odd: fc.Arbitrary<unknown> = jsonValue): fc.Arbitrary<unknown> {
   return fc.oneof({ weight: 8, arbitrary: usual }, { weight: 1, arbitrary: odd });
 }

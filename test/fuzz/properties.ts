@@ -6,9 +6,17 @@ import fc from 'fast-check';
 import { expect } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/chunk.ts';
+import { tokensOfInput } from '../../src/proxy/estimate.ts';
 import { FrameScanner } from '../../src/proxy/frames.ts';
 import { JsonScanner, type Span } from '../../src/proxy/json.ts';
-import { jsonString, type RequestScan, scanRequest, spliceSpans } from '../../src/proxy/request-scan.ts';
+import { LargeScan } from '../../src/proxy/large-request.ts';
+import {
+  jsonString,
+  type RequestScan,
+  scanRequest,
+  spliceSpans,
+  type Wanted,
+} from '../../src/proxy/request-scan.ts';
 import {
   chunkValue,
   cuts,
@@ -16,6 +24,7 @@ import {
   damaged,
   frameBytes,
   jsonValue,
+  nearJson,
   pieces,
   requestValue,
   spelled,
@@ -41,6 +50,24 @@ export const properties = {
     fc.option(damage),
     (text, harm) => {
       checkRequest(harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm));
+    },
+  ),
+
+  'a request that comes in pieces is found to be what it is as a whole': fc.property(
+    fc.oneof(
+      { weight: 4, arbitrary: spelled(requestValue) },
+      { weight: 1, arbitrary: spelled(jsonValue) },
+      { weight: 1, arbitrary: nearJson },
+    ),
+    fc.option(damage),
+    fc.nat({ max: 2 }),
+    fc.array(fc.integer({ min: 1, max: 50 }), { minLength: 1, maxLength: 8 }),
+    (text, harm, wants, steps) => {
+      const body = harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm);
+      const wanted = WANTED[wants] ?? { members: [] };
+      const expected = outcomeOf(() => scanRequest(body, wanted));
+      expect(outcomeOf(() => scanInSteps(body, wanted, steps))).toEqual(expected);
+      expect(outcomeOf(() => scanInSteps(body, wanted, [1]))).toEqual(expected);
     },
   ),
 
@@ -130,6 +157,39 @@ export const properties = {
     },
   ),
 };
+
+const WANTED: readonly Wanted[] = [
+  { members: [] },
+  { members: ['store', 'role', 'max_output_tokens'] },
+  { members: ['n'], defaultModel: 'default' },
+];
+
+/** As it comes: into memory that has other bytes behind, and is another one now and then. */
+function scanInSteps(body: Buffer, wanted: Wanted, steps: readonly number[]): RequestScan {
+  const scan = new LargeScan(wanted);
+  let memory = Buffer.alloc(body.length + 20, '"[{1');
+  for (let size = 0, at = 0; size < body.length; at++) {
+    const next = Math.min(body.length, size + (steps[at % steps.length] ?? 1));
+    body.copy(memory, size, size, next);
+    size = next;
+    if (at % 7 === 6) memory = Buffer.from(memory);
+    scan.advance(memory, size);
+  }
+  body.copy(memory);
+  const { inputTokens, ...found } = scan.end(memory.subarray(0, body.length));
+  expect(inputTokens).toBe(tokensOfInput(body));
+  return { ...found, inputTokens: undefined };
+}
+
+function outcomeOf(scan: () => RequestScan): RequestScan | object {
+  try {
+    return scan();
+  } catch (error) {
+    if (!(error instanceof GatewayError)) throw error;
+    const { code, message, param } = error;
+    return { code, message, param };
+  }
+}
 
 function isJson(bytes: Buffer, start: number, end: number): boolean {
   const scanner = new JsonScanner();

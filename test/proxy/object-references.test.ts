@@ -62,6 +62,33 @@ describe('a body', () => {
     expect([...found(text).certain]).toEqual(ids);
   });
 
+  test('that is long is read in turns, and means the same', async () => {
+    const filler = Array.from({ length: 3_000 }, (_, index) => ({ text: 'x'.repeat(index % 90), n: index }));
+    const text = JSON.stringify({
+      input: [filler, { file_id: 'x', more: filler }],
+      metadata: { file_id: 'not this', of: filler },
+      [`${'long_'.repeat(1000)}file_id`]: 'y',
+      tools: [{ type: 'file_search', vector_store_ids: ['z', ID] }],
+      last: { conversation: { id: 'c' } },
+    });
+    let turns = 0;
+    let isOver = false;
+    const tick = () => {
+      turns += 1;
+      if (!isOver) setImmediate(tick);
+    };
+    setImmediate(tick);
+    const long = `${' '.repeat(20_000_000)}${text}`;
+    const finder = await new ReferenceFinder().addLargeJson(Buffer.from(long));
+    isOver = true;
+    expect([...finder.certain]).toEqual(['x', 'y', 'z', ID, 'c']);
+    expect([...finder.certain]).toEqual([...found(text).certain]);
+    expect(turns).toBeGreaterThan(5);
+    await expect(new ReferenceFinder().addLargeJson(Buffer.from(`${long}}`))).rejects.toThrow(
+      /not valid JSON/,
+    );
+  });
+
   test('may name stored responses where somebody else sees to them', () => {
     const text = '{"previous_response_id":"resp_0123456789abcdef","file_id":"x"}';
     expect([...found(text, { takesStored: true }).certain]).toEqual(['x']);

@@ -167,6 +167,13 @@ describe('what is refused', () => {
     expect(refused(body)).toEqual(['invalid_body', null, 400]);
   });
 
+  test('a name that is longer than any model’s, of which nobody looks at more than its length', () => {
+    const named = (length: number) => `{"model":"${'a'.repeat(length)}"}`;
+    expect(scanRequest(Buffer.from(named(65_534))).model).toHaveLength(65_534);
+    expect(refusal(named(65_535))).toMatchObject({ code: 'invalid_value', param: 'model' });
+    expect(refusal(named(20_000_000))).toMatchObject({ code: 'invalid_value', param: 'model' });
+  });
+
   test.each([
     ['{}', 'missing_required_parameter', 'model'],
     ['{"models":"m","Messages":[]}', 'missing_required_parameter', 'model'],
@@ -311,5 +318,11 @@ describe('any body', () => {
 
   test('keeps every byte outside the spans when it is spliced', () => {
     fc.assert<unknown>(properties['splicing changes the spans and nothing else'], { numRuns: 300 });
+  });
+
+  test('a request that comes in pieces is found to be what it is as a whole', () => {
+    fc.assert<unknown>(properties['a request that comes in pieces is found to be what it is as a whole'], {
+      numRuns: 500,
+    });
   });
 });

@@ -1,4 +1,4 @@
-// Metrics of forms whose files are kept before they are sent.
+// Metrics of large requests: forms whose files are kept before they are sent, and memory for large bodies.
 import type { Catalogue } from '../catalogue.ts';
 
 export function uploadMetrics(catalogue: Catalogue) {
@@ -18,6 +18,15 @@ export function uploadMetrics(catalogue: Catalogue) {
         meaning: 'What stands in them.',
         labels: {},
         action: 'Room on the disk of the temporary directory; at most 32 times `max_body`.',
+      })
+      .cell({}),
+    slabBytes: catalogue
+      .gauge({
+        name: 'tollgate_body_memory_bytes',
+        meaning:
+          'Memory of large bodies that is kept for the next ones; what nobody takes for ten seconds is let go.',
+        labels: {},
+        action: 'At most 128 MiB a process, which the memory limit of a container has to allow for.',
       })
       .cell({}),
   };

@@ -1,0 +1,96 @@
+// A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
+// to be done with all of it at once. Small bodies are scanned when they are whole.
+import type { LargeBody } from '../http/body-buffer.ts';
+import type { Slab, SlabPool } from '../http/slab-pool.ts';
+import { Utf8Walk } from './encoding.ts';
+import { InputCount } from './estimate.ts';
+import { JsonWalk } from './json-walk.ts';
+import { RequestReader } from './request-reader.ts';
+import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
+
+export class LargeRequest implements LargeBody {
+  readonly #wanted: Wanted;
+  readonly #slabs: SlabPool;
+  #slab: Slab | undefined;
+  /** What stood in it is being copied. */
+  #outgrown: Slab | undefined;
+  #scan: LargeScan | undefined;
+
+  /** It costs nothing until a body turns out to be large. */
+  constructor(wanted: Wanted, slabs: SlabPool) {
+    this.#wanted = wanted;
+    this.#slabs = slabs;
+  }
+
+  take(bytes: number): Buffer {
+    this.#outgrown = this.#slab;
+    this.#slab = this.#slabs.take(bytes);
+    return this.#slab.bytes;
+  }
+
+  arrived(bytes: Buffer, size: number): void {
+    this.#outgrown?.release();
+    this.#outgrown = undefined;
+    this.#scan ??= new LargeScan(this.#wanted);
+    this.#scan.advance(bytes, size);
+  }
+
+  /**
+   * @param body all of it
+   * @throws GatewayError as `scanRequest`
+   */
+  scan(body: Buffer): RequestScan {
+    return this.#scan === undefined ? scanRequest(body, this.#wanted) : this.#scan.end(body);
+  }
+
+  /** The body is not read any more but by who holds its slab. Once, at the end of the request. */
+  release(): void {
+    this.#outgrown?.release();
+    this.#slab?.release();
+    this.#outgrown = undefined;
+    this.#slab = undefined;
+  }
+}
+
+/** `scanRequest` and the estimate of the input, as a body comes. */
+export class LargeScan {
+  readonly #reader: RequestReader;
+  readonly #walk: JsonWalk;
+  readonly #text = new Utf8Walk();
+  readonly #count = new InputCount();
+  /** It is no text; then nothing else of it is looked at. */
+  #fault: unknown;
+
+  constructor(wanted: Wanted) {
+    this.#reader = new RequestReader(wanted);
+    this.#walk = new JsonWalk(this.#reader);
+  }
+
+  /**
+   * Reads on, and throws nothing.
+   * @param bytes the body from its beginning
+   * @param size so much of it has come: at least as much as before
+   */
+  advance(bytes: Buffer, size: number): void {
+    this.#advance(bytes, size, false);
+  }
+
+  /** @throws GatewayError as `scanRequest` */
+  end(body: Buffer): RequestScan {
+    this.#advance(body, body.length, true);
+    if (this.#fault !== undefined) throw this.#fault;
+    return this.#reader.result(this.#walk, this.#count.tokens(body.length));
+  }
+
+  #advance(bytes: Buffer, size: number, isLast: boolean): void {
+    if (this.#fault !== undefined) return;
+    try {
+      this.#text.advance(bytes, size, isLast);
+      this.#reader.body = bytes;
+      this.#walk.advance(bytes, size, isLast);
+      this.#count.advance(bytes, size);
+    } catch (error) {
+      this.#fault = error;
+    }
+  }
+}

@@ -1,0 +1,263 @@
+// The members of a request that the gateway reads, as they are come upon: in a scan of the whole body, or in a walk over one that
+// is still coming. What else a body holds is json.ts and json-walk.ts.
+import { type ErrorCode, GatewayError } from '../errors.ts';
+import { invalidJson } from './encoding.ts';
+import { decodeString, type JsonScanner, type Span } from './json.ts';
+import type { JsonWalk, WalkListener } from './json-walk.ts';
+
+/** What stands in a request body, and where. Offsets are bytes in the body. */
+export interface RequestScan {
+  readonly model: string;
+  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
+  readonly modelSpan: Span | null;
+  readonly stream: boolean;
+  /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
+  readonly streamOptions: Span | null;
+  /** Whether the client itself asked for usage: `stream_options.include_usage` is true. */
+  readonly includeUsage: boolean;
+  /** The value of `include_usage`, when `stream_options` has one. */
+  readonly includeUsageSpan: Span | null;
+  /** `max_completion_tokens`, or else the older `max_tokens`, where it is a number that can be meant. */
+  readonly maxTokens: number | null;
+  /** `n`: how many answers are asked for. */
+  readonly choices: number;
+  /** The values of the members that were asked for by name, where they stand in the body. */
+  readonly others: ReadonlyMap<string, Span>;
+  /** What the body comes to without an answer, in tokens, where that was counted as it came. */
+  readonly inputTokens: number | undefined;
+  /** Just before the closing brace of the body: where `,"key":value` may go in. */
+  readonly insertAt: number;
+  /** The body has no members, so that what goes in needs no comma. */
+  readonly isEmpty: boolean;
+}
+
+/** What an endpoint reads beyond what all have. */
+export interface Wanted {
+  /** The model of a request that names none; undefined where it has to. */
+  readonly defaultModel?: string;
+  /** Names of top-level members that gateway and upstream must not read differently, in lower case. */
+  readonly members: readonly string[];
+}
+
+/** First bytes of values. */
+const QUOTE = 0x22;
+const LETTER_F = 0x66;
+const LETTER_N = 0x6e;
+const LETTER_T = 0x74;
+const OPEN_OBJECT = 0x7b;
+
+/** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
+const LONGEST_MODEL = 64 * 1024;
+/** No count of tokens has more. */
+const MAX_DIGITS = 12;
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
+
+/** What a member is; one that an endpoint wants is its name. */
+const UNREAD = 0;
+const MODEL = 1;
+const STREAM = 2;
+const OPTIONS = 3;
+const MAX_COMPLETION_TOKENS = 4;
+const MAX_TOKENS = 5;
+const CHOICES = 6;
+type Meaning = number | string;
+
+/** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
+export function countAt(body: Buffer, span: Span | undefined): number | null {
+  if (span === undefined || span.end - span.start > MAX_DIGITS) return null;
+  const number = Number(body.toString('latin1', span.start, span.end));
+  return Number.isSafeInteger(number) && number > 0 ? number : null;
+}
+
+export class RequestReader implements WalkListener {
+  /** That of `stream_options.include_usage`. */
+  readonly depth = 2;
+  /** What has come of the body. */
+  body = NO_BYTES;
+  readonly #wanted: Wanted;
+  /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
+  #complaint: GatewayError | null = null;
+  readonly #seen = new Set<string>();
+  #modelSpan: Span | null = null;
+  #nullModel: Span | null = null;
+  #stream = false;
+  #streamOptions: Span | null = null;
+  #includeUsageSpan: Span | null = null;
+  #includeUsage = false;
+  #maxTokens: number | null = null;
+  #maxCompletionTokens: number | null = null;
+  #choices = 1;
+  #others: Map<string, Span> | undefined;
+  #isEmpty = true;
+  /** In a walk: what the last key of the outermost object means, and whether that of the one within is `include_usage`. */
+  #meaning: Meaning = UNREAD;
+  #isUsageKey = false;
+
+  constructor(wanted: Wanted) {
+    this.#wanted = wanted;
+  }
+
+  /**
+   * @param scanner at the beginning of the body
+   * @throws GatewayError as `scanRequest`
+   */
+  read(body: Buffer, scanner: JsonScanner): RequestScan {
+    this.body = body;
+    const isObject = scanner.enterObject();
+    if (isObject) {
+      while (scanner.nextMember()) {
+        const meaning = this.#meaningOf(scanner);
+        const { pos: start } = scanner;
+        if (meaning !== OPTIONS || !scanner.enterObject()) scanner.skipValue();
+        else this.#readOptions(scanner);
+        if (meaning !== UNREAD) this.#take(meaning, start, scanner.pos);
+      }
+    } else {
+      scanner.skipValue();
+    }
+    const insertAt = scanner.pos - 1;
+    if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
+    return this.#result(isObject, insertAt, undefined);
+  }
+
+  key(depth: number, scanner: JsonScanner): void {
+    if (depth === 1) this.#meaning = this.#meaningOf(scanner);
+    else this.#isUsageKey = this.#meaning === OPTIONS && scanner.keyIs('include_usage');
+  }
+
+  value(depth: number, start: number, end: number, isMember: boolean): void {
+    if (depth === 2) {
+      if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
+    } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
+  }
+
+  /**
+   * After a walk over all of `body`.
+   * @throws GatewayError as `scanRequest`
+   */
+  result(walk: JsonWalk, inputTokens: number): RequestScan {
+    if (walk.fault !== null) throw invalidJson(walk.fault, walk.faultAt);
+    return this.#result(walk.isObject, walk.insertAt, inputTokens);
+  }
+
+  #result(isObject: boolean, insertAt: number, inputTokens: number | undefined): RequestScan {
+    if (!isObject) throw new GatewayError('invalid_body');
+    if (this.#complaint !== null) throw this.#complaint;
+    const modelSpan = this.#modelSpan;
+    const { defaultModel } = this.#wanted;
+    if (modelSpan === null && defaultModel === undefined) {
+      const message = "The parameter 'model' is missing.";
+      throw new GatewayError('missing_required_parameter', message, { param: 'model' });
+    }
+    return {
+      model: modelSpan === null ? (defaultModel ?? '') : decodeString(this.body, modelSpan),
+      modelSpan: modelSpan ?? this.#nullModel,
+      stream: this.#stream,
+      streamOptions: this.#streamOptions,
+      includeUsage: this.#includeUsage,
+      includeUsageSpan: this.#includeUsageSpan,
+      maxTokens: this.#maxCompletionTokens ?? this.#maxTokens,
+      choices: this.#choices,
+      others: this.#others ?? NO_OTHERS,
+      inputTokens,
+      insertAt,
+      isEmpty: this.#isEmpty,
+    };
+  }
+
+  /** Of the key that the scanner has just read. */
+  #meaningOf(scanner: JsonScanner): Meaning {
+    this.#isEmpty = false;
+    if (scanner.keyIs('model')) return this.#once('model', MODEL);
+    if (scanner.keyIs('stream')) return this.#once('stream', STREAM);
+    if (scanner.keyIs('stream_options')) return this.#once('stream_options', OPTIONS);
+    if (scanner.keyIs('max_completion_tokens')) return MAX_COMPLETION_TOKENS;
+    if (scanner.keyIs('max_tokens')) return MAX_TOKENS;
+    if (scanner.keyIs('n')) return CHOICES;
+    const { members } = this.#wanted;
+    // In any case: some upstreams would take it for the same.
+    const name = members.length === 0 ? undefined : members.find((each) => scanner.keyIsLike(each));
+    if (name !== undefined) return this.#once(name, name);
+    // `Model` beside `model` is the same field twice for an upstream that does not look at case.
+    if (scanner.keyIsLike('model')) return this.#once('model', UNREAD);
+    if (scanner.keyIsLike('stream')) return this.#once('stream', UNREAD);
+    if (scanner.keyIsLike('stream_options')) return this.#once('stream_options', UNREAD);
+    return UNREAD;
+  }
+
+  #take(meaning: Meaning, start: number, end: number): void {
+    const first = this.body[start];
+    const span = { start, end };
+    switch (meaning) {
+      case MODEL:
+        if (first === QUOTE && end - start > LONGEST_MODEL)
+          this.#complain('invalid_value', 'model', 'is too long');
+        else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
+        else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
+        else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
+        else this.#nullModel = span;
+        break;
+      case STREAM:
+        this.#stream = this.#flag('stream', first);
+        break;
+      case OPTIONS:
+        this.#streamOptions = span;
+        if (first !== OPEN_OBJECT && first !== LETTER_N)
+          this.#complain('invalid_type', 'stream_options', 'must be an object or null');
+        break;
+      case MAX_COMPLETION_TOKENS:
+        this.#maxCompletionTokens = countAt(this.body, span);
+        break;
+      case MAX_TOKENS:
+        this.#maxTokens = countAt(this.body, span);
+        break;
+      case CHOICES:
+        this.#choices = countAt(this.body, span) ?? 1;
+        break;
+      default:
+        if (typeof meaning !== 'string') break;
+        this.#others ??= new Map();
+        this.#others.set(meaning, span);
+    }
+  }
+
+  #readOptions(scanner: JsonScanner): void {
+    while (scanner.nextMember()) {
+      const isUsage = scanner.keyIs('include_usage');
+      const { pos: start } = scanner;
+      scanner.skipValue();
+      if (isUsage) this.#takeUsage(start, scanner.pos);
+    }
+  }
+
+  #takeUsage(start: number, end: number): void {
+    const name = 'stream_options.include_usage';
+    if (this.#includeUsageSpan !== null) this.#complainTwice(name);
+    this.#includeUsage = this.#flag(name, this.body[start]);
+    this.#includeUsageSpan = { start, end };
+  }
+
+  /** A value that must be true, false or null (which counts as false). */
+  #flag(name: string, first: number | undefined): boolean {
+    if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N) {
+      this.#complain('invalid_type', name, 'must be true, false or null');
+    }
+    return first === LETTER_T;
+  }
+
+  #once(name: string, meaning: Meaning): Meaning {
+    if (this.#seen.has(name)) this.#complainTwice(name);
+    this.#seen.add(name);
+    return meaning;
+  }
+
+  #complainTwice(name: string): void {
+    this.#complain('duplicate_parameter', name, 'is given more than once');
+  }
+
+  #complain(code: ErrorCode, param: string, what: string): void {
+    this.#complaint ??= new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+  }
+}

@@ -1,0 +1,116 @@
+// How a large body is read: into memory that its reader gives, in turns that leave room for everybody else.
+import { createHash } from 'node:crypto';
+import { request as httpRequest } from 'node:http';
+import { gzipSync, zstdCompressSync } from 'node:zlib';
+import { expect, test } from 'vitest';
+import { answerJson } from '../../src/http/answer.ts';
+import { PACE, readBody } from '../../src/http/body.ts';
+import { LARGE_BODY, type LargeBody } from '../../src/http/body-buffer.ts';
+import { type Slab, SlabPool } from '../../src/http/slab-pool.ts';
+import { Served } from './served.ts';
+
+const MIB = 1024 * 1024;
+const LIMIT = 16 * MIB;
+
+/** As the road of a request keeps a body, with a note of what came in which turn of the event loop. */
+class Kept implements LargeBody {
+  readonly sizes: number[] = [];
+  readonly turns: number[] = [];
+  /** Of the memory that was read into last. */
+  prefix = '';
+  readonly #pool = new SlabPool();
+  readonly #slabs: Slab[] = [];
+  #turn = 0;
+  #clock: NodeJS.Immediate;
+
+  constructor() {
+    const tick = () => {
+      this.#turn += 1;
+      this.#clock = setImmediate(tick);
+    };
+    this.#clock = setImmediate(tick);
+  }
+
+  take(bytes: number): Buffer {
+    const slab = this.#pool.take(bytes);
+    this.#slabs.push(slab);
+    return slab.bytes;
+  }
+
+  arrived(bytes: Buffer, size: number): void {
+    this.sizes.push(size);
+    this.turns.push(this.#turn);
+    this.prefix = bytes.toString('latin1', 0, 8);
+  }
+
+  release(): void {
+    clearImmediate(this.#clock);
+    for (const slab of this.#slabs) slab.release();
+  }
+}
+
+async function post(body: Buffer, headers: Record<string, string | number>) {
+  const kept = new Kept();
+  let status = 0;
+  let digest = '';
+  await using served = await Served.start({
+    routes: (server) =>
+      server.route('POST', '/large', async (exchange) => {
+        try {
+          const read = await readBody(exchange, LIMIT, PACE, kept);
+          digest = createHash('sha256').update(read).digest('hex');
+        } finally {
+          kept.release();
+        }
+        answerJson(exchange, 200, {});
+      }),
+  });
+  await new Promise<void>((resolve, reject) => {
+    const sent = httpRequest(`${served.url}/large`, { method: 'POST', headers });
+    sent.once('response', (response) => {
+      status = response.statusCode ?? 0;
+      response.resume().once('close', resolve);
+    });
+    sent.once('error', reject);
+    sent.end(body);
+  });
+  return { kept, status, digest };
+}
+
+const BODY = Buffer.from('0123456789abcdef-'.repeat((8 * MIB) / 17));
+const DIGEST = createHash('sha256').update(BODY).digest('hex');
+
+test.each([
+  ['of a known length', { 'content-length': BODY.length }, BODY],
+  ['in chunks', { 'transfer-encoding': 'chunked' }, BODY],
+  ['as gzip', { 'content-encoding': 'gzip' }, gzipSync(BODY)],
+  ['as zstd', { 'content-encoding': 'zstd' }, zstdCompressSync(BODY)],
+])('a body %s is read into the memory that was given, and told of as it comes', async (_, headers, bytes) => {
+  const { kept, status, digest } = await post(bytes, headers);
+  expect(status).toBe(200);
+  expect(digest).toBe(DIGEST);
+  expect(kept.prefix).toBe('01234567');
+  expect(kept.sizes.length).toBeGreaterThan(20);
+  expect(kept.sizes).toEqual(kept.sizes.toSorted((a, b) => a - b));
+  expect(kept.sizes[0]).toBeLessThanOrEqual(2 * LARGE_BODY);
+  expect(kept.sizes.at(-1)).toBe(BODY.length);
+});
+
+test('no turn of the event loop takes more than some pieces of it', async () => {
+  const { kept } = await post(BODY, { 'content-length': BODY.length });
+  const perTurn = new Map<number, number>();
+  for (const [index, turn] of kept.turns.entries()) {
+    const came = (kept.sizes[index] ?? 0) - (kept.sizes[index - 1] ?? 0);
+    perTurn.set(turn, (perTurn.get(turn) ?? 0) + came);
+  }
+  // What is under way when it stops is a piece more, and the first one brings what came before it was large.
+  expect(Math.max(...perTurn.values())).toBeLessThanOrEqual(512 * 1024);
+  expect(perTurn.size).toBeGreaterThanOrEqual(BODY.length / (512 * 1024));
+});
+
+test('one that is too large is refused, and its memory is given back', async () => {
+  const { kept, status } = await post(Buffer.alloc(LIMIT + 1, 'x'), { 'transfer-encoding': 'chunked' });
+  expect(status).toBe(413);
+  expect(kept.sizes.at(-1)).toBeGreaterThan(LIMIT / 2);
+  expect(kept.sizes.at(-1)).toBeLessThanOrEqual(LIMIT);
+});
