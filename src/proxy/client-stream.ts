@@ -1,5 +1,6 @@
 // The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
+import type { Writable } from 'node:stream';
 import type { GatewayError } from '../errors.ts';
 import { atEndOfTurn } from '../http/turn.ts';
 import { relayedHeaders } from '../upstream/outcome.ts';
@@ -45,6 +46,10 @@ export class ClientStream {
   /** To be written at the end of the turn, in one piece. */
   #due: Buffer[] = [];
   #dueBytes = 0;
+  /** The head has been handed to the response. */
+  #hasHead = false;
+  /** Whose `drain` is waited for. */
+  #full: Writable | undefined;
   #keepAlive: NodeJS.Timeout | undefined;
   #wroteAt = 0;
   #paused = false;
@@ -124,8 +129,10 @@ export class ClientStream {
       this.#keepAlive = setTimeout(this.#onSilence, keepalive);
       exchange.probe = this.#onKeepAlive;
     }
-    if (this.#heldBytes === 0) response.flushHeaders();
-    else this.#write(this.#held);
+    if (this.#heldBytes === 0) {
+      response.flushHeaders();
+      this.#hasHead = true;
+    } else this.#write(this.#held);
     this.#held = [];
   }
 
@@ -180,7 +187,7 @@ export class ClientStream {
   /** Nobody feeds it any more: no timer and no listener is left. */
   dispose(): void {
     clearTimeout(this.#keepAlive);
-    this.#request.exchange.response.off('drain', this.#onDrain);
+    this.#full?.off('drain', this.#onDrain);
   }
 
   /** What comes in one turn of the event loop goes out together: an upstream's frames often arrive in a bunch. */
@@ -209,10 +216,13 @@ export class ClientStream {
   readonly #flush = () => {
     if (this.#dueBytes === 0) return;
     const { response } = this.#request.exchange;
-    if (response.write(this.#takeDue()) || this.#paused || this.#isOver) return;
+    // Behind the head, straight to the connection: the response would only hold each piece back again, for a tick of its own.
+    const to = this.#hasHead ? (response.socket ?? response) : response;
+    this.#hasHead = true;
+    if (to.write(this.#takeDue()) || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
-    response.once('drain', this.#onDrain);
+    this.#full = to.once('drain', this.#onDrain);
   };
 
   readonly #onDrain = () => {
