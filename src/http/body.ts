@@ -6,6 +6,7 @@ import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
+import { atEndOfTurn } from './turn.ts';
 
 /** So much of a large body is read in one turn of the event loop: each byte is copied twice and looked at, while everybody waits. */
 const TURN_BYTES = 256 * 1024;
@@ -75,7 +76,10 @@ export function readBody(
     let busy = 0;
     let turn: NodeJS.Immediate | undefined;
 
+    let timer: NodeJS.Timeout | undefined;
+    let isOver = false;
     const settle = (error: GatewayError | undefined) => {
+      isOver = true;
       clearTimeout(timer);
       clearImmediate(turn);
       request.off('data', onData).off('end', onEnd).off('error', onError);
@@ -127,7 +131,10 @@ export function readBody(
       if (left <= 0) settle(new GatewayError('request_timeout'));
       else timer = setTimeout(onDue, Math.ceil(left));
     };
-    let timer = setTimeout(onDue, Math.min(pace.silence, pace.grace));
+    // Most bodies are there already, and need no timer.
+    atEndOfTurn(() => {
+      if (!isOver) timer = setTimeout(onDue, Math.min(pace.silence, pace.grace));
+    });
 
     decoder?.on('data', keep);
     decoder?.once('end', () => settle(undefined));

@@ -1,6 +1,5 @@
 // Writes wait for the end of the turn of the event loop in which they were made, and are then made one behind the other. What
 // is written, and to whom, is for others.
-import type { Socket } from 'node:net';
 
 /**
  * Under load many sockets become readable in one turn. Written between them, each answer wakes whoever waits for it, which is
@@ -9,21 +8,23 @@ import type { Socket } from 'node:net';
  */
 let due: (() => void)[] = [];
 
-/** @param write called at the end of this turn, behind those that were given before; must not throw */
+/** @param write called at the end of this turn, behind those that were given before */
 export function atEndOfTurn(write: () => void): void {
   if (due.push(write) === 1) setImmediate(endTurn);
-}
-
-/** Keeps together what is written to the socket in this turn, until its end. */
-export function holdForTurn(socket: Socket): void {
-  if (socket.writableCorked > 0) return;
-  socket.cork();
-  atEndOfTurn(() => socket.uncork());
 }
 
 /** Writes all that is due, before the turn ends. */
 export function endTurn(): void {
   const writes = due;
   due = [];
-  for (const write of writes) write();
+  for (const write of writes) {
+    try {
+      write();
+    } catch (error) {
+      // A fault of the gateway, which the process hears of; the others have done nothing to lose their bytes.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
+  }
 }

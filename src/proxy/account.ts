@@ -55,7 +55,7 @@ export class Account {
       Object.assign(exchange.headers, refusalHeaders(admission));
       throw refusalError(admission, tokens);
     }
-    Object.assign(exchange.headers, limitHeaders(admission.states));
+    limitHeaders(admission.states, exchange.headers);
     return new Account(parts, order, admission.lease);
   }
 
@@ -139,7 +139,7 @@ export async function tellLimits(
   limits: TierLimits,
 ): Promise<void> {
   if (isLimited(limits) && exchange.stopReason === undefined) {
-    Object.assign(exchange.headers, limitHeaders(await limiter.peek(holder, limits)));
+    limitHeaders(await limiter.peek(holder, limits), exchange.headers);
   }
 }
 

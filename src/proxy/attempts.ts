@@ -73,8 +73,8 @@ export class Attempts {
     this.#plan = new Plan<Target>({
       targets: route.targets,
       balance: route.balance,
-      standing: (target) => resilience.standing(target),
-      isHealthy: ({ upstream }) => upstream.isHealthy,
+      standing: resilience.standingOf,
+      isHealthy,
       now: resilience.now,
       random: resilience.random,
     });
@@ -344,6 +344,10 @@ export class Attempts {
   #count({ upstream }: Target, reason: Reason): void {
     this.#options.request.metrics.extraAttempts.inc({ upstream: upstream.name, reason });
   }
+}
+
+function isHealthy({ upstream }: Target): boolean {
+  return upstream.isHealthy;
 }
 
 function isBusy(result: AttemptEnd): boolean {

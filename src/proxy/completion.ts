@@ -95,8 +95,10 @@ export class Completion implements Receiver {
     }
     this.#source.used(usage, ask.outputs ?? tokensOf(this.#size));
     exchange.access.ttft_ms = Math.round(exchange.elapsed);
-    const cache = type === 'application/json' ? {} : { 'cache-control': 'no-cache, no-transform' };
-    answer(exchange, 200, { 'content-type': type, ...cache, ...relayedHeaders(this.#headers) }, body);
+    const headers = relayedHeaders(this.#headers);
+    headers['content-type'] = type;
+    if (type !== 'application/json') headers['cache-control'] = 'no-cache, no-transform';
+    answer(exchange, 200, headers, body);
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
   }
 

@@ -31,9 +31,12 @@ const LONGEST_WAIT_MS = 59_000;
 /**
  * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limit in each family that is nearest to refusing. A family
  * without limits has none.
+ * @param headers that they are put into; default: new ones
  */
-export function limitHeaders(states: LimitStates): Record<string, string> {
-  const headers: Record<string, string> = {};
+export function limitHeaders(
+  states: LimitStates,
+  headers: Record<string, string> = {},
+): Record<string, string> {
   for (const each of FAMILIES) {
     let nearest: LimitStates[LimitName];
     for (const name of each.names) {

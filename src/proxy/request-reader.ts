@@ -79,7 +79,7 @@ export class RequestReader implements WalkListener {
   readonly #wanted: Wanted;
   /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
   #complaint: GatewayError | null = null;
-  readonly #seen = new Set<string>();
+  readonly #seen: string[] = [];
   #modelSpan: Span | null = null;
   #nullModel: Span | null = null;
   #stream = false;
@@ -248,8 +248,8 @@ export class RequestReader implements WalkListener {
   }
 
   #once(name: string, meaning: Meaning): Meaning {
-    if (this.#seen.has(name)) this.#complainTwice(name);
-    this.#seen.add(name);
+    if (this.#seen.includes(name)) this.#complainTwice(name);
+    this.#seen.push(name);
     return meaning;
   }
 

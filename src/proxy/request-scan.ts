@@ -128,7 +128,19 @@ function byPlace(a: Edit, b: Edit): number {
   return a.span.start - b.span.start || a.span.end - b.span.end;
 }
 
-/** `text` as a JSON string token. */
+/** Names of models as tokens: a routing table has few, and each request needs two of them. */
+const tokens = new Map<string, Buffer>();
+const MOST_TOKENS = 512;
+const LONGEST_TOKEN = 256;
+
+/** `text` as a JSON string token, which is not to be written to. */
 export function jsonString(text: string): Buffer {
-  return Buffer.from(JSON.stringify(text));
+  const known = tokens.get(text);
+  if (known !== undefined) return known;
+  const token = Buffer.from(JSON.stringify(text));
+  if (text.length > LONGEST_TOKEN) return token;
+  // Where a pattern serves, clients make names up.
+  if (tokens.size >= MOST_TOKENS) tokens.clear();
+  tokens.set(text, token);
+  return token;
 }

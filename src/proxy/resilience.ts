@@ -76,6 +76,10 @@ export class Resilience {
   standing({ upstream, model, entry }: Pick<Target, 'upstream' | 'model' | 'entry'>): Standing {
     return this.standings.of(upstream, model, entry);
   }
+
+  /** `standing`, to be handed on. */
+  readonly standingOf = (target: Pick<Target, 'upstream' | 'model' | 'entry'>): Standing =>
+    this.standing(target);
 }
 
 function nameOf(upstream: object): string {

@@ -59,7 +59,7 @@ export class RunningAccount {
       Object.assign(exchange.headers, refusalHeaders(admission));
       throw refusalError(admission, LEAST_TOKENS);
     }
-    Object.assign(exchange.headers, limitHeaders(admission.states));
+    limitHeaders(admission.states, exchange.headers);
     return new RunningAccount(parts, order, admission.lease);
   }
 
