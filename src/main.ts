@@ -2,7 +2,7 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { type App, startApp, VERSION } from './app.ts';
+import { type App, type AppOptions, startApp, VERSION } from './app.ts';
 import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
 import { runExplain } from './cli/explain.ts';
@@ -99,13 +99,18 @@ function configFile(argv: string[]): string | undefined {
 type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
   Partial<Pick<Primary, 'workers'>>;
 
+/** The gateway of this process, and V8 set for it. */
+async function startServing(options: AppOptions): Promise<App> {
+  const app = await startApp(options);
+  keepRequestsYoung();
+  return app;
+}
+
 async function start(file: string, env: NodeJS.ProcessEnv, logger: Logger): Promise<Served> {
   const source = readConfigFile(file);
   const config = parseBytes(source.bytes, file, env);
   if (workerCount(config.static.workers) === 1) {
-    const app = await startApp({ configFile: file, env, logger, loaded: { config, source } });
-    keepRequestsYoung();
-    return app;
+    return startServing({ configFile: file, env, logger, loaded: { config, source } });
   }
   const exec = fileURLToPath(import.meta.url);
   const args = ['serve', '--config', file];
@@ -119,11 +124,7 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
   const code = await runWorker({
     env,
     logger,
-    start: async (loaded, place) => {
-      const app = await startApp({ configFile: file, env, logger, loaded, place });
-      keepRequestsYoung();
-      return app;
-    },
+    start: (loaded, place) => startServing({ configFile: file, env, logger, loaded, place }),
     describe: startFault,
     flush: () => flushLog(logger),
   });

@@ -100,8 +100,8 @@ export function readBody(
       last = performance.now();
       received += piece.length;
       if (decoder === undefined) {
-        if (!body.push(piece)) settle(tooLarge(limit));
-        else if (received > LARGE_BODY) {
+        keep(piece);
+        if (!isOver && received > LARGE_BODY) {
           busy += performance.now() - last;
           if (turn !== undefined || (busy < TURN_MS && received - before < TURN_BYTES)) return;
           request.pause();

@@ -2,7 +2,6 @@
 // another holder would show it as well as the file itself.
 import type { Caller } from '../auth/caller.ts';
 import type { DynamicConfig } from '../config/schema.ts';
-import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { ObjectStore } from '../store/object-record.ts';
 import { ReferenceFinder } from './object-references.ts';
 import { HolderObjects } from './objects.ts';
@@ -31,5 +30,6 @@ export function guardObjects(
     certain.size === 0
       ? undefined
       : new HolderObjects(store, keeper, holderId).check({ certain, possible: NONE });
-  return body.length > LARGE_BODY ? finder.addLargeJson(body).then(check) : check(finder.addJson(body));
+  const found = finder.addBody(body);
+  return found instanceof Promise ? found.then(check) : check(found);
 }

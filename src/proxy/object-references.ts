@@ -2,6 +2,7 @@
 // nothing of whose they are (objects.ts).
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../errors.ts';
+import { LARGE_BODY } from '../http/body-buffer.ts';
 import { decodeString, type JsonScanner, MAX_DEPTH } from './json.ts';
 import { JsonWalk, type WalkListener } from './json-walk.ts';
 
@@ -61,6 +62,11 @@ export class ReferenceFinder implements References, WalkListener {
     walk.advance(bytes, bytes.length, true);
     checkWalk(walk);
     return this;
+  }
+
+  /** As `addJson`, or as `addLargeJson` where the body is large. */
+  addBody(bytes: Buffer): this | Promise<this> {
+    return bytes.length > LARGE_BODY ? this.addLargeJson(bytes) : this.addJson(bytes);
   }
 
   /** As `addJson`, of a text that is long: with turns of the event loop between. */

@@ -7,7 +7,6 @@ import type { DynamicConfig } from '../config/schema.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { answer, answerError, hasBody } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
-import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { TierLimits } from '../limits/limiter.ts';
@@ -160,8 +159,7 @@ export class Passthrough {
     if (kind === 'none') throw new GatewayError('invalid_http', 'This request takes no body.');
     if (!isJson(mediaType(exchange.request.headers))) throw new GatewayError('unsupported_content_type');
     const body = await readBody(exchange, maxBody);
-    if (body.length > LARGE_BODY) await finder.addLargeJson(body);
-    else finder.addJson(body);
+    await finder.addBody(body);
     await objects.check(finder);
     return body;
   }

@@ -1,6 +1,7 @@
 // What the gateway reads from a request body, and how it changes one: spans are found and spliced, nothing is parsed
 // into objects and written again. What is done with the model is for the pipeline; all else in the body is the upstream's.
 import { GatewayError } from '../errors.ts';
+import { RecentMap } from '../recent-map.ts';
 import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { RequestReader, type RequestScan, type Wanted } from './request-reader.ts';
@@ -129,8 +130,7 @@ function byPlace(a: Edit, b: Edit): number {
 }
 
 /** Names of models as tokens: a routing table has few, and each request needs two of them. */
-const tokens = new Map<string, Buffer>();
-const MOST_TOKENS = 512;
+const tokens = new RecentMap<string, Buffer>(512);
 const LONGEST_TOKEN = 256;
 
 /** `text` as a JSON string token, which is not to be written to. */
@@ -138,9 +138,7 @@ export function jsonString(text: string): Buffer {
   const known = tokens.get(text);
   if (known !== undefined) return known;
   const token = Buffer.from(JSON.stringify(text));
-  if (text.length > LONGEST_TOKEN) return token;
   // Where a pattern serves, clients make names up.
-  if (tokens.size >= MOST_TOKENS) tokens.clear();
-  tokens.set(text, token);
+  if (text.length <= LONGEST_TOKEN) tokens.set(text, token);
   return token;
 }

@@ -21,7 +21,7 @@ export class HttpTransport implements Transport {
   readonly #pool: ConnectionPool;
   readonly #host: string;
   /** The beginning of the last head: most requests of an upstream begin with the same. */
-  #opening: Beginning | undefined;
+  #beginning: Beginning | undefined;
 
   constructor(options: HttpTransportOptions) {
     this.#pool = new ConnectionPool(options);
@@ -76,12 +76,12 @@ export class HttpTransport implements Transport {
 
   /** The request line, `host` and the common headers. */
   #beginningOf({ method = 'POST', path, common = NO_HEADERS }: UpstreamRequest): string | undefined {
-    const last = this.#opening;
+    const last = this.#beginning;
     if (last?.common === common && last.path === path && last.method === method) return last.text;
     const lines = linesOf(common);
     if (lines === undefined || !TARGET.test(path)) return undefined;
     const text = `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}\r\n${lines}`;
-    this.#opening = { method, path, common, text };
+    this.#beginning = { method, path, common, text };
     return text;
   }
 }

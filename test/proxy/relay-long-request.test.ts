@@ -70,12 +70,15 @@ test('that was refused before it was sent goes to the next target, and no furthe
   expect((await first.requestHead(1)).body.length).toBeLessThan(LONG);
 });
 
+/** Reads no further, and says nothing. */
+const DEAF = early(async (c) => {
+  c.pauseReading();
+  await c.silence();
+});
+
 test('waits no longer than for the head of any answer, from its first byte on', async () => {
   await using upstream = await HostileUpstream.start({
-    script: early(async (c) => {
-      c.pauseReading();
-      await c.silence();
-    }),
+    script: DEAF,
   });
   await using gateway = await startGateway({
     upstreams: { up: upstream.baseUrl },
@@ -100,10 +103,7 @@ test('is answered by the model in this process as well', async () => {
 
 test('ends with its client, wherever it is, and gives its memory back', async () => {
   await using upstream = await HostileUpstream.start({
-    script: early(async (c) => {
-      c.pauseReading();
-      await c.silence();
-    }),
+    script: DEAF,
   });
   await using gateway = await startGateway({
     upstreams: { up: upstream.baseUrl },
