@@ -16,8 +16,11 @@ import type { Subject } from './subjects/subject.ts';
 export const CONCURRENCY = 64;
 /** Files that whoever takes part in many streams may have open. */
 export const MANY_FILES = 32_768;
-/** The compiler takes tens of thousands of requests to settle. */
-const WARM_UP_REQUESTS = 20_000;
+/** The compiler takes some hundred thousand requests to settle. */
+const WARM_UP_REQUESTS = 200_000;
+/** A tenth of the gateway's throughput or less, so that they warm up for as long. */
+const PEER_WARM_UP_REQUESTS = 20_000;
+const WARM_UP_WORDS = 250;
 
 export interface Lengths {
   readonly rounds: number;
@@ -93,7 +96,7 @@ export async function withBench<Result>(
     const bench = { rounds, seconds, processes, folder, upstream, largeUpstream };
     const whole: Bench = { ...bench, direct, nginx, nginxLogged, gateway, peers };
     await warmUp(processes, gateway, options.warmUpRequests);
-    for (const peer of peers) await warmUp(processes, peer, 2_000);
+    for (const peer of peers) await warmUp(processes, peer, PEER_WARM_UP_REQUESTS);
     return await work(whole);
   } finally {
     options.signal?.removeEventListener('abort', stop);
@@ -112,7 +115,7 @@ export async function warmUp(
   await requestRound(processes, subject, { ...common, requests, pace: null });
   const pace = { frames: 50, every: 0, kind: 'exact' } as const;
   await requestRound(processes, subject, { ...common, requests: Math.ceil(requests / 20), pace });
-  const words = { frames: 50, every: 10, kind: 'exact' } as const;
+  const words = { frames: WARM_UP_WORDS, every: 10, kind: 'exact' } as const;
   await streamRound(processes, subject, {
     kind: 'streams',
     concurrency: CONCURRENCY,

@@ -13,10 +13,10 @@ import { runUsage } from './cli/usage.ts';
 import { ConfigError } from './config/fault.ts';
 import { readConfigFile } from './config/file.ts';
 import { parseBytes } from './config/load.ts';
+import { tuneHeap } from './process/heap.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
-import { keepRequestsYoung } from './process/young.ts';
 import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
@@ -102,7 +102,7 @@ type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 
 /** The gateway of this process, and V8 set for it. */
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
-  keepRequestsYoung();
+  tuneHeap();
   return app;
 }
 
