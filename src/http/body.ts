@@ -6,12 +6,9 @@ import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
+import { LargeWork } from './large-work.ts';
 import { atEndOfTurn } from './turn.ts';
 
-/** So much of a large body is read in one turn of the event loop: each byte is copied twice and looked at, while everybody waits. */
-const TURN_BYTES = 256 * 1024;
-/** Or less, when it takes this long, in milliseconds. */
-const TURN_MS = 0.3;
 const CHUNK = { chunkSize: 64 * 1024 };
 /** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
 const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
@@ -71,17 +68,15 @@ export function readBody(
     const started = performance.now();
     let last = started;
     let received = 0;
-    /** What had come when the present turn began. */
-    let before = 0;
-    let busy = 0;
-    let turn: NodeJS.Immediate | undefined;
+    let work: LargeWork | undefined;
+    let isResting = false;
 
     let timer: NodeJS.Timeout | undefined;
     let isOver = false;
     const settle = (error: GatewayError | undefined) => {
       isOver = true;
       clearTimeout(timer);
-      clearImmediate(turn);
+      work?.end();
       request.off('data', onData).off('end', onEnd).off('error', onError);
       exchange.offStop(onStop);
       decoder?.destroy();
@@ -93,26 +88,30 @@ export function readBody(
         reject(error);
       }
     };
-    const keep = (piece: Buffer) => {
+    /** Where the bytes that are kept come from. */
+    const source = decoder ?? request;
+    const keep = (piece: Buffer, now: number) => {
+      // Its memory may be gone behind the next line.
+      const { length } = piece;
       if (!body.push(piece)) settle(tooLarge(limit));
+      else if (body.size > LARGE_BODY && !isOver) {
+        exchange.isLarge = true;
+        work ??= new LargeWork();
+        work.did(length, performance.now() - now);
+        if (isResting || !work.isDue) return;
+        isResting = true;
+        source.pause();
+        work.rest(() => {
+          isResting = false;
+          source.resume();
+        });
+      }
     };
     const onData = (piece: Buffer) => {
       last = performance.now();
       received += piece.length;
-      if (decoder === undefined) {
-        keep(piece);
-        if (!isOver && received > LARGE_BODY) {
-          busy += performance.now() - last;
-          if (turn !== undefined || (busy < TURN_MS && received - before < TURN_BYTES)) return;
-          request.pause();
-          turn = setImmediate(() => {
-            turn = undefined;
-            before = received;
-            busy = 0;
-            request.resume();
-          });
-        }
-      } else if (received > limit) settle(tooLarge(limit));
+      if (decoder === undefined) keep(piece, last);
+      else if (received > limit) settle(tooLarge(limit));
       else if (!decoder.write(piece)) {
         request.pause();
         decoder.once('drain', () => request.resume());
@@ -136,7 +135,7 @@ export function readBody(
       if (!isOver) timer = setTimeout(onDue, Math.min(pace.silence, pace.grace));
     });
 
-    decoder?.on('data', keep);
+    decoder?.on('data', (piece: Buffer) => keep(piece, performance.now()));
     decoder?.once('end', () => settle(undefined));
     decoder?.once('error', (cause) =>
       settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),

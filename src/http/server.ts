@@ -15,6 +15,7 @@ import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge } from './edge.ts';
 import { Exchange } from './exchange.ts';
 import { Exchanges } from './exchanges.ts';
+import { exchangeBegan, exchangeEnded } from './large-work.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
@@ -251,6 +252,7 @@ export class Server {
     if (exchange.span !== undefined) exchange.access.trace_id = exchange.span.traceId;
     connection.take(exchange);
     this.#active.add(exchange);
+    exchangeBegan();
     this.#inFlightCell.set(this.#active.size);
     response.once('close', () => this.#end(connection, exchange));
     return exchange;
@@ -302,6 +304,7 @@ export class Server {
     const { onEnd, logger } = this.#options;
     if (!exchange.answered) this.#stop(exchange, new GatewayError('client_closed'));
     this.#active.delete(exchange);
+    exchangeEnded(exchange);
     this.#inFlightCell.set(this.#active.size);
     try {
       onEnd(exchange);

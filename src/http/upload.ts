@@ -3,6 +3,7 @@
 import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { type BodyPace, PACE, tooLarge, waitsForContinue } from './body.ts';
+import { LARGE_BODY } from './body-buffer.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
 import type { Exchange } from './exchange.ts';
 import { SPOOL_MEMORY_BYTES, Spool, type SpoolRoom } from './spool.ts';
@@ -173,6 +174,7 @@ export class Upload {
     this.#last = performance.now();
     this.#received += piece.length;
     this.#exchange.access.bytes_in = this.#received;
+    this.#exchange.isLarge = this.#received > LARGE_BODY;
     if (this.#received > this.#limit) {
       this.#fail(tooLarge(this.#limit));
       return;

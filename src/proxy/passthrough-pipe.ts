@@ -5,7 +5,9 @@ import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
 import { GatewayError } from '../errors.ts';
+import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { Exchange } from '../http/exchange.ts';
+import { LargeWork } from '../http/large-work.ts';
 import { isDistrust } from '../upstream/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -40,6 +42,7 @@ export function pipe(order: PipeOrder): Promise<PipedAnswer> {
 class Counted extends Transform {
   readonly #limit: number;
   readonly #onTooLarge: () => void;
+  readonly #work = new LargeWork();
   size = 0;
   movedAt = performance.now();
 
@@ -54,8 +57,18 @@ class Counted extends Transform {
     this.size += chunk.length;
     this.movedAt = performance.now();
     // The rest is not taken.
-    if (this.size > this.#limit) this.#onTooLarge();
+    if (this.size > this.#limit) {
+      this.#onTooLarge();
+      return;
+    }
+    this.#work.did(chunk.length);
+    if (this.#work.isDue) this.#work.rest(() => done(null, chunk));
     else done(null, chunk);
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#work.end();
+    done(error);
   }
 }
 
@@ -199,7 +212,9 @@ class Pipe {
     clearTimeout(this.#timer);
     const { exchange } = this.#order;
     exchange.offStop(this.#onStop);
-    if (this.#counted !== undefined) exchange.access.bytes_in = this.#counted.size;
+    if (this.#counted === undefined) return;
+    exchange.access.bytes_in = this.#counted.size;
+    exchange.isLarge = this.#counted.size > LARGE_BODY;
   }
 
   #abort(): void {

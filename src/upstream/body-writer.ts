@@ -1,8 +1,8 @@
 // Writes a body piece by piece to a connection, at the pace of the slower of the two sides, with turns for everybody else between the
 // pieces. What the answer says, and what becomes of the connection, is http-connection.ts.
 import type { Socket } from 'node:net';
-import { setImmediate as turn } from 'node:timers/promises';
 import type { BodyReader, BodySource } from '../http/body-source.ts';
+import { LargeWork } from '../http/large-work.ts';
 
 export interface BodyEvents {
   /** Whether the other side takes no more for now. */
@@ -20,6 +20,7 @@ export class BodyWriter {
   readonly #reader: BodyReader;
   readonly #isChunked: boolean;
   readonly #events: BodyEvents;
+  readonly #work = new LargeWork();
   #isOver = false;
   #isWhole = false;
   /** Writes of pieces that the system has not taken yet. */
@@ -64,9 +65,12 @@ export class BodyWriter {
         if (piece === undefined) break;
         // Behind whatever has come to be read: an upstream that refuses and closes at once makes the next write fail, and the
         // socket would be gone before its refusal was seen.
-        await turn();
+        await this.#turn();
         if (this.#isOver) return;
-        if (piece.length > 0 && !this.#write(piece)) await this.#drained();
+        const began = performance.now();
+        const goesOn = piece.length === 0 || this.#write(piece);
+        this.#work.did(piece.length, performance.now() - began);
+        if (!goesOn) await this.#drained();
         if (this.#isOver) return;
       }
       if (this.#isChunked) this.#socket.write(LAST_CHUNK, 'latin1');
@@ -83,6 +87,7 @@ export class BodyWriter {
 
   #end(): void {
     this.#isOver = true;
+    this.#work.end();
     if (this.#underWay === 0) this.#reader.released?.();
   }
 
@@ -91,6 +96,14 @@ export class BodyWriter {
     this.#underWay -= 1;
     if (this.#isOver && this.#underWay === 0) this.#reader.released?.();
   };
+
+  /** Resolves in a later turn; never, if it ends meanwhile. */
+  #turn(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#work.isDue) this.#work.rest(resolve);
+      else setImmediate(resolve);
+    });
+  }
 
   /** @returns false when the other side has to catch up */
   #write(piece: Buffer): boolean {

@@ -7,6 +7,7 @@ import { answerJson } from '../../src/http/answer.ts';
 import { PACE, readBody } from '../../src/http/body.ts';
 import { LARGE_BODY, type LargeBody } from '../../src/http/body-buffer.ts';
 import { type Slab, SlabPool } from '../../src/http/slab-pool.ts';
+import { until } from '../helpers/wait.ts';
 import { Served } from './served.ts';
 
 const MIB = 1024 * 1024;
@@ -16,6 +17,8 @@ const LIMIT = 16 * MIB;
 class Kept implements LargeBody {
   readonly sizes: number[] = [];
   readonly turns: number[] = [];
+  /** When each piece came, in monotonic milliseconds. */
+  readonly times: number[] = [];
   /** Of the memory that was read into last. */
   prefix = '';
   readonly #pool = new SlabPool();
@@ -40,6 +43,7 @@ class Kept implements LargeBody {
   arrived(bytes: Buffer, size: number): void {
     this.sizes.push(size);
     this.turns.push(this.#turn);
+    this.times.push(performance.now());
     this.prefix = bytes.toString('latin1', 0, 8);
   }
 
@@ -49,22 +53,32 @@ class Kept implements LargeBody {
   }
 }
 
-async function post(body: Buffer, headers: Record<string, string | number>) {
+/** @param beside another request is under way meanwhile */
+async function post(body: Buffer, headers: Record<string, string | number>, { beside = false } = {}) {
   const kept = new Kept();
+  const whole = Promise.withResolvers<void>();
   let status = 0;
   let digest = '';
   await using served = await Served.start({
-    routes: (server) =>
+    routes: (server) => {
+      server.route('GET', '/slow', async (exchange) => {
+        await whole.promise;
+        answerJson(exchange, 200, {});
+      });
       server.route('POST', '/large', async (exchange) => {
         try {
           const read = await readBody(exchange, LIMIT, PACE, kept);
           digest = createHash('sha256').update(read).digest('hex');
         } finally {
+          whole.resolve();
           kept.release();
         }
         answerJson(exchange, 200, {});
-      }),
+      });
+    },
   });
+  const other = beside ? fetch(`${served.url}/slow`) : undefined;
+  if (beside) await until(() => served.server.inFlight === 1);
   await new Promise<void>((resolve, reject) => {
     const sent = httpRequest(`${served.url}/large`, { method: 'POST', headers });
     sent.once('response', (response) => {
@@ -74,6 +88,7 @@ async function post(body: Buffer, headers: Record<string, string | number>) {
     sent.once('error', reject);
     sent.end(body);
   });
+  expect((await other)?.status).toBe(beside ? 200 : undefined);
   return { kept, status, digest };
 }
 
@@ -106,6 +121,16 @@ test('no turn of the event loop takes more than some pieces of it', async () => 
   // What is under way when it stops is a piece more, and the first one brings what came before it was large.
   expect(Math.max(...perTurn.values())).toBeLessThanOrEqual(512 * 1024);
   expect(perTurn.size).toBeGreaterThanOrEqual(BODY.length / (512 * 1024));
+});
+
+test.each([
+  ['of a known length', { 'content-length': BODY.length }, BODY],
+  ['as gzip', { 'content-encoding': 'gzip' }, gzipSync(BODY)],
+])('a body %s rests while another request is under way', async (_, headers, bytes) => {
+  const { kept, digest } = await post(bytes, headers, { beside: true });
+  expect(digest).toBe(DIGEST);
+  const rests = kept.times.filter((time, index) => time - (kept.times[index - 1] ?? time) >= 0.9);
+  expect(rests.length).toBeGreaterThanOrEqual(BODY.length / (512 * 1024));
 });
 
 test('one that is too large is refused, and its memory is given back', async () => {

@@ -1,0 +1,139 @@
+// When work on a large body may go on: after a turn for everybody else, or after a rest while others are served.
+import { IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Exchange } from '../../src/http/exchange.ts';
+import { exchangeBegan, exchangeEnded, LargeWork } from '../../src/http/large-work.ts';
+
+/** Longer than others count after they were served. */
+const QUIET_MS = 150;
+
+const works: LargeWork[] = [];
+
+function begin(): LargeWork {
+  const work = new LargeWork();
+  works.push(work);
+  return work;
+}
+
+function exchange(): Exchange {
+  const request = new IncomingMessage(new Socket());
+  exchangeBegan();
+  return new Exchange(request, new ServerResponse(request), '192.0.2.1');
+}
+
+const rest = (work: LargeWork) => new Promise<void>((resolve) => work.rest(resolve));
+
+/** Whether it goes on in the next turn. */
+async function goesOnAtOnce(work: LargeWork): Promise<boolean> {
+  let wentOn = false;
+  work.rest(() => {
+    wentOn = true;
+  });
+  await nextTurn();
+  return wentOn;
+}
+
+async function restsFor(work: LargeWork): Promise<number> {
+  const began = performance.now();
+  await rest(work);
+  return performance.now() - began;
+}
+
+beforeEach(() => delay(QUIET_MS));
+afterEach(() => {
+  for (const work of works.splice(0)) work.end();
+});
+
+describe('a rest is due', () => {
+  test('after so many bytes, however quickly', () => {
+    const work = begin();
+    work.did(200 * 1024, 0.01);
+    expect(work.isDue).toBe(false);
+    work.did(56 * 1024, 0.01);
+    expect(work.isDue).toBe(true);
+  });
+
+  test('after so much time, whatever it came to', () => {
+    const work = begin();
+    work.did(1, 0.25);
+    expect(work.isDue).toBe(false);
+    work.did(1, 0.06);
+    expect(work.isDue).toBe(true);
+  });
+
+  test('anew after a rest', async () => {
+    const work = begin();
+    work.did(1, 5);
+    await rest(work);
+    expect(work.isDue).toBe(false);
+  });
+});
+
+describe('it is a turn and no more', () => {
+  test('where nobody else is served', async () => {
+    expect(await goesOnAtOnce(begin())).toBe(true);
+  });
+
+  test('for the only request under way, whose body it is', async () => {
+    const own = exchange();
+    own.isLarge = true;
+    expect(await goesOnAtOnce(begin())).toBe(true);
+    exchangeEnded(own);
+    expect(await goesOnAtOnce(begin())).toBe(true);
+  });
+});
+
+describe('it is a rest', () => {
+  test('while another request is under way, however long', async () => {
+    const other = exchange();
+    await delay(QUIET_MS);
+    const own = exchange();
+    expect(await restsFor(begin())).toBeGreaterThanOrEqual(0.9);
+    exchangeEnded(other);
+    exchangeEnded(own);
+  });
+
+  test('behind one that has just been answered, and not for ever', async () => {
+    exchangeEnded(exchange());
+    const work = begin();
+    expect(await restsFor(work)).toBeGreaterThanOrEqual(0.9);
+    await delay(QUIET_MS);
+    expect(await goesOnAtOnce(work)).toBe(true);
+  });
+
+  test('of which those of several bodies are one behind the other', async () => {
+    const others = [exchange(), exchange(), exchange(), exchange(), exchange()];
+    const began = performance.now();
+    const ends = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        await rest(begin());
+        return performance.now() - began;
+      }),
+    );
+    for (const [index, end] of ends.entries()) expect(end).toBeGreaterThanOrEqual(index * 2 + 0.9);
+    for (const other of others) exchangeEnded(other);
+  });
+});
+
+test('whoever has ended goes on no more', async () => {
+  const other = exchange();
+  let wentOn = 0;
+  for (const resting of [begin(), begin()]) {
+    resting.rest(() => {
+      wentOn += 1;
+    });
+    resting.end();
+    resting.end();
+  }
+  exchangeEnded(other);
+  await delay(QUIET_MS);
+  const work = begin();
+  work.rest(() => {
+    wentOn += 1;
+  });
+  work.end();
+  await delay(20);
+  expect(wentOn).toBe(0);
+});
