@@ -1,5 +1,7 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
 import { errorBody, type GatewayError } from '../errors.ts';
+import type { BodyPieces } from './body-pieces.ts';
+import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import type { Exchange } from './exchange.ts';
 import { atEndOfTurn } from './turn.ts';
 
@@ -17,14 +19,15 @@ const LINGER_BYTES = 64 * 1024 * 1024;
 const ONE_PIECE_BYTES = 16 * 1024;
 
 /**
- * Writes status, headers and body at once. Does nothing if an answer has begun or the client is gone.
+ * Writes status, headers and body: at once, or a large body in pieces, each in a turn of its own. Does nothing if an answer has
+ * begun or the client is gone.
  * @param body the exact bytes; its length is sent as content-length
  */
 export function answer(
   exchange: Exchange,
   status: number,
   headers: AnswerHeaders,
-  body: Buffer | string,
+  body: Buffer | string | BodyPieces,
 ): void {
   const { request, response } = exchange;
   if (response.headersSent || response.destroyed) return;
@@ -37,13 +40,26 @@ export function answer(
   const unread = !request.complete && hasBody(exchange);
   if (unread) head['connection'] = 'close';
   response.writeHead(status, head);
-  if (unread) lingeringEnd(exchange, bytes);
+  if (unread) lingeringEnd(exchange, Buffer.isBuffer(bytes) ? bytes : bytes.whole());
+  else if (!Buffer.isBuffer(bytes)) writePieces(exchange, bytes);
   else if (bytes.length > ONE_PIECE_BYTES) response.end(bytes);
   else {
     exchange.isEnding = true;
     // As Latin-1, which has a letter for every byte, Node writes it in one piece with the head.
     atEndOfTurn(() => response.end(bytes.toString('latin1'), 'latin1'));
   }
+}
+
+function writePieces(exchange: Exchange, pieces: BodyPieces): void {
+  const { response } = exchange;
+  exchange.isEnding = true;
+  const events: BodyEvents = {
+    onStall() {},
+    onWritten: () => response.end(),
+    onLost: () => response.destroy(),
+  };
+  const writer = new BodyWriter(response, pieces, events);
+  response.once('close', () => writer.cancel());
 }
 
 export function answerJson(

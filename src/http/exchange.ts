@@ -56,7 +56,7 @@ export class Exchange {
   probe: (() => void) | undefined;
   /** All of the answer was handed over; it is written at the end of the turn. */
   isEnding = false;
-  /** Its body is so large that others are served before it. */
+  /** Its body, or its answer, is so large that others are served before it. */
   isLarge = false;
   /** Where it is among those under way; for exchanges.ts alone. */
   place: number | undefined;

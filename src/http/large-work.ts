@@ -22,7 +22,7 @@ const SERVED_MS = 100;
 /** Requests under way, and those of them with whose bodies something is done. */
 let exchanges = 0;
 let working = 0;
-/** When the last request with a small body began, of those that have ended. */
+/** When the last request with nothing large began, of those that have ended. */
 let servedAt = Number.NEGATIVE_INFINITY;
 /** When the last rest that was given ends: those of several bodies are one behind the other. */
 let restUntil = 0;

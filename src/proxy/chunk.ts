@@ -38,7 +38,8 @@ export interface ChunkFacts extends AnswerFacts {
   readonly usageOnly: boolean;
 }
 
-export interface CompletionFacts extends AnswerFacts {
+/** What is read of a whole answer, however large. */
+export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'> {
   /** Whether the body is a JSON object; if not, all else is empty. */
   readonly valid: boolean;
   /** A truthy top-level `error` and no choices beside it. */
@@ -204,7 +205,7 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
 }
 
 /** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark before it are allowed. */
-export function readCompletion(body: Buffer): CompletionFacts {
+export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
   const reader = new AnswerReader();
   const valid = reader.read(body, startsWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
   if (!valid) return { valid, isError: false, modelSpan: null, hasOutput: false, finish: null, usage: null };

@@ -2,12 +2,16 @@
 // client asked for a stream, it gets the completion as one.
 import { GatewayError } from '../errors.ts';
 import { answer } from '../http/answer.ts';
+import { LARGE_BODY } from '../http/body-buffer.ts';
+import { BodyPieces } from '../http/body-pieces.ts';
+import { LargeWork } from '../http/large-work.ts';
 import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import type { CompletionFacts } from './chunk.ts';
+import { type CompletionFacts, readCompletion } from './chunk.ts';
 import { tokensOf } from './estimate.ts';
+import { LargeAnswer } from './large-answer.ts';
 import type { Receiver, RelayRequest, Source } from './receiver.ts';
-import { type Edit, spliceSpans } from './request-scan.ts';
+import { type Edit, splicePieces, spliceSpans } from './request-scan.ts';
 
 /** Larger than any completion that a model produces; images in base64 included. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
@@ -16,8 +20,14 @@ export class Completion implements Receiver {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
-  readonly #chunks: Buffer[] = [];
+  #chunks: Buffer[] = [];
+  /** What came, once that is much. */
+  #large: LargeAnswer | undefined;
+  #work: LargeWork | undefined;
+  #isResting = false;
   #size = 0;
+  /** What is to be changed is looked for. */
+  #isEditing = false;
   #isOver = false;
 
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
@@ -29,15 +39,52 @@ export class Completion implements Receiver {
   data(chunk: Buffer): void {
     this.#size += chunk.length;
     if (this.#size > MAX_ANSWER_BYTES) this.#source.unusable(`more than ${MAX_ANSWER_BYTES} bytes`);
-    else this.#chunks.push(chunk);
+    else if (this.#size <= LARGE_BODY) this.#chunks.push(chunk);
+    else this.#addLarge(chunk);
   }
 
-  end(): void {
+  /** Read as it comes, with rests: done with all of it at once, it would hold up everybody. */
+  #addLarge(chunk: Buffer): void {
+    const began = performance.now();
+    const { length } = chunk;
+    const large = this.#large ?? this.#becomeLarge();
+    large.push(chunk);
+    this.#work ??= new LargeWork();
+    this.#work.did(length, performance.now() - began);
+    if (this.#isResting || !this.#work.isDue) return;
+    this.#isResting = true;
+    this.#source.pause();
+    this.#work.rest(() => {
+      this.#isResting = false;
+      this.#source.resume();
+    });
+  }
+
+  #becomeLarge(): LargeAnswer {
+    this.#request.exchange.isLarge = true;
+    const announced = Number(this.#headers['content-length']);
+    const isPlain = this.#headers['content-encoding'] === undefined && announced <= MAX_ANSWER_BYTES;
+    const large = new LargeAnswer(MAX_ANSWER_BYTES, isPlain ? announced : undefined, this.#request.slabs);
+    for (const chunk of this.#chunks) large.push(chunk);
+    this.#chunks = [];
+    this.#large = large;
+    return large;
+  }
+
+  #whole(): { readonly body: Buffer; readonly facts: CompletionFacts } {
+    if (this.#large !== undefined) return this.#large.end();
     const [first] = this.#chunks;
     const body =
       this.#chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.#chunks, this.#size);
+    return { body, facts: readCompletion(body) };
+  }
+
+  end(): void {
+    this.#work?.end();
+    const whole = this.#whole();
+    const { body } = whole;
     const { ask, endpoint, stream } = this.#request;
-    const facts = endpoint.readAnswer(body);
+    const facts = endpoint.factsOf?.(whole.facts) ?? whole.facts;
     if (!facts.valid) this.#source.unusable('not a JSON object of this endpoint');
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
@@ -54,6 +101,7 @@ export class Completion implements Receiver {
    */
   async #answerLater(body: Buffer, facts: CompletionFacts): Promise<void> {
     const { ask, endpoint } = this.#request;
+    this.#isEditing = true;
     try {
       // It is known already, whatever becomes of the wait.
       this.#source.used(facts.usage, ask.outputs ?? 0);
@@ -65,6 +113,9 @@ export class Completion implements Receiver {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')
         this.#source.unusable(error.cause);
       else this.#source.crashed(error);
+    } finally {
+      this.#isEditing = false;
+      if (this.#isOver) this.#large?.release();
     }
   }
 
@@ -75,6 +126,8 @@ export class Completion implements Receiver {
 
   dispose(): void {
     this.#isOver = true;
+    this.#work?.end();
+    if (!this.#isEditing) this.#large?.release();
   }
 
   /** In a streaming SDK a JSON body would read as a silent, empty answer. */
@@ -85,7 +138,7 @@ export class Completion implements Receiver {
     else this.#answer('text/event-stream; charset=utf-8', events, facts);
   }
 
-  #answer(type: string, body: Buffer, facts: CompletionFacts): void {
+  #answer(type: string, body: Buffer | BodyPieces, facts: CompletionFacts): void {
     const { exchange, ask } = this.#request;
     const usage = facts.usage ?? ask.usage ?? null;
     if (this.#source.rivalry?.claim() === false) return;
@@ -102,10 +155,12 @@ export class Completion implements Receiver {
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
   }
 
-  #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer {
+  /** A large answer is not copied. */
+  #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer | BodyPieces {
     const { alias } = this.#request;
-    if (alias === undefined || modelSpan === null)
-      return edits.length === 0 ? body : spliceSpans(body, edits);
-    return spliceSpans(body, [...edits, { span: modelSpan, bytes: alias }]);
+    const all =
+      alias === undefined || modelSpan === null ? edits : [...edits, { span: modelSpan, bytes: alias }];
+    if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, all));
+    return all.length === 0 ? body : spliceSpans(body, all);
   }
 }

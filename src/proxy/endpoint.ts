@@ -34,8 +34,8 @@ export interface Endpoint {
   readonly madeIn?: (body: Buffer) => string | undefined;
   /** The largest frame of a stream, in bytes. */
   readonly maxFrameBytes: number;
-  /** Reads a whole JSON answer; a valid one that is no answer of this endpoint is not `valid`. */
-  readonly readAnswer: (body: Buffer) => CompletionFacts;
+  /** What was read of a whole JSON answer, as it is meant here: one that is no answer of this endpoint is not `valid`. */
+  readonly factsOf?: (facts: CompletionFacts) => CompletionFacts;
   /** What a whole answer that is an error means. Default: by the status that it names. */
   readonly judgeAnswer?: (text: string, headers: ResponseHeaders) => Failure;
   /**

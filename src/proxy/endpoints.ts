@@ -1,6 +1,6 @@
 // The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
 // what it counts as. To add one is to add a value here; its path is served by app.ts.
-import { type CompletionFacts, readCompletion, type Usage } from './chunk.ts';
+import type { CompletionFacts, Usage } from './chunk.ts';
 import { asStream } from './conversion.ts';
 import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
@@ -32,7 +32,6 @@ export const CHAT: Endpoint = {
   hasUsageOption: true,
   ask: (body, scan) => ({ stream: scan.stream, estimate: estimateTokens(body, scan) }),
   maxFrameBytes: TEXT_FRAME,
-  readAnswer: readCompletion,
   asStream,
 };
 
@@ -51,7 +50,6 @@ export const EMBEDDINGS: Endpoint = {
     ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
   }),
   maxFrameBytes: TEXT_FRAME,
-  readAnswer: readCompletion,
 };
 
 /** `POST /v1/moderations` */
@@ -63,7 +61,6 @@ export const MODERATIONS: Endpoint = {
   hasUsageOption: false,
   ask: inputOnly,
   maxFrameBytes: TEXT_FRAME,
-  readAnswer: readCompletion,
 };
 
 /** `POST /v1/responses` */
@@ -83,7 +80,6 @@ export const RESPONSES: Endpoint = {
   frames: (onMade) => new EventReader(responseEvent, onMade),
   madeIn: storedIn,
   maxFrameBytes: MEDIA_FRAME,
-  readAnswer: readCompletion,
   judgeAnswer: judgeNamed,
 };
 
@@ -96,7 +92,6 @@ export const COMPACT: Endpoint = {
   hasUsageOption: false,
   ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
   maxFrameBytes: TEXT_FRAME,
-  readAnswer: readCompletion,
 };
 
 /** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
@@ -133,7 +128,7 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     // That it has failed is what was asked for, and no failure to answer.
     frames: () => new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type))),
     maxFrameBytes: MEDIA_FRAME,
-    readAnswer: (body) => ({ ...readCompletion(body), isError: false }),
+    factsOf: (facts) => ({ ...facts, isError: false }),
   };
 }
 
@@ -155,7 +150,6 @@ export const IMAGES: Endpoint = {
   },
   frames: () => new EventReader(mediaEvent),
   maxFrameBytes: MEDIA_FRAME,
-  readAnswer: readCompletion,
 };
 
 /** `POST /v1/audio/speech` */
@@ -177,7 +171,7 @@ export const SPEECH: Endpoint = {
   frames: () => new EventReader(mediaEvent),
   maxFrameBytes: MEDIA_FRAME,
   // There is no speech in JSON: only an error can be.
-  readAnswer: (body) => onlyErrors(readCompletion(body)),
+  factsOf: onlyErrors,
   isBinary: (type) => type.startsWith('audio/') || type === 'application/octet-stream',
 };
 

@@ -1,6 +1,5 @@
 // The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
 // Those that take JSON are endpoints.ts.
-import { readCompletion } from './chunk.ts';
 import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
 import { IMAGE_TOKENS, IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME } from './endpoints.ts';
 import { ANSWER_TOKENS, ATTACHMENT_TOKENS } from './estimate.ts';
@@ -42,7 +41,6 @@ export const TRANSCRIPTIONS: Endpoint = {
   form: SOUND,
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
   maxFrameBytes: TEXT_FRAME,
-  readAnswer: readCompletion,
   asStream: transcriptEvents,
   isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),
 };

@@ -1,7 +1,8 @@
 // A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
 // to be done with all of it at once. Small bodies are scanned when they are whole.
 import type { LargeBody } from '../http/body-buffer.ts';
-import type { Slab, SlabPool } from '../http/slab-pool.ts';
+import { BodyMemory } from '../http/body-memory.ts';
+import type { SlabPool } from '../http/slab-pool.ts';
 import { Utf8Walk } from './encoding.ts';
 import { InputCount } from './estimate.ts';
 import { JsonWalk } from './json-walk.ts';
@@ -10,27 +11,21 @@ import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
 
 export class LargeRequest implements LargeBody {
   readonly #wanted: Wanted;
-  readonly #slabs: SlabPool;
-  #slab: Slab | undefined;
-  /** What stood in it is being copied. */
-  #outgrown: Slab | undefined;
+  readonly #memory: BodyMemory;
   #scan: LargeScan | undefined;
 
   /** It costs nothing until a body turns out to be large. */
   constructor(wanted: Wanted, slabs: SlabPool) {
     this.#wanted = wanted;
-    this.#slabs = slabs;
+    this.#memory = new BodyMemory(slabs);
   }
 
   take(bytes: number): Buffer {
-    this.#outgrown = this.#slab;
-    this.#slab = this.#slabs.take(bytes);
-    return this.#slab.bytes;
+    return this.#memory.take(bytes);
   }
 
   arrived(bytes: Buffer, size: number): void {
-    this.#outgrown?.release();
-    this.#outgrown = undefined;
+    this.#memory.moved();
     this.#scan ??= new LargeScan(this.#wanted);
     this.#scan.advance(bytes, size);
   }
@@ -45,10 +40,7 @@ export class LargeRequest implements LargeBody {
 
   /** The body is not read any more but by who holds its slab. Once, at the end of the request. */
   release(): void {
-    this.#outgrown?.release();
-    this.#slab?.release();
-    this.#outgrown = undefined;
-    this.#slab = undefined;
+    this.#memory.release();
   }
 }
 

@@ -153,7 +153,7 @@ export class Pipeline {
     form,
     account,
   }: Relay): Promise<void> {
-    const { metrics, resilience, stored } = this.#options;
+    const { metrics, resilience, stored, slabs } = this.#options;
     const isKept = endpoint.madeIn !== undefined && !isFalse(body, scan.others.get('store'));
     const kept = isKept ? keeper({ stored, caller, route, ask, meter: account.meter }) : undefined;
     const known: RelayRequest = {
@@ -167,6 +167,7 @@ export class Pipeline {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
+      slabs,
       meter: kept?.meter ?? account.meter,
       keep: kept?.keep,
     };

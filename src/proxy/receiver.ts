@@ -1,6 +1,7 @@
 // What an attempt and the reader of its answer tell each other. Only shapes; the two sides are attempt.ts and its readers.
 import type { ErrorCode, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
+import type { SlabPool } from '../http/slab-pool.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
@@ -29,6 +30,8 @@ export interface RelayRequest {
   /** Of the body, as it stands in a header. Default: JSON. */
   readonly contentType?: string | undefined;
   readonly metrics: Metrics;
+  /** Where large answers stand. */
+  readonly slabs: SlabPool;
   readonly meter: { note(use: AttemptUse): void };
   /**
    * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where

@@ -75,7 +75,7 @@ export class StoredCalls {
     action: StoredAction,
     { config, response, route, query, account }: Call,
   ): Promise<void> {
-    const { metrics, resilience, stored } = this.#options;
+    const { metrics, resilience, stored, slabs } = this.#options;
     const uses: AttemptUse[] = [];
     const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
     exchange.access.stream = stream;
@@ -90,6 +90,7 @@ export class StoredCalls {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
+      slabs,
       meter: { note: (use) => uses.push(use) },
     };
     const { retry } = config;

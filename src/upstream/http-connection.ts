@@ -3,8 +3,8 @@
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../errors.ts';
 import { type BodySource, isSource } from '../http/body-source.ts';
+import { type BodyEvents, BodyWriter } from '../http/body-writer.ts';
 import { atEndOfTurn } from '../http/turn.ts';
-import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
 /** Whoever has the connection: hears one answer, and then nothing more. */

@@ -9,6 +9,7 @@ import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/chun
 import { tokensOfInput } from '../../src/proxy/estimate.ts';
 import { FrameScanner } from '../../src/proxy/frames.ts';
 import { JsonScanner, type Span } from '../../src/proxy/json.ts';
+import { AnswerWalk } from '../../src/proxy/large-answer.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
 import {
   jsonString,
@@ -156,6 +157,22 @@ export const properties = {
       checkModel(body, facts.modelSpan, value['model']);
     },
   ),
+
+  'an answer means the same read as it comes, however it is cut': fc.property(
+    spelled(chunkValue),
+    fc.option(damage),
+    fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 8 }),
+    (text, harm, steps) => {
+      const body = harm === null ? Buffer.from(text) : damaged(Buffer.from(text), harm);
+      // A mark before the text is known beforehand, and then nothing is read as it comes.
+      fc.pre(body[0] !== 0xef);
+      const walk = new AnswerWalk();
+      const whole = inSteps(body, steps, (memory, size) => walk.advance(memory, size, false));
+      walk.advance(whole, whole.length, true);
+      const { valid, isError, modelSpan, usage } = readCompletion(body);
+      expect(walk.facts()).toEqual({ valid, isError, modelSpan, usage });
+    },
+  ),
 };
 
 const WANTED: readonly Wanted[] = [
@@ -164,19 +181,30 @@ const WANTED: readonly Wanted[] = [
   { members: ['n'], defaultModel: 'default' },
 ];
 
-/** As it comes: into memory that has other bytes behind, and is another one now and then. */
-function scanInSteps(body: Buffer, wanted: Wanted, steps: readonly number[]): RequestScan {
-  const scan = new LargeScan(wanted);
+/**
+ * As it comes: into memory that has other bytes behind, and is another one now and then.
+ * @returns all of it
+ */
+function inSteps(
+  body: Buffer,
+  steps: readonly number[],
+  advance: (memory: Buffer, size: number) => void,
+): Buffer {
   let memory = Buffer.alloc(body.length + 20, '"[{1');
   for (let size = 0, at = 0; size < body.length; at++) {
     const next = Math.min(body.length, size + (steps[at % steps.length] ?? 1));
     body.copy(memory, size, size, next);
     size = next;
     if (at % 7 === 6) memory = Buffer.from(memory);
-    scan.advance(memory, size);
+    advance(memory, size);
   }
-  body.copy(memory);
-  const { inputTokens, ...found } = scan.end(memory.subarray(0, body.length));
+  return memory.subarray(0, body.length);
+}
+
+function scanInSteps(body: Buffer, wanted: Wanted, steps: readonly number[]): RequestScan {
+  const scan = new LargeScan(wanted);
+  const whole = inSteps(body, steps, (memory, size) => scan.advance(memory, size));
+  const { inputTokens, ...found } = scan.end(whole);
   expect(inputTokens).toBe(tokensOfInput(body));
   return { ...found, inputTokens: undefined };
 }

@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
+import { SlabPool } from '../../src/http/slab-pool.ts';
 import { endTurn } from '../../src/http/turn.ts';
 import { CHAT } from '../../src/proxy/endpoints.ts';
 import { Meter } from '../../src/proxy/meter.ts';
@@ -78,6 +79,7 @@ class Run implements Source {
       keepalive: 1e6,
       afterSend: false,
       metrics,
+      slabs: new SlabPool(),
       meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
     };
     this.relay = new StreamRelay(chat, {}, this);

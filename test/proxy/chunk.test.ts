@@ -395,4 +395,10 @@ describe('any bytes', () => {
   test('of a completion say what JSON.parse reads', () => {
     fc.assert<unknown>(properties['readCompletion agrees with JSON.parse'], { numRuns: 300 });
   });
+
+  test('a completion that is read as it comes means the same', () => {
+    fc.assert<unknown>(properties['an answer means the same read as it comes, however it is cut'], {
+      numRuns: 500,
+    });
+  });
 });

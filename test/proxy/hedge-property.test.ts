@@ -8,6 +8,7 @@ import { expect, test } from 'vitest';
 import type { UpstreamConfig } from '../../src/config/schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange.ts';
+import { SlabPool } from '../../src/http/slab-pool.ts';
 import { Attempts } from '../../src/proxy/attempts.ts';
 import { CHAT } from '../../src/proxy/endpoints.ts';
 import { Meter } from '../../src/proxy/meter.ts';
@@ -228,6 +229,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       keepalive: 1e6,
       afterSend,
       metrics,
+      slabs: new SlabPool(),
       meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
     },
     route: {

@@ -1,8 +1,8 @@
-// Writes a body piece by piece to a connection, at the pace of the slower of the two sides, with turns for everybody else between the
-// pieces. What the answer says, and what becomes of the connection, is http-connection.ts.
-import type { Socket } from 'node:net';
-import type { BodyReader, BodySource } from '../http/body-source.ts';
-import { LargeWork } from '../http/large-work.ts';
+// Writes a body piece by piece, at the pace of the slower of the two sides, with turns for everybody else between the pieces.
+// What the other side says of it, and what becomes of the connection, is for whoever has it written.
+import type { Writable } from 'node:stream';
+import type { BodyReader, BodySource } from './body-source.ts';
+import { LargeWork } from './large-work.ts';
 
 export interface BodyEvents {
   /** Whether the other side takes no more for now. */
@@ -16,7 +16,7 @@ export interface BodyEvents {
 const LAST_CHUNK = '0\r\n\r\n';
 
 export class BodyWriter {
-  readonly #socket: Socket;
+  readonly #to: Writable;
   readonly #reader: BodyReader;
   readonly #isChunked: boolean;
   readonly #events: BodyEvents;
@@ -30,8 +30,8 @@ export class BodyWriter {
   #wake: (() => void) | undefined;
 
   /** Begins at once, but tells nothing before the next turn. */
-  constructor(socket: Socket, source: BodySource, events: BodyEvents) {
-    this.#socket = socket;
+  constructor(to: Writable, source: BodySource, events: BodyEvents) {
+    this.#to = to;
     this.#isChunked = source.length === undefined;
     this.#events = events;
     this.#reader = source.open();
@@ -73,7 +73,7 @@ export class BodyWriter {
         if (!goesOn) await this.#drained();
         if (this.#isOver) return;
       }
-      if (this.#isChunked) this.#socket.write(LAST_CHUNK, 'latin1');
+      if (this.#isChunked) this.#to.write(LAST_CHUNK, 'latin1');
       this.#isWhole = true;
       this.#end();
       this.#events.onWritten();
@@ -108,12 +108,12 @@ export class BodyWriter {
   /** @returns false when the other side has to catch up */
   #write(piece: Buffer): boolean {
     if (this.#onTaken !== undefined) this.#underWay += 1;
-    if (!this.#isChunked) return this.#socket.write(piece, this.#onTaken);
-    this.#socket.cork();
-    this.#socket.write(`${piece.length.toString(16)}\r\n`, 'latin1');
-    this.#socket.write(piece, this.#onTaken);
-    const goesOn = this.#socket.write('\r\n', 'latin1');
-    this.#socket.uncork();
+    if (!this.#isChunked) return this.#to.write(piece, this.#onTaken);
+    this.#to.cork();
+    this.#to.write(`${piece.length.toString(16)}\r\n`, 'latin1');
+    this.#to.write(piece, this.#onTaken);
+    const goesOn = this.#to.write('\r\n', 'latin1');
+    this.#to.uncork();
     return goesOn;
   }
 
@@ -121,10 +121,10 @@ export class BodyWriter {
     this.#events.onStall(true);
     await new Promise<void>((resolve) => {
       this.#wake = () => {
-        this.#socket.off('drain', resolve);
+        this.#to.off('drain', resolve);
         resolve();
       };
-      this.#socket.once('drain', resolve);
+      this.#to.once('drain', resolve);
     });
     this.#wake = undefined;
     if (!this.#isOver) this.#events.onStall(false);
