@@ -18,8 +18,8 @@ type Asked<Kind extends Job['kind']> = Omit<JobOf<Kind>, 'url' | 'headers' | 'al
   readonly bytes?: number;
 };
 
-function jobFor(subject: Subject, bytes: number | undefined) {
-  const { url, alias } = bytes === undefined ? subject : (subject.large ?? subject);
+function jobFor(subject: Subject, bytes: number | undefined, isLarge = bytes !== undefined) {
+  const { url, alias } = isLarge ? (subject.large ?? subject) : subject;
   const { headers, model } = subject;
   // The gateway names the model as the client did.
   const answers = model !== null && alias === LARGE_ALIAS ? LARGE_ALIAS : model;
@@ -79,7 +79,8 @@ export async function startLoad(
   ready: RegExp | undefined,
 ): Promise<Started> {
   const { bytes, ...rest } = asked;
-  const job: Job = { ...jobFor(subject, bytes), ...rest };
+  const isLarge = bytes !== undefined || (asked.kind === 'closed' && asked.answer_bytes !== undefined);
+  const job: Job = { ...jobFor(subject, bytes, isLarge), ...rest };
   return processes.start(process.execPath, [LOAD, JSON.stringify(job)], {
     files: filesOf(job),
     ...(ready === undefined ? {} : { ready, deadline: GRACE_MS }),

@@ -29,12 +29,15 @@ export const job = z.discriminatedUnion('kind', [
     requests: z.number(),
     /** Rest of a connection between an answer and its next request. */
     pause_ms: z.number().optional(),
+    /** Length of the answer to ask for; without it the usual one. */
+    answer_bytes: z.number().optional(),
     /** Ask for streams; null asks for JSON answers. */
     pace: pace.nullable(),
   }),
   /**
    * Requests at random moments of a fixed rate, whoever has been answered; latency counts from the moment that was due. Those of
-   * the first `warm_ms` milliseconds, which come in addition, are sent and not timed.
+   * the first `warm_ms` milliseconds, which come in addition, are sent and not timed. What is due while all `connections` are in
+   * use waits for one, and that counts.
    */
   z.object({
     ...common,
@@ -42,6 +45,7 @@ export const job = z.discriminatedUnion('kind', [
     per_second: z.number(),
     ms: z.number(),
     warm_ms: z.number().optional(),
+    connections: z.number(),
   }),
   /** So many streams at once, each lane so many one after the other; lanes begin within `ramp_ms`. */
   z.object({

@@ -9,18 +9,17 @@ import { clockMicroseconds, completion, type Pace, requestBody, streamFrames } f
 
 /** A connection that waits longer for the end of an answer has failed. */
 const ANSWER_MS = 30_000;
-/** Under open load; what is due while all of them are in use waits for one, and that counts. */
-const MOST_CONNECTIONS = 512;
 /** In which the thread of the metronome begins. */
 const THREAD_MS = 200;
 
 /** A whole request as it goes over the wire. */
-export function requestBytes(asked: Job, pace?: Pace): Buffer {
+export function requestBytes(asked: Job, pace?: Pace, answerBytes?: number): Buffer {
   const url = new URL(asked.url);
   const body = requestBody({
     model: asked.alias,
     ...(pace === undefined ? {} : { pace }),
     ...(asked.bytes === null ? {} : { bytes: asked.bytes }),
+    ...(answerBytes === undefined ? {} : { answerBytes }),
   });
   const headers = Object.entries({
     host: url.host,
@@ -66,10 +65,10 @@ class Lane {
 }
 
 export async function closedLoop(asked: JobOf<'closed'>): Promise<RequestsResult> {
-  const { connections, ms, requests, pause_ms, model, pace } = asked;
-  const bytes = requestBytes(asked, pace ?? undefined);
+  const { connections, ms, requests, pause_ms, model, pace, answer_bytes } = asked;
+  const bytes = requestBytes(asked, pace ?? undefined, answer_bytes);
   const url = new URL(asked.url);
-  const length = model === null ? undefined : answerLength(model, pace);
+  const length = model === null ? undefined : answerLength(model, pace, answer_bytes);
   const took: number[] = [];
   const began = performance.now();
   const lanes = Array.from({ length: connections }, () => new Lane(url, bytes, length));
@@ -104,13 +103,13 @@ export async function closedLoop(asked: JobOf<'closed'>): Promise<RequestsResult
   return summary(took, performance.now() - began);
 }
 
-function answerLength(model: string, pace: Pace | null): number {
-  if (pace === null) return completion(model).length;
+function answerLength(model: string, pace: Pace | null, bytes?: number): number {
+  if (pace === null) return completion(model, bytes).length;
   return Buffer.concat(streamFrames(model, pace.frames)).length;
 }
 
 export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
-  const { per_second, ms, warm_ms = 0 } = asked;
+  const { per_second, ms, warm_ms = 0, connections } = asked;
   const bytes = requestBytes(asked);
   const url = new URL(asked.url);
   const length = asked.model === null ? undefined : completion(asked.model).length;
@@ -150,7 +149,7 @@ export async function openLoop(asked: JobOf<'open'>): Promise<RequestsResult> {
       sent += 1;
       const lane = free.pop();
       if (lane !== undefined) send(lane, at);
-      else if (lanes.length === MOST_CONNECTIONS) waiting.push(at);
+      else if (lanes.length === connections) waiting.push(at);
       else {
         const added = new Lane(url, bytes, length);
         lanes.push(added);

@@ -29,6 +29,8 @@ export interface Pace {
   readonly kind: 'exact' | 'timed' | 'hold';
 }
 
+/** A completion with so many letters; travels as a pace does. */
+const ANSWER_BYTES = /"user":"answer=(\d+)"/;
 const PACE = /"user":"frames=(\d+),every=(\d+),(exact|timed|hold)"/;
 
 export interface RequestOptions {
@@ -36,16 +38,19 @@ export interface RequestOptions {
   readonly pace?: Pace;
   /** Makes the body about this long, by a message of as many letters. Default: about 500 bytes. */
   readonly bytes?: number;
+  /** Asks for an answer of about this length. Default: about 600 bytes. */
+  readonly answerBytes?: number;
 }
 
 /** The body of a chat completion request. */
-export function requestBody({ model = ALIAS, pace, bytes }: RequestOptions = {}): Buffer {
+export function requestBody({ model = ALIAS, pace, bytes, answerBytes }: RequestOptions = {}): Buffer {
   const stream = pace && { stream: true, user: `frames=${pace.frames},every=${pace.every},${pace.kind}` };
   const messages = [
     { role: 'system', content: 'You are a careful assistant.' },
     { role: 'user', content: bytes === undefined ? PROMPT : 'A'.repeat(bytes) },
   ];
-  return Buffer.from(JSON.stringify({ model, ...stream, temperature: 0.2, messages }));
+  const answer = answerBytes === undefined ? undefined : { user: `answer=${answerBytes}` };
+  return Buffer.from(JSON.stringify({ model, ...stream, ...answer, temperature: 0.2, messages }));
 }
 
 /** The pace that a request asks for; undefined when it is no stream of the bench. */
@@ -55,9 +60,16 @@ export function paceOf(request: string): Pace | undefined {
   return { frames: Number(frames), every: Number(every), kind };
 }
 
-/** A whole completion, about 600 bytes. */
-export function completion(model: string): Buffer {
-  const message = { role: 'assistant', content: ANSWER, refusal: null, annotations: [] };
+/** The length of the answer that a request asks for; undefined when it is the usual one. */
+export function answerBytesOf(request: string): number | undefined {
+  const digits = ANSWER_BYTES.exec(request)?.[1];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+/** A whole completion, about 600 bytes. @param bytes about how many instead */
+export function completion(model: string, bytes?: number): Buffer {
+  const content = bytes === undefined ? ANSWER : 'A'.repeat(bytes);
+  const message = { role: 'assistant', content, refusal: null, annotations: [] };
   return Buffer.from(
     JSON.stringify({
       id: ID,

@@ -2,6 +2,7 @@
 // measured. It prints its port and ends when its stdin does. It understands no more HTTP than the bench speaks.
 import { createServer, type Socket } from 'node:net';
 import {
+  answerBytesOf,
   completion,
   type Pace,
   paceOf,
@@ -18,11 +19,16 @@ const NOTHING: Buffer = Buffer.alloc(0);
 /** Longer bodies are counted and not looked at: they never ask for streams. */
 const READ_BYTES = 64 * 1024;
 
-const body = completion(UPSTREAM_MODEL);
-const ANSWER = Buffer.concat([
-  Buffer.from(`HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`),
-  body,
-]);
+function jsonAnswer(bytes?: number): Buffer {
+  const body = completion(UPSTREAM_MODEL, bytes);
+  const head = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+  return Buffer.concat([Buffer.from(head), body]);
+}
+
+const ANSWER = jsonAnswer();
+/** By their lengths. */
+const largeAnswers = new Map<number, Buffer>();
+const LARGE_ANSWER = Buffer.from('"user":"answer=');
 const STREAM_HEAD = Buffer.from(
   'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n',
 );
@@ -104,10 +110,17 @@ setInterval(() => {
   for (const wheel of wheels.values()) wheel.turn();
 }, 1);
 
+function largeAnswer(request: Buffer): Buffer {
+  const bytes = answerBytesOf(request.toString('latin1')) ?? 0;
+  const known = largeAnswers.get(bytes) ?? jsonAnswer(bytes);
+  largeAnswers.set(bytes, known);
+  return known;
+}
+
 function answer(socket: Socket, request: Buffer): void {
   const pace = request.includes(STREAM) ? paceOf(request.toString('latin1')) : undefined;
   if (pace === undefined) {
-    socket.write(ANSWER);
+    socket.write(request.includes(LARGE_ANSWER) ? largeAnswer(request) : ANSWER);
     return;
   }
   const pieces = piecesOf(pace, request.includes(INCLUDE_USAGE));

@@ -1,5 +1,5 @@
-// Large request bodies: what they cost, and what small requests wait beside them.
-import { alternate, type Bench } from '../bench.ts';
+// Large bodies of requests and of answers: what they cost, and what small requests wait beside them.
+import { alternate, type Bench, CONCURRENCY } from '../bench.ts';
 import { rowsOf, type Sample } from '../figures.ts';
 import { requestRound, startLoad } from '../round.ts';
 import type { Section } from '../section.ts';
@@ -13,12 +13,13 @@ const PAUSE_MS = 200;
 
 export const bodies: Scenario = {
   id: 'bodies',
-  sections: ['bodies-1', 'bodies-20', 'beside-1', 'beside-20'],
+  sections: ['bodies-1', 'bodies-20', 'beside-1', 'beside-20', 'beside-answers-20'],
   run: async (bench) => [
     await alone(bench, 1),
     await alone(bench, 20),
-    await beside(bench, 1),
-    await beside(bench, 20),
+    await beside(bench, 1, 'bodies'),
+    await beside(bench, 20, 'bodies'),
+    await beside(bench, 20, 'answers'),
   ],
 };
 
@@ -47,18 +48,21 @@ async function alone(bench: Bench, mib: number): Promise<Section> {
   };
 }
 
-async function beside(bench: Bench, mib: number): Promise<Section> {
+/** What is large: the bodies of requests, or those of answers. */
+type Large = 'bodies' | 'answers';
+
+async function beside(bench: Bench, mib: number, large: Large): Promise<Section> {
   const { rounds, nginx, gateway } = bench;
-  const results = await alternate(`beside ${mib} MiB`, [nginx, gateway], rounds, (subject) =>
-    smallBeside(bench, subject, mib),
+  const results = await alternate(`beside ${large} of ${mib} MiB`, [nginx, gateway], rounds, (subject) =>
+    smallBeside(bench, subject, mib, large),
   );
   return {
-    id: `beside-${mib}`,
-    title: `Small requests beside bodies of ${mib} MiB`,
+    id: large === 'bodies' ? `beside-${mib}` : `beside-answers-${mib}`,
+    title: `Small requests beside ${large} of ${mib} MiB`,
     note:
-      `${SMALL_PER_SECOND} small requests a second at random moments: alone, while bodies of ${mib} MiB pass through the same process ` +
-      `to an upstream of their own with ${PAUSE_MS} ms between two of them, and while they pass without pauses. Who sends and who takes ` +
-      'the large bodies uses the processors too, which is what the row of nginx shows.',
+      `${SMALL_PER_SECOND} small requests a second at random moments: alone, while ${large} of ${mib} MiB pass through the same process, ` +
+      `${large === 'bodies' ? 'to' : 'from'} an upstream of their own, with ${PAUSE_MS} ms between two of them, and while they pass without pauses. ` +
+      `Who sends and who takes the large ${large} uses the processors too, which is what the row of nginx shows.`,
     columns: [
       { field: 'alone_p99_ms', heading: 'p99 alone ms', digits: 2 },
       { field: 'beside_p99_ms', heading: 'p99 beside ms', digits: 2 },
@@ -73,14 +77,26 @@ async function beside(bench: Bench, mib: number): Promise<Section> {
   };
 }
 
-async function smallBeside({ processes, seconds }: Bench, subject: Subject, mib: number): Promise<Sample> {
-  const small = { kind: 'open', per_second: SMALL_PER_SECOND, ms: seconds * 1000, warm_ms: 1_000 } as const;
+async function smallBeside(
+  { processes, seconds }: Bench,
+  subject: Subject,
+  mib: number,
+  large: Large,
+): Promise<Sample> {
+  const small = {
+    kind: 'open',
+    per_second: SMALL_PER_SECOND,
+    ms: seconds * 1000,
+    warm_ms: 1_000,
+    connections: CONCURRENCY,
+  } as const;
   const alone = await requestRound(processes, subject, small);
   const besides = async (pause: { readonly pause_ms?: number }): Promise<Sample> => {
     const endless = { kind: 'closed', connections: 1, ms: 3_600_000, requests: 1, pace: null } as const;
-    const large = await startLoad(processes, subject, { ...endless, ...pause, bytes: mib * MIB }, /began/);
+    const size = large === 'bodies' ? { bytes: mib * MIB } : { answer_bytes: mib * MIB };
+    const load = await startLoad(processes, subject, { ...endless, ...pause, ...size }, /began/);
     const sample = await requestRound(processes, subject, small);
-    await large.stop();
+    await load.stop();
     return sample;
   };
   const paused = await besides({ pause_ms: PAUSE_MS });

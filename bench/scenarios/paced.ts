@@ -6,7 +6,7 @@ import { requestRound } from '../round.ts';
 import { figureIn } from '../section.ts';
 import type { Scenario } from './scenario.ts';
 
-/** The first moments open hundreds of connections, and compile the generator, which meanwhile is late. */
+/** In the first moments the generator is compiled, and is late. */
 const WARM_MS = 2_000;
 
 export const paced: Scenario = {
@@ -28,15 +28,21 @@ export const paced: Scenario = {
     const per_second = Math.floor((most ?? 0) / 2);
     const subjects = [direct, nginx, nginxLogged, gateway];
     const results = await alternate(`paced, ${per_second}/s`, subjects, rounds, (subject) =>
-      requestRound(processes, subject, { kind: 'open', per_second, ms, warm_ms: WARM_MS }),
+      requestRound(processes, subject, {
+        kind: 'open',
+        per_second,
+        ms,
+        warm_ms: WARM_MS,
+        connections: CONCURRENCY,
+      }),
     );
     return [
       {
         id: 'paced',
         title: `JSON answers, ${per_second} a second`,
         note:
-          'Half of what the gateway did over 64 connections in this run, at random moments (a Poisson process, the same for everyone), ' +
-          'whether or not earlier requests were answered. Latency counts from the moment at which a request was due, after ' +
+          `Half of what the gateway did over ${CONCURRENCY} connections in this run, over as many, at random moments (a Poisson process, the same for everyone), ` +
+          'whether or not earlier requests were answered. Latency counts from the moment at which a request was due, also when it had to wait for a connection, after ' +
           `${WARM_MS / 1000} s of the same load that are not timed. "Added" is over the upstream asked directly, within a round.`,
         columns: [
           { field: 'added_p50_ms', heading: 'added p50 ms', digits: 2 },

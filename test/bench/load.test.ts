@@ -1,14 +1,22 @@
 // The load generator of the bench: it reads answers however the network cuts them, and takes no wrong one for a right one.
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { Connection } from '../../bench/load/connection.ts';
-import { completion, requestBody, stampsIn, streamFrames, timedFrame } from '../../bench/load/traffic.ts';
+import {
+  completion,
+  requestBody,
+  stampsIn,
+  streamFrames,
+  timedFrame,
+  UPSTREAM_MODEL,
+} from '../../bench/load/traffic.ts';
 import { sharesOf } from '../../bench/profile.ts';
 
 const MAIN = fileURLToPath(new URL('../../bench/load/main.ts', import.meta.url));
+const UPSTREAM = fileURLToPath(new URL('../../bench/load/upstream.ts', import.meta.url));
 
 interface Server extends AsyncDisposable {
   readonly url: string;
@@ -139,12 +147,34 @@ test('open load sends what is due, whoever answers', async () => {
     body,
   ]);
   await using server = await serve((socket) => void setTimeout(() => socket.write(bytes), 50));
-  const { out } = await run({ ...JOB, kind: 'open', per_second: 400, ms: 500, url: server.url });
+  const open = { ...JOB, kind: 'open', url: server.url, ms: 500 };
+  const { out } = await run({ ...open, per_second: 400, connections: 512 });
   const { requests, p50_ms } = JSON.parse(out);
   // About 200 arrivals that know nothing of each other, the same in every run.
   expect(requests).toBeGreaterThan(150);
   expect(requests).toBeLessThan(250);
   expect(p50_ms).toBeGreaterThanOrEqual(49);
+  // About 50 of them over two connections that answer 40 a second: half of them wait for more than 300 ms, which counts.
+  const few = JSON.parse((await run({ ...open, per_second: 100, connections: 2 })).out);
+  expect(few.requests).toBeGreaterThan(30);
+  expect(few.p50_ms).toBeGreaterThanOrEqual(300);
+});
+
+test('a large answer is asked for, and its length is checked', async () => {
+  const upstream = spawn(process.execPath, [UPSTREAM], { stdio: ['pipe', 'pipe', 'inherit'] });
+  try {
+    const [said] = await once(upstream.stdout, 'data');
+    const url = `http://127.0.0.1:${/port (\d+)/.exec(String(said))?.[1]}/v1/chat/completions`;
+    const closed = { ...JOB, kind: 'closed', url, connections: 1, ms: 0, requests: 2, pace: null };
+    const model = UPSTREAM_MODEL;
+    const { out } = await run({ ...closed, model, answer_bytes: 300_000 });
+    expect(out).toContain('{"requests":2,');
+    const other = await run({ ...closed, model: `${model}-other`, answer_bytes: 300_000 });
+    expect(other.out).toContain(`an answer of status 200 and ${completion(model, 300_000).length} bytes`);
+  } finally {
+    upstream.stdin.end();
+    await once(upstream, 'close');
+  }
 });
 
 test('the time that a word carries is read from it', () => {
