@@ -69,7 +69,6 @@ export function readBody(
     let last = started;
     let received = 0;
     let work: LargeWork | undefined;
-    let isResting = false;
 
     let timer: NodeJS.Timeout | undefined;
     let isOver = false;
@@ -98,13 +97,7 @@ export function readBody(
         exchange.isLarge = true;
         work ??= new LargeWork();
         work.did(length, performance.now() - now);
-        if (isResting || !work.isDue) return;
-        isResting = true;
-        source.pause();
-        work.rest(() => {
-          isResting = false;
-          source.resume();
-        });
+        work.hold(source);
       }
     };
     const onData = (piece: Buffer) => {

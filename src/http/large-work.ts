@@ -44,6 +44,7 @@ export class LargeWork {
   #spent = 0;
   #timer: NodeJS.Timeout | undefined;
   #turn: NodeJS.Immediate | undefined;
+  #isHolding = false;
   #isOver = false;
 
   constructor() {
@@ -81,7 +82,18 @@ export class LargeWork {
     );
   }
 
-  /** It is done, or given up. Idempotent. */
+  /** Pauses what the work comes from for the rest that is due, if one is. */
+  hold(source: { pause(): unknown; resume(): unknown }): void {
+    if (this.#isHolding || !this.isDue) return;
+    this.#isHolding = true;
+    source.pause();
+    this.rest(() => {
+      this.#isHolding = false;
+      source.resume();
+    });
+  }
+
+  /** It is done, or given up. What was paused stays so. Idempotent. */
   end(): void {
     if (this.#isOver) return;
     this.#isOver = true;

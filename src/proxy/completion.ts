@@ -1,5 +1,5 @@
-// A JSON answer: collected, checked to be whole, its `model` spliced, and sent as one write with its length. Where the
-// client asked for a stream, it gets the completion as one.
+// A JSON answer: collected, checked to be whole, its `model` spliced, and sent with its length, as one write unless it is large.
+// Where the client asked for a stream, it gets the completion as one.
 import { GatewayError } from '../errors.ts';
 import { answer } from '../http/answer.ts';
 import { LARGE_BODY } from '../http/body-buffer.ts';
@@ -24,7 +24,6 @@ export class Completion implements Receiver {
   /** What came, once that is much. */
   #large: LargeAnswer | undefined;
   #work: LargeWork | undefined;
-  #isResting = false;
   #size = 0;
   /** What is to be changed is looked for. */
   #isEditing = false;
@@ -51,13 +50,7 @@ export class Completion implements Receiver {
     large.push(chunk);
     this.#work ??= new LargeWork();
     this.#work.did(length, performance.now() - began);
-    if (this.#isResting || !this.#work.isDue) return;
-    this.#isResting = true;
-    this.#source.pause();
-    this.#work.rest(() => {
-      this.#isResting = false;
-      this.#source.resume();
-    });
+    this.#work.hold(this.#source);
   }
 
   #becomeLarge(): LargeAnswer {
