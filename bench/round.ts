@@ -18,7 +18,12 @@ type Asked<Kind extends Job['kind']> = Omit<JobOf<Kind>, 'url' | 'headers' | 'al
   readonly bytes?: number;
 };
 
-function jobFor(subject: Subject, bytes: number | undefined, isLarge = bytes !== undefined) {
+/** What is large goes to the upstream for that. */
+function jobFor(
+  subject: Subject,
+  { bytes, answer_bytes }: { readonly bytes?: number; readonly answer_bytes?: number | undefined },
+) {
+  const isLarge = bytes !== undefined || answer_bytes !== undefined;
   const { url, alias } = isLarge ? (subject.large ?? subject) : subject;
   const { headers, model } = subject;
   // The gateway names the model as the client did.
@@ -51,7 +56,7 @@ export async function requestRound(
   asked: Asked<'closed'> | Asked<'open'>,
 ): Promise<Sample> {
   const { bytes, ...rest } = asked;
-  const job: Job = { ...jobFor(subject, bytes), ...rest };
+  const job: Job = { ...jobFor(subject, asked), ...rest };
   const [out, cpu] = await costOf(subject, () => run(processes, job, asked.ms));
   const result = requestsResult.parse(JSON.parse(out));
   if (result.requests === 0) throw new Error(`${subject.name} answered nothing`);
@@ -64,7 +69,7 @@ export async function streamRound(
   subject: Subject,
   asked: Asked<'streams'>,
 ): Promise<Sample> {
-  const job: Job = { ...jobFor(subject, undefined), ...asked };
+  const job: Job = { ...jobFor(subject, asked), ...asked };
   const ms = asked.ramp_ms + asked.times * asked.pace.frames * asked.pace.every;
   const [out, cpu] = await costOf(subject, () => run(processes, job, ms));
   const result = streamsResult.parse(JSON.parse(out));
@@ -79,8 +84,7 @@ export async function startLoad(
   ready: RegExp | undefined,
 ): Promise<Started> {
   const { bytes, ...rest } = asked;
-  const isLarge = bytes !== undefined || (asked.kind === 'closed' && asked.answer_bytes !== undefined);
-  const job: Job = { ...jobFor(subject, bytes, isLarge), ...rest };
+  const job: Job = { ...jobFor(subject, asked), ...rest };
   return processes.start(process.execPath, [LOAD, JSON.stringify(job)], {
     files: filesOf(job),
     ...(ready === undefined ? {} : { ready, deadline: GRACE_MS }),

@@ -1,7 +1,9 @@
-// The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that.
+// The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that. What is read of
+// it is for who extends this.
+import type { LargeBody } from './body-buffer.ts';
 import type { Slab, SlabPool } from './slab-pool.ts';
 
-export class BodyMemory {
+export abstract class BodyMemory implements LargeBody {
   readonly #slabs: SlabPool;
   #slab: Slab | undefined;
   /** What stood in it is being copied. */
@@ -12,23 +14,29 @@ export class BodyMemory {
     this.#slabs = slabs;
   }
 
-  /** @returns memory for at least so many bytes. What was taken before lasts until `moved` */
   take(bytes: number): Buffer {
     this.#outgrown = this.#slab;
     this.#slab = this.#slabs.take(bytes);
     return this.#slab.bytes;
   }
 
-  /** All that has come stands in what was taken last. */
-  moved(): void {
-    this.#outgrown?.release();
-    this.#outgrown = undefined;
+  arrived(bytes: Buffer, size: number): void {
+    this.#letOutgrown();
+    this.advance(bytes, size);
   }
 
   /** The body is not read any more but by who holds its slab. Idempotent. */
   release(): void {
-    this.moved();
+    this.#letOutgrown();
     this.#slab?.release();
     this.#slab = undefined;
+  }
+
+  /** More has come, as in `arrived`. */
+  protected abstract advance(bytes: Buffer, size: number): void;
+
+  #letOutgrown(): void {
+    this.#outgrown?.release();
+    this.#outgrown = undefined;
   }
 }

@@ -3,7 +3,7 @@
 import { GatewayError } from '../errors.ts';
 import { answer } from '../http/answer.ts';
 import { LARGE_BODY } from '../http/body-buffer.ts';
-import { BodyPieces } from '../http/body-pieces.ts';
+import type { BodyPieces } from '../http/body-pieces.ts';
 import { LargeWork } from '../http/large-work.ts';
 import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
@@ -11,7 +11,7 @@ import { type CompletionFacts, readCompletion } from './chunk.ts';
 import { tokensOf } from './estimate.ts';
 import { LargeAnswer } from './large-answer.ts';
 import type { Receiver, RelayRequest, Source } from './receiver.ts';
-import { type Edit, splicePieces, spliceSpans } from './request-scan.ts';
+import { type Edit, splice } from './request-scan.ts';
 
 /** Larger than any completion that a model produces; images in base64 included. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
@@ -148,12 +148,9 @@ export class Completion implements Receiver {
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
   }
 
-  /** A large answer is not copied. */
   #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer | BodyPieces {
     const { alias } = this.#request;
-    const all =
-      alias === undefined || modelSpan === null ? edits : [...edits, { span: modelSpan, bytes: alias }];
-    if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, all));
-    return all.length === 0 ? body : spliceSpans(body, all);
+    const isRenamed = alias !== undefined && modelSpan !== null;
+    return splice(body, isRenamed ? [...edits, { span: modelSpan, bytes: alias }] : edits);
   }
 }

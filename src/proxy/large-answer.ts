@@ -1,6 +1,6 @@
 // A JSON answer that is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left to
 // be done with all of it at once. Small answers are read when they are whole, by chunk.ts, and mean the same.
-import { BodyBuffer, type LargeBody } from '../http/body-buffer.ts';
+import { BodyBuffer } from '../http/body-buffer.ts';
 import { BodyMemory } from '../http/body-memory.ts';
 import type { SlabPool } from '../http/slab-pool.ts';
 import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from './chunk.ts';
@@ -103,9 +103,8 @@ function meaningOf(scanner: JsonScanner): number {
   return scanner.keyIs('x_groq') ? GROQ : UNREAD;
 }
 
-export class LargeAnswer implements LargeBody {
+export class LargeAnswer extends BodyMemory {
   readonly #buffer: BodyBuffer;
-  readonly #memory: BodyMemory;
   readonly #walk = new AnswerWalk();
   /** Begins with a byte order mark, which a walk does not know. */
   #isMarked: boolean | undefined;
@@ -115,23 +114,13 @@ export class LargeAnswer implements LargeBody {
    * @param expected how many will come, if that was announced
    */
   constructor(limit: number, expected: number | undefined, slabs: SlabPool) {
-    this.#memory = new BodyMemory(slabs);
+    super(slabs);
     this.#buffer = new BodyBuffer(limit, expected, this);
   }
 
   /** @param piece given away: nobody else reads it any more. Not beyond the limit */
   push(piece: Buffer): void {
     this.#buffer.push(piece);
-  }
-
-  take(bytes: number): Buffer {
-    return this.#memory.take(bytes);
-  }
-
-  arrived(bytes: Buffer, size: number): void {
-    this.#memory.moved();
-    this.#isMarked ??= startsWith(bytes, BOM, 0, size);
-    if (!this.#isMarked) this.#walk.advance(bytes, size, false);
   }
 
   /** When all of it has come. */
@@ -142,8 +131,8 @@ export class LargeAnswer implements LargeBody {
     return { body, facts: this.#walk.facts() };
   }
 
-  /** The answer is not read any more but by who holds its slab. Idempotent. */
-  release(): void {
-    this.#memory.release();
+  protected override advance(bytes: Buffer, size: number): void {
+    this.#isMarked ??= startsWith(bytes, BOM, 0, size);
+    if (!this.#isMarked) this.#walk.advance(bytes, size, false);
   }
 }

@@ -1,6 +1,5 @@
 // A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
 // to be done with all of it at once. Small bodies are scanned when they are whole.
-import type { LargeBody } from '../http/body-buffer.ts';
 import { BodyMemory } from '../http/body-memory.ts';
 import type { SlabPool } from '../http/slab-pool.ts';
 import { Utf8Walk } from './encoding.ts';
@@ -9,23 +8,16 @@ import { JsonWalk } from './json-walk.ts';
 import { RequestReader } from './request-reader.ts';
 import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
 
-export class LargeRequest implements LargeBody {
+export class LargeRequest extends BodyMemory {
   readonly #wanted: Wanted;
-  readonly #memory: BodyMemory;
   #scan: LargeScan | undefined;
 
-  /** It costs nothing until a body turns out to be large. */
   constructor(wanted: Wanted, slabs: SlabPool) {
+    super(slabs);
     this.#wanted = wanted;
-    this.#memory = new BodyMemory(slabs);
   }
 
-  take(bytes: number): Buffer {
-    return this.#memory.take(bytes);
-  }
-
-  arrived(bytes: Buffer, size: number): void {
-    this.#memory.moved();
+  protected override advance(bytes: Buffer, size: number): void {
     this.#scan ??= new LargeScan(this.#wanted);
     this.#scan.advance(bytes, size);
   }
@@ -36,11 +28,6 @@ export class LargeRequest implements LargeBody {
    */
   scan(body: Buffer): RequestScan {
     return this.#scan === undefined ? scanRequest(body, this.#wanted) : this.#scan.end(body);
-  }
-
-  /** The body is not read any more but by who holds its slab. Once, at the end of the request. */
-  release(): void {
-    this.#memory.release();
   }
 }
 

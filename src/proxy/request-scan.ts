@@ -1,6 +1,8 @@
 // What the gateway reads from a request body, and how it changes one: spans are found and spliced, nothing is parsed
 // into objects and written again. What is done with the model is for the pipeline; all else in the body is the upstream's.
 import { GatewayError } from '../errors.ts';
+import { LARGE_BODY } from '../http/body-buffer.ts';
+import { BodyPieces } from '../http/body-pieces.ts';
 import { RecentMap } from '../recent-map.ts';
 import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
@@ -105,6 +107,15 @@ export function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
   }
   pieces.push(body.subarray(from));
   return pieces;
+}
+
+/**
+ * `body` with each span replaced. A large one is not copied: what is made of it is pieces of its own memory.
+ * @throws GatewayError as `spliceSpans`
+ */
+export function splice(body: Buffer, edits: readonly Edit[]): Buffer | BodyPieces {
+  if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, edits));
+  return edits.length === 0 ? body : spliceSpans(body, edits);
 }
 
 function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {

@@ -1,10 +1,8 @@
 // A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
 // ask for it, usage in streams. Nothing else differs.
-import { LARGE_BODY } from '../http/body-buffer.ts';
-import { BodyPieces } from '../http/body-pieces.ts';
 import type { BodySource } from '../http/body-source.ts';
 import type { Span } from './json.ts';
-import { type Edit, jsonString, type RequestScan, splicePieces, spliceSpans } from './request-scan.ts';
+import { type Edit, jsonString, type RequestScan, splice } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
 const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
@@ -42,8 +40,7 @@ export function bodyFor(
     if (scan.modelSpan !== null) edits.push(withoutModel(body, scan.modelSpan));
   } else if (target.model !== scan.model) edits.push(modelEdit(target.model, scan));
   if (asksUsage) edits.push(usageEdit(body, scan));
-  if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, edits));
-  return edits.length === 0 ? body : spliceSpans(body, edits);
+  return splice(body, edits);
 }
 
 /** A request that names no model means a default, which has another name at this target: so it is named. */

@@ -1,9 +1,8 @@
 // Memory of large bodies is used again, and never by two at a time.
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
 import { type Slab, SlabPool, slabOf } from '../../src/http/slab-pool.ts';
+import { collectGarbage } from '../helpers/garbage.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -118,8 +117,7 @@ test('what goes over the bound is let go at once, and so is what is larger than 
 test('what nobody takes for a while is let go, and the memory is the system’s again', async () => {
   const pool = new SlabPool({ idleMs: 20 });
   // What other tests left behind is not to go in between.
-  setFlagsFromString('--expose-gc');
-  runInNewContext('gc')();
+  collectGarbage();
   const before = process.memoryUsage().arrayBuffers;
   for (const slab of Array.from({ length: 4 }, () => pool.take(8 * MIB))) slab.release();
   expect(process.memoryUsage().arrayBuffers - before).toBeGreaterThanOrEqual(32 * MIB);

@@ -1,8 +1,7 @@
 // A hundred reloads a second under live streams: every stream stays on what it began with, and nothing piles up. A second of
 // it here; TOLLGATE_LONG=1 makes it half a minute with a thousand streams.
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
+import { collectGarbage } from '../helpers/garbage.ts';
 import { type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -20,13 +19,10 @@ const IS_LONG = process.env['TOLLGATE_LONG'] === '1';
 const STREAMS = IS_LONG ? 1_000 : 200;
 const RELOADS = IS_LONG ? 3_000 : 150;
 
-setFlagsFromString('--expose-gc');
-const collect: () => void = runInNewContext('gc');
-
 /** Bytes that are really in use. */
 function heap(): number {
-  collect();
-  collect();
+  collectGarbage();
+  collectGarbage();
   return process.memoryUsage().heapUsed;
 }
 

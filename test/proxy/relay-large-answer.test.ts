@@ -58,9 +58,9 @@ const digest = (bytes: Buffer | string) => createHash('sha256').update(bytes).di
 const chunked =
   (body: Buffer, size: number): Script =>
   async (c) => {
-    await c.send('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n');
+    await c.head(200, { 'content-type': 'application/json', 'transfer-encoding': 'chunked' });
     for (let at = 0; at < body.length; at += size) await c.chunk(body.subarray(at, at + size));
-    await c.send('0\r\n\r\n');
+    await c.lastChunk();
   };
 
 test.each<[string, Script]>([
@@ -70,8 +70,9 @@ test.each<[string, Script]>([
     'as gzip',
     async (c) => {
       const body = gzipSync(answerOf('upstream-model'), { level: 1 });
-      const head = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: ${body.length}\r\n\r\n`;
-      await c.send(Buffer.concat([Buffer.from(head), body]));
+      const type = { 'content-type': 'application/json', 'content-encoding': 'gzip' };
+      await c.head(200, { ...type, 'content-length': body.length });
+      await c.send(body);
     },
   ],
 ])('20 MiB %s', async (_, script) => {
