@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import type { Rounds, Sample } from './figures.ts';
 import { Processes } from './processes.ts';
 import { checkAnswer, requestRound, streamRound } from './round.ts';
+import { startBare } from './subjects/bare.ts';
 import { startUpstream, type Upstream } from './subjects/direct.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
 import { nginxProgram, startNginx } from './subjects/nginx.ts';
@@ -38,6 +39,8 @@ export interface Bench extends Lengths {
   readonly nginx: Subject;
   readonly nginxLogged: Subject;
   readonly gateway: GatewaySubject;
+  /** Node with nothing on. */
+  readonly bare: readonly Subject[];
   readonly peers: readonly Subject[];
 }
 
@@ -47,6 +50,8 @@ export function tell(text: string): void {
 }
 
 export interface BenchOptions extends Lengths {
+  /** Compares Node with nothing on, too. Default: no. */
+  readonly bare?: boolean;
   /** Compares other gateways, too. */
   readonly peer: boolean;
   readonly warmUpRequests?: number;
@@ -81,6 +86,7 @@ export async function withBench<Result>(
       files: MANY_FILES,
       ...ports,
     });
+    const bare = options.bare === true ? await startBare(processes, upstream.port) : [];
     const peers: Subject[] = [];
     if (options.peer) {
       tell('Installing the peer.');
@@ -90,12 +96,14 @@ export async function withBench<Result>(
       else peers.push(lite);
     }
     const { direct } = upstream;
-    for (const subject of [direct, nginx, nginxLogged, gateway, ...peers]) await checkAnswer(subject);
+    for (const subject of [direct, nginx, nginxLogged, gateway, ...bare, ...peers])
+      await checkAnswer(subject);
     tell('Every answer is right. Warming up.');
     const { rounds, seconds } = options;
     const bench = { rounds, seconds, processes, folder, upstream, largeUpstream };
-    const whole: Bench = { ...bench, direct, nginx, nginxLogged, gateway, peers };
+    const whole: Bench = { ...bench, direct, nginx, nginxLogged, gateway, bare, peers };
     await warmUp(processes, gateway, options.warmUpRequests);
+    for (const subject of bare) await warmUp(processes, subject, options.warmUpRequests);
     for (const peer of peers) await warmUp(processes, peer, PEER_WARM_UP_REQUESTS);
     return await work(whole);
   } finally {

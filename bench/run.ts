@@ -140,7 +140,7 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
 }
 
 async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
-  return withBench(options, async (bench) => {
+  return withBench({ ...options, bare: true }, async (bench) => {
     const sections: Section[] = [];
     for (const scenario of scenarios)
       sections.push(...(await attempt(bench, scenario, sections, options.signal)));

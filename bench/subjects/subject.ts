@@ -3,7 +3,15 @@ import type { Started } from '../processes.ts';
 
 export const CHAT = '/v1/chat/completions';
 
-export type SubjectName = 'direct' | 'nginx' | 'nginx, access log' | 'gateway' | 'portkey' | 'litellm';
+export type SubjectName =
+  | 'direct'
+  | 'nginx'
+  | 'nginx, access log'
+  | 'gateway'
+  | 'Node, sockets'
+  | 'Node, http-proxy-3'
+  | 'portkey'
+  | 'litellm';
 
 export interface Subject {
   readonly name: SubjectName;
