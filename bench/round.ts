@@ -49,15 +49,19 @@ export async function checkAnswer(subject: Subject): Promise<void> {
   }
 }
 
-/** `requests`, `per_second`, `cpu_us` for one request, `p50_ms`, `p99_ms`. */
+/**
+ * `requests`, `per_second`, `cpu_us` for one request, `p50_ms`, `p99_ms`.
+ * @param among starts the load generator: a command and its first words (see `Apart`)
+ */
 export async function requestRound(
   processes: Processes,
   subject: Subject,
   asked: Asked<'closed'> | Asked<'open'>,
+  among: readonly string[] = [],
 ): Promise<Sample> {
   const { bytes, ...rest } = asked;
   const job: Job = { ...jobFor(subject, asked), ...rest };
-  const [out, cpu] = await costOf(subject, () => run(processes, job, asked.ms));
+  const [out, cpu] = await costOf(subject, () => run(processes, job, asked.ms, among));
   const result = requestsResult.parse(JSON.parse(out));
   if (result.requests === 0) throw new Error(`${subject.name} answered nothing`);
   return { ...result, cpu_us: cpu === undefined ? undefined : cpu / result.requests };
@@ -91,8 +95,9 @@ export async function startLoad(
   });
 }
 
-function run(processes: Processes, job: Job, ms: number): Promise<string> {
-  return processes.run(process.execPath, [LOAD, JSON.stringify(job)], ms + GRACE_MS, { files: filesOf(job) });
+function run(processes: Processes, job: Job, ms: number, among: readonly string[] = []): Promise<string> {
+  const [program = process.execPath, ...words] = [...among, process.execPath, LOAD, JSON.stringify(job)];
+  return processes.run(program, words, ms + GRACE_MS, { files: filesOf(job) });
 }
 
 function filesOf(job: Job): number {

@@ -2,6 +2,7 @@
 // can do in the same run.
 import { alternate, CONCURRENCY } from '../bench.ts';
 import { rowsOf } from '../figures.ts';
+import { setApart } from '../processors.ts';
 import { requestRound } from '../round.ts';
 import { figureIn } from '../section.ts';
 import type { Scenario } from './scenario.ts';
@@ -12,7 +13,7 @@ const WARM_MS = 2_000;
 export const paced: Scenario = {
   id: 'paced',
   sections: ['paced'],
-  async run({ processes, rounds, seconds, direct, nginx, nginxLogged, gateway }, known) {
+  async run({ processes, rounds, seconds, upstream, direct, nginx, nginxLogged, gateway }, known) {
     const ms = seconds * 1000;
     const most =
       figureIn(known, 'requests', 'gateway', 'per_second')?.median ??
@@ -27,15 +28,16 @@ export const paced: Scenario = {
       )['per_second'];
     const per_second = Math.floor((most ?? 0) / 2);
     const subjects = [direct, nginx, nginxLogged, gateway];
-    const results = await alternate(`paced, ${per_second}/s`, subjects, rounds, (subject) =>
-      requestRound(processes, subject, {
-        kind: 'open',
-        per_second,
-        ms,
-        warm_ms: WARM_MS,
-        connections: CONCURRENCY,
-      }),
+    const apart = await setApart(
+      processes,
+      [...new Set(subjects.flatMap(({ pids }) => pids))],
+      [upstream.pid],
     );
+    const asked = { kind: 'open', per_second, ms, warm_ms: WARM_MS, connections: CONCURRENCY } as const;
+    const results = await alternate(`paced, ${per_second}/s`, subjects, rounds, (subject) =>
+      requestRound(processes, subject, asked, apart?.among),
+    );
+    await apart?.end();
     return [
       {
         id: 'paced',
@@ -43,7 +45,10 @@ export const paced: Scenario = {
         note:
           `Half of what the gateway did over ${CONCURRENCY} connections in this run, over as many, at random moments (a Poisson process, the same for everyone), ` +
           'whether or not earlier requests were answered. Latency counts from the moment at which a request was due, also when it had to wait for a connection, after ' +
-          `${WARM_MS / 1000} s of the same load that are not timed. "Added" is over the upstream asked directly, within a round.`,
+          `${WARM_MS / 1000} s of the same load that are not timed. "Added" is over the upstream asked directly, within a round. ` +
+          (apart === undefined
+            ? 'Load generator, proxy and upstream share the processors.'
+            : "A proxy's event loop has a processor to itself; load generator and upstream share the others."),
         columns: [
           { field: 'added_p50_ms', heading: 'added p50 ms', digits: 2 },
           { field: 'added_p99_ms', heading: 'added p99 ms', digits: 2 },
