@@ -4,7 +4,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { basename, join } from 'node:path';
 
-const START_MS = 20_000;
+/** Only against a process that hangs: an emulated machine takes minutes. */
+const START_MS = 5 * 60_000;
 const STOP_MS = 3_000;
 /** What is kept of what a process says, for who waits for a word of it. */
 const MAX_HEARD = 64 * 1024;

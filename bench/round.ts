@@ -10,7 +10,7 @@ import type { Subject } from './subjects/subject.ts';
 
 const LOAD = fileURLToPath(new URL('./load/main.ts', import.meta.url));
 /** What a run may take longer than planned. */
-const GRACE_MS = 60_000;
+const GRACE_MS = 5 * 60_000;
 
 /** What a job asks for, besides whom. */
 type Asked<Kind extends Job['kind']> = Omit<JobOf<Kind>, 'url' | 'headers' | 'alias' | 'model' | 'bytes'> & {
@@ -40,7 +40,7 @@ export async function checkAnswer(subject: Subject): Promise<void> {
     method: 'POST',
     headers: { 'content-type': 'application/json', ...subject.headers },
     body: requestBody({ model: subject.alias }),
-    signal: AbortSignal.timeout(20_000),
+    signal: AbortSignal.timeout(GRACE_MS),
   });
   const body = Buffer.from(await response.arrayBuffer());
   if (response.status !== 200) throw new Error(`${subject.name} answered ${response.status}: ${body}`);

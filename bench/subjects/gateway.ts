@@ -64,10 +64,13 @@ export function writeConfig({ folder, upstream, largeUpstream, config }: Gateway
   return file;
 }
 
+/** Only against a process that hangs. */
+const ISSUE_MS = 5 * 60_000;
+
 /** Makes a key with the command line, as support would. */
 export async function issueKey(processes: Processes, configFile: string): Promise<string> {
   const words = [MAIN, 'keys', 'issue', '--tier', 'Pro', '--config', configFile];
-  return (await processes.run(process.execPath, words, 30_000)).trim();
+  return (await processes.run(process.execPath, words, ISSUE_MS)).trim();
 }
 
 export interface GatewaySubject extends Subject {
