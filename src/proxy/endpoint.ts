@@ -2,6 +2,7 @@
 // themselves are endpoints.ts; the road is pipeline.ts.
 import type { EndpointName } from '../config/endpoints.ts';
 import type { GatewayError } from '../errors.ts';
+import type { BodyPieces } from '../http/body-pieces.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
@@ -43,7 +44,11 @@ export interface Endpoint {
    * @param alias JSON string token for `model`
    * @param includeUsage whether the client asked for usage in its stream
    */
-  readonly asStream?: (body: Buffer, alias: Buffer | undefined, includeUsage: boolean) => Buffer | undefined;
+  readonly asStream?: (
+    body: Buffer,
+    alias: Buffer | undefined,
+    includeUsage: boolean,
+  ) => Buffer | BodyPieces | undefined;
   /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
   readonly isBinary?: (type: string, ask: Pick<Ask, 'takesText'>) => boolean;
   /** What is read of a request that is a form; undefined where none is taken. */

@@ -1,5 +1,5 @@
 // Sums by hour, holder, key, model and upstream, in memory. How many rows there may be is for whoever adds.
-import { USAGE_SUMS, type UsageKey, type UsageRow, type UsageSums } from '../store/usage-record.ts';
+import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../store/usage-record.ts';
 
 interface Entry {
   readonly key: UsageKey;
@@ -23,17 +23,16 @@ export class Totals {
     return this.#entries.has(nameOf(key));
   }
 
-  add({ sums, ...key }: UsageRow): void {
-    this.#requests += sums.requests;
-    const name = nameOf(key);
+  add(row: UsageRow): void {
+    this.#requests += row.sums.requests;
+    const name = nameOf(row);
     const entry = this.#entries.get(name);
-    if (entry === undefined) {
-      this.#entries.set(name, { key, sums: { ...sums } });
+    if (entry !== undefined) {
+      addSums(entry.sums, row.sums);
       return;
     }
-    for (const column of USAGE_SUMS) {
-      entry.sums[column] = Math.min(entry.sums[column] + sums[column], Number.MAX_SAFE_INTEGER);
-    }
+    const { sums, ...key } = row;
+    this.#entries.set(name, { key, sums: { ...sums } });
   }
 
   addAll(rows: Iterable<UsageRow>): void {

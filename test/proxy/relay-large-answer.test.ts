@@ -42,12 +42,15 @@ const LONG = textOf(20 * MIB);
 const answerOf = (model: string, text = LONG) =>
   `{"id":"x", "choices":[{"index":0,"message":{"role":"assistant","content":"${text}"},"finish_reason":"stop"}],${USAGE} ,"model":"${model}","created":1.0}`;
 
-async function ask(script: Script): Promise<{ status: number; headers: Headers; body: Buffer }> {
+async function ask(
+  script: Script,
+  more: Readonly<Record<string, unknown>> = {},
+): Promise<{ status: number; headers: Headers; body: Buffer }> {
   upstream.next(script);
   const response = await fetch(`${gateway.url}/v1/chat/completions`, {
     method: 'POST',
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-    body: JSON.stringify(chatRequest({ model: 'test-model' })),
+    body: JSON.stringify(chatRequest({ model: 'test-model', ...more })),
   });
   const body = Buffer.from(await response.arrayBuffer());
   return { status: response.status, headers: response.headers, body };
@@ -88,6 +91,38 @@ test('one behind a byte order mark keeps it', async () => {
   const { status, body } = await ask(json(200, `\ufeff${answerOf('upstream-model', text)}`));
   expect(status).toBe(200);
   expect(digest(body)).toBe(digest(`\ufeff${answerOf('test-model', text)}`));
+});
+
+test.each([
+  ['on one line', ' '],
+  ['on several lines', '\r\n'],
+])('one %s becomes the stream that was asked for', async (_, space) => {
+  const asked = { stream: true, stream_options: { include_usage: true } };
+  const text = answerOf('upstream-model').replaceAll(/(?<=[,{[])(?=")/g, space);
+  const { status, headers, body } = await ask(json(200, text), asked);
+  const [said = '', finish = '', usage = '', ...rest] = body.toString().split('\n\n');
+  expect([status, headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
+  expect(headers.get('content-length')).toBe(String(body.length));
+  const common = { id: 'x', model: 'test-model', created: 1, object: 'chat.completion.chunk' };
+  const choice = { index: 0, finish_reason: null };
+  const parsed = (event: string): unknown => {
+    expect(event.startsWith('data: ')).toBe(true);
+    return JSON.parse(event.slice('data: '.length));
+  };
+  const content = JSON.stringify(LONG);
+  // Compared as text, and not shown where it differs.
+  expect(said.includes(content) && !said.includes('\n')).toBe(true);
+  expect(parsed(said.replace(content, '"LONG"'))).toEqual({
+    ...common,
+    choices: [{ ...choice, delta: { role: 'assistant', content: 'LONG' } }],
+  });
+  expect(parsed(finish)).toEqual({ ...common, choices: [{ index: 0, delta: {}, finish_reason: 'stop' }] });
+  expect(parsed(usage)).toEqual({
+    ...common,
+    choices: [],
+    usage: { prompt_tokens: 11, completion_tokens: 22, total_tokens: 33 },
+  });
+  expect(rest).toEqual(['data: [DONE]', '']);
 });
 
 test.each([
