@@ -1,5 +1,5 @@
 // Which processors the bench's processes run on, where latency is measured: a proxy's event loop has one to itself, so that neither
-// the load generator nor the upstream stops it in the middle of its work. As many as there are, nobody has them to himself otherwise.
+// the load generator nor the upstream stops it in the middle of its work. Elsewhere all of them share all processors.
 import { readFileSync } from 'node:fs';
 import { findProgram, type Processes } from './processes.ts';
 
