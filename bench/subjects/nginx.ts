@@ -1,19 +1,16 @@
 // nginx as a bare reverse proxy: one worker with connections kept on both sides, nothing buffered, nothing checked. The
 // program is the system's; where packages may be installed, Debian's is.
-import { execFile } from 'node:child_process';
 import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { installCommand, installPackage } from '../../test/helpers/debian-packages.ts';
 import { childrenOf } from '../cpu.ts';
 import { ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
 import { findProgram, type Processes } from '../processes.ts';
 import { CHAT, NO_HEADERS, type Subject } from './subject.ts';
 
-const INSTALL = 'apt-get update && apt-get install -y --no-install-recommends nginx-light';
-/** Only against a process that hangs: a slow machine takes minutes to install. */
-export const INSTALL_MS = 20 * 60_000;
+const PACKAGE = 'nginx-light';
 const MISSING = 'the bench needs nginx (Debian: apt-get install nginx-light)';
 /** A connection to the client and one to the upstream for each stream, and some more. */
 const FILES = 32_768;
@@ -23,17 +20,9 @@ export async function nginxProgram(): Promise<string> {
   const found = findProgram('nginx');
   if (found !== undefined) return found;
   if (process.getuid?.() !== 0 || findProgram('apt-get') === undefined) throw new Error(MISSING);
-  process.stderr.write(`no nginx on this machine; running: ${INSTALL}\n`);
-  // Under a lock, since test files run side by side. Whoever waited for it finds that nothing is left to do.
-  const lock = fileURLToPath(import.meta.url);
-  const script = `command -v nginx > /dev/null || { ${INSTALL}; }`;
-  // Debian would start a server of its own.
-  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' };
-  await new Promise<void>((resolve, reject) => {
-    execFile('flock', [lock, 'sh', '-c', script], { env, timeout: INSTALL_MS }, (error, _stdout, stderr) => {
-      if (error === null) resolve();
-      else reject(new Error(`${MISSING}; installing it has failed: ${stderr.slice(-400)}`, { cause: error }));
-    });
+  process.stderr.write(`no nginx on this machine; running: ${installCommand(PACKAGE)}\n`);
+  await installPackage(PACKAGE, 'command -v nginx').catch((cause: unknown) => {
+    throw new Error(`${MISSING}; installing it has failed`, { cause });
   });
   const installed = findProgram('nginx');
   if (installed === undefined) throw new Error(`${MISSING}; the package did not bring it`);

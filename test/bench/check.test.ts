@@ -1,7 +1,7 @@
 // The gateway's CPU time as a multiple of nginx's, held against the recorded one, by the same check as `npm run bench -- --short`.
 import { expect, test } from 'vitest';
 import { checkRatios, describeCheck, isWorse, readBaseline, TOLERANCE } from '../../bench/check.ts';
-import { INSTALL_MS } from '../../bench/subjects/nginx.ts';
+import { INSTALL_MS } from '../helpers/debian-packages.ts';
 
 /** More than an installation of nginx and all repetitions take, on a slow machine. */
 const TIMEOUT = INSTALL_MS + 10 * 60_000;

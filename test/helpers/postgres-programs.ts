@@ -1,10 +1,11 @@
 // The programs of PostgreSQL on this machine: finds them, or installs Debian's where it may. A machine that has none fails the
 // tests and says what to install; no test is skipped.
-import { execFile } from 'node:child_process';
-import { constants, readFileSync } from 'node:fs';
-import { access, readdir, realpath } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { readFileSync } from 'node:fs';
+import { readdir, realpath } from 'node:fs/promises';
+import { join } from 'node:path';
+import { installCommand, installPackage, isExecutable, onPath } from './debian-packages.ts';
+
+export { INSTALL_MS } from './debian-packages.ts';
 
 export interface PostgresPrograms {
   readonly postgres: string;
@@ -13,11 +14,7 @@ export interface PostgresPrograms {
 
 const DEBIAN = '/usr/lib/postgresql';
 const PACKAGE = 'postgresql';
-const INSTALL = `apt-get update && apt-get install -y --no-install-recommends ${PACKAGE}`;
 const MISSING = `these tests need a PostgreSQL server: install one (Debian: apt-get install ${PACKAGE}), or put its programs on PATH`;
-
-/** Only against a process that hangs: a slow machine takes minutes to install. */
-export const INSTALL_MS = 20 * 60_000;
 
 /**
  * Installs the package if that is necessary and possible, which it says in a line on stderr before it begins.
@@ -27,8 +24,8 @@ export async function postgresPrograms(): Promise<PostgresPrograms> {
   const found = await find();
   if (found !== undefined) return found;
   if (process.getuid?.() !== 0 || (await onPath('apt-get')) === undefined) throw new Error(MISSING);
-  process.stderr.write(`no PostgreSQL on this machine; running: ${INSTALL}\n`);
-  await install().catch((cause: unknown) => {
+  process.stderr.write(`no PostgreSQL on this machine; running: ${installCommand(PACKAGE)}\n`);
+  await installPackage(PACKAGE, `ls ${DEBIAN}/*/bin/postgres`).catch((cause: unknown) => {
     throw new Error(`${MISSING}; installing it has failed`, { cause });
   });
   const installed = await find();
@@ -61,37 +58,4 @@ async function find(): Promise<PostgresPrograms | undefined> {
   if (postgres === undefined || initdb === undefined) return undefined;
   // They look for their other files from where they really are.
   return { postgres: await realpath(postgres), initdb: await realpath(initdb) };
-}
-
-async function onPath(name: string): Promise<string | undefined> {
-  for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
-    const path = join(folder, name);
-    if (folder !== '' && (await isExecutable(path))) return path;
-  }
-  return undefined;
-}
-
-function isExecutable(path: string): Promise<boolean> {
-  return access(path, constants.X_OK).then(
-    () => true,
-    () => false,
-  );
-}
-
-/** Under a lock, since test files run side by side and apt gives up when another one is at work. */
-async function install(): Promise<void> {
-  const lock = fileURLToPath(import.meta.url);
-  const script = `ls ${DEBIAN}/*/bin/postgres > /dev/null 2>&1 || { ${INSTALL}; }`;
-  await new Promise<void>((resolve, reject) => {
-    const options = {
-      // In runlevel 1 Debian's packages start no service: the tests start their own server.
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
-      timeout: INSTALL_MS,
-      maxBuffer: 64 * 1024 * 1024,
-    };
-    execFile('flock', [lock, 'sh', '-c', script], options, (error, _stdout, stderr) => {
-      if (error === null) resolve();
-      else reject(new Error(stderr.trim().split('\n').slice(-5).join('\n'), { cause: error }));
-    });
-  });
 }

@@ -1,17 +1,11 @@
 // Real Redis servers for tests: alone, with Sentinels, as a Cluster. A machine without one gets Debian's where packages may
 // be installed; otherwise the tests fail and say what to install. No test is skipped. Each server dies with its test.
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { constants } from 'node:fs';
-import { access, writeFile } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { writeFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
+import { INSTALL_MS, installCommand, installPackage, onPath } from './debian-packages.ts';
 import { closedPort, type TempDir, tempDir, until, within } from './wait.ts';
-
-const INSTALL = 'apt-get update && apt-get install -y --no-install-recommends redis-server';
-/** Only against a process that hangs: a slow machine takes minutes to install. */
-const INSTALL_MS = 20 * 60_000;
 
 /** For `beforeAll` and for tests of a file that starts a server, in milliseconds: more than an installation takes. */
 export const REDIS_TIMEOUT = INSTALL_MS + 120_000;
@@ -347,38 +341,9 @@ async function install(): Promise<void> {
   if (await onPath('redis-server')) return;
   const missing = 'these tests need redis-server in PATH (Debian: apt-get install redis-server)';
   if (process.getuid?.() !== 0 || !(await onPath('apt-get'))) throw new Error(missing);
-  process.stderr.write(`no redis-server on this machine; running: ${INSTALL}\n`);
-  // Under a lock, since test files run side by side. Whoever waited for it finds that nothing is left to do.
-  const lock = fileURLToPath(import.meta.url);
-  await new Promise<void>((resolve, reject) => {
-    const options = {
-      // Debian would start a server of its own.
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
-      timeout: INSTALL_MS,
-      maxBuffer: 64 * 1024 * 1024,
-    };
-    const script = `command -v redis-server > /dev/null || { ${INSTALL}; }`;
-    execFile('flock', [lock, 'sh', '-c', script], options, (error, _stdout, stderr) => {
-      if (error === null) resolve();
-      else
-        reject(
-          new Error(`${missing}; installing it has failed: ${stderr.trim().slice(-400)}`, { cause: error }),
-        );
-    });
+  process.stderr.write(`no redis-server on this machine; running: ${installCommand('redis-server')}\n`);
+  await installPackage('redis-server', 'command -v redis-server').catch((cause: unknown) => {
+    throw new Error(`${missing}; installing it has failed`, { cause });
   });
   if (!(await onPath('redis-server'))) throw new Error(`${missing}; the package did not bring it`);
-}
-
-async function onPath(name: string): Promise<boolean> {
-  for (const directory of (process.env['PATH'] ?? '').split(delimiter)) {
-    if (directory === '') continue;
-    if (
-      await access(join(directory, name), constants.X_OK).then(
-        () => true,
-        () => false,
-      )
-    )
-      return true;
-  }
-  return false;
 }
