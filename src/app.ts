@@ -154,7 +154,7 @@ async function compose(
     metrics,
     failuresPerMinute: () => snapshot().config.auth.failures_per_minute,
     onCompromised: (prefix) =>
-      server.endWhere(({ access }) => access.key_prefix === prefix, new GatewayError('invalid_api_key')),
+      server.endWhere(({ keyPrefix }) => keyPrefix === prefix, new GatewayError('invalid_api_key')),
   });
   parts.add('keys', () => keys.close());
   const { authenticator, issuer } = keys;

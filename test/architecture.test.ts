@@ -146,6 +146,25 @@ describe('each rule can fail', () => {
     expect(broken({ 'auth/a.ts': text })).toEqual([rule]);
   });
 
+  test.each([
+    ['a member', 'export const f = (exchange) => exchange.access.attempts;'],
+    ['a member that is also written', 'export const f = (exchange) => { exchange.access.attempts += 1; };'],
+    ['a member written where it is not there', 'export const f = (x) => { x.access.ttft_ms ??= 1; };'],
+    ['a member of the record by itself', 'export const f = ({ access }) => access.model ?? 1;'],
+    ['all of it', 'export const f = (exchange, log) => log(exchange.access);'],
+    ['members taken apart', 'export const f = ({ access }) => { const { model } = access; return model; };'],
+    ['members taken apart at once', 'export const f = (x) => { const { model } = x.access; return model; };'],
+  ])('a read of the access-log record: %s', (_name, text) => {
+    expect(broken({ 'proxy/a.ts': text })).toEqual(['log-record']);
+    expect(broken({ 'process/a.ts': text, 'telemetry/b.ts': text })).toEqual([]);
+  });
+
+  test('writing the access-log record is no read', () => {
+    const text =
+      'export const f = (x) => { const { access } = x; access.model = 1; x.access.tier = 2; x.access = {}; };';
+    expect(broken({ 'proxy/a.ts': text })).toEqual([]);
+  });
+
   test('the same words where they are harmless', () => {
     const text =
       "export const x = 'any!' as const; // any as unknown as string\nexport const y = (x as string) !== 'a';";

@@ -20,7 +20,7 @@ export class Rotation {
       exchange.request.headers.authorization,
       exchange.address,
     );
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     // Once it is done the old key is gone, so it is not done for someone who has left.
     exchange.throwIfStopped();

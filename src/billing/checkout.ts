@@ -100,7 +100,7 @@ export class Checkout {
     if (tier === 'Free') {
       exchange.throwIfStopped();
       const issued = await this.#free(exchange, config, nonce);
-      exchange.access.key_prefix = issued.prefix;
+      exchange.keyPrefix = issued.prefix;
       if (isPage) answerKeyPage(exchange, issued, config);
       else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
       return;
@@ -163,7 +163,7 @@ export class Checkout {
     const { authenticator, store } = this.#parts;
     // Also one who is suspended: to pay is how that ends.
     const caller = await authenticator.identify(authorization, exchange.address);
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     if (caller.standing === 'good' && !isAbove(tier, caller.tier)) throw new GatewayError('already_entitled');
     const orders = await store.ordersOf(caller.holderId);
     // Suspended by support, and not for want of payment: to pay would not end that.

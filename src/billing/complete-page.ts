@@ -113,7 +113,7 @@ ${this.#body(order, isOwn, config)}`,
       exchange.throwIfStopped();
       const { order } = await this.#fresh(found);
       const issued = await this.#parts.claims.claim(order.id, isAllowed);
-      exchange.access.key_prefix = issued.prefix;
+      exchange.keyPrefix = issued.prefix;
       exchange.access.tier = issued.tier;
       if (isPage) answerKeyPage(exchange, issued, config, '../');
       else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });

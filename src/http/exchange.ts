@@ -36,7 +36,16 @@ export class Exchange {
   readonly address: string;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
+  /** Written by everyone who learns something, read when the request has ended and by nobody before. */
   readonly access: AccessRecord;
+  /** The path of the route that serves the request; undefined where none does. */
+  route: string | undefined;
+  /** Of the key with which the request was authenticated, or that was issued by it. */
+  keyPrefix: string | undefined;
+  /** The public name of the model that was asked for, without what could be a key in it. */
+  model: string | undefined;
+  /** Whether the client asked for a stream; undefined where that cannot be asked for. */
+  isStream: boolean | undefined;
   /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
   entry: string | undefined;
   /** What a request for a model asks of it; undefined for others. */
@@ -63,6 +72,7 @@ export class Exchange {
   #stopReason: GatewayError | undefined;
   #onStop: (() => void)[] = [];
   #answered: number | undefined;
+  #firstOutputMs: number | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse, address: string) {
     this.request = request;
@@ -111,6 +121,16 @@ export class Exchange {
       }
     }
     if (failures.length > 0) throw failures[0];
+  }
+
+  /** The first output is about to be sent to the client. Later calls do nothing. */
+  markFirstOutput(): void {
+    this.#firstOutputMs ??= Math.round(this.elapsed);
+  }
+
+  /** Milliseconds from the request line to the first output; undefined while there is none. */
+  get firstOutputMs(): number | undefined {
+    return this.#firstOutputMs;
   }
 
   /** The client has its answer; what still happens on the connection is not the request's time. */

@@ -37,7 +37,7 @@ export class Router {
     const handler = this.#routes.get(path)?.get(exchange.request.method ?? '');
     if (handler === undefined) this.refuse(exchange);
     else {
-      exchange.access.route = path;
+      exchange.route = path;
       void this.#run(handler, exchange);
     }
   }

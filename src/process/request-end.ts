@@ -5,17 +5,22 @@ import type { Metrics } from '../telemetry/metrics.ts';
 
 /** To be called once for each exchange, when its answer or its connection has ended. */
 export function recordEnd(exchange: Exchange, log: AccessLog, metrics: Metrics): void {
-  const { access, response, stopReason, error } = exchange;
+  const { access, response, stopReason, error, route } = exchange;
   const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;
   const outcome = stopReason?.code ?? access.outcome ?? 'ok';
   const { elapsed } = exchange;
   access.status = status;
   access.duration_ms = Math.round(elapsed);
   access.outcome = outcome;
+  access.route = route;
+  access.key_prefix = exchange.keyPrefix;
+  access.model = exchange.model;
+  access.stream = exchange.isStream;
+  access.ttft_ms = exchange.firstOutputMs;
   log.write(access, error?.cause);
-  exchange.span?.end({ route: access.route, status, outcome, requestId: exchange.id });
+  exchange.span?.end({ route, status, outcome, requestId: exchange.id });
   metrics.recordRequest({
-    route: access.route,
+    route,
     status,
     model: exchange.entry,
     upstream: access.upstream,

@@ -77,9 +77,9 @@ export class Account {
       this.#lease.settle(0);
       return;
     }
-    const { tokens, isEstimated, upstream, provider, extra } = reading;
+    const { tokens, isEstimated, upstream, provider, attempts, extra } = reading;
     this.#lease.settle(tokens.prompt + tokens.completion);
-    const { access, stopReason, error } = exchange;
+    const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
     const { endpoint = 'chat' } = exchange;
     metrics.recordGeneration({
@@ -90,7 +90,8 @@ export class Account {
       outcome,
       seconds: exchange.elapsed / 1000,
       // An answer that comes as a whole has no first token.
-      firstToken: access.stream === true && access.ttft_ms !== undefined ? access.ttft_ms / 1000 : undefined,
+      firstToken:
+        exchange.isStream === true && firstOutputMs !== undefined ? firstOutputMs / 1000 : undefined,
       tokens: isEstimated ? undefined : tokens,
     });
     for (const other of extra) {
@@ -102,14 +103,14 @@ export class Account {
       prefix: caller.prefix,
       tier: caller.tier,
       // Clients invent names where a pattern serves: only those that somebody answered to become rows.
-      model: outcome === 'ok' ? (access.model ?? route.entry) : route.entry,
+      model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
       upstream,
-      attempts: access.attempts ?? 1,
+      attempts,
       outcome,
       usage: tokens,
       isEstimated,
       durationMs: exchange.elapsed,
-      ttftMs: access.ttft_ms,
+      ttftMs: firstOutputMs,
       costNanos: route.price && costOf(route.price, tokens),
       extra: extra.map((attempt) => ({
         upstream: attempt.upstream,

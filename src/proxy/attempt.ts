@@ -81,8 +81,8 @@ export class Attempt implements Sink, Source, Contender {
       const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
       return Promise.resolve(failed({ ...failure(busy, true), free: true }));
     }
-    const { access } = exchange;
-    access.attempts = (access.attempts ?? 0) + 1;
+    const number = this.#watcher.onBegin();
+    exchange.access.attempts = number;
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
@@ -92,7 +92,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#isCurtailed = mostMs < timeouts.total;
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
-      this.#beginSpan(access.attempts ?? 1);
+      this.#beginSpan(number);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
       const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };

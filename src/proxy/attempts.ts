@@ -61,6 +61,8 @@ export class Attempts {
   /** Rounds over all targets, from 1. */
   #round = 1;
   readonly #endsAt: number;
+  /** Requests to upstreams so far. */
+  #sent = 0;
   /** The one attempt was made that may repeat what an upstream has begun. */
   #hasRisked = false;
   /** A request has one hedge at most. */
@@ -238,6 +240,10 @@ export class Attempts {
     const { request, body, scan, form, resilience } = this.#options;
     const { latency } = resilience.standing(target);
     const watcher = {
+      onBegin: () => {
+        this.#sent += 1;
+        return this.#sent;
+      },
       onOutput(ms: number | undefined) {
         permit.answered();
         if (ms !== undefined) latency.observe(ms);
@@ -250,7 +256,7 @@ export class Attempts {
     const asked = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(asked, target, watcher, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
-    const left = this.#isFirst ? this.#options.retry.deadline : this.#leftMs;
+    const left = this.#sent === 0 ? this.#options.retry.deadline : this.#leftMs;
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
@@ -273,12 +279,8 @@ export class Attempts {
     return this.#endsAt - performance.now();
   }
 
-  get #isFirst(): boolean {
-    return this.#options.request.exchange.access.attempts === undefined;
-  }
-
   get #isUsedUp(): boolean {
-    return (this.#options.request.exchange.access.attempts ?? 0) >= this.#options.retry.attempts;
+    return this.#sent >= this.#options.retry.attempts;
   }
 
   /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */

@@ -22,7 +22,7 @@ export class BytesRelay implements Receiver {
     const client = this.#client;
     if (client.isOver || chunk.length === 0) return;
     const { exchange } = this.#request;
-    exchange.access.ttft_ms ??= Math.round(exchange.elapsed);
+    exchange.markFirstOutput();
     client.pass(chunk);
     this.#source.progress();
     // The first byte is the point of no return.

@@ -140,7 +140,7 @@ export class Completion implements Receiver {
       exchange.access.completion_tokens = usage.completion;
     }
     this.#source.used(usage, ask.outputs ?? tokensOf(this.#size));
-    exchange.access.ttft_ms = Math.round(exchange.elapsed);
+    exchange.markFirstOutput();
     const headers = relayedHeaders(this.#headers);
     headers['content-type'] = type;
     if (type !== 'application/json') headers['cache-control'] = 'no-cache, no-transform';

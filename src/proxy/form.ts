@@ -72,7 +72,7 @@ export class Form implements FormBody {
     this.#fields.bytesOf = () => upload.size;
     this.ask = askOf(rules, this.#fields);
     this.#fields.onEnd = () => {
-      exchange.access.stream = this.ask.stream;
+      exchange.isStream = this.ask.stream;
     };
   }
 

@@ -9,6 +9,8 @@ export interface MeterReading {
   /** Of the attempt that counts: the one that the client was answered from, or else the last. */
   readonly upstream: string;
   readonly provider: string;
+  /** Requests to upstreams, of which some may not have been sent. */
+  readonly attempts: number;
   readonly tokens: Tokens;
   /** No upstream said it. */
   readonly isEstimated: boolean;
@@ -25,12 +27,14 @@ const NOTHING: Tokens = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
 export class Meter {
   readonly #estimate: Estimate;
   readonly #uses: AttemptUse[] = [];
+  #attempts = 0;
 
   constructor(estimate: Estimate) {
     this.#estimate = estimate;
   }
 
   note(use: AttemptUse): void {
+    this.#attempts += 1;
     if (use.isSent) this.#uses.push(use);
   }
 
@@ -42,9 +46,10 @@ export class Meter {
       usage === null || this.#uses[index] === last ? [] : [{ upstream, provider, tokens: tokensOf(usage) }],
     );
     const { upstream, provider, usage } = last;
+    const attempts = this.#attempts;
     return usage === null
-      ? { upstream, provider, tokens: this.#guess(last), isEstimated: true, extra }
-      : { upstream, provider, tokens: tokensOf(usage), isEstimated: false, extra };
+      ? { upstream, provider, attempts, tokens: this.#guess(last), isEstimated: true, extra }
+      : { upstream, provider, attempts, tokens: tokensOf(usage), isEstimated: false, extra };
   }
 
   /** An upstream that failed before any output, or said itself that it failed, and nothing of usage, has charged nothing. */

@@ -58,7 +58,7 @@ export class Models {
       exchange.request.headers.authorization,
       exchange.address,
     );
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     await tellLimits(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
     return caller.tier;

@@ -80,7 +80,7 @@ export class Passthrough {
       throw new GatewayError('unknown_url');
     }
     const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
     const found = findOperation(exchange.request.method ?? '', path);
@@ -103,8 +103,7 @@ export class Passthrough {
       upstream.acquire();
       isAsked = true;
       exchange.access.upstream = upstream.name;
-      exchange.access.attempts = 1;
-      account.asked(upstream.name);
+      exchange.access.attempts = account.asked(upstream.name);
       await this.#carryOut(call, body);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {
@@ -132,7 +131,7 @@ export class Passthrough {
       caller,
       limits,
       tiers,
-      route: { entry: exchange.access.route ?? '', price: undefined },
+      route: { entry: exchange.route ?? '', price: undefined },
     };
   }
 

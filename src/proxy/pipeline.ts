@@ -77,7 +77,7 @@ export class Pipeline {
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
     const caller = checked instanceof Promise ? await checked : checked;
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
 
@@ -96,8 +96,8 @@ export class Pipeline {
       const scan = form?.scan ?? large.scan(body);
       const ask = form?.ask ?? endpoint.ask(body, scan);
       // Somebody will put a key where the model belongs.
-      exchange.access.model = maskKeys(scan.model).slice(0, MAX_NAME);
-      exchange.access.stream = ask.stream;
+      exchange.model = maskKeys(scan.model).slice(0, MAX_NAME);
+      exchange.isStream = ask.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
       let route = routes.resolve(scan.model, caller.tier, endpoint.name);

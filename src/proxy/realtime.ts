@@ -70,7 +70,7 @@ export class Realtime {
       headers.authorization ?? offered.authorization,
       exchange.address,
     );
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
 
@@ -81,7 +81,7 @@ export class Realtime {
       routes.checkTier(caller.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
       // Somebody will put a key where the model belongs.
-      exchange.access.model = maskKeys(query.model).slice(0, MAX_NAME);
+      exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
       const route = routes.resolve(query.model, caller.tier, 'realtime');
@@ -157,12 +157,11 @@ export class Realtime {
       return { ...failure(busy, true), free: true };
     }
     try {
-      access.attempts = (access.attempts ?? 0) + 1;
+      access.attempts = account.asked(upstream.name);
       access.upstream = upstream.name;
       access.upstream_model = model;
       access.upstream_status = undefined;
       access.upstream_request_id = undefined;
-      account.asked(upstream.name);
       const path = pathAt(target, query);
       const result = await dial({ exchange, upstream, path, protocols, model, mostMs });
       if (result.kind === 'failed') {
@@ -170,6 +169,7 @@ export class Realtime {
         return judged;
       }
       permit.answered();
+      account.opened();
       const end = await this.#run(order, result, early, upstream.name);
       outcome = end.outcome;
       return undefined;
@@ -188,8 +188,10 @@ export class Realtime {
   ): Promise<SessionEnd> {
     const { metrics } = this.#options;
     const { access, response } = exchange;
+    let responses = 0;
     const usage = new SessionUsage((use) => {
-      access.responses = (access.responses ?? 0) + 1;
+      responses += 1;
+      access.responses = responses;
       metrics.realtimeResponses.inc({ counted: use.isEstimated ? 'estimated' : 'reported' });
       account.use(use);
       void closeIfSpent(session, account);
@@ -209,6 +211,7 @@ export class Realtime {
         access.close_code = end.code;
         access.closed_by = end.by;
         access.outcome = end.outcome;
+        account.ended(end.outcome);
         if (end.outcome !== 'client_closed') exchange.markAnswered();
         metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
         if (end.outcome === 'stream_incomplete') metrics.streamsBroken.inc({ upstream, cause: end.outcome });

@@ -74,6 +74,8 @@ export interface AttemptUse {
 
 /** Hears how the target does while the attempt is under way. */
 export interface Watcher {
+  /** The attempt has its place at the upstream. @returns its number among those of the request, from 1 */
+  onBegin(): number;
   /**
    * The first output came.
    * @param ms of a stream, milliseconds since the request was sent; a JSON answer comes at its end and says nothing of that

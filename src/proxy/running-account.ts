@@ -37,6 +37,11 @@ export class RunningAccount {
   readonly #order: RunningAccountOrder;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
+  #attempts = 0;
+  #isOpen = false;
+  #outcome: string | undefined;
+  #prompt = 0;
+  #completion = 0;
   #isEstimated = false;
   #isSettled = false;
 
@@ -63,18 +68,34 @@ export class RunningAccount {
     return new RunningAccount(parts, order, admission.lease);
   }
 
-  /** The session is asked for at this upstream: from now on it counts as a request, whatever becomes of it. */
-  asked(upstream: string): void {
+  /**
+   * The session is asked for at this upstream: from now on it counts as a request, whatever becomes of it.
+   * @returns how many upstreams were asked
+   */
+  asked(upstream: string): number {
     this.#upstream = upstream;
+    this.#attempts += 1;
+    return this.#attempts;
+  }
+
+  /** The upstream that was asked last has opened the session. */
+  opened(): void {
+    this.#isOpen = true;
+  }
+
+  /** The session is over. @param outcome `ok`, or a code of the error table */
+  ended(outcome: string): void {
+    this.#outcome = outcome;
   }
 
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
     const { limiter, ledger } = this.#parts;
     const { exchange, caller, route } = this.#order;
-    const { access } = exchange;
-    access.prompt_tokens = (access.prompt_tokens ?? 0) + tokens.prompt;
-    access.completion_tokens = (access.completion_tokens ?? 0) + tokens.completion;
+    this.#prompt += tokens.prompt;
+    this.#completion += tokens.completion;
+    exchange.access.prompt_tokens = this.#prompt;
+    exchange.access.completion_tokens = this.#completion;
     this.#isEstimated ||= isEstimated;
     if (this.#lease !== undefined) limiter.use(caller.holderId, tokens.prompt + tokens.completion);
     ledger.record({
@@ -128,17 +149,17 @@ export class RunningAccount {
 
   #about() {
     const { exchange, caller, route } = this.#order;
-    const { access, stopReason, error } = exchange;
+    const { stopReason, error } = exchange;
     return {
       at: Date.now(),
       holderId: caller.holderId,
       prefix: caller.prefix,
       tier: caller.tier,
       // Clients invent names where a pattern serves: only those that somebody answered to become rows.
-      model: access.upstream_status === 101 ? (access.model ?? route.entry) : route.entry,
+      model: this.#isOpen ? (exchange.model ?? route.entry) : route.entry,
       upstream: this.#upstream ?? '',
-      attempts: access.attempts ?? 1,
-      outcome: stopReason?.code ?? error?.code ?? access.outcome ?? 'ok',
+      attempts: this.#attempts,
+      outcome: stopReason?.code ?? error?.code ?? this.#outcome ?? 'ok',
       isEstimated: false,
       durationMs: exchange.elapsed,
       ttftMs: undefined,

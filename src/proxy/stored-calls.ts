@@ -41,7 +41,7 @@ export class StoredCalls {
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: Snapshot): Promise<void> {
     const { authenticator, stored, accounts } = this.#options;
     const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const limits = config.tiers[caller.tier] ?? {};
     let isAsked = false;
@@ -50,7 +50,7 @@ export class StoredCalls {
       routes.checkTier(caller.tier, 'responses');
       const [id = '', query = ''] = partsOf(exchange.target);
       const response = await stored.find(id, caller.holderId);
-      exchange.access.model = response.model;
+      exchange.model = response.model;
       const route = routeOf(response, routes);
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
@@ -78,7 +78,7 @@ export class StoredCalls {
     const { metrics, resilience, stored, slabs } = this.#options;
     const uses: AttemptUse[] = [];
     const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
-    exchange.access.stream = stream;
+    exchange.isStream = stream;
     const request: RelayRequest = {
       exchange,
       endpoint: storedEndpoint(action, response.id, query),

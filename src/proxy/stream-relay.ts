@@ -200,7 +200,7 @@ export class StreamRelay implements Receiver {
   #afterBatch(hasOutput: boolean, endsWithLf: boolean): void {
     if (hasOutput) {
       const { exchange } = this.#request;
-      exchange.access.ttft_ms ??= Math.round(exchange.elapsed);
+      exchange.markFirstOutput();
       this.#source.progress();
     }
     if (hasOutput || this.#finished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES) this.#commit();

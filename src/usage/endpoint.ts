@@ -38,7 +38,7 @@ export class UsageEndpoint<Caller extends UsageReader> {
   async answer(exchange: Exchange): Promise<void> {
     const { authenticate, usage, limits, plan } = this.#options;
     const caller = await authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.access.key_prefix = caller.prefix;
+    exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const days = daysIn(exchange.target);
     exchange.throwIfStopped();

@@ -19,6 +19,7 @@ export interface Finding {
     | 'non-null'
     | 'ts-comment'
     | 'console'
+    | 'log-record'
     | 'syntax';
   readonly file: string;
   readonly detail: string;
@@ -41,6 +42,9 @@ export const LONGEST_FILE = 400;
 
 /** Names that say nothing about what is inside. */
 const EMPTY_NAMES = /^(utils?|helpers?|managers?|services?|common|misc)$/;
+
+/** What writes the log may read its record; to all others it is only written, so that the log decides nothing. */
+const MAY_READ_RECORD = /^(telemetry|process)\//;
 
 export function inspect(sources: Sources): Finding[] {
   const findings: Finding[] = [];
@@ -106,7 +110,16 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
       add('ts-comment', comment, comment.value.trim());
   }
   const mayPrint = file === 'main.ts' || file.startsWith('cli/');
+  /** Of the access-log record: members that are assigned to, and places where it is only named to reach a member. */
+  const written = new Set<string>();
+  const named = new Set<string>();
+  const addRead = (node: Place): void => {
+    if (!MAY_READ_RECORD.test(file)) add('log-record', node, `reads ${text.slice(node.start, node.end)}`);
+  };
   const visitor = new Visitor({
+    AssignmentExpression: ({ operator, left }) => {
+      if (operator === '=') written.add(placeOf(left));
+    },
     ImportDeclaration: (node) => void imports.push(node.source.value),
     ExportAllDeclaration: (node) => void imports.push(node.source.value),
     ExportNamedDeclaration: (node) => {
@@ -123,8 +136,17 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
       if (node.expression.type === 'TSAsExpression')
         add('double-cast', node, text.slice(node.start, node.end));
     },
+    VariableDeclarator: ({ init }) => {
+      if (init?.type === 'Identifier' && isRecord(init)) addRead(init);
+    },
     MemberExpression: (node) => {
       const { object } = node;
+      const isWritten = written.has(placeOf(node));
+      if (isRecord(object)) {
+        named.add(placeOf(object));
+        if (!isWritten) addRead(node);
+      }
+      if (isRecord(node) && !isWritten && !named.has(placeOf(node))) addRead(node);
       if (!mayPrint && object.type === 'Identifier' && object.name === 'console') {
         add('console', node, text.slice(node.start, node.end));
       }
@@ -132,6 +154,25 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
   });
   visitor.visit(result.program);
   return { imports, findings };
+}
+
+interface Place {
+  readonly start: number;
+  readonly end: number;
+}
+
+const placeOf = ({ start, end }: Place): string => `${start}-${end}`;
+
+/** `access`, or the member of that name of anything. */
+function isRecord(node: {
+  readonly type: string;
+  readonly name?: unknown;
+  readonly property?: unknown;
+}): boolean {
+  const { type, name, property } = node;
+  if (type === 'Identifier') return name === 'access';
+  if (type !== 'MemberExpression' || typeof property !== 'object' || property === null) return false;
+  return 'name' in property && property.name === 'access';
 }
 
 /** One finding per group of files that import each other in a ring (depth-first; a file on the path again is a ring). */

@@ -34,6 +34,7 @@ describe('what a request has used', () => {
 
   test('is what the upstream says', () => {
     expect(read({ usage: usage(3, 5), outputs: 9 })).toEqual({
+      attempts: 1,
       upstream: 'a',
       provider: 'p',
       tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
