@@ -34,6 +34,8 @@ export type Fault = (what: string) => GatewayError;
 const MAX_HEAD_BYTES = 8 * 1024;
 /** More than any endpoint has fields and files. */
 const MAX_PARTS = 1_000;
+/** Of the text in front of the first boundary, and of that behind the last one. Clients send an empty line, if anything. */
+const MAX_TEXT_BYTES = 8 * 1024;
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CR = 0x0d;
 const LF = 0x0a;
@@ -55,7 +57,8 @@ export class MultipartScanner {
   #start = 0;
   #contentStart = 0;
   #isWanted = false;
-  #hasLineEnd = false;
+  /** Where the epilogue begins, behind the line end of the last boundary; undefined before it does. */
+  #epilogueStart: number | undefined;
 
   /** @param boundary as `boundaryOf` gives it */
   constructor(boundary: string, listener: PartListener) {
@@ -81,7 +84,8 @@ export class MultipartScanner {
   /** @throws GatewayError invalid_form: the last boundary has not come */
   end(): void {
     const left = this.#bytes.length - this.#at;
-    if (this.#state !== 'epilogue' || left > 0) {
+    const isWhole = this.#state === 'epilogue' && (this.#epilogueStart !== undefined || left === 0);
+    if (!isWhole) {
       this.#at = this.#bytes.length;
       throw this.#fault('it ends before its last boundary is complete');
     }
@@ -110,15 +114,20 @@ export class MultipartScanner {
     }
   }
 
-  /** Nobody sends one (RFC 7578 has none), and readers differ in what they take for its end. */
+  /**
+   * RFC 2046, 5.1.1: text in front of the first boundary is to be ignored. A boundary in it that does not begin a line is one
+   * for some readers and not for others.
+   */
   #preamble(): boolean {
-    const needle = this.#needle;
-    const here = Math.min(needle.length, this.#bytes.length);
-    if (this.#bytes.compare(needle, 0, here, 0, here) !== 0)
-      throw this.#fault('it does not begin with its boundary');
-    if (here < needle.length) return false;
-    this.#start = 0;
-    this.#at = here;
+    const bytes = this.#bytes;
+    const found = bytes.indexOf(this.#needle);
+    if ((found === -1 ? bytes.length - this.#needle.length : found) > MAX_TEXT_BYTES)
+      throw this.#fault(`its first boundary does not begin within ${MAX_TEXT_BYTES} bytes`);
+    if (found === -1) return false;
+    if (found > 0 && (bytes[found - 1] !== LF || bytes[found - 2] !== CR))
+      throw this.#fault('its first boundary does not begin a line');
+    this.#start = found;
+    this.#at = found + this.#needle.length;
     this.#state = 'delimiter';
     return true;
   }
@@ -202,16 +211,28 @@ export class MultipartScanner {
     this.#at = Math.max(this.#at, to);
   }
 
-  /** A line end at most, for the same reason as in front. */
+  /** RFC 2046, 5.1.1: text behind the last boundary, on a line of its own, is to be ignored. Some readers go on at a boundary in it. */
   #epilogue(): boolean {
-    const [first, second] = this.#bytes.subarray(this.#at, this.#at + 2);
-    if (first === undefined) return false;
-    const isLineEnd = first === CR && (second === undefined || second === LF);
-    if (this.#hasLineEnd || !isLineEnd) throw this.#fault('something follows its last boundary');
-    if (second === undefined) return false;
-    this.#at += 2;
-    this.#hasLineEnd = true;
-    return true;
+    const bytes = this.#bytes;
+    const [first, second] = bytes.subarray(this.#at, this.#at + 2);
+    if (this.#epilogueStart === undefined) {
+      if (first === undefined || (first === CR && second === undefined)) return false;
+      if (first !== CR || second !== LF) throw this.#fault('its last boundary is not followed by a line end');
+      this.#at += 2;
+      this.#epilogueStart = this.#base + this.#at;
+    }
+    const found = bytes.indexOf(this.#needle, this.#at);
+    const end = found === -1 ? bytes.length - this.#needle.length : found;
+    if (this.#base + end - this.#epilogueStart > MAX_TEXT_BYTES) {
+      this.#at = this.#epilogueStart - this.#base;
+      throw this.#fault(`more than ${MAX_TEXT_BYTES} bytes follow its last boundary`);
+    }
+    if (found !== -1) {
+      this.#at = found;
+      throw this.#fault('a boundary follows its last boundary');
+    }
+    this.#at = Math.max(this.#at, bytes.length - this.#needle.length + 1);
+    return false;
   }
 
   readonly #fault = (what: string): GatewayError =>

@@ -105,8 +105,11 @@ test('whatever comes, the pieces in which it comes make no difference', () => {
     'x',
   );
   const begun = fc.array(words, { maxLength: 16 }).map((list) => list.join(''));
+  const filler = 'x'.repeat(8150);
   const any = fc.oneof(
     begun,
+    begun.map((rest) => `${filler}${rest}`),
+    begun.map((rest) => `${part('a', 'b')}--${B}--\r\n${filler}${rest}`),
     begun.map((rest) => `${part('a', 'b')}${rest}`),
   );
   fc.assert(
@@ -126,19 +129,56 @@ test('byte by byte is the same, too', () => {
   expect(scan(each)).toMatchObject({ parts: [{ content: 'm' }, {}] });
 });
 
+test.each([
+  ['an empty line in front', '\r\n', ''],
+  ['several', '\r\n\r\n\r\n', ''],
+  ['a preamble', 'This is a message in multipart format.\r\n-- x-boundary\r\n', ''],
+  ['an empty line behind', '', '\r\n'],
+  ['an epilogue', '', 'the end\r\n\n--x'],
+  ['both', '\r\n', '\r\n\r\n'],
+])('what RFC 2046 lets stand around the parts is ignored: %s', (_what, preamble, epilogue) => {
+  const parts = `${part('a', 'b')}${part('file', 'c\r\n')}`;
+  const bytes = Buffer.from(`${preamble}${parts}--${B}--\r\n${epilogue}`, 'latin1');
+  const seen = scan([bytes]);
+  if (typeof seen === 'string') throw new Error(seen);
+  expect(seen.parts.map(({ head, content }) => [head.name, content])).toEqual([
+    ['a', 'b'],
+    ['file', 'c\r\n'],
+  ]);
+  expect(seen.parts[0]?.place.start).toBe(preamble.length);
+  expect(seen.closedAt).toBe(preamble.length + parts.length);
+  expect(scan([...bytes].map((byte) => Buffer.of(byte)))).toEqual(seen);
+});
+
 describe('refused, with what and where', () => {
   const good = part('a', 'b');
   const end = `--${B}--\r\n`;
   const withHead = (lines: string) => `--${B}\r\n${lines}\r\n\r\nx\r\n${end}`;
   test.each([
     ['an empty body', '', 'it ends before its last boundary is complete, at byte 0'],
-    ['a preamble', `hello\r\n${good}${end}`, 'it does not begin with its boundary, at byte 0'],
-    ['a line end in front', `\r\n${good}${end}`, 'it does not begin with its boundary'],
-    ['another boundary', good.replace(B, 'y-boundary') + end, 'it does not begin with its boundary'],
+    [
+      'a first boundary within a line',
+      `hello${good}${end}`,
+      'its first boundary does not begin a line, at byte 0',
+    ],
+    ['a first boundary behind LF', `\n${good}${end}`, 'its first boundary does not begin a line'],
+    ['a first boundary behind CR', `\r${good}${end}`, 'its first boundary does not begin a line'],
+    [
+      'a long preamble',
+      `${'x'.repeat(9000)}\r\n${good}${end}`,
+      'does not begin within 8192 bytes, at byte 0',
+    ],
+    ['no boundary', 'x'.repeat(9000), 'does not begin within 8192 bytes, at byte 0'],
+    ['a short body without one', 'hello', 'it ends before its last boundary is complete, at byte 5'],
+    ['another boundary', (good + end).replaceAll(B, 'y-boundary'), 'it ends before its last boundary'],
     ['no last boundary', good, 'it ends before its last boundary'],
     ['half a last boundary', `${good}--${B}-`, 'it ends before its last boundary'],
-    ['an epilogue', `${good}${end}more`, 'something follows its last boundary'],
-    ['another form behind it', `${good}${end}${good}${end}`, 'something follows its last boundary'],
+    ['text on the line of the last boundary', `${good}--${B}--more\r\n`, 'is not followed by a line end'],
+    ['LF behind the last boundary', `${good}--${B}--\n`, 'its last boundary is not followed by a line end'],
+    ['half a line end behind it', `${good}--${B}--\r`, 'it ends before its last boundary is complete'],
+    ['another form behind it', `${good}${end}${good}${end}`, 'a boundary follows its last boundary'],
+    ['a boundary within the epilogue', `${good}${end}more--${B}`, 'a boundary follows its last boundary'],
+    ['a long epilogue', `${good}${end}${'x'.repeat(9000)}`, 'more than 8192 bytes follow its last boundary'],
     ['a longer boundary', `${good}--${B}1\r\n`, 'a boundary is followed by something else'],
     ['padding', `--${B} \r\n`, 'a boundary is followed by something else than a line end, at byte'],
     [

@@ -117,6 +117,30 @@ const nextOf = (upstream: HostileUpstream) => upstream.request(upstream.requests
 const files = () => gateway.metric('tollgate_upload_files');
 const noFiles = () => until(async () => (await files()) === 0, 'no file to be left');
 
+test.each([
+  ['model first', [field('model', 'm'), file(noise(2_000))]],
+  ['model last', [file(noise(2_000)), field('model', 'm')]],
+  ['no model', [file(noise(2_000))]],
+])('an empty line around the parts reaches the upstream as it came: %s', async (_name, parts) => {
+  const around = Buffer.from('\r\n');
+  const form = Buffer.concat([around, formBytes(parts), around]);
+  const coming = nextOf(first);
+  const isNamed = parts.some((part) => part.name === 'model');
+  const answer = await post(form, { target: isNamed ? PATH : '/v1/images/edits' });
+  expect(answer.status).toBe(200);
+  const { body } = await coming;
+  if (isNamed) expect(body.equals(renamed(form, 'm', 'there'))).toBe(true);
+  // The default model has another name upstream: it is written behind the last part.
+  else expect(body.equals(withModel(form, 'painter'))).toBe(true);
+});
+
+/** The form with a field `model` behind its last part. */
+function withModel(form: Buffer, model: string): Buffer {
+  const end = form.lastIndexOf(`--${BOUNDARY}--`);
+  const more = `--${BOUNDARY}\r\ncontent-disposition: form-data; name="model"\r\n\r\n${model}\r\n`;
+  return Buffer.concat([form.subarray(0, end), Buffer.from(more), form.subarray(end)]);
+}
+
 const small = noise(5_000);
 const large = noise(3 * MIB);
 
