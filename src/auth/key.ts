@@ -5,9 +5,8 @@ import { isPrefix, PREFIX_LENGTH, type Prefix } from '../store/record.ts';
 
 const KEY_DIGITS = 32;
 const KEY = /^[0-9a-f]{32}$/;
-/** One space and nothing around: a value that must be exact needs no tolerance that two parsers could differ in. */
-const HEADER = /^Bearer [0-9a-f]{32}$/;
-const HEADER_SCHEME = 'Bearer '.length;
+/** RFC 9110, 11.1 and 11.4: a scheme has no case, and one or more spaces follow it. */
+const HEADER = /^Bearer +[0-9a-f]{32}$/i;
 const KEY_BYTES = 16;
 
 /**
@@ -33,7 +32,7 @@ export class Key {
 
   /** The key in the value of an Authorization header, or undefined when it is anything else than `Bearer KEY`. */
   static fromHeader(value: string): Key | undefined {
-    return HEADER.test(value) ? new Key(value.slice(HEADER_SCHEME)) : undefined;
+    return HEADER.test(value) ? Key.parse(value.slice(-KEY_DIGITS)) : undefined;
   }
 
   /** @param random source of bytes, for tests; the default is the operating system's */

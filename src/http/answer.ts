@@ -78,9 +78,16 @@ export function answerError(exchange: Exchange, error: GatewayError, headers: An
   answer(
     exchange,
     error.status,
-    { 'content-type': 'application/json', ...retryHeaders(error), ...headers },
+    { 'content-type': 'application/json', ...challenge(error), ...retryHeaders(error), ...headers },
     errorBody(error),
   );
+}
+
+/** RFC 9110, 15.5.2: a 401 says how to authenticate; RFC 6750, 3.1: and whether what was sent is not valid. */
+function challenge({ status, code }: GatewayError): Record<string, string> {
+  if (status !== 401) return {};
+  const fault = code === 'missing_api_key' ? '' : ', error="invalid_token"';
+  return { 'www-authenticate': `Bearer realm="tollgate"${fault}` };
 }
 
 /**

@@ -41,20 +41,26 @@ describe('a key', () => {
     );
   });
 
-  test('in a header stands after `Bearer` and one space, exactly', () => {
+  test('in a header follows the scheme, in any case, and one or more spaces', () => {
+    for (const scheme of ['Bearer ', 'bearer ', 'BEARER ', 'bEaReR ', 'Bearer  ', 'bearer     '])
+      expect(Key.fromHeader(`${scheme}${TEXT}`)?.reveal()).toBe(TEXT);
+  });
+
+  test('in a header is nothing else', () => {
     const others = [
       '',
       'Bearer',
       'Bearer ',
       TEXT,
-      `bearer ${TEXT}`,
-      `BEARER ${TEXT}`,
-      `Bearer  ${TEXT}`,
       `Bearer\t${TEXT}`,
       ` Bearer ${TEXT}`,
       `Bearer ${TEXT} `,
       `Bearer ${TEXT}\n`,
       `Bearer ${TEXT}, Bearer ${TEXT}`,
+      `Bearer${TEXT}`,
+      `Bearer ${TEXT.slice(1)}`,
+      `Bearer ${TEXT}0`,
+      `bearer ${TEXT.toUpperCase()}`,
       `Basic ${TEXT}`,
       `Bearer ${TEXT.toUpperCase()}`,
       `Bearer sk-${TEXT}`,

@@ -84,6 +84,13 @@ describe('on the wire', () => {
     expect(response.header('x-extra')).toBe('yes');
   });
 
+  test('a 401 says how to authenticate, and nothing else does', async () => {
+    using client = await served.connect();
+    const refused = await client.ask({ target: '/refuse' });
+    expect(refused.header('www-authenticate')).toBe('Bearer realm="tollgate", error="invalid_token"');
+    expect((await client.ask({ target: '/busy' })).header('www-authenticate')).toBeUndefined();
+  });
+
   test('only the first answer is sent', async () => {
     using client = await served.connect();
     expect((await client.ask({ method: 'GET', target: '/twice' })).json()).toEqual({ first: true });

@@ -1,0 +1,49 @@
+// What a client reads whose key is missing, spelled in another way than most write it, or wrong: on every path that takes a key.
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+
+let gateway: Gateway;
+
+beforeAll(async () => {
+  gateway = await startGateway({
+    config: {
+      upstreams: { demo: { builtin: 'echo' } },
+      models: { m: { targets: [{ upstream: 'demo', model: 'echo' }] } },
+    },
+  });
+});
+afterAll(async () => {
+  await gateway?.close();
+});
+
+const ROUTES = [
+  ['POST', '/v1/chat/completions'],
+  ['POST', '/v1/responses'],
+  ['GET', '/v1/models'],
+  ['GET', '/v1/models/m'],
+  ['GET', '/admin/usage'],
+  ['POST', '/admin/keys/rotate'],
+] as const;
+
+test.each(ROUTES)(
+  '%s %s without a key, or with a wrong one, says how to authenticate',
+  async (method, path) => {
+    const ask = async (headers: Record<string, string>) => {
+      const body = method === 'POST' ? '{}' : null;
+      const type = { 'content-type': 'application/json' };
+      return await fetch(`${gateway.url}${path}`, { method, body, headers: { ...type, ...headers } });
+    };
+    const without = await ask({});
+    const wrong = await ask({ authorization: `Bearer ${'0'.repeat(32)}` });
+    const malformed = await ask({ authorization: 'Basic YTpi' });
+    expect([without.status, wrong.status, malformed.status]).toEqual([401, 401, 401]);
+    expect(without.headers.get('www-authenticate')).toBe('Bearer realm="tollgate"');
+    for (const response of [wrong, malformed])
+      expect(response.headers.get('www-authenticate')).toBe('Bearer realm="tollgate", error="invalid_token"');
+  },
+);
+
+test.each(['bearer ', 'BEARER ', 'Bearer   '])('the scheme written as "%s" is the same', async (scheme) => {
+  const headers = { authorization: `${scheme}${await gateway.key()}` };
+  expect((await fetch(`${gateway.url}/v1/models`, { headers })).status).toBe(200);
+});
