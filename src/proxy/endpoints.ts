@@ -7,7 +7,7 @@ import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens, tokensOfInput } from './estimate.ts';
 import { type EventKind, EventReader, judgeNamed, storedIn } from './events.ts';
 import type { Span } from './json.ts';
-import { countAt, isTrue, type RequestScan, textAt } from './request-scan.ts';
+import { countAt, isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
 
 const JSON_TYPE = 'application/json';
 const MIB = 1024 * 1024;
@@ -28,7 +28,7 @@ export const CHAT: Endpoint = {
   name: 'chat',
   path: 'chat/completions',
   accept: JSON_TYPE,
-  wanted: { members: [] },
+  wanted: wants([]),
   hasUsageOption: true,
   ask: (body, scan) => ({ stream: scan.stream, estimate: estimateTokens(body, scan) }),
   maxFrameBytes: TEXT_FRAME,
@@ -43,7 +43,7 @@ export const EMBEDDINGS: Endpoint = {
   name: 'embeddings',
   path: 'embeddings',
   accept: JSON_TYPE,
-  wanted: { members: ['encoding_format'] },
+  wanted: wants(['encoding_format']),
   hasUsageOption: false,
   ask: (body, scan) => ({
     ...inputOnly(body, scan),
@@ -57,7 +57,7 @@ export const MODERATIONS: Endpoint = {
   name: 'moderations',
   path: 'moderations',
   accept: JSON_TYPE,
-  wanted: { defaultModel: 'omni-moderation-latest', members: [] },
+  wanted: wants([], 'omni-moderation-latest'),
   hasUsageOption: false,
   ask: inputOnly,
   maxFrameBytes: TEXT_FRAME,
@@ -68,7 +68,7 @@ export const RESPONSES: Endpoint = {
   name: 'responses',
   path: 'responses',
   accept: JSON_TYPE,
-  wanted: { members: ['max_output_tokens', 'previous_response_id', 'store', 'background'] },
+  wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
   hasUsageOption: false,
   ask: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'));
@@ -88,7 +88,7 @@ export const COMPACT: Endpoint = {
   name: 'responses',
   path: 'responses/compact',
   accept: JSON_TYPE,
-  wanted: { members: ['previous_response_id'] },
+  wanted: wants(['previous_response_id']),
   hasUsageOption: false,
   ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
   maxFrameBytes: TEXT_FRAME,
@@ -122,7 +122,7 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     ...(method === 'POST' ? {} : { method }),
     query,
     accept: JSON_TYPE,
-    wanted: { members: [] },
+    wanted: wants([]),
     hasUsageOption: false,
     ask: inputOnly,
     // That it has failed is what was asked for, and no failure to answer.
@@ -137,7 +137,7 @@ export const IMAGES: Endpoint = {
   name: 'images',
   path: 'images/generations',
   accept: JSON_TYPE,
-  wanted: { defaultModel: 'dall-e-2', members: [] },
+  wanted: wants([], 'dall-e-2'),
   hasUsageOption: false,
   ask: (body, scan) => {
     const { prompt } = estimateTokens(body, scan);
@@ -157,7 +157,7 @@ export const SPEECH: Endpoint = {
   name: 'audio',
   path: 'audio/speech',
   accept: 'application/octet-stream, audio/*',
-  wanted: { members: ['input', 'stream_format'] },
+  wanted: wants(['input', 'stream_format']),
   hasUsageOption: false,
   ask: (body, scan) => {
     // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.

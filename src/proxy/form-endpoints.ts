@@ -4,6 +4,7 @@ import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
 import { IMAGE_TOKENS, IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME } from './endpoints.ts';
 import { ANSWER_TOKENS, ATTACHMENT_TOKENS } from './estimate.ts';
 import { EventReader } from './events.ts';
+import { wants } from './request-scan.ts';
 
 /** Of compressed sound at 128 kbit/s, in a tenth of a second: what one token of it stands for. */
 const BYTES_PER_TOKEN = 1_600;
@@ -35,7 +36,7 @@ export const TRANSCRIPTIONS: Endpoint = {
   name: 'audio',
   path: 'audio/transcriptions',
   accept: 'application/json, text/plain',
-  wanted: { members: [] },
+  wanted: wants([]),
   hasUsageOption: false,
   ask: () => NO_JSON,
   form: SOUND,

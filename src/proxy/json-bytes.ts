@@ -1,8 +1,11 @@
-// Single characters of JSON: which is a digit, and what a key reads as. Where they stand is for json.ts.
+// Single characters of JSON, and the rule for member names: which spellings some reader takes for the same name.
+// Where members stand is json.ts.
 const BACKSLASH = 0x5c;
 export const LETTER_U = 0x75;
-/** U+017F, which Unicode folds to "s". */
-const LONG_S = 0x17f;
+const UNDERSCORE = 0x5f;
+const HYPHEN = 0x2d;
+/** Of a key, in bytes: a longer one is judged by its beginning. */
+const LONGEST_KEY = 1024;
 
 export function isDigit(byte: number): boolean {
   return byte >= 0x30 && byte <= 0x39;
@@ -15,23 +18,119 @@ export function hexValue(byte: number): number {
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1;
 }
 
-/** Whether the key in `[start, end)`, without its quotes, is `name`. Compares character by character, undoing escapes on the way: a body full of odd keys costs no strings. */
-export function readsAs(bytes: Buffer, start: number, end: number, name: string, foldCase: boolean): boolean {
+/** Whether the key in `[start, end)`, without its quotes, is `name` (ASCII) once escapes are undone. Builds no string. */
+export function readsAs(bytes: Buffer, start: number, end: number, name: string): boolean {
   let pos = start;
   for (let i = 0; i < name.length; i++) {
     if (pos >= end) return false;
     let code = bytes[pos++] ?? 0;
     if (code === BACKSLASH) {
       if (bytes[pos] !== LETTER_U) return false; // No name has a character that a short escape stands for.
-      code = 0;
-      for (const stop = pos + 5; ++pos < stop; ) code = code * 16 + hexValue(bytes[pos] ?? 0);
-    } else if (code === 0xc5 && bytes[pos] === 0xbf) {
-      code = LONG_S;
-      pos++;
+      code = codeAt(bytes, pos + 1);
+      pos += 5;
     }
-    if (foldCase && code >= 0x41 && code <= 0x5a) code |= 0x20;
-    if (foldCase && code === LONG_S) code = 0x73;
     if (code !== name.charCodeAt(i)) return false;
   }
   return pos === end;
+}
+
+/**
+ * The folded form of a name: two names are the same name if their folded forms are equal. Readers differ in what they take
+ * for the same: Go's encoding/json folds case by Unicode (U+017F is an s, U+212A a k), its v2 and protobuf's JSON mapping
+ * ignore `_` and `-` as well, Java's and .NET's fold i by locale (U+0130, U+0131), and readers in C end a name at U+0000.
+ * @param name with its escapes undone
+ */
+export function foldName(name: string): string {
+  if (/^[a-z\d]*$/.test(name)) return name;
+  const end = name.indexOf('\0');
+  return (end === -1 ? name : name.slice(0, end))
+    .replace(/[_-]/g, '')
+    .replace(/[\u0130\u0131]/g, 'i')
+    .replaceAll('\u017f', 's')
+    .toLowerCase();
+}
+
+/** The folded form of the key that is being looked up; shared, because a look-up is not interrupted. */
+const folded = new Uint8Array(64);
+
+/** The names that are read at one place of a body, to be found in any spelling. */
+export class MemberNames {
+  readonly #names: readonly { readonly name: string; readonly folded: Buffer }[];
+  /** 1 for each first byte that a spelling of one of the names can have. */
+  readonly #first = new Uint8Array(256);
+  readonly #longest: number;
+
+  /** @param names as the gateway reads them: ASCII, at most 64 characters, no two of them the same name */
+  constructor(names: readonly string[]) {
+    this.#names = names.map((name) => ({ name, folded: Buffer.from(foldName(name)) }));
+    this.#longest = Math.max(0, ...this.#names.map((each) => each.folded.length));
+    for (const { folded: bytes } of this.#names) {
+      const first = bytes[0] ?? 0;
+      this.#first[first] = 1;
+      this.#first[first & ~0x20] = 1;
+    }
+    // Escapes, ignored characters, and the first bytes of the letters outside ASCII that fold into it.
+    for (const byte of [BACKSLASH, UNDERSCORE, HYPHEN, 0xc4, 0xc5, 0xe2]) this.#first[byte] = 1;
+  }
+
+  /**
+   * The name that the key in `[start, end)`, without its quotes, is a spelling of, by the rule of `foldName`; undefined when
+   * it is none. One pass over at most 1 KiB: a longer key counts as a name whose beginning it spells so far.
+   */
+  find(bytes: Buffer, start: number, end: number): string | undefined {
+    if (this.#first[bytes[start] ?? 0] === 0) return undefined;
+    const isCut = end - start > LONGEST_KEY;
+    const length = foldKey(bytes, start, isCut ? start + LONGEST_KEY : end, this.#longest);
+    for (const each of this.#names) {
+      if ((isCut || each.folded.length === length) && isFolded(each.folded, length)) return each.name;
+    }
+    return undefined;
+  }
+}
+
+/** Whether `name` begins with the `length` bytes of `folded`. */
+function isFolded(name: Buffer, length: number): boolean {
+  if (length < 0) return false;
+  for (let i = 0; i < length; i++) {
+    if (name[i] !== folded[i]) return false;
+  }
+  return true;
+}
+
+/** Puts the folded form into `folded`. @returns its length, or -1 when it is longer than `longest` or has other letters than ASCII */
+function foldKey(bytes: Buffer, start: number, end: number, longest: number): number {
+  let length = 0;
+  for (let pos = start; pos < end; ) {
+    let code = bytes[pos++] ?? 0;
+    if (code === BACKSLASH) {
+      if (bytes[pos] !== LETTER_U) return -1;
+      code = codeAt(bytes, pos + 1);
+      pos += 5;
+    } else if (code === 0xc4 || code === 0xc5) {
+      code = ((code & 0x1f) << 6) | ((bytes[pos++] ?? 0) & 0x3f);
+    } else if (code === 0xe2) {
+      code = 0x2000 | (((bytes[pos] ?? 0) & 0x3f) << 6) | ((bytes[pos + 1] ?? 0) & 0x3f);
+      pos += 2;
+    }
+    if (code === 0) break;
+    if (code === UNDERSCORE || code === HYPHEN) continue;
+    code = foldCode(code);
+    if (code > 0x7f || length === longest) return -1;
+    folded[length++] = code;
+  }
+  return length;
+}
+
+function foldCode(code: number): number {
+  if (code >= 0x41 && code <= 0x5a) return code | 0x20;
+  if (code === 0x17f) return 0x73;
+  if (code === 0x212a) return 0x6b;
+  return code === 0x130 || code === 0x131 ? 0x69 : code;
+}
+
+/** The four hexadecimal digits of an escape. */
+function codeAt(bytes: Buffer, at: number): number {
+  let code = 0;
+  for (let pos = at; pos < at + 4; pos++) code = code * 16 + hexValue(bytes[pos] ?? 0);
+  return code;
 }

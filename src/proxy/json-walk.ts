@@ -7,7 +7,7 @@ import { type JsonFault, JsonScanner, MAX_DEPTH } from './json.ts';
 export interface WalkListener {
   /** What stands deeper is not told. */
   readonly depth: number;
-  /** A key was read: the scanner answers `keySpan`, `keyIs` and `keyIsLike` for it. */
+  /** A key was read: the scanner answers `keySpan`, `keyIs` and `keyAmong` for it. */
   key(depth: number, scanner: JsonScanner): void;
   /**
    * A value stands here, and is valid.

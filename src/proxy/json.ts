@@ -1,6 +1,6 @@
 // A validating JSON scanner over bytes (RFC 8259): it finds where values stand and builds none of them.
 // What a member means is for request-reader.ts and chunk.ts; that a whole body is UTF-8 is for the caller to check.
-import { hexValue, isDigit, LETTER_U, readsAs } from './json-bytes.ts';
+import { hexValue, isDigit, LETTER_U, type MemberNames, readsAs } from './json-bytes.ts';
 
 /** Byte offsets in a buffer; `end` is exclusive. */
 export interface Span {
@@ -146,7 +146,7 @@ export class JsonScanner {
 
   /** Whether the key is `name` (ASCII), in any spelling: `"mod\u0065l"` is `model`. Ask as early, too. */
   keyIs(name: string): boolean {
-    if (this.escaped) return readsAs(this.bytes, this.keyStart, this.keyEnd, name, false);
+    if (this.escaped) return readsAs(this.bytes, this.keyStart, this.keyEnd, name);
     const start = this.keyStart;
     const { length } = name;
     if (this.keyEnd - start !== length) return false;
@@ -157,9 +157,9 @@ export class JsonScanner {
     return true;
   }
 
-  /** As `keyIs` for a lower-case name, but blind to case, as the JSON decoders of some upstreams are (Go's, for one). */
-  keyIsLike(name: string): boolean {
-    return readsAs(this.bytes, this.keyStart, this.keyEnd, name, true);
+  /** The one of `names` that some reader could take the key for; `keyIs` says whether it is spelled exactly so. */
+  keyAmong(names: MemberNames): string | undefined {
+    return names.find(this.bytes, this.keyStart, this.keyEnd);
   }
 
   /** Skips the value at `pos`, checking all of it. */

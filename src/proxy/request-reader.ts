@@ -3,6 +3,7 @@
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import { invalidJson } from './encoding.ts';
 import { decodeString, type JsonScanner, type Span } from './json.ts';
+import { MemberNames } from './json-bytes.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
 
 /** What stands in a request body, and where. Offsets are bytes in the body. */
@@ -31,12 +32,24 @@ export interface RequestScan {
   readonly isEmpty: boolean;
 }
 
-/** What an endpoint reads beyond what all have. */
+/** What an endpoint reads of a request. */
 export interface Wanted {
   /** The model of a request that names none; undefined where it has to. */
-  readonly defaultModel?: string;
-  /** Names of top-level members that gateway and upstream must not read differently, in lower case. */
+  readonly defaultModel: string | undefined;
+  /** Top-level members that it reads beyond those that are read for all endpoints. */
   readonly members: readonly string[];
+  /** All top-level members that are read: gateway and upstream must not read them differently. */
+  readonly names: MemberNames;
+}
+
+/** Read for all endpoints. */
+const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
+const INCLUDE_USAGE = 'stream_options.include_usage';
+const OPTION_NAMES = new MemberNames(['include_usage']);
+
+/** @param members read beyond those that are read for all endpoints */
+export function wants(members: readonly string[], defaultModel?: string): Wanted {
+  return { members, defaultModel, names: new MemberNames([...COMMON, ...members]) };
 }
 
 /** First bytes of values. */
@@ -80,6 +93,8 @@ export class RequestReader implements WalkListener {
   /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
   #complaint: GatewayError | null = null;
   readonly #seen: string[] = [];
+  /** The first member that is not spelled as it is read here. */
+  #misspelled: string | undefined;
   #modelSpan: Span | null = null;
   #nullModel: Span | null = null;
   #stream = false;
@@ -124,7 +139,7 @@ export class RequestReader implements WalkListener {
 
   key(depth: number, scanner: JsonScanner): void {
     if (depth === 1) this.#meaning = this.#meaningOf(scanner);
-    else this.#isUsageKey = this.#meaning === OPTIONS && scanner.keyIs('include_usage');
+    else this.#isUsageKey = this.#meaning === OPTIONS && this.#isUsage(scanner);
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
@@ -144,6 +159,11 @@ export class RequestReader implements WalkListener {
 
   #result(isObject: boolean, insertAt: number, inputTokens: number | undefined): RequestScan {
     if (!isObject) throw new GatewayError('invalid_body');
+    if (this.#complaint === null && this.#misspelled !== undefined) {
+      // Some upstreams would read it, and others would not.
+      const what = 'is spelled in another way: write it exactly so';
+      this.#complain('invalid_value', this.#misspelled, what);
+    }
     if (this.#complaint !== null) throw this.#complaint;
     const modelSpan = this.#modelSpan;
     const { defaultModel } = this.#wanted;
@@ -173,18 +193,14 @@ export class RequestReader implements WalkListener {
     if (scanner.keyIs('model')) return this.#once('model', MODEL);
     if (scanner.keyIs('stream')) return this.#once('stream', STREAM);
     if (scanner.keyIs('stream_options')) return this.#once('stream_options', OPTIONS);
-    if (scanner.keyIs('max_completion_tokens')) return MAX_COMPLETION_TOKENS;
-    if (scanner.keyIs('max_tokens')) return MAX_TOKENS;
-    if (scanner.keyIs('n')) return CHOICES;
-    const { members } = this.#wanted;
-    // In any case: some upstreams would take it for the same.
-    const name = members.length === 0 ? undefined : members.find((each) => scanner.keyIsLike(each));
-    if (name !== undefined) return this.#once(name, name);
-    // `Model` beside `model` is the same field twice for an upstream that does not look at case.
-    if (scanner.keyIsLike('model')) return this.#once('model', UNREAD);
-    if (scanner.keyIsLike('stream')) return this.#once('stream', UNREAD);
-    if (scanner.keyIsLike('stream_options')) return this.#once('stream_options', UNREAD);
-    return UNREAD;
+    if (scanner.keyIs('max_completion_tokens'))
+      return this.#once('max_completion_tokens', MAX_COMPLETION_TOKENS);
+    if (scanner.keyIs('max_tokens')) return this.#once('max_tokens', MAX_TOKENS);
+    if (scanner.keyIs('n')) return this.#once('n', CHOICES);
+    const { members, names } = this.#wanted;
+    const name = scanner.keyAmong(names);
+    if (name === undefined) return UNREAD;
+    return scanner.keyIs(name) && members.includes(name) ? this.#once(name, name) : this.#misspell(name);
   }
 
   #take(meaning: Meaning, start: number, end: number): void {
@@ -225,17 +241,23 @@ export class RequestReader implements WalkListener {
 
   #readOptions(scanner: JsonScanner): void {
     while (scanner.nextMember()) {
-      const isUsage = scanner.keyIs('include_usage');
+      const isUsage = this.#isUsage(scanner);
       const { pos: start } = scanner;
       scanner.skipValue();
       if (isUsage) this.#takeUsage(start, scanner.pos);
     }
   }
 
+  /** Of the key of an option that the scanner has just read. */
+  #isUsage(scanner: JsonScanner): boolean {
+    const isExact = scanner.keyIs('include_usage');
+    if (isExact) this.#once(INCLUDE_USAGE, UNREAD);
+    else if (scanner.keyAmong(OPTION_NAMES) !== undefined) this.#misspell(INCLUDE_USAGE);
+    return isExact;
+  }
+
   #takeUsage(start: number, end: number): void {
-    const name = 'stream_options.include_usage';
-    if (this.#includeUsageSpan !== null) this.#complainTwice(name);
-    this.#includeUsage = this.#flag(name, this.body[start]);
+    this.#includeUsage = this.#flag(INCLUDE_USAGE, this.body[start]);
     this.#includeUsageSpan = { start, end };
   }
 
@@ -251,6 +273,11 @@ export class RequestReader implements WalkListener {
     if (this.#seen.includes(name)) this.#complainTwice(name);
     this.#seen.push(name);
     return meaning;
+  }
+
+  #misspell(name: string): Meaning {
+    this.#misspelled ??= name;
+    return this.#once(name, UNREAD);
   }
 
   #complainTwice(name: string): void {

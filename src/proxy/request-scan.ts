@@ -6,9 +6,9 @@ import { BodyPieces } from '../http/body-pieces.ts';
 import { RecentMap } from '../recent-map.ts';
 import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
-import { RequestReader, type RequestScan, type Wanted } from './request-reader.ts';
+import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
 
-export { countAt, type RequestScan, type Wanted } from './request-reader.ts';
+export { countAt, type RequestScan, type Wanted, wants } from './request-reader.ts';
 
 /** Of a request that has no JSON body. */
 export const NO_SCAN: RequestScan = {
@@ -38,7 +38,7 @@ const LETTER_F = 0x66;
 const LETTER_T = 0x74;
 
 const LONGEST_TEXT = 64 * 1024;
-const NOTHING_ELSE: Wanted = { members: [] };
+const NOTHING_ELSE = wants([]);
 
 /**
  * Reads a request, checking that all of it is JSON.

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { UpstreamConfig } from '../../src/config/schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { JSON_ENDPOINTS, RESPONSES } from '../../src/proxy/endpoints.ts';
-import { type RequestScan, scanRequest } from '../../src/proxy/request-scan.ts';
+import { type RequestScan, scanRequest, wants } from '../../src/proxy/request-scan.ts';
 import { bodyFor } from '../../src/proxy/rewrite.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
@@ -102,7 +102,7 @@ test.each([
   ['{"input":[1e3,-0] }', '{"input":[1e3,-0] ,"model":"x"}'],
 ])('a default is named where it has another name: %s', (text, expected) => {
   const body = Buffer.from(text);
-  const scan = scanRequest(body, { defaultModel: 'd', members: [] });
+  const scan = scanRequest(body, wants([], 'd'));
   const target = { upstream: { config: { send_model: true } }, model: 'x' };
   expect(scan.model).toBe('d');
   expect(bodyFor(Object(target), body, scan, false).toString()).toBe(expected);

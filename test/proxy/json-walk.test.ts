@@ -4,7 +4,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { JsonScanner } from '../../src/proxy/json.ts';
 import { JsonWalk } from '../../src/proxy/json-walk.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
-import { scanRequest, textAt } from '../../src/proxy/request-scan.ts';
+import { scanRequest, textAt, wants } from '../../src/proxy/request-scan.ts';
 
 const NOBODY = { depth: -1, key() {}, value() {} };
 
@@ -106,7 +106,7 @@ describe('of a shape that is all one, each piece costs the same', () => {
     '%s',
     (_, make) => {
       const body = Buffer.from(make());
-      const scan = new LargeScan({ members: [] });
+      const scan = new LargeScan(wants([]));
       // In pieces this small, going back for each of them would read many gigabytes.
       for (let size = 500; size < body.length; size += 500) scan.advance(body, size);
       const { inputTokens, ...found } = scan.end(body);
@@ -126,7 +126,7 @@ test.each([
 ])('%s', (_, text, message) => {
   const body = Buffer.from(text);
   for (const step of [1, 2, 3, 5]) {
-    const scan = new LargeScan({ members: [] });
+    const scan = new LargeScan(wants([]));
     const run = () => {
       for (let size = step; size < body.length; size += step) scan.advance(body, size);
       return scan.end(body).model;

@@ -76,7 +76,6 @@ describe('what the scan finds', () => {
     ['{"include_usage":true,"continuous_usage_stats":true}', true, 'true'],
     ['{"include\\u005fusage":true}', true, 'true'],
     ['{"nested":{"include_usage":true}}', false, null],
-    ['{"Include_Usage":true}', false, null],
   ])('stream_options %s', (options, includeUsage, usageText) => {
     expect(scan(`{"model":"m","stream_options":${options}}`)).toMatchObject({
       optionsText: options,
@@ -177,7 +176,8 @@ describe('what is refused', () => {
   test.each([
     ['{}', 'missing_required_parameter', 'model'],
     ['{"models":"m","Messages":[]}', 'missing_required_parameter', 'model'],
-    ['{"Model":"m"}', 'missing_required_parameter', 'model'],
+    // An upstream that folds case would read it.
+    ['{"Model":"m"}', 'invalid_value', 'model'],
     ['{"messages":[{"model":"m"}]}', 'missing_required_parameter', 'model'],
     ['{"model":null}', 'missing_required_parameter', 'model'],
     ['{"model":5}', 'invalid_type', 'model'],
