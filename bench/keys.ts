@@ -177,7 +177,7 @@ async function revocations({ fleet, pools, store, issue }: Bench, count: number)
         if (status === 200 && sentAt > confirmedAt) lateAccepts += 1;
       }
     });
-    await revokeKey({ store, announcer: desk.confirmingAnnouncer }, key.prefix);
+    await revokeKey({ store, announcer: desk.confirmingAnnouncer() }, key.prefix);
     returned.push(performance.now() - began);
     const { told } = desk;
     if (told?.kind === 'sent' && told.confirmation.missing.length === 0) {

@@ -148,6 +148,7 @@ async function compose(
   parts.add('store', () => store.close());
 
   const keys = await openKeys({
+    version: VERSION,
     config: fixed,
     store,
     logger,

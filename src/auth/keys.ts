@@ -15,6 +15,8 @@ import { openSecret } from './secret.ts';
 import { SharedRecords } from './shared-records.ts';
 
 export interface KeysOptions {
+  /** Of Tollgate, for other replicas and the support desk. */
+  readonly version: string;
   readonly config: StaticConfig;
   readonly store: Store;
   readonly logger: Logger;
@@ -78,6 +80,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     redis,
     url,
     logger,
+    version: options.version,
     onMessage: (text) => fleet.heard(text),
     onLost: () => authenticator.unlinked(),
     onRestored: () => {

@@ -1,11 +1,10 @@
 // The support desk's way to running replicas: it tells them of a change, and says who has confirmed it.
 import type { Announcer } from '../auth/announcer.ts';
 import { KeyAnnouncer } from '../auth/fleet.ts';
-
 import type { KeySecret } from '../auth/secret.ts';
 import { SharedRecords } from '../auth/shared-records.ts';
 import { RedisClient } from '../redis/client.ts';
-import { type Confirmation, publish, sendAndConfirm } from '../redis/replicas.ts';
+import { type Capability, type Confirmation, publish, sendAndConfirm } from '../redis/replicas.ts';
 import { createLogger } from '../telemetry/logger.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 
@@ -44,9 +43,12 @@ export class Fleet implements AsyncDisposable {
     return new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
   }
 
-  /** For a key that ends, or whose holder changes: what became of it is in `told`. */
-  get confirmingAnnouncer(): Announcer {
-    return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body) });
+  /**
+   * For a key that ends, or whose holder changes: what became of it is in `told`.
+   * @param needs what a replica must understand to act on it; left out where every version does
+   */
+  confirmingAnnouncer(needs?: Capability): Announcer {
+    return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body, needs) });
   }
 
   /** Undefined: nothing was announced yet. */
@@ -58,10 +60,10 @@ export class Fleet implements AsyncDisposable {
     await this.#redis.close();
   }
 
-  async #confirm(body: string): Promise<void> {
+  async #confirm(body: string, needs: Capability | undefined): Promise<void> {
     const parts = { redis: this.#redis, url: this.#url, logger: this.#logger };
     try {
-      this.#told = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS) };
+      this.#told = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS, needs) };
     } catch (error) {
       this.#told = { kind: 'unsent', cause: error instanceof Error ? error.message : String(error) };
     }
@@ -74,48 +76,65 @@ export interface Deed {
   readonly many: string;
   /** Of one. */
   readonly one: string;
+  /** What a replica may be too old to know: 'suspension'. */
+  readonly what: string;
 }
 
 /** Whether every running replica is known to have acted on it. Without Redis they are not asked, and read the store. */
 export function isConfirmed(told: Told | undefined): boolean {
-  return told === undefined || (told.kind === 'sent' && told.confirmation.missing.length === 0);
+  if (told === undefined) return true;
+  if (told.kind === 'unsent') return false;
+  const { missing, incapable } = told.confirmation;
+  return missing.length === 0 && incapable.length === 0;
 }
 
 /** The sentence behind "PREFIX is revoked." */
-export function toldText(told: Told | undefined, { many }: Deed): string {
+export function toldText(told: Told | undefined, many: Deed['many']): string {
   if (told === undefined) return `Running gateways ${many} within 1 s, 5 s at most.`;
   if (told.kind === 'unsent') return 'No replica has confirmed it.';
-  const { confirmed, missing } = told.confirmation;
-  const total = confirmed.length + missing.length;
+  const { confirmed, incapable } = told.confirmation;
+  const total = totalOf(told.confirmation);
   if (total === 0) return 'No replica is running.';
   const ms = Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms)));
   const within = confirmed.length === 0 ? '' : ` in ${ms} ms`;
-  return `${confirmed.length} of ${total} replicas ${many}${within}; hard bound 5 s.`;
+  // The bound is that of replicas that know this kind of change.
+  const bound = incapable.length === 0 ? '; hard bound 5 s' : '';
+  return `${confirmed.length} of ${total} replicas ${many}${within}${bound}.`;
 }
 
 /** Lines about what was not confirmed. */
-export function warnings(told: Told | undefined, { one }: Deed): readonly string[] {
+export function warnings(told: Told | undefined, { one, what }: Deed): readonly string[] {
   if (told === undefined || isConfirmed(told)) return [];
   const bound =
     `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis within 60 s. ` +
     'Run the command again to ask once more.';
   if (told.kind === 'unsent') return [`Warning: the replicas could not be asked: ${told.cause}.`, bound];
+  const { missing, incapable } = told.confirmation;
   return [
-    ...told.confirmation.missing.map(
+    ...incapable.map(
+      ({ id, version }) =>
+        `Warning: replica ${id} (${version ?? 'an older version'}) does not know ${what}; it does not act on this before it is upgraded or stopped.`,
+    ),
+    ...missing.map(
       ({ id, seenMs }) => `Warning: not confirmed by ${id}, heard of ${Math.round(seenMs / 1000)} s before.`,
     ),
-    bound,
+    ...(missing.length === 0 ? [] : [bound]),
   ];
+}
+
+function totalOf({ confirmed, missing, incapable }: Confirmation): number {
+  return confirmed.length + missing.length + incapable.length;
 }
 
 /** The same for programs. */
 export function toldFields(told: Told) {
   if (told.kind === 'unsent') return { confirmed: 0, error: told.cause };
-  const { confirmed, missing } = told.confirmation;
+  const { confirmed, missing, incapable } = told.confirmation;
   return {
     confirmed: confirmed.length,
-    total: confirmed.length + missing.length,
+    total: totalOf(told.confirmation),
     ms: Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms))),
     missing: missing.map(({ id, seenMs }) => ({ id, last_seen_ms: Math.round(seenMs) })),
+    incapable: incapable.map(({ id, version }) => ({ id, version: version ?? null })),
   };
 }

@@ -13,6 +13,7 @@ const OPTIONS = { config: 'text', reason: 'text', json: 'flag' } as const satisf
   OptionKind
 >;
 const OBEY = { many: 'obey', one: 'obeys' };
+const WHAT = { tier: 'changes of the tier', suspension: 'suspension' } as const;
 
 /** `tier PREFIX --tier TIER`. @returns the exit code */
 export async function changeTier(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -41,7 +42,8 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
     if (key === undefined) return await noSuchKey({ name: 'keys' }, io);
     await using fleet = await openFleet(config);
     // Without the secret, as a revocation: the replicas look for themselves.
-    const announcer = fleet?.confirmingAnnouncer;
+    const needs = wanted.standing === undefined ? 'tier' : 'suspension';
+    const announcer = fleet?.confirmingAnnouncer(needs);
     const outcome = await changeHolder({ store, announcer }, key.holderId, wanted, given.text('reason'));
     if (outcome.kind === 'unknown') throw new Error('a key has a holder');
     const { kind, records } = outcome;
@@ -58,11 +60,11 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
     } else {
       const names = records.map((record) => record.prefix).join(', ');
       const whose =
-        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${toldText(told, OBEY)}`;
+        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${toldText(told, OBEY.many)}`;
       const before = kind === 'same' ? ' as before' : '';
       await write(io.stdout, `The holder of ${prefix} ${is}${before}. ${whose}\n`);
     }
-    for (const line of warnings(told, OBEY)) await write(io.stderr, `${line}\n`);
+    for (const line of warnings(told, { ...OBEY, what: WHAT[needs] })) await write(io.stderr, `${line}\n`);
     return isConfirmed(told) ? 0 : 3;
   });
 }

@@ -37,7 +37,7 @@ TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the fi
 const TEXT = { name: 'keys', usage: KEYS_USAGE };
 const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
 const PAGE = 500;
-const REFUSE = { many: 'refuse it', one: 'refuses the key' };
+const REFUSE = { many: 'refuse it', one: 'refuses the key', what: 'revocation' };
 
 /**
  * @param argv what follows `tollgate keys`
@@ -184,7 +184,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
     await using fleet = await openFleet(config);
     // Without the secret: access must be endable even when that is lost.
     const outcome = await revokeKey(
-      { store, announcer: fleet?.confirmingAnnouncer },
+      { store, announcer: fleet?.confirmingAnnouncer() },
       prefix,
       given.text('reason'),
     );
@@ -203,7 +203,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
         outcome.kind === 'revoked'
           ? `${prefix} is revoked.`
           : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
-      await write(io.stdout, `${ended} ${toldText(told, REFUSE)}\n`);
+      await write(io.stdout, `${ended} ${toldText(told, REFUSE.many)}\n`);
     }
     for (const line of warnings(told, REFUSE)) await write(io.stderr, `${line}\n`);
     const latest = await latestOf(store, record);

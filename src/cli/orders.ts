@@ -185,7 +185,7 @@ async function onOrder(
       // Without the secret, as a revocation: the replicas look for themselves.
       issuer: {
         announceChanged: (records, at) =>
-          announceChanged({ announcer: fleet?.confirmingAnnouncer }, records, at),
+          announceChanged({ announcer: fleet?.confirmingAnnouncer() }, records, at),
       },
       provider: () => provider,
       config: () => config.dynamic.billing,

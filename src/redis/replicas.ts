@@ -11,6 +11,8 @@ import { Subscription } from './subscription.ts';
 
 const CHANNEL = 'tollgate:changes';
 const REGISTRY = 'tollgate:replicas';
+/** What a replica announces about itself, one key each: a replica of an older version writes none. */
+const ABOUT = 'tollgate:replica:';
 const HEARTBEAT_MS = 1000;
 /**
  * A replica that was not heard of for so long accepts nothing any more that it would have to be told about. Until then it is
@@ -46,6 +48,15 @@ end
 return found`,
 } as const;
 
+/**
+ * Changes that a replica can act on. Every version acts on the end of a key, so that has no name here. A replica that
+ * announces nothing is older than these names and knows none of them.
+ */
+export const CAPABILITIES = ['tier', 'suspension'] as const;
+export type Capability = (typeof CAPABILITIES)[number];
+
+const About = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
+
 const Envelope = z.object({
   body: z.string(),
   ack: z
@@ -59,6 +70,8 @@ export interface ReplicasOptions {
   /** Of the same Redis, for a connection that listens. */
   readonly url: string;
   readonly logger: Logger;
+  /** Of Tollgate, announced to the support desk. */
+  readonly version: string;
   readonly onMessage: (body: string) => void;
   /** From now on messages may be missed. */
   readonly onLost: () => void;
@@ -73,11 +86,13 @@ export class Replicas {
   readonly #redis: RedisClient;
   readonly #heartbeat: RedisScript;
   readonly #subscription: Subscription;
+  readonly #about: string;
   readonly #onMessage: (body: string) => void;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor({ redis, url, logger, onMessage, onLost, onRestored }: ReplicasOptions) {
+  constructor({ redis, url, logger, version, onMessage, onLost, onRestored }: ReplicasOptions) {
     this.#redis = redis;
+    this.#about = JSON.stringify({ version, understands: CAPABILITIES } satisfies z.input<typeof About>);
     this.#onMessage = onMessage;
     this.#heartbeat = redis.script(HEARTBEAT);
     this.#subscription = new Subscription({
@@ -119,8 +134,17 @@ export class Replicas {
 
   async #beat(): Promise<void> {
     // A replica that hears nothing says nothing, and so is missed by whoever waits for its confirmation.
-    if (this.#subscription.isLinked)
-      await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS]).catch(() => {});
+    if (!this.#subscription.isLinked) return;
+    try {
+      // Before it is counted, so that no command takes it for an old one. A key of its own: in a cluster, two keys of one
+      // script would have to be in one slot.
+      await this.#redis.run((commands) =>
+        commands.set(aboutKey(this.id), this.#about, 'PX', 2 * REMEMBERED_MS),
+      );
+      await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS]);
+    } catch {
+      // Redis is away. The next beat says it again.
+    }
   }
 
   #receive(text: string): void {
@@ -142,22 +166,32 @@ export interface SeenReplica {
 export interface Confirmation {
   readonly confirmed: readonly { readonly id: string; readonly ms: number }[];
   readonly missing: readonly SeenReplica[];
+  /** Replicas whose confirmation would mean nothing: they do not know this kind of change. */
+  readonly incapable: readonly { readonly id: string; readonly version: string | undefined }[];
 }
 
 /**
- * Sends a message to all replicas and waits until each has confirmed that it has acted on it.
+ * Sends a message to all replicas and waits until each that can act on it has confirmed that it has.
  *
  * @param deadlineMs how long to wait for the last one
+ * @param needs what a replica must understand to act on it; left out where every version does
  * @throws RedisUnavailable, RedisCommandError when nothing was sent
  */
 export async function sendAndConfirm(
   { redis, url, logger }: { readonly redis: RedisClient; readonly url: string; readonly logger: Logger },
   body: string,
   deadlineMs: number,
+  needs?: Capability,
 ): Promise<Confirmation> {
   const ack = `tollgate:ack:${randomBytes(12).toString('hex')}`;
   const confirmed = new Map<string, number>();
   const missing = new Map<string, number>();
+  const incapable = new Map<string, string | undefined>();
+  const check = async (id: string): Promise<void> => {
+    if (needs === undefined) return;
+    const about = await aboutOf(redis, id);
+    if (about?.understands.includes(needs) !== true) incapable.set(id, about?.version);
+  };
   let begun = 0;
   let settle = () => {};
   const all = new Promise<void>((resolve) => {
@@ -177,18 +211,36 @@ export async function sendAndConfirm(
   await redis.run((commands) => commands.ping());
   try {
     await subscription.start();
-    for (const { id, seenMs } of await replicasSeen(redis)) missing.set(id, seenMs);
+    const seen = await replicasSeen(redis);
+    await Promise.all(seen.map(({ id }) => check(id)));
+    // The answer of one that cannot act on the message is not waited for.
+    for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
+    const isSeen = new Set(seen.map(({ id }) => id));
     begun = performance.now();
     await publish(redis, { body, ack });
     // Without anybody to wait for, there is nothing to wait for.
     if (missing.size > 0) await inTime(all, 'a replica', deadlineMs).catch(() => {});
+    // One that has joined since.
+    await Promise.all([...confirmed.keys()].filter((id) => !isSeen.has(id)).map(check));
+    for (const id of incapable.keys()) confirmed.delete(id);
   } finally {
     await subscription.close();
   }
   return {
     confirmed: Array.from(confirmed, ([id, ms]) => ({ id, ms })),
     missing: Array.from(missing, ([id, seenMs]) => ({ id, seenMs })),
+    incapable: Array.from(incapable, ([id, version]) => ({ id, version })),
   };
+}
+
+function aboutKey(id: string): string {
+  return `${ABOUT}${id}`;
+}
+
+/** @returns undefined for a replica that announces nothing */
+async function aboutOf(redis: RedisClient, id: string): Promise<z.output<typeof About> | undefined> {
+  const text = await redis.run((commands) => commands.get(aboutKey(id)));
+  return text === null ? undefined : readForeign(About, text);
 }
 
 /** Replicas that were heard of in the last 65 s. */

@@ -55,6 +55,7 @@ async function join(): Promise<{ readonly replicas: Replicas; readonly heard: st
     redis,
     url,
     logger,
+    version: '9.8.7',
     onMessage: (body) => void heard.push(body),
     onLost: () => {},
     onRestored: () => {},

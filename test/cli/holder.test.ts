@@ -1,5 +1,6 @@
 // `tollgate keys tier`, `suspend` and `resume`: what they change, what they say, whom they tell, and with which exit code.
 import { rmSync, writeFileSync } from 'node:fs';
+import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { runKeys } from '../../src/cli/keys.ts';
 import { RedisClient } from '../../src/redis/client.ts';
@@ -150,8 +151,8 @@ describe('beside replicas on a Redis', () => {
   afterEach(() => server.resume());
   afterAll(() => server?.stop());
 
-  test('is done when each has confirmed one message about all keys, and 3 where one has not', async () => {
-    await using stack = new AsyncDisposableStack();
+  /** A replica of this version. @returns what it hears */
+  async function joinNew(stack: AsyncDisposableStack): Promise<readonly string[]> {
     const { url } = server;
     const redis = new RedisClient({ url, logger, commandMs: 10_000, startMs: 10_000 });
     stack.defer(() => redis.close());
@@ -160,6 +161,7 @@ describe('beside replicas on a Redis', () => {
       redis,
       url,
       logger,
+      version: '9.8.7',
       onMessage: (body) => void heard.push(body),
       onLost: () => {},
       onRestored: () => {},
@@ -168,6 +170,27 @@ describe('beside replicas on a Redis', () => {
     stack.defer(() => replicas.stop());
     await replicas.start();
     await until(async () => (await server.command('ZSCORE', 'tollgate:replicas', replicas.id)) !== null);
+    return heard;
+  }
+
+  /** A replica of an older version: it is in the registry and confirms every message, whether it knows its meaning or not. */
+  async function joinOld(stack: AsyncDisposableStack, id: string, about: unknown): Promise<void> {
+    const [listening, answering] = [new Redis(server.url), new Redis(server.url)];
+    stack.defer(() => void listening.disconnect());
+    stack.defer(() => void answering.disconnect());
+    listening.on('message', (_channel, text) => {
+      const { ack } = JSON.parse(text);
+      if (ack !== undefined) void answering.publish(ack, id);
+    });
+    await listening.subscribe('tollgate:changes');
+    const seconds = Number(String(await server.command('TIME')).split(',')[0]);
+    await server.command('ZADD', 'tollgate:replicas', seconds * 1000, id);
+    if (about !== undefined) await server.command('SET', `tollgate:replica:${id}`, JSON.stringify(about));
+  }
+
+  test('is done when each has confirmed one message about all keys, and 3 where one has not', async () => {
+    await using stack = new AsyncDisposableStack();
+    const heard = await joinNew(stack);
     const first = await issue('--tier', 'Free');
     const second = await issue('--for', first);
     await until(() => heard.length === 2);
@@ -190,6 +213,8 @@ describe('beside replicas on a Redis', () => {
 
     const seconds = Number(String(await server.command('TIME')).split(',')[0]);
     await server.command('ZADD', 'tollgate:replicas', (seconds - 20) * 1000, 'host:1:dead');
+    const about = JSON.stringify({ version: '9.8.7', understands: ['tier', 'suspension'] });
+    await server.command('SET', 'tollgate:replica:host:1:dead', about);
     const missed = await keys('suspend', first, '--json');
     expect(missed.code).toBe(3);
     expect(JSON.parse(missed.out)).toMatchObject({
@@ -202,6 +227,44 @@ describe('beside replicas on a Redis', () => {
     expect(await keys('suspend', first)).toMatchObject({
       code: 0,
       out: expect.stringMatching(/is suspended as before\. .* 1 of 1 replicas obey/),
+    });
+  });
+
+  test.each([
+    ['announces nothing', undefined, 'an older version'],
+    ['knows tiers alone', { version: '0.1.0', understands: ['tier'] }, '0.1.0'],
+    ['knows what no one here does', { version: '7.0.0', understands: ['magic'] }, '7.0.0'],
+  ])('a replica that %s confirms in vain what it does not know, and is named', async (_, about, version) => {
+    await using stack = new AsyncDisposableStack();
+    const old = 'host:1:old';
+    await joinNew(stack);
+    await joinOld(stack, old, about);
+    const prefix = await issue('--tier', 'Free');
+    const [tier, suspended, resumed] = [
+      await keys('tier', prefix, '--tier', 'Pro'),
+      await keys('suspend', prefix),
+      await keys('resume', prefix),
+    ];
+    const understood = (about?.understands ?? []).includes('tier');
+    expect(tier.code).toBe(understood ? 0 : 3);
+    expect(tier.out).toMatch(understood ? / 2 of 2 replicas obey / : / 1 of 2 replicas obey in \d+ ms\.\n$/);
+    for (const { code, out, err } of [suspended, resumed]) {
+      expect([code, out]).toEqual([3, expect.stringMatching(/ 1 of 2 replicas obey in \d+ ms\.\n$/)]);
+      expect(err).toBe(
+        `Warning: replica ${old} (${version}) does not know suspension; it does not act on this before it is upgraded or stopped.\n`,
+      );
+    }
+    const { replicas } = JSON.parse((await keys('suspend', prefix, '--json')).out);
+    expect(replicas).toMatchObject({
+      confirmed: 1,
+      total: 2,
+      missing: [],
+      incapable: [{ id: old, version: about?.version ?? null }],
+    });
+    // Every version knows that a key has ended.
+    expect(await keys('revoke', prefix)).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/ 2 of 2 replicas refuse it in \d+ ms; hard bound 5 s/),
     });
   });
 

@@ -1,0 +1,335 @@
+// What follows from the facts of a payment: each decision by itself, at its exact bounds.
+import { describe, expect, test } from 'vitest';
+import {
+  changedTarget,
+  decisiveOf,
+  isAbove,
+  isEntitled,
+  isLapsed,
+  judge,
+  mismatchOf,
+  replacedBy,
+  targetOf,
+} from '../../src/billing/judgement.ts';
+import {
+  type MoneyFacts,
+  NO_MONEY,
+  type PaymentFacts,
+  type SessionFacts,
+  type SubscriptionFacts,
+} from '../../src/billing/provider.ts';
+import type { Order } from '../../src/store/billing-record.ts';
+import { orderSample } from './order-sample.ts';
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+const NOW = Date.parse('2030-03-01T00:00:00.000Z');
+const iso = (at: number) => new Date(at).toISOString();
+
+/** Made this long ago. */
+const aged = (age: number, changed: Partial<Order> = {}): Order =>
+  orderSample({ createdAt: iso(NOW - age), session: 'cs_1', ...changed });
+
+const session = (changed: Partial<SessionFacts> = {}): SessionFacts => ({
+  id: 'cs_1',
+  status: 'complete',
+  payment: 'paid',
+  hasFailed: false,
+  reference: 'ord_1',
+  price: 'price_lite',
+  amount: 900,
+  currency: 'usd',
+  mode: 'subscription',
+  isLive: false,
+  subscription: 'sub_1',
+  payment_id: null,
+  customer: 'cus_1',
+  ...changed,
+});
+
+const running = (changed: Partial<SubscriptionFacts> = {}): SubscriptionFacts => ({
+  id: 'sub_1',
+  status: 'active',
+  price: 'price_lite',
+  isLive: false,
+  paidUntil: NOW + 20 * DAY,
+  unpaidSince: null,
+  ...changed,
+});
+
+interface Case {
+  readonly session?: Partial<SessionFacts>;
+  readonly subscription?: Partial<SubscriptionFacts> | null;
+  readonly money?: Partial<MoneyFacts>;
+}
+
+function factsOf({ session: of = {}, subscription = {}, money = {} }: Case = {}): PaymentFacts {
+  return {
+    session: session(of),
+    subscription: subscription === null ? null : running(subscription),
+    money: { ...NO_MONEY, ...money },
+  };
+}
+
+const decide = (order: Order, facts?: Case) =>
+  judge(order, facts === undefined ? undefined : factsOf(facts), { now: NOW, grace: 7 * DAY });
+
+describe('an order whose session nobody knows', () => {
+  test.each<[number, string, number | null]>([
+    [0, 'pending', 10 * MINUTE],
+    [11 * MINUTE, 'pending', 11 * MINUTE],
+    [7 * HOUR, 'pending', 6 * HOUR],
+    [25 * HOUR - 1, 'pending', 6 * HOUR],
+    [25 * HOUR, 'void', null],
+  ])('of %i ms is %s', (age, state, wait) => {
+    const dueAt = wait === null ? null : iso(NOW + wait);
+    expect(decide(aged(age))).toMatchObject({ state, standing: 'none', dueAt });
+  });
+
+  test('stays as it is once it is more than pending', () => {
+    const order = aged(DAY, { state: 'claimed', standing: 'active', reason: 'why', claimedAt: iso(NOW) });
+    const change = decide(order);
+    expect(change).toMatchObject({ state: 'claimed', standing: 'active', reason: 'why' });
+    expect(Object.keys(change)).not.toContain('session');
+    expect(Object.keys(change)).not.toContain('isCancelled');
+    expect(Object.keys(change)).not.toContain('paidUntil');
+  });
+});
+
+describe('a session that is not what was ordered', () => {
+  test.each<[string, Partial<SessionFacts>]>([
+    ['order', { reference: 'ord_2' }],
+    ['order', { reference: null }],
+    ['order', { id: 'cs_2' }],
+    ['live mode', { isLive: true }],
+    ['mode', { mode: 'payment' }],
+    ['price', { price: 'price_pro' }],
+    ['price', { price: null }],
+    ['currency', { currency: 'eur' }],
+    ['amount', { amount: 899 }],
+    ['amount', { amount: 901 }],
+    ['nothing was paid', { payment: 'not_required' }],
+  ])('by its %s: refused, and lapsed once it was claimed', (what, changed) => {
+    expect(mismatchOf(aged(0), session(changed))).toBe(what);
+    const reason = `not what was ordered: ${what}`;
+    expect(decide(aged(0), { session: changed })).toMatchObject({
+      state: 'refused',
+      standing: 'none',
+      reason,
+    });
+    expect(decide(aged(0, { state: 'claimed' }), { session: changed })).toMatchObject({
+      state: 'claimed',
+      standing: 'lapsed',
+      reason,
+      dueAt: iso(NOW + DAY),
+    });
+  });
+
+  test('the session of an order that knows none yet is accepted, and so is one for nothing at a price of nothing', () => {
+    expect(mismatchOf(aged(0, { session: null }), session())).toBeUndefined();
+    expect(
+      mismatchOf(aged(0, { amount: 0 }), session({ amount: 0, payment: 'not_required' })),
+    ).toBeUndefined();
+  });
+
+  test.each<[string, Partial<SubscriptionFacts>, string | null]>([
+    ['subscription', { id: 'sub_2' }, 'sub_1'],
+    ['live mode of the subscription', { isLive: true }, null],
+    ['price of the subscription', { price: 'price_pro' }, null],
+    ['price of the subscription', { price: null }, 'sub_1'],
+  ])('by its %s', (what, changed, subscription) => {
+    expect(decide(aged(0, { subscription }), { subscription: changed })).toMatchObject({
+      state: 'refused',
+      reason: `not what was ordered: ${what}`,
+    });
+  });
+
+  test('names of a foreign session are not taken', () => {
+    expect(Object.keys(decide(aged(0), { session: { reference: 'ord_2' } }))).not.toContain('session');
+  });
+});
+
+describe('a session that is not paid', () => {
+  test.each<[string, Partial<SessionFacts>, string, string | null]>([
+    ['open', { status: 'open' }, 'pending', null],
+    ['complete', { status: 'complete' }, 'pending', 'payment under way'],
+    ['expired', { status: 'expired' }, 'void', 'expired'],
+    ['failed', { hasFailed: true }, 'void', 'payment failed'],
+  ])('%s', (_, changed, state, reason) => {
+    const facts = { session: { payment: 'unpaid' as const, ...changed }, subscription: null };
+    expect(decide(aged(0), facts)).toMatchObject({ state, standing: 'none', reason });
+    // What was claimed is judged by what is paid now, and is never pending again.
+    expect(decide(aged(0, { state: 'claimed' }), facts)).toMatchObject({
+      state: 'claimed',
+      standing: 'lapsed',
+    });
+  });
+
+  test('one that was paid is not void for a flag that speaks of the payment', () => {
+    expect(decide(aged(0), { session: { hasFailed: true, status: 'expired' } })).toMatchObject({
+      state: 'paid',
+    });
+  });
+});
+
+describe('a paid order', () => {
+  test('waits for its buyer, or is claimed at once where a holder ordered', () => {
+    expect(decide(aged(0), {})).toMatchObject({
+      state: 'paid',
+      standing: 'active',
+      paidAt: iso(NOW),
+      session: 'cs_1',
+      subscription: 'sub_1',
+      customer: 'cus_1',
+      payment: null,
+      paidUntil: iso(NOW + 20 * DAY),
+    });
+    expect(Object.keys(decide(aged(0), {}))).not.toContain('claimedAt');
+    expect(decide(aged(0, { holderId: 'h' }), {})).toMatchObject({ state: 'claimed', claimedAt: iso(NOW) });
+  });
+
+  test('keeps when it was first paid and claimed', () => {
+    const change = decide(aged(0, { state: 'claimed', paidAt: iso(1), claimedAt: iso(2) }), {});
+    expect(Object.keys(change)).not.toContain('paidAt');
+    expect(Object.keys(change)).not.toContain('claimedAt');
+    expect(Object.keys(decide(aged(0), { session: { payment: 'unpaid' } }))).not.toContain('paidAt');
+  });
+
+  test('keeps names that the session does not have any more', () => {
+    const order = aged(0, { subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
+    const facts = { session: { subscription: null, payment_id: null, customer: null }, subscription: null };
+    expect(decide(order, facts)).toMatchObject({ subscription: 'sub_1', payment: 'pi_1', customer: 'cus_1' });
+  });
+
+  test.each<[string, Partial<MoneyFacts>, string, string | null]>([
+    ['a lost dispute', { dispute: 'lost', refund: 'partial', isSuspect: true }, 'ended', 'dispute lost'],
+    ['a full refund', { refund: 'full', dispute: 'open' }, 'ended', 'refunded in full'],
+    ['an open dispute', { dispute: 'open' }, 'held', 'disputed'],
+    ['a warning of fraud', { isSuspect: true }, 'held', 'warning of fraud'],
+    ['a won dispute', { dispute: 'won' }, 'active', null],
+    ['a refund of a part', { refund: 'partial' }, 'active', 'refunded in part'],
+  ])('with %s', (_, money, standing, reason) => {
+    const state = standing === 'ended' ? 'void' : 'paid';
+    expect(decide(aged(0), { money })).toMatchObject({ state, standing, reason });
+    expect(decide(aged(0, { state: 'claimed' }), { money })).toMatchObject({ state: 'claimed', standing });
+    if (standing === 'held') expect(decide(aged(0), { money })).toMatchObject({ dueAt: iso(NOW + DAY) });
+  });
+
+  test('a warning holds no order that support trusts', () => {
+    expect(decide(aged(0, { isTrusted: true }), { money: { isSuspect: true } })).toMatchObject({
+      standing: 'active',
+    });
+  });
+
+  test.each<[number, number | null]>([
+    [180 * DAY - 1, DAY],
+    [180 * DAY, null],
+  ])('paid once, %i ms old, is looked at again while it can be disputed', (age, wait) => {
+    const order = aged(age, { mode: 'payment' });
+    const facts = { session: { mode: 'payment', subscription: null }, subscription: null };
+    expect(decide(order, facts)).toMatchObject({
+      standing: 'active',
+      dueAt: wait === null ? null : iso(NOW + wait),
+    });
+  });
+});
+
+describe('a subscription', () => {
+  test.each<[string, Partial<SubscriptionFacts> | null, string, number | null]>([
+    ['missing', null, 'lapsed', DAY],
+    ['incomplete', { status: 'incomplete' }, 'lapsed', DAY],
+    ['active, paid for long', {}, 'active', DAY],
+    ['active, paid for an hour', { paidUntil: NOW + HOUR }, 'active', 2 * HOUR],
+    ['active, paid until an hour ago', { paidUntil: NOW - HOUR }, 'active', HOUR],
+    ['active, paid until just less than an hour ago', { paidUntil: NOW - HOUR + 1 }, 'active', 1],
+    ['cancelled, paid', { status: 'canceled', paidUntil: NOW + 1 }, 'active', 1],
+    ['cancelled, over', { status: 'canceled', paidUntil: NOW }, 'ended', null],
+    ['unpaid since now', { status: 'past_due', unpaidSince: NOW }, 'past_due', 6 * HOUR],
+    ['unpaid, of which nobody knows since when', { status: 'past_due' }, 'past_due', 6 * HOUR],
+    ['unpaid, a moment of grace left', { status: 'past_due', unpaidSince: NOW - 7 * DAY + 1 }, 'past_due', 1],
+    ['unpaid, no grace left', { status: 'past_due', unpaidSince: NOW - 7 * DAY }, 'lapsed', DAY],
+  ])('%s', (_, subscription, standing, wait) => {
+    const dueAt = wait === null ? null : iso(NOW + wait);
+    expect(decide(aged(DAY, { state: 'claimed' }), { subscription })).toMatchObject({ standing, dueAt });
+  });
+
+  test('that has ended stays so, whatever an older answer says; a newer end counts', () => {
+    const over = aged(DAY, { state: 'claimed', isCancelled: true, paidUntil: iso(NOW - 1) });
+    expect(decide(over, {})).toMatchObject({ standing: 'ended', paidUntil: iso(NOW - 1) });
+    expect(decide({ ...over, paidUntil: null }, {})).toMatchObject({ standing: 'active' });
+    expect(decide({ ...over, isCancelled: false }, {})).toMatchObject({ standing: 'active' });
+    const ended = { status: 'canceled' as const, paidUntil: NOW + DAY };
+    expect(decide(over, { subscription: ended })).toMatchObject({ standing: 'active', isCancelled: true });
+    expect(Object.keys(decide(over, {}))).not.toContain('isCancelled');
+  });
+});
+
+describe('a holder with several orders', () => {
+  const claimed = (id: string, changed: Partial<Order> = {}) =>
+    aged(DAY, { id, state: 'claimed', standing: 'active', subscription: `sub_${id}`, ...changed });
+
+  test('only what is claimed and paid entitles', () => {
+    expect(isEntitled(claimed('a'))).toBe(true);
+    expect(isEntitled(claimed('a', { standing: 'past_due' }))).toBe(true);
+    for (const standing of ['none', 'held', 'lapsed', 'ended'] as const)
+      expect(isEntitled(claimed('a', { standing }))).toBe(false);
+    for (const state of ['pending', 'paid', 'void', 'refused'] as const)
+      expect(isEntitled(claimed('a', { state }))).toBe(false);
+  });
+
+  test('stands by the best that is paid, else by the last', () => {
+    const [lite, pro] = [claimed('a'), claimed('b', { tier: 'Pro' })];
+    expect(decisiveOf([pro, lite])).toBe(pro);
+    expect(decisiveOf([lite, pro])).toBe(pro);
+    const lapsed = claimed('c', { tier: 'Pro', standing: 'lapsed' });
+    expect(decisiveOf([lapsed, lite])).toBe(lite);
+    const first = claimed('d', { standing: 'ended' });
+    expect(decisiveOf([lapsed, first])).toBe(first);
+    expect(decisiveOf([aged(0)])).toBeUndefined();
+    expect(isLapsed([lapsed])).toBe(true);
+    expect(isLapsed([lapsed, lite])).toBe(false);
+    expect(isLapsed([aged(0)])).toBe(false);
+    expect(isLapsed([])).toBe(false);
+  });
+
+  test('what becomes of it: its tier, or what on_lapse says', () => {
+    const lapsed = claimed('a', { standing: 'lapsed' });
+    expect(targetOf([claimed('a')], 'suspend')).toEqual({ tier: 'Lite', standing: 'good' });
+    expect(targetOf([lapsed], 'suspend')).toEqual({ tier: 'Lite', standing: 'suspended' });
+    expect(targetOf([lapsed], 'downgrade')).toEqual({ tier: 'Free', standing: 'good' });
+    expect(targetOf([aged(0)], 'suspend')).toBeUndefined();
+  });
+
+  test('a change is told where there is one, and resumes only who had lapsed', () => {
+    const [paid, lapsed] = [claimed('a'), claimed('a', { standing: 'lapsed' })];
+    expect(changedTarget([paid], [paid], 'suspend')).toBeUndefined();
+    expect(changedTarget([], [], 'suspend')).toBeUndefined();
+    expect(changedTarget([], [paid], 'suspend')).toEqual({ tier: 'Lite' });
+    expect(changedTarget([paid], [lapsed], 'suspend')).toEqual({ tier: 'Lite', standing: 'suspended' });
+    expect(changedTarget([lapsed], [paid], 'suspend')).toEqual({ tier: 'Lite', standing: 'good' });
+    expect(changedTarget([paid], [paid, claimed('b', { tier: 'Pro' })], 'suspend')).toEqual({ tier: 'Pro' });
+    expect(changedTarget([paid], [lapsed], 'downgrade')).toEqual({ tier: 'Free' });
+  });
+
+  test('a newer order replaces the subscriptions that are no more than it, and those alone', () => {
+    const old = claimed('old', { createdAt: iso(NOW - 2 * DAY) });
+    const pro = claimed('new', { tier: 'Pro', createdAt: iso(NOW - DAY) });
+    const replaced = (other: Partial<Order>, settled: Order = pro) =>
+      replacedBy(settled, [{ ...old, ...other }, settled]);
+    expect(replaced({})).toEqual(['old']);
+    expect(replaced({ tier: 'Pro' })).toEqual(['old']);
+    expect(replaced({ createdAt: pro.createdAt })).toEqual(['old']);
+    expect(replaced({ createdAt: iso(NOW) })).toEqual([]);
+    expect(replaced({ subscription: null })).toEqual([]);
+    expect(replaced({ isCancelled: true })).toEqual([]);
+    expect(replaced({ isReplaced: true })).toEqual([]);
+    expect(replaced({ tier: 'Pro' }, { ...pro, tier: 'Lite' })).toEqual([]);
+    expect(replaced({}, { ...pro, standing: 'lapsed' })).toEqual([]);
+    expect([isAbove('Pro', 'Lite'), isAbove('Lite', 'Lite'), isAbove('Free', 'Lite')]).toEqual([
+      true,
+      false,
+      false,
+    ]);
+  });
+});

@@ -1,0 +1,40 @@
+// An order as the store has it, with what a test changes.
+import type { Order } from '../../src/store/billing-record.ts';
+
+export function orderSample(changed: Partial<Order> = {}): Order {
+  return {
+    id: 'ord_1',
+    tier: 'Lite',
+    price: 'price_lite',
+    amount: 900,
+    currency: 'usd',
+    mode: 'subscription',
+    interval: 'month',
+    provider: 'stripe',
+    isLive: false,
+    claim: new Uint8Array(32),
+    nonce: null,
+    baseTier: 'Free',
+    createdAt: '2030-01-01T00:00:00.000Z',
+    state: 'pending',
+    standing: 'none',
+    reason: null,
+    session: null,
+    subscription: null,
+    payment: null,
+    customer: null,
+    isCancelled: false,
+    isTrusted: false,
+    isReplaced: false,
+    holderId: null,
+    keyPrefix: null,
+    keyUsedAt: null,
+    claimedAt: null,
+    paidAt: null,
+    paidUntil: null,
+    dueAt: null,
+    updatedAt: '2030-01-01T00:00:00.000Z',
+    version: 1,
+    ...changed,
+  };
+}
