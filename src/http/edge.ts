@@ -14,9 +14,14 @@ const TARGET = /^\/[\x21\x22\x24-\x5b\x5d-\x7e]*$/;
 const ENCODED_CONTROL = /%0[0ad]/i;
 /** RFC 9110, 7.2 with the characters that hosts have; IPv6 in brackets. */
 const HOST = /^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/;
-/** Narrower than RFC 9110's token: an underscore becomes a dash in CGI-like upstreams, and two names become one. */
-const FIELD_NAME = /^[A-Za-z0-9-]{1,64}$/;
-const FIELD_VALUE = /^[\x20-\x7e\t]*$/;
+const PLAIN_NAME = /^[A-Za-z0-9-]+$/;
+/** RFC 9110, 5.6.2. */
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const ASCII_VALUE = /^[\x20-\x7e\t]*$/;
+/** RFC 9110, 5.5: with bytes above ASCII, whose meaning is the sender's. */
+const FIELD_VALUE = /^[\x20-\x7e\x80-\xff\t]*$/;
+/** Of a name in a message, in characters. */
+const MAX_NAME = 64;
 /** RFC 9112, 6.2; up to what a number holds exactly. One spelling: no sign, no list, no leading zero. */
 const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,14})$/;
 /** Fields of which a second one would make two readers see two requests. */
@@ -31,6 +36,44 @@ const SINGLE = new Map(
     'expect',
   ].map((name, index) => [name, 1 << index]),
 );
+
+/**
+ * Fields that the gateway reads or passes on. CGI-like servers read `content_length` as `content-length`, so another spelling
+ * of one is refused. Values of these are ASCII.
+ */
+const READ = new Set([
+  ...SINGLE.keys(),
+  'accept',
+  'access-control-request-headers',
+  'access-control-request-method',
+  'api-key',
+  'connection',
+  'cookie',
+  'forwarded',
+  'keep-alive',
+  'openai-beta',
+  'openai-organization',
+  'openai-project',
+  'origin',
+  'proxy-authorization',
+  'sec-fetch-site',
+  'sec-websocket-extensions',
+  'sec-websocket-key',
+  'sec-websocket-protocol',
+  'sec-websocket-version',
+  'stripe-signature',
+  'te',
+  'traceparent',
+  'tracestate',
+  'trailer',
+  'upgrade',
+  'x-client-request-id',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-proto',
+  'x-real-ip',
+  'x-request-id',
+]);
 
 /** Spellings that clients use → as in SINGLE, 0 for any other field: of these the name need not be looked at again. */
 const COMMON = new Map(
@@ -70,10 +113,12 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
     const value = rawHeaders[i + 1] ?? '';
     let bit = COMMON.get(field);
     if (bit === undefined) {
-      if (!FIELD_NAME.test(field)) return refuse('A header field has a name that is not allowed.');
+      const fault = checkName(field);
+      if (fault !== undefined) return refuse(fault);
       bit = SINGLE.get(field.toLowerCase()) ?? 0;
     }
-    if (!FIELD_VALUE.test(value)) return refuse(`The header ${field} has a character that is not allowed.`);
+    if (!ASCII_VALUE.test(value) && (READ.has(field.toLowerCase()) || !FIELD_VALUE.test(value)))
+      return refuse(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
     if (bit === 0) continue;
     const name = field.toLowerCase();
     if ((seen & bit) !== 0) return refuse(`The header ${name} is given more than once.`);
@@ -100,6 +145,14 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
   if (expected !== undefined && !/^100-continue$/i.test(expected))
     return new GatewayError('expectation_failed');
   return undefined;
+}
+
+/** @returns what is wrong with the name of a field, or undefined */
+function checkName(field: string): string | undefined {
+  if (PLAIN_NAME.test(field)) return undefined;
+  if (!TOKEN.test(field)) return 'A header field has a name that is not allowed.';
+  const name = field.toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
+  return READ.has(name) ? `The header ${field} could be taken for ${name}.` : undefined;
 }
 
 function refuse(message: string): GatewayError {

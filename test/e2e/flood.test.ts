@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
+import { until } from '../helpers/wait.ts';
 import { bearer } from './holder.ts';
 
 const FLOOD = 2000;
@@ -145,7 +146,12 @@ describe('a flood of 2,000 bad keys', () => {
     expect(lookups).toBeLessThanOrEqual(most + ownLookups(seconds));
     // A key that was verified is never refused by it, and one that was not is let in from anywhere else.
     expect(await statusOf(verified, from)).toBe(200);
-    expect(await statusOf(fresh, from)).toBe(429);
+    // The limit forgives one a second: on a slow machine it may have done so since.
+    await until(async () => {
+      const another = await unmet();
+      await statusOf(random(), from);
+      return (await statusOf(another, from)) === 429;
+    }, 'a key that was not verified to be refused');
     expect(await statusOf(fresh, address())).toBe(200);
     expect(await statusOf(fresh, from)).toBe(200);
   });
