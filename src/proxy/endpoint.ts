@@ -61,6 +61,8 @@ export interface FormRules {
   readonly defaultModel?: string;
   /** Names of fields, beside `model`, that gateway and upstream must not read differently, in lower case. */
   readonly fields: readonly string[];
+  /** Throws a GatewayError where the value of a field cannot be read as what it has to be. */
+  readonly check?: (name: string, text: string) => void;
   /** JSON is taken as well. */
   readonly isEither: boolean;
   /** What is asked for, as far as the form has come: to be read anew whenever it matters. */

@@ -7,7 +7,8 @@ import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens, tokensOfInput } from './estimate.ts';
 import { type EventKind, EventReader, judgeNamed, storedIn } from './events.ts';
 import type { Span } from './json.ts';
-import { countAt, isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
+import { countAt } from './request-counts.ts';
+import { isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
 
 const JSON_TYPE = 'application/json';
 const MIB = 1024 * 1024;
@@ -17,6 +18,8 @@ export const TEXT_FRAME = MIB;
 export const MEDIA_FRAME = 32 * MIB;
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
 export const IMAGE_TOKENS = 1000;
+/** More are not made in one request. */
+const MOST_IMAGES = 10_000;
 
 /** Of a text that is to be spoken, in bytes; vendors take some thousand characters. */
 const LONGEST_INPUT = 64 * 1024;
@@ -71,7 +74,7 @@ export const RESPONSES: Endpoint = {
   wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
   hasUsageOption: false,
   ask: (body, scan) => {
-    const maxTokens = countAt(body, scan.others.get('max_output_tokens'));
+    const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens(body, { maxTokens, choices: 1, inputTokens: scan.inputTokens });
     // What runs in the background has put out nothing yet.
     const isBackground = isTrue(body, scan.others.get('background'));
@@ -141,7 +144,7 @@ export const IMAGES: Endpoint = {
   hasUsageOption: false,
   ask: (body, scan) => {
     const { prompt } = estimateTokens(body, scan);
-    const completion = IMAGE_TOKENS * Math.min(scan.choices, 100);
+    const completion = tokensOfImages(scan.choices);
     return {
       stream: scan.stream,
       estimate: { prompt, completion, isBounded: false },
@@ -186,6 +189,11 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   IMAGES,
   SPEECH,
 ];
+
+/** Of so many images that are to be made. */
+export function tokensOfImages(count: number): number {
+  return IMAGE_TOKENS * Math.min(count, MOST_IMAGES);
+}
 
 /** An answer of numbers: nothing of it is output in tokens. */
 function inputOnly(body: Buffer, { inputTokens }: RequestScan): Ask {

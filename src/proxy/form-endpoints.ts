@@ -1,14 +1,14 @@
 // The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
 // Those that take JSON are endpoints.ts.
 import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
-import { IMAGE_TOKENS, IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME } from './endpoints.ts';
+import { IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME, tokensOfImages } from './endpoints.ts';
 import { ANSWER_TOKENS, ATTACHMENT_TOKENS } from './estimate.ts';
 import { EventReader } from './events.ts';
+import { choicesOf } from './request-counts.ts';
 import { wants } from './request-scan.ts';
 
 /** Of compressed sound at 128 kbit/s, in a tenth of a second: what one token of it stands for. */
 const BYTES_PER_TOKEN = 1_600;
-const MOST_IMAGES = 100;
 /** Some servers label subtitles by their own names. */
 const TEXT_TYPES: ReadonlySet<string> = new Set([
   'text/plain',
@@ -49,7 +49,13 @@ export const TRANSCRIPTIONS: Endpoint = {
 /** `POST /v1/audio/translations` */
 export const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' };
 
-const PICTURES: FormRules = { defaultModel: 'dall-e-2', fields: ['n'], isEither: false, ask: askForImages };
+const PICTURES: FormRules = {
+  defaultModel: 'dall-e-2',
+  fields: ['n'],
+  isEither: false,
+  ask: askForImages,
+  check: checkImages,
+};
 
 /** `POST /v1/images/edits` */
 export const IMAGE_EDITS: Endpoint = {
@@ -73,10 +79,12 @@ export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_
 /** Of an endpoint that takes no JSON; never asked. */
 const NO_JSON: Ask = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
 
+function checkImages(name: string, text: string): void {
+  if (name === 'n') choicesOf(text);
+}
+
 function askForImages(form: FormView): Ask {
-  const number = Number(form.text('n') ?? 1);
-  const count = Number.isInteger(number) && number > 0 ? Math.min(number, MOST_IMAGES) : 1;
-  const completion = IMAGE_TOKENS * count;
+  const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
   return {
     stream: form.text('stream') === 'true',
     estimate: { prompt: ATTACHMENT_TOKENS * Math.max(1, form.files), completion, isBounded: false },

@@ -13,6 +13,7 @@ import type { FormBody } from './attempts.ts';
 import type { Ask, FormRules, FormView } from './endpoint.ts';
 import type { Estimate } from './estimate.ts';
 import type { Span } from './json.ts';
+import { foldName } from './json-bytes.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
@@ -122,6 +123,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   readonly #rules: FormRules;
   readonly #scanner: MultipartScanner;
   readonly #wanted: ReadonlySet<string>;
+  /** The same by their folded form. */
+  readonly #folded: ReadonlyMap<string, string>;
   readonly #values = new Map<string, string>();
   readonly #seen = new Set<string>();
   /** Of the part that is being read. */
@@ -141,6 +144,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     this.#rules = rules;
     this.#scanner = new MultipartScanner(boundary, this);
     this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
+    this.#folded = new Map([...this.#wanted].map((name) => [foldName(name), name]));
   }
 
   get knownAt(): number | undefined {
@@ -174,9 +178,10 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
     if (isFile) this.files += 1;
     if (!this.#wanted.has(name)) {
-      const meant = plainName(name);
-      if (meant === '_charset_') throw fault('a field names another charset');
-      if (this.#wanted.has(meant)) throw fault(`the name of a field could be taken for '${meant}'`);
+      const plain = plainName(name);
+      if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
+      const meant = this.#folded.get(foldName(plain));
+      if (meant !== undefined) throw fault(`the name of a field could be taken for '${meant}'`);
       return false;
     }
     if (this.#seen.has(name)) {
@@ -214,6 +219,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     }
     if (name === STREAM && text !== 'true' && text !== 'false')
       throw wrong('invalid_type', name, 'must be true or false');
+    this.#rules.check?.(name, text);
     this.#values.set(name, text);
   }
 
@@ -226,15 +232,16 @@ function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: stri
   return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
 }
 
-/** The name for which some reader could take this one: in another case, percent-encoded, quoted, or of an array or an object. */
+/** The name that is left of one that is percent-encoded, quoted, or of an array or an object. */
 function plainName(name: string): string {
-  let decoded = name.replaceAll('\\', '');
+  // Headers were read as Latin-1, and are mostly written in UTF-8.
+  let decoded = Buffer.from(name, 'latin1').toString().replaceAll('\\', '');
   try {
     decoded = decodeURIComponent(decoded);
   } catch {
     // Not an encoding.
   }
-  return (decoded.split(/[[.]/, 1)[0] ?? '').trim().toLowerCase();
+  return (decoded.split(/[[.]/, 1)[0] ?? '').trim();
 }
 
 /** What is asked for, by the fields that have come whenever it is looked at. */

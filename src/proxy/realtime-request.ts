@@ -1,6 +1,7 @@
 // What a client asks for when it opens a realtime session: the model in the query, the key in a header or a subprotocol. It
 // finds them in the text as it came, and changes nothing but what it was told to.
 import { GatewayError } from '../errors.ts';
+import { foldName } from './json-bytes.ts';
 
 /** What browsers send a key in, as they can set no header. */
 const KEY_PROTOCOL = 'openai-insecure-api-key.';
@@ -26,9 +27,18 @@ export function readSessionQuery(target: string): SessionQuery {
   const start = target.indexOf('?');
   const pieces = start === -1 ? [] : target.slice(start + 1).split('&');
   const names = pieces.map((piece) => decode(piece.split('=', 1)[0] ?? ''));
+  // Gateway and upstream could read different ones.
+  if (names.some((name) => name !== undefined && name !== 'model' && foldName(name) === 'model')) {
+    throw new GatewayError(
+      'invalid_value',
+      'The parameter model is spelled in another way: write it exactly so.',
+      {
+        param: 'model',
+      },
+    );
+  }
   const at = names.indexOf('model');
   if (at === -1) throw missing();
-  // Gateway and upstream could read different ones.
   if (names.indexOf('model', at + 1) !== -1) {
     throw new GatewayError('duplicate_parameter', 'The parameter model is given more than once.', {
       param: 'model',

@@ -5,6 +5,7 @@ import { invalidJson } from './encoding.ts';
 import { decodeString, type JsonScanner, type Span } from './json.ts';
 import { MemberNames } from './json-bytes.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
+import { choicesAt, countAt } from './request-counts.ts';
 
 /** What stands in a request body, and where. Offsets are bytes in the body. */
 export interface RequestScan {
@@ -18,7 +19,7 @@ export interface RequestScan {
   readonly includeUsage: boolean;
   /** The value of `include_usage`, when `stream_options` has one. */
   readonly includeUsageSpan: Span | null;
-  /** `max_completion_tokens`, or else the older `max_tokens`, where it is a number that can be meant. */
+  /** `max_completion_tokens` or the older `max_tokens`, the larger of both; null where neither sets a bound. */
   readonly maxTokens: number | null;
   /** `n`: how many answers are asked for. */
   readonly choices: number;
@@ -45,6 +46,8 @@ export interface Wanted {
 /** Read for all endpoints. */
 const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
 const INCLUDE_USAGE = 'stream_options.include_usage';
+/** Of the members of endpoints, those that must be true, false or null. */
+const FLAGS = new Set(['background', 'store']);
 const OPTION_NAMES = new MemberNames(['include_usage']);
 
 /** @param members read beyond those that are read for all endpoints */
@@ -61,8 +64,6 @@ const OPEN_OBJECT = 0x7b;
 
 /** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
 const LONGEST_MODEL = 64 * 1024;
-/** No count of tokens has more. */
-const MAX_DIGITS = 12;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
@@ -76,13 +77,6 @@ const MAX_COMPLETION_TOKENS = 4;
 const MAX_TOKENS = 5;
 const CHOICES = 6;
 type Meaning = number | string;
-
-/** A number of tokens or answers; null for anything else, which is for the upstream to refuse. */
-export function countAt(body: Buffer, span: Span | undefined): number | null {
-  if (span === undefined || span.end - span.start > MAX_DIGITS) return null;
-  const number = Number(body.toString('latin1', span.start, span.end));
-  return Number.isSafeInteger(number) && number > 0 ? number : null;
-}
 
 export class RequestReader implements WalkListener {
   /** That of `stream_options.include_usage`. */
@@ -101,9 +95,9 @@ export class RequestReader implements WalkListener {
   #streamOptions: Span | null = null;
   #includeUsageSpan: Span | null = null;
   #includeUsage = false;
-  #maxTokens: number | null = null;
-  #maxCompletionTokens: number | null = null;
-  #choices = 1;
+  #maxTokens: Span | null = null;
+  #maxCompletionTokens: Span | null = null;
+  #choices: Span | null = null;
   #others: Map<string, Span> | undefined;
   #isEmpty = true;
   /** In a walk: what the last key of the outermost object means, and whether that of the one within is `include_usage`. */
@@ -178,13 +172,20 @@ export class RequestReader implements WalkListener {
       streamOptions: this.#streamOptions,
       includeUsage: this.#includeUsage,
       includeUsageSpan: this.#includeUsageSpan,
-      maxTokens: this.#maxCompletionTokens ?? this.#maxTokens,
-      choices: this.#choices,
+      maxTokens: this.#mostTokens(),
+      choices: choicesAt(this.body, this.#choices),
       others: this.#others ?? NO_OTHERS,
       inputTokens,
       insertAt,
       isEmpty: this.#isEmpty,
     };
+  }
+
+  /** Upstreams know the one name, or the other, or both. */
+  #mostTokens(): number | null {
+    const older = countAt(this.body, this.#maxTokens, 'max_tokens');
+    const newer = countAt(this.body, this.#maxCompletionTokens, 'max_completion_tokens');
+    return older === null || newer === null ? (newer ?? older) : Math.max(older, newer);
   }
 
   /** Of the key that the scanner has just read. */
@@ -224,16 +225,17 @@ export class RequestReader implements WalkListener {
           this.#complain('invalid_type', 'stream_options', 'must be an object or null');
         break;
       case MAX_COMPLETION_TOKENS:
-        this.#maxCompletionTokens = countAt(this.body, span);
+        this.#maxCompletionTokens = span;
         break;
       case MAX_TOKENS:
-        this.#maxTokens = countAt(this.body, span);
+        this.#maxTokens = span;
         break;
       case CHOICES:
-        this.#choices = countAt(this.body, span) ?? 1;
+        this.#choices = span;
         break;
       default:
         if (typeof meaning !== 'string') break;
+        if (FLAGS.has(meaning)) this.#flag(meaning, first);
         this.#others ??= new Map();
         this.#others.set(meaning, span);
     }

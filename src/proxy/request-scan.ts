@@ -8,7 +8,7 @@ import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
 
-export { countAt, type RequestScan, type Wanted, wants } from './request-reader.ts';
+export { type RequestScan, type Wanted, wants } from './request-reader.ts';
 
 /** Of a request that has no JSON body. */
 export const NO_SCAN: RequestScan = {
@@ -44,8 +44,8 @@ const NOTHING_ELSE = wants([]);
  * Reads a request, checking that all of it is JSON.
  * @param body the decoded body (no content coding)
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
- *   (not an object), and for the three fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
- *   `duplicate_parameter`. A fault of syntax is told before any other. Messages quote nothing of the body.
+ *   (not an object), and for the fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
+ *   `duplicate_parameter`, also in another spelling. A fault of syntax is told before any other. Messages quote nothing of the body.
  */
 export function scanRequest(body: Buffer, wanted: Wanted = NOTHING_ELSE): RequestScan {
   checkEncoding(body);

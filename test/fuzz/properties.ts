@@ -269,6 +269,9 @@ function checkRequest(body: Buffer): void {
     model !== '' &&
     isFlag(stream) &&
     isFlag(asked) &&
+    isCount(parsed.value['max_tokens'], Number.NEGATIVE_INFINITY) &&
+    isCount(parsed.value['max_completion_tokens'], Number.NEGATIVE_INFINITY) &&
+    isCount(parsed.value['n'], 1) &&
     (options === undefined || options === null || isObject(options));
   expect(code === 'ok').toBe(isSound);
   if (result instanceof GatewayError) return;
@@ -279,6 +282,12 @@ function checkRequest(body: Buffer): void {
   expect(valueAt(body, result.streamOptions)).toEqual(options);
   expect(valueAt(body, result.includeUsageSpan)).toEqual(asked);
   expect(body.subarray(result.insertAt).toString().trim()).toBe('}');
+}
+
+function isCount(value: unknown, least: number): boolean {
+  if (value === undefined || value === null) return true;
+  if (typeof value === 'string' && !/^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(value)) return false;
+  return (typeof value === 'number' || typeof value === 'string') && Number(value) >= least;
 }
 
 function valueAt(bytes: Buffer, span: Span | null): unknown {

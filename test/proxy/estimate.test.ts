@@ -22,9 +22,16 @@ describe('the estimate of a request', () => {
     ['each of several answers counts', { max_tokens: 5, n: 3 }, 15, true],
     ['nothing said', {}, 256, false],
     ['null', { max_tokens: null }, 256, false],
-    ['nonsense is for the upstream to refuse', { max_tokens: '9', n: -1 }, 256, false],
-    ['zero, a fraction', { max_tokens: 0.5, n: 0 }, 256, false],
-    ['nonsense of the right type', { max_tokens: { a: 1 }, n: [2] }, 256, false],
+    ['no bound, as some servers write it', { max_tokens: -1 }, 256, false],
+    ['zero', { max_tokens: 0 }, 256, false],
+    [
+      'the larger one, as an upstream may know only one',
+      { max_tokens: 9000, max_completion_tokens: 7 },
+      9000,
+      true,
+    ],
+    ['a number in a string', { max_tokens: '100000', n: '10' }, 1_000_000, true],
+    ['a fraction in a string, with space', { max_tokens: ' +1.5e3\n', n: '2.' }, 3000, true],
   ])('%s', (_, fields, completion, isBounded) => {
     expect(estimate({ ...user('Hello'), ...fields })).toMatchObject({ completion, isBounded });
   });
@@ -32,11 +39,44 @@ describe('the estimate of a request', () => {
   test('numbers as they may be spelled', () => {
     expect(estimate('{"model":"m","max_tokens":1e3,"n": 2 }').completion).toBe(2000);
     expect(estimate('{"model":"m","max_tokens":10.0}').completion).toBe(10);
+    expect(estimate('{"model":"m","n":1E1,"max_tokens":100000.00000000000}').completion).toBe(1_000_000);
+    expect(estimate('{"model":"m","max_tokens":"\\u0031\\u0030"}').completion).toBe(10);
+    expect(estimate('{"model":"m","max_tokens":10.2,"n":1.5}').completion).toBe(22);
   });
 
   test('stays exact however much is asked for', () => {
     const { completion } = estimate('{"model":"m","max_tokens":999999999999,"n":999999999999}');
     expect(Number.isSafeInteger(Math.floor(completion) * 1024)).toBe(true);
+  });
+
+  test.each([
+    ['max_tokens', '{"a":1}', 'invalid_type'],
+    ['max_tokens', '[100000]', 'invalid_type'],
+    ['max_completion_tokens', 'true', 'invalid_type'],
+    ['max_tokens', '"many"', 'invalid_type'],
+    ['max_tokens', '"0x100000"', 'invalid_type'],
+    ['max_tokens', '"1_000_000"', 'invalid_type'],
+    ['max_tokens', '"\uff11\uff10"', 'invalid_type'],
+    ['max_tokens', '""', 'invalid_type'],
+    ['max_tokens', `1${'0'.repeat(300)}`, 'invalid_value'],
+    ['n', 'true', 'invalid_type'],
+    ['n', '[10]', 'invalid_type'],
+    ['n', '"ten"', 'invalid_type'],
+    ['n', '-4294967286', 'invalid_value'],
+    ['n', '0', 'invalid_value'],
+    ['n', '"-10"', 'invalid_value'],
+    ['n', '0.5', 'invalid_value'],
+  ])('is refused where a reader could take another number: %s %s', (name, value, code) => {
+    const body = Buffer.from(`{"model":"m","${name}":${value}}`);
+    expect(() => scanRequest(body)).toThrow(expect.objectContaining({ code, param: name }));
+  });
+
+  test('stays exact however huge a number is', () => {
+    for (const number of ['1e400', '9'.repeat(200), '"1e99999"']) {
+      const { completion } = estimate(`{"model":"m","max_tokens":${number},"n":${number}}`);
+      expect(completion).toBeGreaterThan(1e11);
+      expect(Number.isSafeInteger(Math.floor(completion) * 1024)).toBe(true);
+    }
   });
 
   test('of attachments does not count their bytes', () => {

@@ -55,7 +55,7 @@ describe('a name that is read, spelled otherwise', () => {
     ['max_tokens', '9', 'max_tokens', CHAT],
     ['max_completion_tokens', '9', 'max_completion_tokens', CHAT],
     ['n', '9', 'n', CHAT],
-    ...RESPONSES.members.map((name): [string, string, string, Wanted] => [name, '1', name, RESPONSES]),
+    ...RESPONSES.members.map((name): [string, string, string, Wanted] => [name, 'null', name, RESPONSES]),
     ['encoding_format', '"base64"', 'encoding_format', wants(['encoding_format'])],
     ['stream_format', '"sse"', 'stream_format', wants(['input', 'stream_format'])],
     ['input', '"x"', 'input', wants(['input', 'stream_format'])],

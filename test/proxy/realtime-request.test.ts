@@ -10,10 +10,18 @@ describe('the query', () => {
     ['/v1/realtime?model=a', 'a', 'model=b%2Fc'],
     ['/v1/realtime?x=1&model=a%20b&&y=%7e+%7E&z', 'a b', 'x=1&model=b%2Fc&&y=%7e+%7E&z'],
     ['/v1/realtime?mod%65l=a+b', 'a b', 'mod%65l=b%2Fc'],
-    ['/v1/realtime?model=a=b&Model=c', 'a=b', 'model=b%2Fc&Model=c'],
+    ['/v1/realtime?model=a=b&models=c', 'a=b', 'model=b%2Fc&models=c'],
   ])('%s', (target, model, rewritten) => {
     const query = readSessionQuery(target);
     expect([query.model, query.rewrite('b/c', NONE)]).toEqual([model, rewritten]);
+  });
+
+  // An upstream could read it instead of the one that was checked.
+  test.each(['Model', 'MODEL', '_model', 'mod%45l', 'model%00x', 'mo-del'])('refuses %s', (name) => {
+    for (const query of [`${name}=b`, `model=a&${name}=b`, `${name}&model=a`])
+      expect(() => readSessionQuery(`/v1/realtime?${query}`)).toThrow(
+        expect.objectContaining({ code: 'invalid_value', param: 'model' }),
+      );
   });
 
   test('can lose its model, and what the operator sets', () => {

@@ -501,6 +501,10 @@ describe('refused', () => {
     ['a model in another case', formBytes([field('Model', 'x'), model]), 'invalid_form', null],
     ['a list of models', formBytes([field('model[]', 'x'), model]), 'invalid_form', null],
     ['an encoded model', formBytes([field('mod%65l', 'x'), model]), 'invalid_form', null],
+    ['a model behind an underscore', formBytes([field('_model', 'x'), model]), 'invalid_form', null],
+    ['a model with U+0000', formBytes([field('model%00', 'x'), model]), 'invalid_form', null],
+    ['a format in camel case', formBytes([field('responseFormat', 'text'), model]), 'invalid_form', null],
+    ['a stream with a long s', formBytes([field('\u017ftream', 'true'), model]), 'invalid_form', null],
     ['a charset', formBytes([field('_charset_', 'utf-16'), model]), 'invalid_form', null],
     [
       'a model in Latin-1 that is more than ASCII',
@@ -521,6 +525,19 @@ describe('refused', () => {
     ['nothing', Buffer.alloc(0), 'invalid_form', null],
   ])('%s', async (_name, form, code, param) => {
     const answer = await post(form);
+    expect([answer.status, answer.json()]).toMatchObject([400, { error: { code, param } }]);
+  });
+
+  test.each([
+    ['N', '10', 'invalid_form', null],
+    ['n', 'ten', 'invalid_type', 'n'],
+    ['n', '\uff11\uff10', 'invalid_type', 'n'],
+    ['n', '1_0', 'invalid_type', 'n'],
+    ['n', '0', 'invalid_value', 'n'],
+    ['n', '-1', 'invalid_value', 'n'],
+  ])('pictures with %s=%s', async (name, value, code, param) => {
+    const form = formBytes([field('prompt', 'a cat'), field(name, value), file(small, 'image')]);
+    const answer = await post(form, { target: '/v1/images/edits' });
     expect([answer.status, answer.json()]).toMatchObject([400, { error: { code, param } }]);
   });
 
