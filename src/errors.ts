@@ -70,14 +70,15 @@ export const ERRORS = {
     retry: 'no',
     message: 'A parameter has the wrong type.',
     meaning:
-      'A field that the gateway reads (`model`, `stream`, `stream_options`) has a type it cannot act on; `param` names it.',
+      'A field that the gateway reads (`model`, `stream`, `n`) has a type it cannot act on; `param` names it.',
   },
   invalid_value: {
     status: 400,
     type: BAD,
     retry: 'no',
     message: 'A parameter has a value that is not allowed.',
-    meaning: 'A field that the gateway reads has a value outside its set; `param` names it.',
+    meaning:
+      'A field that the gateway reads has a value outside its set or a name that is spelled otherwise; `param` names it.',
   },
   duplicate_parameter: {
     status: 400,
