@@ -164,6 +164,7 @@ async function compose(
   const server = new Server({
     addressOf: clientAddress(fixed.listen.trusted_proxies),
     writeStall: first.dynamic.stream.write_stall,
+    keepAlive: fixed.listen.keep_alive,
     ...maxConnections(fixed, place?.count ?? 1, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
     onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),

@@ -52,6 +52,11 @@ const listen = section({
     .array(text(readNetwork))
     .prefault([])
     .describe('Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed.'),
+  keep_alive: duration('1s', '2h')
+    .prefault('75s')
+    .describe(
+      'How long an idle connection of a client is kept. Longer than the load balancer in front keeps it: Google Cloud 600 s, Envoy 1 h, AWS and nginx 60 s.',
+    ),
   max_connections: integer(1, 1_000_000)
     .exactOptional()
     .describe(

@@ -7,13 +7,15 @@ export interface ListenerLimits {
   readonly writeStall?: number;
   /** Milliseconds from the first byte of a request, or from the connection, to the end of its headers. Default 10 s. */
   readonly headersTimeout?: number;
+  /** Milliseconds that an idle connection is kept between two requests. Default 75 s. */
+  readonly keepAlive?: number;
   /** Most connections at one time. Default: by the limit on open files. */
   readonly maxConnections?: number;
 }
 
 const MAX_HEADER_BYTES = 16 * 1024;
 const HEADERS_TIMEOUT_MS = 10_000;
-/** Longer than the 60 s after which common load balancers drop idle connections: whoever closes last, loses no request. */
+/** Longer than the 60 s after which most load balancers close idle connections: the side that closes first can lose a request. */
 const KEEP_ALIVE_MS = 75_000;
 /** A client that takes nothing of its answer for this long has left without saying so. */
 const WRITE_STALL_MS = 60_000;
@@ -23,7 +25,7 @@ const WRITE_STALL_MS = 60_000;
  * @returns a server that does not listen yet. Its `timeout` is the write stall: on 'timeout' no byte moved for as long
  */
 export function createListener(
-  { writeStall, headersTimeout, maxConnections }: ListenerLimits,
+  { writeStall, headersTimeout, keepAlive, maxConnections }: ListenerLimits,
   shouldUpgrade: (request: http.IncomingMessage) => boolean,
 ): http.Server {
   const server = http.createServer({
@@ -32,7 +34,7 @@ export function createListener(
     headersTimeout: headersTimeout ?? HEADERS_TIMEOUT_MS,
     // The body has its own deadlines (body.ts); a large one on a slow line is no fault.
     requestTimeout: 0,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: keepAlive ?? KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1_000, headersTimeout ?? 1_000),
     insecureHTTPParser: false,
     // Checked at the edge, where the refusal gets a body.

@@ -104,7 +104,12 @@ describe('a value from the environment', () => {
       'listen: { port: "${P}", trusted_proxies: ["${IP}"] }\nretry: { after_send: "${B}" }\ndrain: { timeout: "${N}s" }',
       { P: ' 81\n', IP: '10.0.0.1', B: 'true', N: '7' },
     );
-    expect(config.static.listen).toEqual({ host: '127.0.0.1', port: 81, trusted_proxies: ['10.0.0.1'] });
+    expect(config.static.listen).toEqual({
+      host: '127.0.0.1',
+      port: 81,
+      trusted_proxies: ['10.0.0.1'],
+      keep_alive: 75_000,
+    });
     expect(config.dynamic.retry.after_send).toBe(true);
     expect(config.dynamic.drain.timeout).toBe(7000);
   });

@@ -91,7 +91,12 @@ describe('a configuration that comes with the gateway', () => {
 
   it('works without any environment, where it is config.yaml', () => {
     const config = loadConfig(new URL('config.yaml', root).pathname, {});
-    expect(config.static.listen).toEqual({ host: '127.0.0.1', port: 8080, trusted_proxies: [] });
+    expect(config.static.listen).toEqual({
+      host: '127.0.0.1',
+      port: 8080,
+      trusted_proxies: [],
+      keep_alive: 75_000,
+    });
     expect(Object.keys(config.dynamic.models)).toEqual(['echo']);
     expect(loadConfig(new URL('config.yaml', root).pathname, { HOST: '0.0.0.0' }).static.listen.host).toBe(
       '0.0.0.0',

@@ -31,7 +31,7 @@ describe('a configuration', () => {
     expect(file).toBe('config.yaml');
     expect(warnings).toEqual([]);
     expect(fixed).toEqual({
-      listen: { host: '127.0.0.1', port: 8080, trusted_proxies: [] },
+      listen: { host: '127.0.0.1', port: 8080, trusted_proxies: [], keep_alive: 75_000 },
       admin: { host: '127.0.0.1', port: 9090 },
       store: { kind: 'sqlite', path: './data/tollgate.db' },
       workers: 1,
@@ -65,7 +65,7 @@ describe('a configuration', () => {
   it('takes every field that this version knows what to do with', () => {
     const config = load(
       [
-        'listen: { host: "::1", port: 81, trusted_proxies: [10.0.0.0/8, "fd00::/8", 192.0.2.1], max_connections: 100 }',
+        'listen: { host: "::1", port: 81, trusted_proxies: [10.0.0.0/8, "fd00::/8", 192.0.2.1], keep_alive: 620s, max_connections: 100 }',
         'admin: { host: localhost, port: 0 }',
         'public_url: https://gate.example/api/',
         'store: sqlite:/var/lib/tollgate/db',
@@ -102,6 +102,7 @@ describe('a configuration', () => {
         host: '::1',
         port: 81,
         trusted_proxies: ['10.0.0.0/8', 'fd00::/8', '192.0.2.1'],
+        keep_alive: 620_000,
         max_connections: 100,
       },
       admin: { host: 'localhost', port: 0 },
@@ -179,6 +180,7 @@ describe('a configuration', () => {
       host: string;
       port: number;
       trusted_proxies: string[];
+      keep_alive: number;
       max_connections?: number;
     }>();
     expectTypeOf<StaticConfig['store']>().toEqualTypeOf<

@@ -160,7 +160,7 @@ describe('pipelining', () => {
     const held = new Held();
     await using served = await Served.start(held.options);
     using client = await served.connect();
-    await client.write(get('/health', 'a_b: 1') + get('/held'));
+    await client.write(get('/health', 'content_length: 1') + get('/held'));
     expect((await client.response()).status).toBe(400);
     await client.closed;
     await served.idle();
@@ -473,6 +473,16 @@ describe('silence', () => {
     expect(Number(timeout)).toBeGreaterThan(60);
     await pause(1_500);
     expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+  });
+
+  test('an idle connection is kept for as long as is set, also beyond the write stall, and then closed', async () => {
+    await using served = await Served.start({ keepAlive: 1_000, writeStall: 200 });
+    using client = await served.connect();
+    const response = await client.ask({ method: 'GET', target: '/health' });
+    expect(response.header('keep-alive')).toBe('timeout=1');
+    await pause(600);
+    expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+    expect(await client.closed).toBe('fin');
   });
 });
 
