@@ -278,7 +278,16 @@ export const ERRORS = {
     type: BUSY,
     retry: 'wait',
     message: 'The key cannot be checked at the moment.',
-    meaning: 'The store did not answer in time or the hashing queue is full. Says nothing about the key.',
+    meaning:
+      'The store did not answer in time, too many keys wait for it, or the record of the key is damaged. Says nothing about the key.',
+  },
+  key_hashing_overloaded: {
+    status: 503,
+    type: BUSY,
+    retry: 'wait',
+    message: 'More keys wait to be hashed than this gateway can hash at the moment.',
+    meaning:
+      'More keys that this process does not know yet come at once than Argon2 can check or make, as after a cold start. `retry-after` grows with what waits, up to 30 s. Says nothing about the key.',
   },
   store_unavailable: {
     status: 503,

@@ -5,8 +5,9 @@ import { argon2id, hash, verify } from 'argon2';
 import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { DrainEstimate } from './drain-estimate.ts';
 import type { Key } from './key.ts';
-import { unavailable } from './unavailable.ts';
+import { overloaded, unavailable } from './unavailable.ts';
 
 /** OWASP's second choice of parameters: 19 MiB, 2 passes, 1 lane. */
 const PARAMETERS = {
@@ -26,6 +27,8 @@ export const SLOTS = Math.max(1, Math.min(2, availableParallelism() - 1));
 /** A request waits for its answer, so verification gives up early; making a key may take longer. */
 const VERIFY = { maxWaiting: 16, waitMs: 250 } as const;
 const HASH = { maxWaiting: 64, waitMs: 5000 } as const;
+/** Of one computation, until one was measured. */
+const USUAL_MS = 25;
 /** For a computation that runs but does not come back, because libuv's threads hang in something else. */
 const RUN_MS = 2000;
 
@@ -49,11 +52,29 @@ interface Waiter {
   readonly start: () => void;
 }
 
+/** One of the two queues: who may wait in it, and what is said to those who may not. */
+interface Queue {
+  readonly waiting: Set<Waiter>;
+  readonly maxWaiting: number;
+  readonly waitMs: number;
+  readonly message: string;
+}
+
 export class Hasher {
   readonly #metrics: HasherMetrics;
   readonly #argon2: Argon2;
-  readonly #verifying = new Set<Waiter>();
-  readonly #hashing = new Set<Waiter>();
+  readonly #verifying: Queue = {
+    ...VERIFY,
+    waiting: new Set(),
+    message:
+      'More keys wait to be checked than this gateway can check at the moment. Nothing is wrong with the key.',
+  };
+  readonly #hashing: Queue = {
+    ...HASH,
+    waiting: new Set(),
+    message: 'More keys wait to be made than this gateway can make at the moment.',
+  };
+  readonly #estimate = new DrainEstimate({ slots: SLOTS, initialMs: USUAL_MS });
   #running = 0;
 
   /** @param argon2 the computation, for tests */
@@ -64,17 +85,16 @@ export class Hasher {
 
   /**
    * @returns the Argon2id hash of the key in PHC string format
-   * @throws GatewayError `store_unavailable` when there is no place within 5 s
+   * @throws GatewayError `key_hashing_overloaded` when there is no place within 5 s
    */
   hash(key: Key): Promise<string> {
-    return this.#inTurn(this.#hashing, HASH, noPlaceToHash, async () => {
-      return this.#timed('hash', () => this.#argon2.hash(key.reveal()));
-    });
+    return this.#inTurn(this.#hashing, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
   }
 
   /**
    * @param phc Argon2id hash in PHC string format, as the store has it
-   * @throws GatewayError `auth_unavailable` when there is no place within 250 ms or the hash cannot be used
+   * @throws GatewayError `key_hashing_overloaded` when there is no place within 250 ms, `auth_unavailable` when the hash cannot
+   *   be used
    */
   async verify(phc: string, key: Key): Promise<boolean> {
     if (!isUsable(phc)) {
@@ -83,69 +103,76 @@ export class Hasher {
         `the Argon2 hash of key ${key.prefix} is damaged or asks for too much`,
       );
     }
-    return this.#inTurn(this.#verifying, VERIFY, noPlaceToVerify, async () => {
-      return this.#timed('verify', () => this.#argon2.verify(phc, key.reveal()));
-    });
+    return this.#inTurn(this.#verifying, () =>
+      this.#timed('verify', () => this.#argon2.verify(phc, key.reveal())),
+    );
   }
 
   async #timed<T>(purpose: 'hash' | 'verify', compute: () => Promise<T>): Promise<T> {
     this.#metrics.argon2Runs.inc({ purpose });
     const since = performance.now();
     const result = await compute();
-    this.#metrics.argon2Seconds.observe({ purpose }, (performance.now() - since) / 1000);
+    const ms = performance.now() - since;
+    this.#estimate.measured(ms);
+    this.#metrics.argon2Seconds.observe({ purpose }, ms / 1000);
     return result;
   }
 
-  async #inTurn<T>(
-    queue: Set<Waiter>,
-    bounds: { readonly maxWaiting: number; readonly waitMs: number },
-    refuse: (why: string) => GatewayError,
-    compute: () => Promise<T>,
-  ): Promise<T> {
+  async #inTurn<T>(queue: Queue, compute: () => Promise<T>): Promise<T> {
     if (this.#running < SLOTS) this.#running += 1;
-    else await this.#place(queue, bounds, refuse);
+    else await this.#place(queue);
     const result = compute();
     // The place is free when the computation has ended, which may be later than anybody waits for it.
     result.then(this.#leave, this.#leave);
     try {
-      return await withDeadline(result, RUN_MS, () => refuse(`Argon2 did not end within ${RUN_MS} ms`));
+      return await withDeadline(result, RUN_MS, () => {
+        this.#estimate.measured(RUN_MS);
+        return this.#refusal(queue, `did not end within ${RUN_MS} ms`);
+      });
     } catch (error) {
       if (error instanceof GatewayError) throw error;
-      throw refuse(error instanceof Error ? error.message : 'Argon2 failed');
+      // Its parameters were checked, so what it can lack is memory.
+      throw this.#refusal(queue, 'failed', error);
     }
   }
 
-  #place(
-    queue: Set<Waiter>,
-    bounds: { readonly maxWaiting: number; readonly waitMs: number },
-    refuse: (why: string) => GatewayError,
-  ): Promise<void> {
-    if (queue.size >= bounds.maxWaiting) {
-      return Promise.reject(refuse(`${queue.size} computations wait already`));
+  #place(queue: Queue): Promise<void> {
+    const { waiting, maxWaiting, waitMs } = queue;
+    if (waiting.size >= maxWaiting) {
+      return Promise.reject(this.#refusal(queue, `${waiting.size} computations wait already`));
     }
     return new Promise((resolve, reject) => {
       const timer = setTimeout(() => {
-        queue.delete(waiter);
+        waiting.delete(waiter);
         this.#showQueue();
-        reject(refuse(`no place within ${bounds.waitMs} ms`));
-      }, bounds.waitMs);
+        reject(this.#refusal(queue, `no place within ${waitMs} ms`));
+      }, waitMs);
       const waiter: Waiter = {
         start: () => {
           clearTimeout(timer);
           resolve();
         },
       };
-      queue.add(waiter);
+      waiting.add(waiter);
       this.#showQueue();
     });
   }
 
+  #refusal({ message }: Queue, why: string, cause?: unknown): GatewayError {
+    const retryAfterMs = this.#estimate.retryAfterMs(this.#running + this.#waiting);
+    return overloaded(message, retryAfterMs, `Argon2: ${why}`, cause);
+  }
+
+  get #waiting(): number {
+    return this.#verifying.waiting.size + this.#hashing.waiting.size;
+  }
+
   /** Hands the place on, to a request before a key that is being made. */
   readonly #leave = (): void => {
-    for (const queue of [this.#verifying, this.#hashing]) {
-      const [next] = queue;
+    for (const { waiting } of [this.#verifying, this.#hashing]) {
+      const [next] = waiting;
       if (next !== undefined) {
-        queue.delete(next);
+        waiting.delete(next);
         this.#showQueue();
         next.start();
         return;
@@ -155,18 +182,8 @@ export class Hasher {
   };
 
   #showQueue(): void {
-    this.#metrics.argon2Queue.set(this.#verifying.size + this.#hashing.size);
+    this.#metrics.argon2Queue.set(this.#waiting);
   }
-}
-
-function noPlaceToVerify(why: string): GatewayError {
-  return unavailable('hashing', `Argon2 verification: ${why}`);
-}
-
-function noPlaceToHash(why: string): GatewayError {
-  return new GatewayError('store_unavailable', 'The gateway cannot make a key at the moment.', {
-    cause: new Error(`Argon2 hashing: ${why}`),
-  });
 }
 
 const PHC =

@@ -7,12 +7,15 @@ import type { Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
 import { type ChangeClock, type KeyNotice, STALE_MS } from './cache.ts';
 import type { CheckableKey } from './caller.ts';
+import { DrainEstimate } from './drain-estimate.ts';
 import type { SharedRecords } from './shared-records.ts';
 import { unavailable } from './unavailable.ts';
 
 const MAX_RUNNING = 32;
 const MAX_WAITING = 512;
 const WAIT_MS = 250;
+/** Of one look-up, until one was measured. */
+const USUAL_MS = 5;
 /** Whoever tries many keys with one prefix costs one look-up in this time. */
 const REMEMBER_MS = 1000;
 const MAX_REMEMBERED = 10_000;
@@ -47,11 +50,13 @@ export class RecordLookup {
   readonly #flights = new Map<Prefix, Promise<Found>>();
   readonly #remembered = new RecentMap<Prefix, Found>(MAX_REMEMBERED);
   /** Keys that have proved good go first: a flood of invented ones is not to hold them up. */
+  readonly #estimate: DrainEstimate;
   readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
   #running = 0;
 
   constructor(parts: RecordLookupParts) {
     this.#parts = parts;
+    this.#estimate = new DrainEstimate({ slots: MAX_RUNNING, initialMs: USUAL_MS, now: parts.now });
   }
 
   /**
@@ -65,7 +70,10 @@ export class RecordLookup {
     if (flight === undefined) {
       const queue = isKnown ? this.#waiting.known : this.#waiting.unknown;
       if (this.#running >= MAX_RUNNING && queue.length >= MAX_WAITING) {
-        return Promise.reject(unavailable('queue', 'too many look-ups of keys wait for the store'));
+        const why = 'too many look-ups of keys wait for the store';
+        const { known, unknown } = this.#waiting;
+        const retryAfterMs = this.#estimate.retryAfterMs(this.#running + known.length + unknown.length);
+        return Promise.reject(unavailable('queue', why, undefined, retryAfterMs));
       }
       flight = this.#look(prefix, queue).finally(() => this.#flights.delete(prefix));
       this.#flights.set(prefix, flight);
@@ -78,8 +86,11 @@ export class RecordLookup {
   async #look(prefix: Prefix, queue: Waiter[]): Promise<Found> {
     if (this.#running < MAX_RUNNING) this.#running += 1;
     else await new Promise<void>((resolve) => queue.push(resolve));
+    const since = this.#parts.now();
     try {
       const found = (await this.#inRedis(prefix)) ?? (await this.#inStore(prefix));
+      // Times of failures are those of an outage and say nothing about how fast the queue drains afterwards.
+      this.#estimate.measured(this.#parts.now() - since);
       this.#remembered.set(prefix, found);
       return found;
     } catch (error) {

@@ -1,4 +1,5 @@
-// Why a key could not be checked. The caller reads one 503 for all of it; the metric and the log tell them apart.
+// Why a key could not be checked. The caller reads a 503: `auth_unavailable`, or `key_hashing_overloaded` where too many keys
+// come at once. The metric and the log have the reason.
 import { GatewayError } from '../errors.ts';
 
 /**
@@ -21,12 +22,36 @@ class CheckFailure extends Error {
   }
 }
 
-/** The error for a key that cannot be checked now. */
-export function unavailable(reason: UnavailableReason, message: string, cause?: unknown): GatewayError {
-  return new GatewayError('auth_unavailable', undefined, { cause: new CheckFailure(reason, message, cause) });
+/**
+ * The error for a key that cannot be checked now.
+ * @param retryAfterMs where it is known better than the default
+ */
+export function unavailable(
+  reason: UnavailableReason,
+  message: string,
+  cause?: unknown,
+  retryAfterMs?: number,
+): GatewayError {
+  return new GatewayError('auth_unavailable', undefined, {
+    cause: new CheckFailure(reason, message, cause),
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  });
 }
 
-/** The reason in an error of `unavailable`; `other` for any other error. */
+/** The error for a key that is not hashed because too many others wait, or memory is short. @param message for the client */
+export function overloaded(
+  message: string,
+  retryAfterMs: number,
+  why: string,
+  cause?: unknown,
+): GatewayError {
+  return new GatewayError('key_hashing_overloaded', message, {
+    cause: new CheckFailure('hashing', why, cause),
+    retryAfterMs,
+  });
+}
+
+/** The reason in an error of `unavailable` or `overloaded`; `other` for any other error. */
 export function reasonOf(error: unknown): UnavailableReason | 'other' {
   const cause = error instanceof Error ? error.cause : undefined;
   return cause instanceof CheckFailure ? cause.reason : 'other';

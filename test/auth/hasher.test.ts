@@ -2,6 +2,8 @@ import { hash } from 'argon2';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { type Argon2, Hasher, SLOTS } from '../../src/auth/hasher.ts';
 import { Key } from '../../src/auth/key.ts';
+import { GatewayError } from '../../src/errors.ts';
+import { retryHeaders } from '../../src/http/answer.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics.ts';
 import { counted } from './setting.ts';
 
@@ -103,12 +105,12 @@ describe('the queue', () => {
     const waiting = Array.from({ length: SLOTS + 16 }, () => hasher.verify(PHC, key));
     const settled = Promise.allSettled(waiting);
     await expect(hasher.verify(PHC, key)).rejects.toMatchObject({
-      code: 'auth_unavailable',
-      retryAfterMs: 1000,
+      code: 'key_hashing_overloaded',
+      retryAfterMs: expect.any(Number),
     });
     // Those in the queue give up in their time, those that run are waited for.
     for (const outcome of await Promise.allSettled(waiting.slice(SLOTS))) {
-      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'auth_unavailable' } });
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'key_hashing_overloaded' } });
     }
     expect(running).toHaveLength(SLOTS);
     for (const one of running) one.end();
@@ -122,9 +124,9 @@ describe('the queue', () => {
     const hasher = new Hasher(metrics, argon2);
     const stuck = Array.from({ length: SLOTS }, () => hasher.verify(PHC, key));
     for (const outcome of await Promise.allSettled(stuck)) {
-      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'auth_unavailable' } });
+      expect(outcome).toMatchObject({ status: 'rejected', reason: { code: 'key_hashing_overloaded' } });
     }
-    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({ code: 'auth_unavailable' });
+    await expect(hasher.verify(PHC, key)).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
     expect(running).toHaveLength(SLOTS);
     for (const one of running.splice(0)) one.end();
     await settle();
@@ -138,12 +140,12 @@ describe('the queue', () => {
       const failing = hasher.verify(PHC, key);
       await settle();
       running.pop()?.fail();
-      await expect(failing).rejects.toMatchObject({ code: 'auth_unavailable' });
+      await expect(failing).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
     }
     const hashing = hasher.hash(key);
     await settle();
     running.pop()?.fail();
-    await expect(hashing).rejects.toMatchObject({ code: 'store_unavailable' });
+    await expect(hashing).rejects.toMatchObject({ code: 'key_hashing_overloaded' });
     expect(await hasherIsFree(hasher, running)).toBe(true);
   });
 
@@ -185,3 +187,58 @@ async function hasherIsFree(hasher: Hasher, running: { readonly end: () => void 
   await Promise.all(all);
   return started === SLOTS;
 }
+
+describe('the wait that is told', () => {
+  test('grows with the keys that were turned away, and differs between them', async () => {
+    const { running, argon2 } = held();
+    const hasher = new Hasher(metrics, argon2);
+    const told = async (count: number): Promise<readonly number[]> => {
+      const all = await Promise.allSettled(Array.from({ length: count }, () => hasher.verify(PHC, key)));
+      return all.map((one) => (one.status === 'rejected' ? Number(one.reason.retryAfterMs) : 0));
+    };
+    const filling = told(SLOTS + 16);
+    const first = await told(20);
+    await told(2000);
+    const last = await told(20);
+    expect(Math.max(...first)).toBeLessThan(Math.min(...last));
+    expect(Math.max(...last)).toBeLessThanOrEqual(30_000);
+    expect(Math.min(...last)).toBeGreaterThanOrEqual(10_000);
+    expect(new Set(last).size).toBeGreaterThan(10);
+    for (const one of running) one.end();
+    await filling;
+  });
+
+  test('of many distinct keys after a cold start lets everyone in who obeys it', {
+    timeout: 120_000,
+  }, async () => {
+    const hasher = new Hasher(metrics);
+    const keys = await Promise.all(
+      Array.from({ length: 60 }, async () => {
+        const one = Key.generate();
+        return { one, phc: await hash(one.reveal(), { memoryCost: 19456, timeCost: 2, parallelism: 1 }) };
+      }),
+    );
+    const told: number[] = [];
+    const obey = async ({ one, phc }: (typeof keys)[number]): Promise<number> => {
+      for (let attempt = 1; ; attempt += 1) {
+        try {
+          expect(await hasher.verify(phc, one)).toBe(true);
+          return attempt;
+        } catch (error) {
+          if (!(error instanceof GatewayError)) throw error;
+          expect(error).toMatchObject({ code: 'key_hashing_overloaded', status: 503 });
+          const headers = retryHeaders(error);
+          const ms = Number(headers['retry-after-ms']);
+          expect(headers['retry-after']).toBe(String(Math.ceil(ms / 1000)));
+          told.push(ms);
+          await new Promise((resolve) => setTimeout(resolve, ms));
+        }
+      }
+    };
+    const attempts = await Promise.all(keys.map(obey));
+    expect(told.length).toBeGreaterThan(20);
+    expect(Math.min(...told)).toBeGreaterThanOrEqual(1000);
+    // As the official SDKs do: the first try and a few more.
+    expect(Math.max(...attempts)).toBeLessThanOrEqual(6);
+  });
+});

@@ -115,7 +115,7 @@ test('where there is no place for Argon2 the answer is 503, and another replica 
   await until(async () => (await server.command('EXISTS', proofKey(prefix))) === 1, 'the claim');
   // So that it does not end by itself.
   await server.command('PERSIST', proofKey(prefix));
-  expect(await refused).toBe('auth_unavailable');
+  expect(await refused).toBe('key_hashing_overloaded');
   expect(await counted(one.metrics.authUnavailable)).toEqual({ hashing: 1 });
   await until(
     async () => (await server.command('EXISTS', proofKey(prefix))) === 0,

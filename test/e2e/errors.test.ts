@@ -28,7 +28,7 @@ import {
   waitFor,
 } from '../helpers/hostile-upstream.ts';
 import { RawClient, type RawResponse, type RequestInput } from '../helpers/raw-client.ts';
-import { until } from '../helpers/wait.ts';
+import { pause, until } from '../helpers/wait.ts';
 import { ask, bearer, codeOf, field, listModels, order, rotate, statusOf, textField } from './holder.ts';
 
 const REQUEST_ID = /^req_[0-9a-f]{32}$/;
@@ -613,6 +613,29 @@ describe('errors of the gateway over HTTP', () => {
         database.close();
       }
       expect((await rotate(own.url, fresh)).status).toBe(200);
+    });
+
+    test('key_hashing_overloaded: many keys come at once after a cold start, and those who wait get in', async () => {
+      await using own = await startGateway();
+      const keys = await Promise.all(Array.from({ length: 40 }, () => own.issueKey('Pro')));
+      const store = `sqlite:${own.directory.file('tollgate.db')}`;
+      await using cold = await startGateway({ config: { store } });
+      const call = (each: string) => cold.chat(chatRequest(), { key: each });
+      const refused: { readonly each: string; readonly ms: number }[] = [];
+      await Promise.all(
+        keys.map(async (each) => {
+          const answer = await call(each);
+          if (answer.status === 200) return;
+          expectError(answer, 'key_hashing_overloaded');
+          refused.push({ each, ms: Number(answer.header('retry-after-ms')) });
+        }),
+      );
+      expect(refused.length).toBeGreaterThan(5);
+      const served = refused.map(async ({ each, ms }) => {
+        await pause(ms);
+        return until(async () => (await call(each)).status === 200, 'a place');
+      });
+      await Promise.all(served);
     });
 
     test('too_many_failed_keys: the address waits, a known key does not', async () => {
