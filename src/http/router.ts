@@ -3,6 +3,7 @@
 import { GatewayError } from '../errors.ts';
 import { answerError } from './answer.ts';
 import type { Exchange } from './exchange.ts';
+import { unknownUrl } from './unknown-url.ts';
 
 export type Method = 'GET' | 'POST' | 'DELETE';
 /** Answers the exchange; what it throws is a failure. */
@@ -74,12 +75,17 @@ export class Router {
   /** 405 where the path has other methods, 404 where it has none. */
   refuse(exchange: Exchange): void {
     const methods = this.methodsOf(exchange.target);
-    if (methods === undefined) answerError(exchange, new GatewayError('unknown_url'));
+    if (methods === undefined) answerError(exchange, this.#unknown(exchange));
     else {
       const allow = methods.join(', ');
       const refusal = new GatewayError('method_not_allowed', `This URL is for ${allow} requests.`);
       answerError(exchange, refusal, { allow });
     }
+  }
+
+  #unknown({ target, request }: Exchange): GatewayError {
+    const isKnown = (path: string) => this.#routes.has(this.pathOf(path));
+    return unknownUrl(request.method ?? '', target.split('?', 1)[0] ?? '', isKnown, this.#routes.keys());
   }
 }
 

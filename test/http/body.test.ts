@@ -251,7 +251,7 @@ describe('100 Continue', () => {
     ['a path that does not exist', '/nowhere', 404, ['content-length: 5']],
     ['a length that is too large', '/echo', 413, ['content-length: 500000']],
     ['an unknown coding', '/echo', 415, ['content-length: 5', 'content-encoding: foo']],
-    ['a refusal of the edge', '/echo', 400, ['content-length: 5', 'a_b: 1']],
+    ['a refusal of the edge', '/echo', 400, ['content-length: 5', 'content_length: 5']],
   ])('is not sent for %s', async (_what, path, status, fields) => {
     using client = await served.connect();
     await client.write(head(path, ...fields));
