@@ -38,7 +38,13 @@ export class Models {
   async list(exchange: Exchange): Promise<void> {
     const { routes, config } = this.#snapshot();
     const tier = await this.#tierOf(exchange, config);
-    answerJson(exchange, 200, { object: 'list', data: routes.names(tier).map(modelObject) });
+    const patterns = routes.patterns(tier);
+    answerJson(exchange, 200, {
+      object: 'list',
+      data: routes.names(tier).map(modelObject),
+      // A pattern is no id that a client could ask for, so it is not in `data`.
+      ...(patterns.length === 0 ? {} : { patterns }),
+    });
   }
 
   /** `GET /v1/models/{id}`: the id may stand in the path as it is, or percent-encoded. */

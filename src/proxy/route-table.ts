@@ -140,6 +140,11 @@ export class RouteTable {
     return [...this.#exact.values()].filter((route) => this.#mayUse(route, tier)).map((route) => route.model);
   }
 
+  /** The patterns that a tier may use, from the most specific one: each stands for every name that matches it. */
+  patterns(tier: Tier): string[] {
+    return this.#patterns.filter(({ route }) => this.#mayUse(route, tier)).map(({ name }) => name);
+  }
+
   #mayUse(route: Route, tier: Tier): boolean {
     if (!route.tiers.includes(tier)) return false;
     return this.#tiers[tier]?.endpoints === undefined || this.endpointsOf(route, tier).length > 0;

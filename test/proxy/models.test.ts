@@ -17,6 +17,7 @@ beforeAll(async () => {
         ...Object.fromEntries(NAMES.map((name) => [name, { targets }])),
         'for-pro': { targets, tiers: ['Pro'] },
         'wild/*': { targets },
+        'wild/*-pro': { targets, tiers: ['Pro'] },
       },
     },
   });
@@ -34,13 +35,18 @@ async function get(target: string, tier: Tier = 'Pro'): Promise<RawResponse> {
 
 const modelObject = (id: string) => ({ id, object: 'model', created: 1_704_067_200, owned_by: 'tollgate' });
 
-test('the list has the exact names that the tier may use, and no pattern', async () => {
+test('the list has the exact names that the tier may use, and the patterns apart from them', async () => {
   const pro = await get('/v1/models');
   expect([pro.status, pro.header('content-type')]).toEqual([200, 'application/json']);
-  expect(pro.json()).toEqual({ object: 'list', data: [...NAMES, 'for-pro'].map(modelObject) });
+  expect(pro.json()).toEqual({
+    object: 'list',
+    data: [...NAMES, 'for-pro'].map(modelObject),
+    patterns: ['wild/*-pro', 'wild/*'],
+  });
   expect((await get('/v1/models?after=x', 'Free')).json()).toEqual({
     object: 'list',
     data: NAMES.map(modelObject),
+    patterns: ['wild/*'],
   });
 });
 
