@@ -16,6 +16,7 @@ import { clientAddress } from './http/address.ts';
 import { AdminServer } from './http/admin.ts';
 import { connectionsWithin, descriptorLimit } from './http/descriptors.ts';
 import { Health } from './http/health.ts';
+import { loopbackCheck } from './http/loopback.ts';
 import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { SlabPool } from './http/slab-pool.ts';
@@ -236,6 +237,7 @@ async function compose(
     config: () => snapshot().config,
     logger,
     metrics,
+    isLocal: loopbackCheck(fixed.listen.trusted_proxies),
   });
   parts.add('billing', () => billing.close());
   const v1 = (method: Method, path: string, handler: Handler) =>

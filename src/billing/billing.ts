@@ -1,4 +1,5 @@
 // Everything that orders and payments need, wired together for one gateway process.
+import type { IncomingMessage } from 'node:http';
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Issuer } from '../auth/issuer.ts';
 import type { BillingConfig, DynamicConfig } from '../config/schema.ts';
@@ -28,6 +29,8 @@ export interface BillingParts {
   readonly config: () => DynamicConfig;
   readonly logger: Logger;
   readonly metrics: Metrics;
+  /** Whether a request was sent on this machine. */
+  readonly isLocal: (request: IncomingMessage) => boolean;
 }
 
 /** More than the longest call of a provider. */
@@ -77,7 +80,7 @@ export class Billing {
   readonly #sweep: Sweep;
   readonly #providers: Providers;
 
-  constructor({ store, issuer, authenticator, config, logger, metrics }: BillingParts) {
+  constructor({ store, issuer, authenticator, config, logger, metrics, isLocal }: BillingParts) {
     const providers = new Providers({ store, metrics });
     this.#providers = providers;
     const billing = () => config().billing;
@@ -87,7 +90,7 @@ export class Billing {
     const checkout = new Checkout({ store, issuer, authenticator, claims, provider, config, logger });
     const completion = new Completion({ store, settlement, claims, config });
     const webhooks = new Webhooks({ store, settlement, provider, config: billing, logger, metrics });
-    const test = new TestPage({ store, settlement, provider, config });
+    const test = new TestPage({ store, settlement, provider, config, isLocal });
     const isOn = () => provider() !== undefined;
     this.#sweep = new Sweep({ store, settlement, isOn, logger, metrics });
     this.routes = [

@@ -1,4 +1,5 @@
 // The payment page of the test provider: says loudly that no money moves, and has two buttons.
+import type { IncomingMessage } from 'node:http';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import { answer } from '../http/answer.ts';
@@ -17,6 +18,8 @@ export interface TestPageParts {
   readonly settlement: Settlement;
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => DynamicConfig;
+  /** Whether a request was sent on this machine. */
+  readonly isLocal: (request: IncomingMessage) => boolean;
 }
 
 export class TestPage {
@@ -26,12 +29,13 @@ export class TestPage {
     this.#parts = parts;
   }
 
-  /** `GET /checkout/test?session_id=…`. There is none where another provider takes the payments. */
+  /** `GET /checkout/test?session_id=…`. There is none where another provider takes the payments, nor for other machines. */
   async show(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
     try {
+      this.#open(exchange);
       const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
-      const { order } = await this.#find(session);
+      const order = await this.#find(session);
       answerPage(exchange, 200, {
         title: 'Test payment',
         branding: config.branding,
@@ -52,10 +56,12 @@ export class TestPage {
   async press(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
     try {
+      // Before a byte of the body is read.
+      const provider = this.#open(exchange);
       requireSameOrigin(exchange, new URL(config.public_url).origin);
       const form = await readForm(exchange);
       const session = form.get('session_id') ?? '';
-      const { order, provider } = await this.#find(session);
+      const order = await this.#find(session);
       const button = form.get('button');
       if (button !== 'pay' && button !== 'decline')
         throw new GatewayError('invalid_value', 'The button is pay or decline.', { param: 'button' });
@@ -67,12 +73,21 @@ export class TestPage {
     }
   }
 
-  async #find(session: string): Promise<{ readonly order: Order; readonly provider: TestProvider }> {
+  /** What is paid here costs nothing, so another machine must not reach it, whatever the configuration says. */
+  #open({ request }: Exchange): TestProvider {
     const provider = this.#parts.provider();
     if (!(provider instanceof TestProvider)) throw new GatewayError('unknown_url');
+    if (this.#parts.isLocal(request)) return provider;
+    throw new GatewayError(
+      'unknown_url',
+      'Test payments are for browsers on the machine of the gateway, at a loopback address.',
+    );
+  }
+
+  async #find(session: string): Promise<Order> {
     const order = session === '' ? undefined : await this.#parts.store.findOrder({ session });
     if (order === undefined) throw new GatewayError('unknown_order');
-    return { order, provider };
+    return order;
   }
 
   #refuse(exchange: Exchange, error: unknown, config: DynamicConfig): void {

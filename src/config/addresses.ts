@@ -1,6 +1,6 @@
 // Addresses that the operator writes: URLs of upstreams, store and Redis, hosts, networks, origins. Each is checked for its
 // form; whether anything answers there is found out by who uses it.
-import { isIP } from 'node:net';
+import { BlockList, isIP } from 'node:net';
 import { readRedisAddress } from './redis-address.ts';
 import { type Reading, read, refuse } from './units.ts';
 
@@ -97,10 +97,23 @@ export function readOrigin(text: string): Reading<string> {
 
 /** True for a URL whose traffic does not leave the machine. */
 export function isLoopback(url: URL): boolean {
-  const host = url.hostname.toLowerCase();
-  return (
-    host === 'localhost' || host.endsWith('.localhost') || host === '[::1]' || /^127(\.\d+){3}$/.test(host)
-  );
+  return isLoopbackHost(url.hostname.replace(/^\[|\]$/g, ''));
+}
+
+/** True for a name or an address (IPv6 without brackets) of this machine alone. RFC 6761, 6.3: names under `localhost` too. */
+export function isLoopbackHost(host: string): boolean {
+  return /^(.+\.)?localhost\.?$/i.test(host) || isLoopbackAddress(host);
+}
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
+LOOPBACK.addAddress('::1', 'ipv6');
+
+/** True for 127.0.0.0/8 and ::1 in any spelling: mapped to IPv6 (`::ffff:127.0.0.1`), and with a zone (`::1%lo`). */
+export function isLoopbackAddress(address: string): boolean {
+  const [bare = ''] = address.split('%');
+  const version = isIP(bare);
+  return version !== 0 && LOOPBACK.check(bare, version === 6 ? 'ipv6' : 'ipv4');
 }
 
 /** `http://host:port`, with brackets where IPv6 needs them. */

@@ -1,10 +1,11 @@
 // What `billing` asks of the rest of the file: prices of the tiers, an address that people can be sent back to, a host that is
 // Stripe's. It reads the tree, so that one bad field hides no other fault.
-import { httpUrl, isLoopback } from './addresses.ts';
+import { httpUrl, isLoopback, isLoopbackHost } from './addresses.ts';
 import { type Branch, find, given, type Report, textOf } from './tree.ts';
 import { readInteger } from './units.ts';
 
 const STRIPE = 'https://api.stripe.com';
+const DEFAULT_HOST = '127.0.0.1';
 const TEST_KEY = /^(sk|rk)_test_/;
 const PAID = ['Lite', 'Pro'] as const;
 const STRIPE_FIELDS = ['secret_key', 'webhook_secret', 'api_base'] as const;
@@ -23,7 +24,14 @@ export function checkBilling(tree: Branch, port: number | undefined, fault: Repo
       if (entry !== undefined && given(entry.value))
         fault(entry.key.start, ['billing', field], 'means nothing beside `provider: test`');
     }
-    if (url !== undefined && !isLoopback(url)) {
+    const host = textOf(tree, 'listen', 'host') ?? DEFAULT_HOST;
+    if (!isLoopbackHost(host)) {
+      fault(
+        at,
+        ['billing', 'provider'],
+        '`test` gives keys to everybody for nothing: it is refused where `listen.host` is not a loopback address, such as 127.0.0.1',
+      );
+    } else if (url !== undefined && !isLoopback(url)) {
       fault(
         at,
         ['billing', 'provider'],
@@ -78,7 +86,7 @@ function publicUrl(tree: Branch, port: number | undefined): URL | undefined {
     entry !== undefined && given(entry.value)
       ? textOf(tree, 'public_url')
       : httpUrl(
-          textOf(tree, 'listen', 'host') ?? '127.0.0.1',
+          textOf(tree, 'listen', 'host') ?? DEFAULT_HOST,
           port ?? Number(textOf(tree, 'listen', 'port') ?? '8080'),
         );
   return text !== undefined && URL.canParse(text) ? new URL(text) : undefined;

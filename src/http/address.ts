@@ -11,20 +11,7 @@ import { GatewayError } from '../errors.ts';
 export function clientAddress(
   networks: readonly string[],
 ): (peer: string, forwardedFor: string | undefined) => string {
-  const trusted = new BlockList();
-  for (const network of networks) {
-    const [written = '', bits] = network.split('/');
-    const address = plain(written);
-    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
-    if (bits === undefined) trusted.addAddress(address, family);
-    // A mapped range (`::ffff:10.0.0.0/104`) counts its bits from the start of the IPv6 address.
-    else trusted.addSubnet(address, Number(bits) - (address === written ? 0 : 96), family);
-  }
-  const isTrusted = (address: string) => {
-    const version = isIP(address);
-    return version !== 0 && trusted.check(address, version === 6 ? 'ipv6' : 'ipv4');
-  };
-
+  const isTrusted = trustedAddresses(networks);
   return (peer, forwardedFor) => {
     const address = plain(peer);
     if (networks.length === 0 || forwardedFor === undefined || !isTrusted(address)) return address;
@@ -37,6 +24,24 @@ export function clientAddress(
       if (!isTrusted(candidate)) break;
     }
     return client;
+  };
+}
+
+/** @returns whether an address is in one of the networks */
+export function trustedAddresses(networks: readonly string[]): (address: string) => boolean {
+  const trusted = new BlockList();
+  for (const network of networks) {
+    const [written = '', bits] = network.split('/');
+    const address = plain(written);
+    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
+    if (bits === undefined) trusted.addAddress(address, family);
+    // A mapped range (`::ffff:10.0.0.0/104`) counts its bits from the start of the IPv6 address.
+    else trusted.addSubnet(address, Number(bits) - (address === written ? 0 : 96), family);
+  }
+  return (written) => {
+    const address = plain(written);
+    const version = isIP(address);
+    return version !== 0 && trusted.check(address, version === 6 ? 'ipv6' : 'ipv4');
   };
 }
 
@@ -60,6 +65,6 @@ function plain(address: string): string {
 }
 
 /** Some proxies append the port: `192.0.2.7:4711`, `[2001:db8::7]:4711`. */
-function withoutPort(hop: string): string {
+export function withoutPort(hop: string): string {
   return /^\[([^\]]*)\](?::\d+)?$/.exec(hop)?.[1] ?? /^(\d+\.\d+\.\d+\.\d+):\d+$/.exec(hop)?.[1] ?? hop;
 }

@@ -1,11 +1,155 @@
 // The whole way with payments that are only played, as on a laptop: pay, decline, lapse, pay again.
+import { networkInterfaces } from 'node:os';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ask, codeOf, keyOnPage, listModels, orderByForm, statusOf } from '../e2e/holder.ts';
+import { ask, codeOf, keyOnPage, listModels, orderByForm, statusOf, textField } from '../e2e/holder.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { cookieOf } from './shop.ts';
 
 const price = (amount: number, interval: string) => ({ price: { amount, currency: 'eur', interval } });
+
+/** An address of this machine that is not loopback, where it has one. What is sent there does not leave the machine. */
+const OUTSIDE = Object.values(networkInterfaces())
+  .flat()
+  .find((each) => each?.family === 'IPv4' && !each.internal)?.address;
+
+const TIERS = { Free: {}, Lite: price(900, 'month'), Pro: price(4900, 'once') };
+
+interface Bought {
+  readonly session_id: string;
+  readonly cookie: string;
+}
+
+async function buy(url: string): Promise<Bought> {
+  const ordered = await ask(url, {
+    target: '/checkout',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ tier: 'Pro' }),
+  });
+  expect(ordered.status).toBe(201);
+  const page = new URL(textField(ordered.json(), 'url'), 'http://localhost');
+  return { session_id: page.searchParams.get('session_id') ?? '', cookie: cookieOf(ordered) };
+}
+
+/** Whether somebody who calls in this way gets a paid key for nothing. */
+async function pays(
+  url: string,
+  { session_id, cookie }: Bought,
+  given: Readonly<Record<string, string>>,
+): Promise<boolean> {
+  const { host = new URL(url).host, ...headers } = given;
+  const shown = await ask(url, {
+    method: 'GET',
+    host,
+    target: `/checkout/test?session_id=${session_id}`,
+    headers,
+  });
+  const pressed = await ask(url, {
+    host,
+    target: '/checkout/test',
+    headers: { ...headers, 'content-type': 'application/x-www-form-urlencoded' },
+    body: new URLSearchParams({ session_id, button: 'pay' }).toString(),
+  });
+  const claimed = await ask(url, {
+    target: '/checkout/claim',
+    headers: { 'content-type': 'application/json', cookie },
+    body: JSON.stringify({ session_id }),
+  });
+  // Neither half of it answers where the other does not.
+  const expected = claimed.status === 201 ? [200, 303, 201] : [404, 404, 409];
+  expect([shown.status, pressed.status, claimed.status]).toEqual(expected);
+  if (claimed.status !== 201)
+    expect([codeOf(shown), codeOf(pressed)]).toEqual(['unknown_url', 'unknown_url']);
+  return claimed.status === 201;
+}
+
+describe('a stranger', () => {
+  let gateway: Gateway;
+  let proxied: Gateway;
+  /** Orders that stay open, because nobody can pay them: one address may make ten in a minute. */
+  let open: Bought;
+  let openBehindProxy: Bought;
+
+  beforeAll(async () => {
+    const config = { billing: { provider: 'test' }, tiers: TIERS };
+    gateway = await startGateway({ config });
+    proxied = await startGateway({
+      config: { ...config, listen: { trusted_proxies: ['127.0.0.1', '10.0.0.0/8'] } },
+    });
+    open = await buy(gateway.url);
+    openBehindProxy = await buy(proxied.url);
+  });
+  afterAll(async () => {
+    await gateway?.close();
+    await proxied?.close();
+  });
+
+  test('is not who calls from this machine', async () => {
+    expect(await pays(gateway.url, await buy(gateway.url), {})).toBe(true);
+    const { port } = new URL(gateway.url);
+    for (const name of ['localhost', 'LocalHost', 'gate.localhost', '[::1]', '127.0.0.2'])
+      expect(await pays(gateway.url, await buy(gateway.url), { host: `${name}:${port}` })).toBe(true);
+  });
+
+  test.each<[string, Record<string, string>]>([
+    ['a name of his own for this machine', { host: 'evil.example' }],
+    ['a name that begins like this machine', { host: '127.0.0.1.evil.example:80' }],
+    ['an address of the network', { host: '192.168.1.7' }],
+    ['a report of a proxy that nobody trusts', { 'x-forwarded-for': '203.0.113.9' }],
+    ['a report that lies', { 'x-forwarded-for': '127.0.0.1' }],
+    ['an empty report', { 'x-forwarded-for': '' }],
+    ['a standard report', { forwarded: 'for=127.0.0.1' }],
+    ['a report of nginx', { 'x-real-ip': '127.0.0.1' }],
+    ['a report of a CDN', { 'cf-connecting-ip': '203.0.113.9' }],
+    ['the scheme of a tunnel alone', { 'x-forwarded-proto': 'https' }],
+    ['a proxy that names itself', { via: '1.1 tunnel' }],
+  ])('cannot pay by %s', async (_, headers) => {
+    expect(await pays(gateway.url, open, headers)).toBe(false);
+  });
+
+  test.each<[string, Record<string, string>, boolean]>([
+    ['one who is here', { 'x-forwarded-for': '127.0.0.1' }, true],
+    ['one who is here, in IPv6', { 'x-forwarded-for': '::1', 'x-forwarded-proto': 'http' }, true],
+    ['one who is here, mapped and with a port', { 'x-forwarded-for': '::ffff:127.0.0.1, [::1]:80' }, true],
+    ['one elsewhere', { 'x-forwarded-for': '203.0.113.9' }, false],
+    ['one elsewhere who says that he is here', { 'x-forwarded-for': '127.0.0.1, 203.0.113.9' }, false],
+    ['one elsewhere, before a proxy here', { 'x-forwarded-for': '203.0.113.9, 127.0.0.1' }, false],
+    ['a trusted proxy elsewhere', { 'x-forwarded-for': '10.1.2.3' }, false],
+    ['nobody who could be read', { 'x-forwarded-for': 'unknown' }, false],
+    [
+      'one whom another header places elsewhere',
+      { 'x-forwarded-for': '127.0.0.1', 'x-real-ip': '203.0.113.9' },
+      false,
+    ],
+    ['one of whom it tells the scheme alone', { 'x-forwarded-proto': 'https' }, false],
+  ])('of whom a trusted proxy says that it is %s pays or not', async (_, headers, expected) => {
+    const order = expected ? await buy(proxied.url) : openBehindProxy;
+    expect(await pays(proxied.url, order, headers)).toBe(expected);
+  });
+
+  test.skipIf(OUTSIDE === undefined)(
+    'who reaches a listener that a reload has made one of test payments cannot pay',
+    async () => {
+      await using own = await startGateway({ config: { listen: { host: '0.0.0.0' }, tiers: TIERS } });
+      const { port } = new URL(own.url);
+      const [here, outside] = [`http://127.0.0.1:${port}`, `http://${OUTSIDE}:${port}`];
+      await own.writeConfig({
+        config: {
+          listen: { host: '127.0.0.1' },
+          public_url: here,
+          billing: { provider: 'test' },
+          tiers: TIERS,
+        },
+      });
+      await own.app.reload();
+      const order = await buy(here);
+      expect(await pays(outside, order, {})).toBe(false);
+      expect(await pays(outside, order, { host: `127.0.0.1:${port}` })).toBe(false);
+      expect(await pays(outside, order, { host: 'localhost', 'x-forwarded-for': '127.0.0.1' })).toBe(false);
+      expect(await pays(here, order, {})).toBe(true);
+    },
+  );
+});
 
 describe('with the test provider', () => {
   let gateway: Gateway;
@@ -14,7 +158,7 @@ describe('with the test provider', () => {
     gateway = await startGateway({
       config: {
         billing: { provider: 'test', on_lapse: 'suspend' },
-        tiers: { Free: {}, Lite: price(900, 'month'), Pro: price(4900, 'once') },
+        tiers: TIERS,
       },
     });
   });

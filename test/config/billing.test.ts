@@ -6,6 +6,49 @@ const PRICE = 'price: { amount: 900, currency: usd, interval: month }';
 const TIERS = `tiers: { Free: {}, Lite: { ${PRICE}, stripe_price: price_1 } }`;
 const KEYS = 'secret_key: sk_test_1, webhook_secret: whsec_1';
 
+const OPEN_LISTENER =
+  'billing.provider: `test` gives keys to everybody for nothing: it is refused where `listen.host` is not a loopback address, such as 127.0.0.1';
+
+describe('the test provider', () => {
+  const text = (host: string) =>
+    `listen: { host: "${host}" }\npublic_url: http://localhost:8080\nbilling: { provider: test }\n${TIERS}`;
+
+  it.each([
+    '127.0.0.1',
+    '127.8.9.10',
+    '::1',
+    '0:0:0:0:0:0:0:1',
+    '::1%lo',
+    '::ffff:127.0.0.1',
+    '::ffff:7f00:1',
+    'localhost',
+    'LOCALHOST',
+    'gate.localhost',
+  ])('may listen on %s', (host) => {
+    expect(extended(text(host)).static.listen.host).toBe(host);
+  });
+
+  it.each([
+    '0.0.0.0',
+    '::',
+    '::%lo',
+    '::ffff:0.0.0.0',
+    '::ffff:192.0.2.1',
+    '192.168.1.7',
+    '10.0.0.1',
+    '128.0.0.1',
+    '169.254.1.1',
+    'fe80::1%eth0',
+    '2001:db8::1',
+    'gate.example',
+    'localhost.example',
+    'notlocalhost',
+    '127.0.0.1.example',
+  ])('may not listen on %s', (host) => {
+    expect(placesBefore(text(host)).map((each) => each.replace(/^\d+:\d+ /, ''))).toEqual([OPEN_LISTENER]);
+  });
+});
+
 describe('billing', () => {
   it('with Stripe has a grace of a week and downgrades', () => {
     const { billing } = extended(`billing: { provider: stripe, ${KEYS} }\n${TIERS}`).dynamic;
@@ -92,9 +135,17 @@ describe('billing', () => {
     [
       'the test provider on all addresses',
       'listen: { host: 0.0.0.0 }\nbilling: { provider: test }',
-      [
-        'billing.provider: `test` gives keys to everybody for nothing: it is refused where `public_url` is not a loopback address',
-      ],
+      [OPEN_LISTENER],
+    ],
+    [
+      'the test provider on all addresses, with a public_url of this machine',
+      'listen: { host: 0.0.0.0 }\npublic_url: http://127.0.0.1:8080\nbilling: { provider: test }',
+      [OPEN_LISTENER],
+    ],
+    [
+      'the test provider on an address from the environment',
+      `listen: { host: "\${HOST:-127.0.0.1}" }\npublic_url: http://localhost\nbilling: { provider: test }`,
+      [OPEN_LISTENER],
     ],
     [
       'secrets of Stripe beside the test provider',
@@ -107,7 +158,7 @@ describe('billing', () => {
       ['billing.grace: must be at most 60d'],
     ],
   ])('is refused with %s', (_, text, faults) => {
-    const found = placesBefore(`${text}\n${TIERS}`, { W: '' });
+    const found = placesBefore(`${text}\n${TIERS}`, { W: '', HOST: '0.0.0.0' });
     expect(found.map((each) => each.replace(/^\d+:\d+ /, ''))).toEqual(faults);
   });
 
