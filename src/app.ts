@@ -30,6 +30,7 @@ import type { Member, Place } from './process/worker.ts';
 import { MODEL_ENDPOINTS } from './proxy/form-endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
+import { Objects } from './proxy/objects.ts';
 import { Passthrough } from './proxy/passthrough.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { Realtime } from './proxy/realtime.ts';
@@ -216,7 +217,7 @@ async function compose(
     onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
   });
   const slabs = new SlabPool({ gauge: metrics.slabBytes });
-  const { objects } = store;
+  const objects = new Objects({ store: store.objects, logger });
   const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room, slabs };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredCalls(road);
@@ -225,7 +226,7 @@ async function compose(
   const passthrough = new Passthrough({
     authenticator,
     snapshot,
-    store: store.objects,
+    objects,
     accounts: sessions,
   });
   const models = new Models(authenticator, snapshot, limiter);

@@ -12,6 +12,7 @@ import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
+import type { Made } from './made.ts';
 import {
   type AttemptEnd,
   type AttemptResult,
@@ -31,7 +32,7 @@ const MAX_NAME = 256;
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  readonly made: ((id: string) => Promise<void>) | undefined;
+  readonly made: ((made: Made) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -61,7 +62,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#request = request;
     this.#target = target;
     const { keep } = request;
-    this.made = keep && ((id) => keep(id, target));
+    this.made = keep && ((made) => keep(made, target));
     this.#watcher = watcher;
     this.#race = race;
   }

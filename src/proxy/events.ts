@@ -7,6 +7,7 @@ import { type ChunkFacts, isTruthy, parseUsage, type Usage } from './chunk.ts';
 import type { FrameReader } from './endpoint.ts';
 import { dataOf, isText, readFields, spanInFrame } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
+import { type Made, type MadeItem, readAnnotation, readItem } from './made.ts';
 
 /**
  * - `news`: says that something is under way, and may be repeated by another upstream.
@@ -40,9 +41,12 @@ const UNKNOWN_STATUS = 502;
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  #onMade: ((id: string) => void) | undefined;
+  readonly #onMade: ((made: Made) => void) | undefined;
   #made: Span | null = null;
   #isStored = true;
+  #hasTold = false;
+  /** What the event tells of. */
+  readonly #items: MadeItem[] = [];
   readonly #scanner = new JsonScanner();
   /** Of the last event that had one. */
   #sequence: number | undefined;
@@ -53,8 +57,8 @@ export class EventReader implements FrameReader {
   #usage: Span | null = null;
   #hasError = false;
 
-  /** @param onMade hears once of the id of the response in the first event that has one, if the upstream stores it */
-  constructor(kinds: EventKinds, onMade?: (id: string) => void) {
+  /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
+  constructor(kinds: EventKinds, onMade?: (made: Made) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
   }
@@ -114,6 +118,9 @@ export class EventReader implements FrameReader {
       if (scanner.keyIs('type')) this.#type = this.#skipIf(QUOTE);
       else if (scanner.keyIs('response')) this.#response();
       else if (scanner.keyIs('sequence_number')) this.#number();
+      else if (this.#onMade !== undefined && scanner.keyIs('item')) readItem(scanner, bytes, this.#items);
+      else if (this.#onMade !== undefined && scanner.keyIs('annotation'))
+        readAnnotation(scanner, bytes, this.#items);
       else if (scanner.keyIs('error')) {
         scanner.peek();
         const { pos } = scanner;
@@ -138,9 +145,13 @@ export class EventReader implements FrameReader {
   }
 
   #tellMade(bytes: Buffer): void {
-    if (this.#made === null || this.#onMade === undefined) return;
-    if (this.#isStored) this.#onMade(decodeString(bytes, this.#made));
-    this.#onMade = undefined;
+    if (this.#onMade === undefined) return;
+    const isStored = this.#isStored;
+    if (this.#made !== null && !this.#hasTold) {
+      this.#hasTold = true;
+      this.#onMade({ id: isStored ? decodeString(bytes, this.#made) : undefined, isStored, items: [] });
+    }
+    if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
   }
 
   /** What stands in the event, or in the response that it carries. */
@@ -187,24 +198,6 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
     code: memberOf(told, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
-}
-
-/** The id of a whole response that the upstream stores. */
-export function storedIn(body: Buffer): string | undefined {
-  const scanner = new JsonScanner();
-  scanner.reset(body);
-  let id: string | undefined;
-  let isStored = true;
-  if (!scanner.enterObject()) return undefined;
-  while (scanner.nextMember()) {
-    const first = scanner.peek();
-    const { pos: start } = scanner;
-    const [isId, isStore] = [scanner.keyIs('id'), scanner.keyIs('store')];
-    scanner.skipValue();
-    if (isId && first === QUOTE) id = decodeString(body, { start, end: scanner.pos });
-    if (isStore) isStored = first !== LETTER_F;
-  }
-  return isStored ? id : undefined;
 }
 
 interface SomeFacts {
