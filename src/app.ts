@@ -21,7 +21,7 @@ import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { SlabPool } from './http/slab-pool.ts';
 import { SpoolRoom } from './http/spool.ts';
-import { checkRedis, checkStore, statesOf } from './process/checks.ts';
+import { checkRedis, StoreCheck, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
@@ -148,6 +148,8 @@ async function compose(
   const snapshot = () => routing.snapshot;
   const store = await openStore(fixed.store);
   parts.add('store', () => store.close());
+  const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
+  parts.add('store check', async () => storeCheck.stop());
 
   const keys = await openKeys({
     version: VERSION,
@@ -187,7 +189,7 @@ async function compose(
     checks: {
       config: () => (reloader.isRejected ? 'degraded' : 'ok'),
       load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
-      store: () => checkStore(store),
+      store: () => storeCheck.check(),
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });

@@ -28,6 +28,15 @@ const REMEMBER_MS = 1_000;
 /** A part that has not answered by then is called degraded; a report never waits longer. */
 const PATIENCE_MS = 1_000;
 
+/** Parts without which requests are served and others not: a gateway that cannot write makes, rotates and revokes no key. */
+const NEEDED = ['store'];
+
+/** Whether a process can do all that it is there for. What it may still serve when it is not is in `status`. */
+export function isReady({ status, checks }: HealthReport): boolean {
+  const isServing = status === 'ok' || status === 'degraded';
+  return isServing && NEEDED.every((name) => (checks[name] ?? 'ok') === 'ok');
+}
+
 export class Health {
   readonly #options: HealthOptions;
   readonly #started = performance.now();
