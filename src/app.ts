@@ -186,6 +186,7 @@ async function compose(
     version: VERSION,
     configHash: () => reloader.config.hash,
     draining: () => server.draining,
+    needed: ['store'],
     checks: {
       config: () => (reloader.isRejected ? 'degraded' : 'ok'),
       load: () => (overload.isOverloaded ? 'degraded' : 'ok'),

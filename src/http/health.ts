@@ -13,6 +13,8 @@ export interface HealthOptions {
   readonly draining: () => boolean;
   /** Parts by name; each answers from what it knows, or within a moment. */
   readonly checks: Readonly<Record<string, () => CheckState | Promise<CheckState>>>;
+  /** Checks that have to be `ok` before the process is ready, though it serves requests without them. */
+  readonly needed?: readonly string[];
 }
 
 export interface HealthReport {
@@ -21,21 +23,19 @@ export interface HealthReport {
   readonly uptime_s: number;
   readonly config_hash: string;
   readonly checks: Readonly<Record<string, CheckState>>;
+  /** Said where requests are served and other work cannot be done: a store that cannot be written, say. */
+  readonly ready?: false;
+}
+
+/** Whether a process can do all that it is there for. */
+export function isReady({ status, ready }: HealthReport): boolean {
+  return ready !== false && (status === 'ok' || status === 'degraded');
 }
 
 /** A flood of health requests costs one check a second. */
 const REMEMBER_MS = 1_000;
 /** A part that has not answered by then is called degraded; a report never waits longer. */
 const PATIENCE_MS = 1_000;
-
-/** Parts without which requests are served and others not: a gateway that cannot write makes, rotates and revokes no key. */
-const NEEDED = ['store'];
-
-/** Whether a process can do all that it is there for. What it may still serve when it is not is in `status`. */
-export function isReady({ status, checks }: HealthReport): boolean {
-  const isServing = status === 'ok' || status === 'degraded';
-  return isServing && NEEDED.every((name) => (checks[name] ?? 'ok') === 'ok');
-}
 
 export class Health {
   readonly #options: HealthOptions;
@@ -58,7 +58,7 @@ export class Health {
   }
 
   async report(): Promise<HealthReport> {
-    const { version, configHash, draining } = this.#options;
+    const { version, configHash, draining, needed = [] } = this.#options;
     const checks = await this.#check();
     const states = Object.values(checks);
     const status = draining()
@@ -69,7 +69,9 @@ export class Health {
           ? 'degraded'
           : 'ok';
     const uptime = Math.floor((performance.now() - this.#started) / 1000);
-    return { status, version, uptime_s: uptime, config_hash: configHash(), checks };
+    const isLacking = needed.some((name) => checks[name] !== 'ok');
+    const report = { status, version, uptime_s: uptime, config_hash: configHash(), checks } as const;
+    return isLacking ? { ...report, ready: false } : report;
   }
 
   #check(): Promise<Record<string, CheckState>> {
