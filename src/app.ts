@@ -21,7 +21,7 @@ import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { SlabPool } from './http/slab-pool.ts';
 import { SpoolRoom } from './http/spool.ts';
-import { checkRedis, StoreCheck, statesOf } from './process/checks.ts';
+import { checkRedis, checkStore, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
@@ -30,7 +30,6 @@ import type { Member, Place } from './process/worker.ts';
 import { MODEL_ENDPOINTS } from './proxy/form-endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
-import { Objects } from './proxy/objects.ts';
 import { Passthrough } from './proxy/passthrough.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { Realtime } from './proxy/realtime.ts';
@@ -38,6 +37,7 @@ import { Resilience } from './proxy/resilience.ts';
 import { Routing } from './proxy/routing.ts';
 import { StoredResponses } from './proxy/stored.ts';
 import { STORED_ROUTES, StoredCalls } from './proxy/stored-calls.ts';
+import { UsageReads } from './proxy/usage-reads.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/access-log.ts';
 import { createLogger, type Logger } from './telemetry/logger.ts';
@@ -148,8 +148,6 @@ async function compose(
   const snapshot = () => routing.snapshot;
   const store = await openStore(fixed.store);
   parts.add('store', () => store.close());
-  const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
-  parts.add('store check', async () => storeCheck.stop());
 
   const keys = await openKeys({
     version: VERSION,
@@ -186,11 +184,10 @@ async function compose(
     version: VERSION,
     configHash: () => reloader.config.hash,
     draining: () => server.draining,
-    needed: ['store'],
     checks: {
       config: () => (reloader.isRejected ? 'degraded' : 'ok'),
       load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
-      store: () => storeCheck.check(),
+      store: () => checkStore(store),
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
@@ -220,16 +217,27 @@ async function compose(
     onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
   });
   const slabs = new SlabPool({ gauge: metrics.slabBytes });
-  const objects = new Objects({ store: store.objects, logger });
-  const road = { authenticator, snapshot, metrics, resilience, accounts, stored, objects, room, slabs };
+  const usageReads = new UsageReads({ metrics: metrics.usageReads });
+  const { objects } = store;
+  const road = {
+    ...{ authenticator, snapshot, metrics, resilience, accounts },
+    ...{ stored, objects, room, slabs, usageReads },
+  };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredCalls(road);
   const sessions = { limiter, ledger: accounts.ledger, metrics };
-  const realtime = new Realtime({ authenticator, snapshot, metrics, resilience, accounts: sessions });
+  const realtime = new Realtime({
+    authenticator,
+    snapshot,
+    metrics,
+    resilience,
+    accounts: sessions,
+    usageReads,
+  });
   const passthrough = new Passthrough({
     authenticator,
     snapshot,
-    objects,
+    store: store.objects,
     accounts: sessions,
   });
   const models = new Models(authenticator, snapshot, limiter);
@@ -309,7 +317,9 @@ async function compose(
   const close = async (): Promise<boolean> => {
     watch.stop();
     const { delay, timeout } = snapshot().config.drain;
+    const endsAt = performance.now() + delay + timeout;
     await server.drain(delay, timeout);
+    await usageReads.close(endsAt - performance.now());
     const failures = await parts.close();
     for (const [part, error] of failures) logger.error({ part, err: error }, 'a part could not be closed');
     return failures.size === 0;
@@ -345,7 +355,10 @@ async function compose(
         logger.warn({ file: first.file }, 'no configuration is read any more: the process is shutting down');
     },
     close() {
-      if (closing !== undefined) server.endAll();
+      if (closing !== undefined) {
+        server.endAll();
+        usageReads.endAll();
+      }
       closing ??= close();
       return closing;
     },

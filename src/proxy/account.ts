@@ -77,7 +77,7 @@ export class Account {
       this.#lease.settle(0);
       return;
     }
-    const { tokens, isEstimated, upstream, provider, attempts, extra } = reading;
+    const { tokens, isEstimated, isReported, upstream, provider, attempts, extra } = reading;
     this.#lease.settle(tokens.prompt + tokens.completion);
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
@@ -92,7 +92,7 @@ export class Account {
       // An answer that comes as a whole has no first token.
       firstToken:
         exchange.isStream === true && firstOutputMs !== undefined ? firstOutputMs / 1000 : undefined,
-      tokens: isEstimated ? undefined : tokens,
+      tokens: isReported ? tokens : undefined,
     });
     for (const other of extra) {
       metrics.recordTokens(endpoint, route.entry, other.upstream, other.provider, other.tokens);

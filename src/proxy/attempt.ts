@@ -1,18 +1,18 @@
 // One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
-import { maskKeys } from '../auth/key.ts';
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
+import { AttemptOutput } from './attempt-output.ts';
+import { beginSpan } from './attempt-span.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
-import type { Made } from './made.ts';
 import {
   type AttemptEnd,
   type AttemptResult,
@@ -25,14 +25,12 @@ import {
 import { Refusal, shown } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
-
-/** Of a model's name in a trace, in characters. */
-const MAX_NAME = 256;
+import type { UsageRead } from './usage-reads.ts';
 
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  readonly made: ((made: Made) => Promise<void>) | undefined;
+  readonly made: ((id: string) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -42,10 +40,10 @@ export class Attempt implements Sink, Source, Contender {
   #upstreamRequestId: string | undefined;
   #outcome: string | undefined;
   #sentAt = performance.now();
-  #hasOutput = false;
   #isSent = false;
-  #usage: Usage | null = null;
-  #outputs = 0;
+  readonly #output = new AttemptOutput();
+  /** The client has left, and the upstream is read on for its usage. */
+  #usageRead: UsageRead | undefined;
   /** It has less time than the upstream is usually given. */
   #isCurtailed = false;
   #call: Call | undefined;
@@ -62,7 +60,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#request = request;
     this.#target = target;
     const { keep } = request;
-    this.made = keep && ((made) => keep(made, target));
+    this.made = keep && ((id) => keep(id, target));
     this.#watcher = watcher;
     this.#race = race;
   }
@@ -93,7 +91,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#isCurtailed = mostMs < timeouts.total;
       const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
       this.#deadlines = new Deadlines(limits, this.#onDeadline);
-      this.#beginSpan(number);
+      this.#span = beginSpan(this.#request, this.#target, number);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
       const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
@@ -101,25 +99,10 @@ export class Attempt implements Sink, Source, Contender {
     });
   }
 
-  #beginSpan(number: number): void {
-    const { exchange, endpoint, stream } = this.#request;
-    const { upstream, model } = this.#target;
-    const { name, provider, server } = upstream;
-    // Where a pattern serves, the client named it.
-    this.#span = exchange.span?.attempt({
-      upstream: name,
-      provider,
-      model: maskKeys(model).slice(0, MAX_NAME),
-      stream,
-      endpoint: endpoint.name,
-      server,
-      number,
-    });
-  }
-
   onSent(): void {
     this.#isSent = true;
     this.#sentAt = performance.now();
+    this.#output.sent(this.#sentAt);
     if (this.#receiver === undefined) this.#deadlines?.enter('headers');
   }
 
@@ -134,6 +117,7 @@ export class Attempt implements Sink, Source, Contender {
 
   onHead(status: number, headers: ResponseHeaders): void {
     // A transport without connections does not say so before.
+    if (!this.#isSent) this.#output.sent(this.#sentAt);
     this.#isSent = true;
     try {
       this.#takeHead(status, headers);
@@ -218,23 +202,24 @@ export class Attempt implements Sink, Source, Contender {
   pause(): void {
     // While the client does not read, the upstream's silence is not its own.
     this.#deadlines?.hold();
+    this.#output.hold(performance.now());
     this.#call?.pause();
   }
 
   resume(): void {
+    this.#output.resume(performance.now());
     this.#deadlines?.resume();
     this.#call?.resume();
   }
 
-  used(usage: Usage | null, outputs: number): void {
-    this.#usage = usage;
-    this.#outputs = outputs;
+  used(usage: Usage | null, outputs: number, textBytes = 0, isSilenceCovered = usage !== null): void {
+    this.#output.used(usage, outputs, textBytes, isSilenceCovered);
   }
 
   progress(): void {
-    if (!this.#hasOutput) {
-      this.#hasOutput = true;
-      this.#watcher.onOutput(performance.now() - this.#sentAt);
+    const now = performance.now();
+    if (this.#output.progress(now)) {
+      this.#watcher.onOutput(now - this.#sentAt);
       this.#span?.firstOutput();
     }
     const phase = this.#deadlines?.phase;
@@ -267,7 +252,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   finish(result: AttemptResult): void {
-    this.#finish(result);
+    this.#finish(result, this.#usageRead !== undefined);
   }
 
   /** The line of the access log is about this attempt, until another one signs. */
@@ -287,7 +272,7 @@ export class Attempt implements Sink, Source, Contender {
   superseded(): void {
     if (this.#settle === undefined) return;
     // A refusal and a JSON answer say nothing of a first token, and neither does the wait for a connection.
-    const isSilent = this.#receiver === undefined || (this.#isStream && !this.#hasOutput);
+    const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
     if (isSilent && this.#deadlines?.phase !== 'connect')
       this.#watcher.onOvertaken(performance.now() - this.#sentAt);
     this.#finish({ kind: 'superseded' });
@@ -332,8 +317,20 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   readonly #onStop = () => {
-    this.#fail(this.#request.exchange.stopReason ?? new GatewayError('client_closed'), false);
+    const reason = this.#request.exchange.stopReason ?? new GatewayError('client_closed');
+    if (reason.code !== 'client_closed' || !this.#readOn()) this.#fail(reason, false);
   };
+
+  /** The client has left when only usage was to come. The slots of holder and upstream stay taken meanwhile. */
+  #readOn(): boolean {
+    const { exchange, usageReads } = this.#request;
+    if (this.#receiver?.leave?.() !== true) return false;
+    this.#usageRead = usageReads?.begin(() => this.#fail(new GatewayError('client_closed'), false));
+    if (this.#usageRead === undefined) return false;
+    exchange.markAnswered();
+    this.resume();
+    return true;
+  }
 
   /** Ends the attempt from this side, or because the upstream broke. */
   #fail(error: GatewayError, next: boolean): void {
@@ -347,30 +344,34 @@ export class Attempt implements Sink, Source, Contender {
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 
-  #finish(result: AttemptEnd): void {
+  /** @param isAtEnd the upstream has said all that is of use, so its connection may be used again */
+  #finish(result: AttemptEnd, isAtEnd = false): void {
     const settle = this.#settle;
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics, meter } = this.#request;
+    const { exchange, metrics, meter, stream, ask } = this.#request;
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
-    if (isWhole && !this.#hasOutput) this.#watcher.onOutput(undefined);
-    if (isWhole && this.#isStream) this.#linger();
+    if (isWhole && !this.#output.hasBegun) this.#watcher.onOutput(undefined);
+    if ((isWhole || isAtEnd) && this.#isStream) this.#linger();
     else this.#call?.abort();
     const { upstream } = this.#target;
     const outcome = outcomeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
-    this.#span?.end({ outcome, status: this.#status, usage: this.#usage });
+    this.#span?.end({ outcome, status: this.#status, usage: this.#output.usage });
     meter.note({
       upstream: upstream.name,
       provider: upstream.provider,
-      usage: this.#usage,
-      outputs: this.#outputs,
+      usage: this.#output.usage,
+      outputs: this.#output.frames,
+      // A picture and a JSON answer are there as a whole or not at all.
+      unreported: this.#output.unreported(performance.now(), !stream || ask.outputs !== undefined),
       isSent: this.#isSent,
       outcome,
     });
+    this.#usageRead?.end(this.#output.usage !== null);
     if (result.kind !== 'superseded') {
       this.#outcome = outcome;
       if (this.rivalry === undefined) exchange.access.outcome = outcome;

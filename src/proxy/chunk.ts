@@ -2,6 +2,7 @@
 // It changes nothing and decides nothing; framing is frames.ts, retries and metering are their own.
 import { BOM, DATA, dataOf, isLineBreak, isText, readFields, spanInFrame, startsWith } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
+import { TextCount } from './output-text.ts';
 
 /** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
 export interface Usage {
@@ -51,7 +52,6 @@ const QUOTE = 0x22;
 const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
-const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
@@ -64,6 +64,7 @@ class AnswerReader implements AnswerFacts {
   finish: string | null = null;
   usage: Usage | null = null;
   hasError = false;
+  readonly #text = new TextCount();
   /** Whether `choices` is there and is neither null nor an empty array. */
   hasChoices = false;
 
@@ -71,6 +72,10 @@ class AnswerReader implements AnswerFacts {
   #bytes = NO_BYTES;
   #usageSpan: Span | null = null;
   #groqSpan: Span | null = null;
+
+  get text(): number {
+    return this.#text.bytes;
+  }
 
   /** Whether CR or LF stood between the tokens. */
   get sawLineBreak(): boolean {
@@ -88,6 +93,7 @@ class AnswerReader implements AnswerFacts {
     this.usage = null;
     this.hasError = false;
     this.hasChoices = false;
+    this.#text.bytes = 0;
     this.#usageSpan = null;
     this.#groqSpan = null;
     if (!scanner.enterObject()) return false;
@@ -127,6 +133,7 @@ class AnswerReader implements AnswerFacts {
     const scanner = this.#scanner;
     this.hasOutput = false;
     this.finish = null;
+    this.#text.bytes = 0;
     if (!scanner.enterArray()) {
       this.hasChoices = scanner.peek() !== LETTER_N;
       scanner.skipValue();
@@ -148,16 +155,17 @@ class AnswerReader implements AnswerFacts {
     if (scanner.keyIs('delta') || scanner.keyIs('message')) {
       if (!scanner.enterObject()) scanner.skipValue();
       else {
+        this.#text.nextObject();
         while (scanner.nextMember()) {
-          if (this.hasOutput || scanner.keyIs('role')) scanner.skipValue();
-          else this.hasOutput = this.#skipReal();
+          if (scanner.keyIs('role')) scanner.skipValue();
+          else if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
         }
       }
     } else if (scanner.keyIs('finish_reason')) {
       const span = this.#skipIf(QUOTE);
       if (span !== null && span.end - span.start > 2) this.finish = decodeString(this.#bytes, span);
-    } else if (scanner.keyIs('text') && !this.hasOutput) {
-      this.hasOutput = this.#skipReal();
+    } else if (scanner.keyIs('text')) {
+      if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
     } else {
       scanner.skipValue();
     }
@@ -169,13 +177,6 @@ class AnswerReader implements AnswerFacts {
     const isIt = scanner.peek() === first;
     const { pos: start } = scanner;
     return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
-  }
-
-  /** Skips the value; whether it is anything but null, false, "", [] and {}. */
-  #skipReal(): boolean {
-    const scanner = this.#scanner;
-    const { pos: start } = scanner;
-    return scanner.skipValue() && isReal(this.#bytes, start, scanner.pos);
   }
 }
 
@@ -202,6 +203,14 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
     }
   }
   return readLines(bytes, start, end);
+}
+
+/**
+ * Text in the output of the chunk that `readChunk` read last, in bytes as output-text.ts counts them. It is no part of the
+ * facts, because nearly every stream ends with its usage and needs it only as a sum.
+ */
+export function textOfChunk(): number {
+  return frameReader.text;
 }
 
 /** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark before it are allowed. */
@@ -274,18 +283,6 @@ function member(value: unknown, key: string): unknown {
 function count(value: unknown, key: string): number {
   const number = member(value, key);
   return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
-}
-
-/** Whether a valid JSON value is anything but null, false, "", [] and {}. */
-function isReal(bytes: Buffer, start: number, end: number): boolean {
-  const first = bytes[start];
-  if (first === LETTER_N || first === LETTER_F) return false;
-  if (first === QUOTE) return end - start > 2;
-  if (first !== OPEN_ARRAY && first !== OPEN_OBJECT) return true;
-  for (let pos = start + 1; pos < end - 1; pos++) {
-    if ((bytes[pos] ?? 0) > SPACE) return true;
-  }
-  return false;
 }
 
 /** Whether a valid JSON value is truthy in JavaScript, in which both SDKs' users read it. */

@@ -79,6 +79,11 @@ export class ClientStream {
     return this.#isOver;
   }
 
+  /** It does not keep up, so the upstream is not read. */
+  get isPaused(): boolean {
+    return this.#paused;
+  }
+
   get heldBytes(): number {
     return this.#heldBytes;
   }
@@ -219,7 +224,8 @@ export class ClientStream {
     // Behind the head, straight to the connection: the response would only hold each piece back again, for a tick of its own.
     const to = this.#hasHead ? (response.socket ?? response) : response;
     this.#hasHead = true;
-    if (to.write(this.#takeDue()) || this.#paused || this.#isOver) return;
+    // A connection that is gone takes nothing either, and will not drain.
+    if (to.write(this.#takeDue()) || !to.writableNeedDrain || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
     this.#full = to.once('drain', this.#onDrain);

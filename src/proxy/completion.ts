@@ -97,10 +97,10 @@ export class Completion implements Receiver {
     this.#isEditing = true;
     try {
       // It is known already, whatever becomes of the wait.
-      this.#source.used(facts.usage, ask.outputs ?? 0);
+      this.#source.used(facts.usage, facts.usage === null ? (ask.outputs ?? 0) : 0);
       const edits = (await ask.edits?.(body)) ?? [];
-      const made = this.#source.made && endpoint.madeIn?.(body);
-      if (made !== undefined) await this.#source.made?.(made);
+      const id = this.#source.made && endpoint.madeIn?.(body);
+      if (id !== undefined) await this.#source.made?.(id);
       if (!this.#isOver) this.#answer('application/json', this.#spliced(body, facts, edits), facts);
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')

@@ -7,7 +7,6 @@ import type { Failure } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
 import type { Estimate } from './estimate.ts';
-import type { Made } from './made.ts';
 import type { Edit, RequestScan, Wanted } from './request-scan.ts';
 
 export interface Endpoint {
@@ -29,13 +28,11 @@ export interface Endpoint {
   readonly ask: (body: Buffer, scan: RequestScan) => Ask;
   /**
    * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
-   * @param onMade hears of what the upstream has made, as the stream tells it
+   * @param onMade hears once of the id of what the upstream has made and stored
    */
-  readonly frames?: (onMade?: (made: Made) => void) => FrameReader;
-  /** What the upstream has made, by a whole answer. */
-  readonly madeIn?: (body: Buffer) => Made;
-  /** Requests may refer to what upstreams have made for a holder. Default false. */
-  readonly namesObjects?: boolean;
+  readonly frames?: (onMade?: (id: string) => void) => FrameReader;
+  /** The id of what the upstream has made and stored, in a whole answer; undefined when it is none. */
+  readonly madeIn?: (body: Buffer) => string | undefined;
   /** The largest frame of a stream, in bytes. */
   readonly maxFrameBytes: number;
   /** What was read of a whole JSON answer, as it is meant here: one that is no answer of this endpoint is not `valid`. */
@@ -105,6 +102,10 @@ export interface Ask {
 export interface FrameReader {
   /** As `readChunk` of chunk.ts: `done` is a frame after which nothing is relayed. */
   read(bytes: Buffer, start: number, end: number): ChunkFacts;
+  /** Text in the output of the frame that was read last, as `textOfChunk` of chunk.ts. */
+  readonly text: number;
+  /** The client may have all of the answer with the frames that were read, although its usage is still to come. */
+  readonly mayBeLast: boolean;
   /** A frame that tells the client of an error of the gateway's own finding. */
   errorFrame(error: GatewayError): Buffer;
   /** What an error among the first frames means, when nothing was sent to the client. */

@@ -2,7 +2,7 @@
 import type { RequestScan } from './request-scan.ts';
 
 /** Of text in a European language; other scripts have more bytes a token, and code has fewer. */
-const BYTES_PER_TOKEN = 4;
+export const BYTES_PER_TOKEN = 4;
 /** Reserved for an answer of which the client did not say how long it may be. */
 export const ANSWER_TOKENS = 256;
 /** What an image, a sound or a file comes to: their bytes say nothing about it. */
@@ -20,6 +20,8 @@ export interface Estimate {
   readonly completion: number;
   /** The client itself said how long the answer may be. */
   readonly isBounded: boolean;
+  /** Answers in text that are written at the same time; undefined where a model writes none. */
+  readonly choices?: number;
 }
 
 /** @param body the client's body, which `scan` was made from */
@@ -32,6 +34,7 @@ export function estimateTokens(
     // Whatever it says: sums of it have to stay exact.
     completion: Math.min((maxTokens ?? ANSWER_TOKENS) * choices, Number.MAX_SAFE_INTEGER / 4096),
     isBounded: maxTokens !== null,
+    choices,
   };
 }
 

@@ -7,7 +7,7 @@ import { type ChunkFacts, isTruthy, parseUsage, type Usage } from './chunk.ts';
 import type { FrameReader } from './endpoint.ts';
 import { dataOf, isText, readFields, spanInFrame } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
-import { type Made, type MadeItem, readAnnotation, readItem } from './made.ts';
+import { mediaText, TextCount } from './output-text.ts';
 
 /**
  * - `news`: says that something is under way, and may be repeated by another upstream.
@@ -23,8 +23,11 @@ export type EventKinds = (type: string) => EventKind;
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;
+const LETTER_E = 0x65;
 const LETTER_F = 0x66;
 const ERROR = Buffer.from('error');
+/** Members of an event in which output stands as a whole, or an image or sound in base64. */
+const REPEATS = ['item', 'text', 'arguments', 'refusal', 'code', 'input', 'transcript'] as const;
 
 /** What an error is called → the status that it would have had. */
 const STATUSES: Readonly<Record<string, number>> = {
@@ -41,12 +44,9 @@ const UNKNOWN_STATUS = 502;
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  readonly #onMade: ((made: Made) => void) | undefined;
+  #onMade: ((id: string) => void) | undefined;
   #made: Span | null = null;
   #isStored = true;
-  #hasTold = false;
-  /** What the event tells of. */
-  readonly #items: MadeItem[] = [];
   readonly #scanner = new JsonScanner();
   /** Of the last event that had one. */
   #sequence: number | undefined;
@@ -56,9 +56,17 @@ export class EventReader implements FrameReader {
   #model: Span | null = null;
   #usage: Span | null = null;
   #hasError = false;
+  /** Of the present event: its piece of output, and what it repeats of the output as a whole. */
+  readonly #own = new TextCount();
+  readonly #repeated = new TextCount();
+  readonly #text = new OutputText();
+  /** Text in the output of the event that was read last, beyond what earlier ones have told. */
+  text = 0;
+  /** The client may have all of the answer with the event that was read last, although its usage is still to come. */
+  mayBeLast = false;
 
-  /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
-  constructor(kinds: EventKinds, onMade?: (made: Made) => void) {
+  /** @param onMade hears once of the id of the response in the first event that has one, if the upstream stores it */
+  constructor(kinds: EventKinds, onMade?: (id: string) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
   }
@@ -66,6 +74,7 @@ export class EventReader implements FrameReader {
   read(bytes: Buffer, start: number, end: number): ChunkFacts {
     const { values, event } = readFields(bytes, start, end);
     const isErrorEvent = event !== null && isText(bytes, event, ERROR);
+    this.text = 0;
     const data = dataOf(bytes, values);
     if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
     if (data.isDone) {
@@ -79,6 +88,10 @@ export class EventReader implements FrameReader {
     const kind = isErrorEvent || type === 'error' ? 'failed' : this.#kinds(type);
     const isEnd = kind === 'end' || kind === 'failed';
     this.#hasEnded ||= isEnd || kind === 'last';
+    if (kind === 'output' || kind === 'last') {
+      this.text = this.#text.add(type, this.#own.bytes, this.#repeated.bytes);
+      this.mayBeLast = kind === 'last' || type.endsWith('.done');
+    }
     return facts({
       kind: isEnd ? 'done' : 'json',
       hasError: kind === 'failed' || this.#hasError,
@@ -113,19 +126,24 @@ export class EventReader implements FrameReader {
     this.#usage = null;
     this.#hasError = false;
     this.#made = null;
+    this.#own.begin();
+    this.#repeated.begin();
+    let repeats = true;
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) {
-      if (scanner.keyIs('type')) this.#type = this.#skipIf(QUOTE);
-      else if (scanner.keyIs('response')) this.#response();
+      if (scanner.keyIs('type')) {
+        this.#type = this.#skipIf(QUOTE);
+        // Of `done` and no `delta`.
+        repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
+      } else if (scanner.keyIs('response')) this.#response();
       else if (scanner.keyIs('sequence_number')) this.#number();
-      else if (this.#onMade !== undefined && scanner.keyIs('item')) readItem(scanner, bytes, this.#items);
-      else if (this.#onMade !== undefined && scanner.keyIs('annotation'))
-        readAnnotation(scanner, bytes, this.#items);
       else if (scanner.keyIs('error')) {
         scanner.peek();
         const { pos } = scanner;
         this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
-      } else this.#either();
+      } else if (isPiece(scanner)) this.#own.member(scanner, bytes);
+      else if (repeats && REPEATS.some((name) => scanner.keyIs(name))) this.#repeated.member(scanner, bytes);
+      else this.#either();
     }
     return scanner.finish();
   }
@@ -145,13 +163,9 @@ export class EventReader implements FrameReader {
   }
 
   #tellMade(bytes: Buffer): void {
-    if (this.#onMade === undefined) return;
-    const isStored = this.#isStored;
-    if (this.#made !== null && !this.#hasTold) {
-      this.#hasTold = true;
-      this.#onMade({ id: isStored ? decodeString(bytes, this.#made) : undefined, isStored, items: [] });
-    }
-    if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
+    if (this.#made === null || this.#onMade === undefined) return;
+    if (this.#isStored) this.#onMade(decodeString(bytes, this.#made));
+    this.#onMade = undefined;
   }
 
   /** What stands in the event, or in the response that it carries. */
@@ -180,6 +194,34 @@ export class EventReader implements FrameReader {
   }
 }
 
+/** Whether the member is the event's piece of output. */
+function isPiece(scanner: JsonScanner): boolean {
+  return scanner.keyIs('delta') || scanner.keyIs('audio') || scanner.keyIs('partial_image_b64');
+}
+
+/**
+ * Text of an answer whose events tell it several times: in pieces, and then each part and each item as a whole. The form that tells
+ * the most counts, so that an upstream may leave out any of them.
+ */
+class OutputText {
+  #pieces = 0;
+  #parts = 0;
+  #items = 0;
+  #counted = 0;
+
+  /** @returns how much the event adds */
+  add(type: string, own: number, repeated: number): number {
+    // Sound in base64, which its type alone tells from text.
+    this.#pieces += type.endsWith('audio.delta') ? mediaText(own) : own;
+    if (type.endsWith('_item.done')) this.#items += repeated;
+    else if (!type.endsWith('_part.done')) this.#parts += repeated;
+    const all = Math.max(this.#pieces, this.#parts, this.#items);
+    const added = Math.max(0, all - this.#counted);
+    this.#counted += added;
+    return added;
+  }
+}
+
 /**
  * Judges an error that has a name where others have a status: an event of a stream, or a whole response that failed.
  * @param text an object that is the error, or has it in `error` or in `response.error`
@@ -198,6 +240,24 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
     code: memberOf(told, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
+}
+
+/** The id of a whole response that the upstream stores. */
+export function storedIn(body: Buffer): string | undefined {
+  const scanner = new JsonScanner();
+  scanner.reset(body);
+  let id: string | undefined;
+  let isStored = true;
+  if (!scanner.enterObject()) return undefined;
+  while (scanner.nextMember()) {
+    const first = scanner.peek();
+    const { pos: start } = scanner;
+    const [isId, isStore] = [scanner.keyIs('id'), scanner.keyIs('store')];
+    scanner.skipValue();
+    if (isId && first === QUOTE) id = decodeString(body, { start, end: scanner.pos });
+    if (isStore) isStored = first !== LETTER_F;
+  }
+  return isStored ? id : undefined;
 }
 
 interface SomeFacts {

@@ -144,6 +144,16 @@ export class JsonScanner {
     return { start: this.keyStart - 1, end: this.keyEnd + 1 };
   }
 
+  /** Of the key as it is written, in bytes. */
+  get keyLength(): number {
+    return this.keyEnd - this.keyStart;
+  }
+
+  /** Whether a backslash is in the key. Ask before skipping the value. */
+  get isKeyEscaped(): boolean {
+    return this.escaped;
+  }
+
   /** Whether the key is `name` (ASCII), in any spelling: `"mod\u0065l"` is `model`. Ask as early, too. */
   keyIs(name: string): boolean {
     if (this.escaped) return readsAs(this.bytes, this.keyStart, this.keyEnd, name);

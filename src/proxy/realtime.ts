@@ -22,6 +22,7 @@ import type { Resilience } from './resilience.ts';
 import type { Route, Target } from './route-table.ts';
 import { RunningAccount, type RunningAccountParts } from './running-account.ts';
 import { holding, type Snapshot } from './snapshot.ts';
+import type { UsageReads } from './usage-reads.ts';
 
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
@@ -32,6 +33,8 @@ export interface RealtimeOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly accounts: RunningAccountParts;
+  /** For sessions whose clients have left. */
+  readonly usageReads: UsageReads;
 }
 
 /** A session that may be opened. */

@@ -6,8 +6,8 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
-import type { Made } from './made.ts';
 import type { Target } from './route-table.ts';
+import type { UsageReads } from './usage-reads.ts';
 
 /** What an attempt has to know of the client's request. */
 export interface RelayRequest {
@@ -33,9 +33,14 @@ export interface RelayRequest {
   readonly metrics: Metrics;
   /** Where large answers stand. */
   readonly slabs: SlabPool;
+  /** Streams that are read on after their clients have left. Default: none is. */
+  readonly usageReads?: UsageReads | undefined;
   readonly meter: { note(use: AttemptUse): void };
-  /** Records what an upstream has made, so that later calls find it. Never rejects. Undefined where nothing is made that lasts. */
-  readonly keep?: ((made: Made, target: Target) => Promise<void>) | undefined;
+  /**
+   * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where
+   * nothing is stored.
+   */
+  readonly keep?: ((id: string, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =
@@ -63,11 +68,23 @@ export interface AttemptUse {
   readonly provider: string;
   /** What the upstream said; null when it said nothing. */
   readonly usage: Usage | null;
-  /** Pieces of output that came, most of one token. */
+  /** Frames of output that no reported usage covers. */
   readonly outputs: number;
+  /** The rest of what no reported usage covers. Default: nothing. */
+  readonly unreported?: Unreported | undefined;
   /** Some of the request may have reached the upstream. */
   readonly isSent: boolean;
   readonly outcome: Outcome | 'superseded';
+}
+
+/** Output for which there is no usage, beside the number of its frames. */
+export interface Unreported {
+  /** As output-text.ts counts them. */
+  readonly textBytes: number;
+  /** Milliseconds in which the upstream was at work and nothing came. */
+  readonly silentMs: number;
+  /** Its length cannot be told before all of it is there: then it is what was reserved. */
+  readonly isReserved: boolean;
 }
 
 /** Hears how the target does while the attempt is under way. */
@@ -100,6 +117,11 @@ export interface Receiver {
   dispose(): void;
   /** No other attempt runs beside this one any more: what waited for that may happen. */
   alone?(): void;
+  /**
+   * The client has left. From now on nothing is written.
+   * @returns whether the answer is nearly whole, so that reading on for a moment tells what it used; otherwise `broken` follows
+   */
+  leave?(): boolean;
 }
 
 /** How an attempt stands to another one of the same request. */
@@ -117,16 +139,20 @@ export interface Rivalry {
 export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
-  /** The upstream has made something that later calls may refer to. Undefined where that is recorded by nobody. */
-  made?: ((made: Made) => Promise<void>) | undefined;
+  /** The upstream has made and stored something, which later calls name by this id. Undefined where nobody keeps that. */
+  made?: ((id: string) => Promise<void>) | undefined;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;
   /**
-   * What the answer says that it used, and how many pieces of output came. The last call before the attempt ends counts.
+   * What the answer says that it used, and how much output came that this does not cover. The last call before the attempt ends
+   * counts.
    * @param usage null when it said nothing
+   * @param outputs frames of output
+   * @param textBytes their text. Default 0
+   * @param isSilenceCovered the usage was told after output had begun. Default: where there is usage
    */
-  used(usage: Usage | null, outputs: number): void;
+  used(usage: Usage | null, outputs: number, textBytes?: number, isSilenceCovered?: boolean): void;
   /** Output came: the deadline for the first token becomes the one for silence, or begins anew. */
   progress(): void;
   /** Nothing more is expected but the rest of a line end, or the end of the body: `end` is called after a moment. */

@@ -3,7 +3,7 @@
 import { errorBody, GatewayError } from '../errors.ts';
 import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import { type ChunkFacts, readChunk, type Usage } from './chunk.ts';
+import { type ChunkFacts, readChunk, textOfChunk, type Usage } from './chunk.ts';
 import { ClientStream } from './client-stream.ts';
 import type { FrameReader } from './endpoint.ts';
 import { surplusFields } from './fields.ts';
@@ -11,9 +11,12 @@ import { type FrameBatch, FrameScanner } from './frames.ts';
 import type { Span } from './json.ts';
 import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from './receiver.ts';
 import { spliceSpans } from './request-scan.ts';
+import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';
 
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
+
+const LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -40,8 +43,16 @@ export class StreamRelay implements Receiver {
   /** The last frame ended with a CR and was hidden: an LF that comes now is the second half of its line end. */
   #hidesLf = false;
   #usage: Usage | null = null;
-  /** Frames with output, of which most have one token. */
+  /** Frames with output and their text, since usage was last reported. Most frames have one token. */
   #outputs = 0;
+  #text = 0;
+  #hasOutput = false;
+  /** Usage was reported when output had begun, or when the answer was whole. */
+  #isSilenceCovered = false;
+  #isUsageFinal = false;
+  /** The client has left, and only usage is waited for. */
+  #isUsageRead = false;
+  #readBytes = 0;
 
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
     this.#request = request;
@@ -49,7 +60,7 @@ export class StreamRelay implements Receiver {
     this.#source = source;
     this.#scanner = new FrameScanner(request.endpoint.maxFrameBytes);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
-    this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
+    this.#reader = request.endpoint.frames?.((id) => void source.made?.(id));
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {
@@ -63,10 +74,11 @@ export class StreamRelay implements Receiver {
   }
 
   data(chunk: Buffer): void {
-    if (this.#client.isOver) return;
+    if (this.#client.isOver && !this.#isUsageRead) return;
     try {
       const batch = this.#scanner.push(chunk);
-      if (batch.ends.length > 0) this.#relay(batch);
+      if (this.#isUsageRead) this.#readUsage(batch, chunk.length);
+      else if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
       this.#source.unusable(error.cause);
@@ -75,6 +87,10 @@ export class StreamRelay implements Receiver {
 
   end(): void {
     const client = this.#client;
+    if (this.#isUsageRead) {
+      this.#source.finish(LEFT);
+      return;
+    }
     if (!client.isOver && !this.#done) this.#lastWords();
     if (client.isOver) return;
     if (this.#done || (this.#finished && this.#failure === undefined)) {
@@ -87,8 +103,23 @@ export class StreamRelay implements Receiver {
     } else this.#source.incomplete('the stream ended without a sign that it is whole');
   }
 
+  leave(): boolean {
+    const client = this.#client;
+    const isNearEnd = this.#finished || this.#reader?.mayBeLast === true;
+    // Where the client did not read, neither did the gateway: how far the upstream is, nobody knows.
+    const mayBeWhole = isNearEnd || client.isPaused;
+    if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
+    if (!mayBeWhole || this.#isUsageFinal) return false;
+    this.#request.exchange.access.bytes_out = client.bytesOut;
+    client.drop();
+    client.dispose();
+    this.#isUsageRead = true;
+    return true;
+  }
+
   broken(error: GatewayError): AttemptResult | undefined {
     const client = this.#client;
+    if (this.#isUsageRead) return LEFT;
     if (!client.isOpen) {
       client.drop();
       return undefined;
@@ -101,7 +132,7 @@ export class StreamRelay implements Receiver {
     }
     if (error.code === 'client_closed') {
       client.drop();
-      return { kind: 'answered', outcome: 'client_closed' };
+      return LEFT;
     }
     client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
     return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
@@ -114,7 +145,10 @@ export class StreamRelay implements Receiver {
   dispose(): void {
     clearTimeout(this.#commitTimer);
     this.#client.dispose();
-    this.#source.used(this.#usage, this.#outputs);
+    // Zeros beside output say that the upstream does not count.
+    const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
+    if (this.#isUsageFinal) this.#source.used(this.#usage, 0);
+    else this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text, this.#isSilenceCovered);
     // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
@@ -150,7 +184,8 @@ export class StreamRelay implements Receiver {
       if (facts.hasError) {
         if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
       } else if (facts.finish !== null) this.#finished = true;
-      if (facts.usage !== null) this.#meter(facts.usage);
+      if (facts.hasOutput) this.#countOutput();
+      if (facts.usage !== null) this.#meter(facts.usage, facts.kind === 'done');
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
       if ((facts.usageOnly && hides) || surplus === 'all') {
         // Asked for by the gateway, or nothing for this client: so it ends here.
@@ -166,10 +201,7 @@ export class StreamRelay implements Receiver {
         out.push(alias);
         taken = facts.modelSpan.end;
       }
-      if (facts.hasOutput) {
-        hasOutput = true;
-        this.#outputs += 1;
-      }
+      if (facts.hasOutput) hasOutput = true;
       start = end;
       if (facts.kind === 'done') {
         this.#done = true;
@@ -209,9 +241,45 @@ export class StreamRelay implements Receiver {
     else this.#source.lastFrame();
   }
 
-  #meter(usage: Usage): void {
+  #countOutput(): void {
+    this.#outputs += 1;
+    this.#text += this.#reader === undefined ? textOfChunk() : this.#reader.text;
+    this.#hasOutput = true;
+    this.#isUsageFinal = false;
+  }
+
+  #meter(usage: Usage, isLast: boolean): void {
     // Some write zeros on every chunk until they know better.
-    if (usage.total > 0 || this.#usage === null) this.#usage = usage;
+    if (usage.total === 0) {
+      this.#usage ??= usage;
+      return;
+    }
+    this.#usage = usage;
+    // Some report what they have used so far: what comes behind it is not in it.
+    this.#outputs = 0;
+    this.#text = 0;
+    this.#isSilenceCovered ||= this.#hasOutput;
+    this.#isUsageFinal = isLast || this.#finished;
+  }
+
+  /** As `#relay`, for a client that has left: nothing is written, and the last word of the upstream ends it. */
+  #readUsage({ bytes, ends }: FrameBatch, size: number): void {
+    this.#readBytes += size;
+    let start = 0;
+    for (const end of ends) {
+      const facts =
+        this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
+      if (facts.finish !== null) this.#finished = true;
+      if (facts.hasOutput) this.#countOutput();
+      if (facts.usage !== null) this.#meter(facts.usage, facts.kind === 'done');
+      if (facts.kind === 'done' || facts.hasError || this.#isUsageFinal) {
+        this.#source.finish(LEFT);
+        return;
+      }
+      start = end;
+    }
+    if (this.#readBytes > MAX_USAGE_READ_BYTES)
+      this.#source.unusable('more than is read after the client has left');
   }
 
   /**

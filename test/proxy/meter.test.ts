@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { Meter } from '../../src/proxy/meter.ts';
-import type { AttemptUse } from '../../src/proxy/receiver.ts';
+import type { Estimate } from '../../src/proxy/estimate.ts';
+import { HIDDEN_TOKENS_PER_SECOND, Meter, PREFILL_MS } from '../../src/proxy/meter.ts';
+import type { AttemptUse, Unreported } from '../../src/proxy/receiver.ts';
 
 const usage = (prompt: number, completion: number) => ({
   prompt,
@@ -11,7 +12,11 @@ const usage = (prompt: number, completion: number) => ({
 });
 
 function read(...uses: Partial<AttemptUse>[]) {
-  const meter = new Meter({ prompt: 50, completion: 100, isBounded: true });
+  return readWith({ prompt: 50, completion: 100, isBounded: true }, ...uses);
+}
+
+function readWith(estimate: Estimate, ...uses: Partial<AttemptUse>[]) {
+  const meter = new Meter(estimate);
   for (const use of uses) {
     meter.note({
       upstream: 'a',
@@ -39,6 +44,7 @@ describe('what a request has used', () => {
       provider: 'p',
       tokens: { prompt: 3, completion: 5, cached: 1, reasoning: 2 },
       isEstimated: false,
+      isReported: true,
       extra: [],
     });
   });
@@ -50,10 +56,59 @@ describe('what a request has used', () => {
     ['a stream that broke', { outcome: 'stream_incomplete', outputs: 4 }, 50, 4],
     ['a drain', { outcome: 'draining', outputs: 4 }, 50, 4],
     ['an upstream that says it failed, after output', { outcome: 'upstream_error', outputs: 4 }, 0, 0],
-    ['an upstream that failed before any', { outcome: 'upstream_timeout' }, 0, 0],
-    ['a refusal', { outcome: 'upstream_rate_limited' }, 0, 0],
   ] as const)('without a word of the upstream is estimated: %s', (_, use, prompt, completion) => {
     expect(read(use)).toMatchObject({ tokens: { prompt, completion }, isEstimated: true });
+  });
+
+  test.each(['upstream_timeout', 'upstream_rate_limited', 'upstream_error', 'upstream_unreachable'] as const)(
+    'is nothing, and no estimate, when the upstream failed before any output: %s',
+    (outcome) => {
+      expect(read({ outcome })).toMatchObject({ tokens: { prompt: 0, completion: 0 }, isEstimated: false });
+    },
+  );
+
+  const left = (use: Partial<AttemptUse>, unreported: Partial<Unreported>, estimate?: Partial<Estimate>) =>
+    readWith(
+      { prompt: 50, completion: 256, isBounded: false, choices: 1, ...estimate },
+      {
+        outcome: 'client_closed',
+        unreported: { textBytes: 0, silentMs: 0, isReserved: false, ...unreported },
+        ...use,
+      },
+    )?.tokens.completion;
+
+  test('of text is a token for four bytes, and never less than its frames', () => {
+    expect(left({ outputs: 3 }, { textBytes: 30_000 })).toBe(7_500);
+    expect(left({ outputs: 30 }, { textBytes: 4 })).toBe(30);
+    expect(left({ outcome: 'ok', outputs: 3 }, { textBytes: 30_000, silentMs: 60_000 })).toBe(7_500);
+  });
+
+  test('of what was thought in silence goes by its time, within the bound of the client', () => {
+    expect(left({}, { silentMs: PREFILL_MS + 10_000 })).toBe(10 * HIDDEN_TOKENS_PER_SECOND);
+    expect(left({}, { silentMs: PREFILL_MS + 10_000 }, { choices: 3 })).toBe(30 * HIDDEN_TOKENS_PER_SECOND);
+    expect(left({}, { silentMs: PREFILL_MS + 10_000 }, { completion: 100, isBounded: true })).toBe(100);
+    expect(
+      left({ outputs: 150 }, { silentMs: PREFILL_MS + 10_000 }, { completion: 100, isBounded: true }),
+    ).toBe(150);
+    // No text model: a picture thinks nothing.
+    const picture = { prompt: 50, completion: 1000, isBounded: false };
+    const unreported = { textBytes: 0, silentMs: 10_000, isReserved: false };
+    expect(readWith(picture, { outcome: 'client_closed', unreported })?.tokens.completion).toBe(0);
+  });
+
+  test('of an answer that comes at once is at least what was reserved', () => {
+    expect(left({}, { silentMs: 10, isReserved: true })).toBe(256);
+    expect(left({}, { silentMs: PREFILL_MS + 60_000, isReserved: true })).toBe(60 * HIDDEN_TOKENS_PER_SECOND);
+    expect(
+      left({}, { silentMs: PREFILL_MS + 60_000, isReserved: true }, { completion: 500, isBounded: true }),
+    ).toBe(500);
+  });
+
+  test('has what came behind a report added to it, unless the answer is whole', () => {
+    const part = { usage: usage(3, 5), outputs: 2 };
+    expect(left(part, { textBytes: 4_000 })).toBe(1_005);
+    expect(left({ ...part, outcome: 'ok' }, { textBytes: 4_000 })).toBe(5);
+    expect(left({ ...part, outcome: 'stream_incomplete' }, { textBytes: 4_000 })).toBe(1_005);
   });
 
   test('is that of the upstream which answered, and what others used stands beside it', () => {

@@ -1,6 +1,7 @@
 // What is noted of stored responses when the store does not do as it should, and what becomes of old ones.
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
+import type { AttemptUse } from '../../src/proxy/receiver.ts';
 import { keeper, StoredResponses } from '../../src/proxy/stored.ts';
 import type { ResponseStore, StoredResponse } from '../../src/store/response-record.ts';
 import { until } from '../helpers/wait.ts';
@@ -119,12 +120,9 @@ describe('a response in the background', () => {
   const use = { upstream: 'up', provider: 'up', outputs: 0, isSent: true, outcome: 'ok' as const };
   const usage = { prompt: 5, completion: 1, total: 6, cached: 0, reasoning: 0 };
   const upstream = Object({ name: 'up' });
-  const MADE = { id: 'a', isStored: true, items: [] };
   const making = (stored: StoredResponses, isBackground: boolean) =>
     keeper({
       stored,
-      objects: { record: async () => undefined },
-      isStored: true,
       caller: { holderId: 'h' },
       route: { model: 'm' },
       ask: { isBackground, estimate: { prompt: 3, completion: 0, isBounded: true } },
@@ -134,7 +132,7 @@ describe('a response in the background', () => {
   test('is to be counted later, unless its own answer told its use', async () => {
     const { stored, rows } = memory();
     const open = making(stored, true);
-    await open.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    await open.keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
     open.meter.note({ ...use, usage: null });
     expect(rows.get('a')?.charged).toBe(3);
     open.meter.note({ ...use, usage });
@@ -146,8 +144,6 @@ describe('a response in the background', () => {
     const { stored } = memory();
     const { meter } = keeper({
       stored,
-      objects: { record: async () => undefined },
-      isStored: true,
       caller: { holderId: 'h' },
       route: { model: 'm' },
       ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
@@ -157,10 +153,28 @@ describe('a response in the background', () => {
     expect(noted).toEqual([{ ...use, usage: null, outputs: 0, outcome: 'client_closed' }]);
   });
 
+  test('that its client leaves before its id is known counts at once, because nobody can ask for it', async () => {
+    const noted: AttemptUse[] = [];
+    const { stored } = memory();
+    const { keep, meter } = keeper({
+      stored,
+      caller: { holderId: 'h' },
+      route: { model: 'm' },
+      ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
+      meter: { note: (each) => void noted.push(each) },
+    });
+    const unreported = { textBytes: 0, silentMs: 5, isReserved: true };
+    meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
+    expect(noted.at(-1)?.unreported).toEqual(unreported);
+    await keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
+    expect(noted.at(-1)?.unreported).toBeUndefined();
+  });
+
   test('and any other one is counted at once', async () => {
     const { stored, rows, calls } = memory();
     const closed = making(stored, false);
-    await closed.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    await closed.keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
     closed.meter.note({ ...use, usage });
     expect([rows.get('a')?.charged, calls.includes('settle')]).toEqual([null, false]);
   });

@@ -14,7 +14,7 @@ export function upstreamMetrics(catalogue: Catalogue) {
       'Requests sent to upstreams, by how each ended: ok, client_closed, superseded (another one of the same request answered) or an error code.',
     labels: { upstream: VALUES.upstream, outcome: `${VALUES.outcome}; \`superseded\`` },
     action:
-      '`upstream_auth_error`: the credential is wrong or has ended, act at once. `upstream_account_error`: the account there is unpaid or out of quota. `upstream_tls`: its certificate. `upstream_rate_limited`: your quota there is used up.',
+      '`upstream_auth_error`: the credential is wrong or has ended, act at once. `upstream_tls`: its certificate. `upstream_rate_limited`: your quota there is used up.',
   });
   const upstreamSeconds = catalogue.cellHistogram({
     name: 'tollgate_upstream_duration_seconds',
@@ -71,6 +71,25 @@ export function upstreamMetrics(catalogue: Catalogue) {
       labels: { result: '`won`, `lost`, `failed`, `stopped`' },
       action: 'Mostly lost: `hedge.after` is too short and costs for nothing.',
     }),
+    usageReads: {
+      running: catalogue
+        .gauge({
+          name: 'tollgate_usage_reads',
+          meaning:
+            'Upstreams that are read on for their usage, at most for 5 s, after the client has left at the end of its answer.',
+          labels: {},
+          action:
+            'Saturation, at 256: the use of more is estimated. Many clients leave before their answers end.',
+        })
+        .cell({}),
+      results: catalogue.counter({
+        name: 'tollgate_usage_reads_total',
+        meaning:
+          'Upstreams that were read on for their usage after the client had left: reported (it came), missing (it did not in time), refused (too many were read).',
+        labels: { result: '`reported`, `missing`, `refused`' },
+        action: '`missing`: the upstream reports no usage, or late. What was used is estimated then.',
+      }),
+    },
     streamsBroken: catalogue.counter({
       name: 'tollgate_streams_broken_total',
       meaning: 'Streams that ended before they were complete, after something was sent to the client.',

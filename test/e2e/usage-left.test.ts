@@ -1,0 +1,360 @@
+// What a holder is charged who leaves an answer: at its end, in the middle, before its beginning, of a stream or not. The upstream
+// adds up what it would bill, and the limits must have counted it, or the documented estimate of it.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { BYTES_PER_TOKEN } from '../../src/proxy/estimate.ts';
+import { HIDDEN_TOKENS_PER_SECOND } from '../../src/proxy/meter.ts';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import {
+  chatRequest,
+  chunkOf,
+  contentChunk,
+  DONE,
+  finishChunk,
+  frame,
+  HostileUpstream,
+  json,
+  roleChunk,
+  type Script,
+  SSE_HEADERS,
+  type Step,
+  silence,
+  upstreamError,
+  usageChunk,
+} from '../helpers/hostile-upstream.ts';
+import { pause, until } from '../helpers/wait.ts';
+import { ask, bearer, field } from './holder.ts';
+
+const WORDS = 'ten bytes '.repeat(1024);
+const STREAM = chatRequest({ model: 'm', stream: true });
+
+let upstream: HostileUpstream;
+let gateway: Gateway;
+
+beforeAll(async () => {
+  upstream = await HostileUpstream.start(silence());
+  gateway = await startGateway({
+    config: {
+      upstreams: { up: { base_url: upstream.baseUrl, max_concurrency: 1000 } },
+      models: { m: { targets: [{ upstream: 'up', model: 'm' }] } },
+      retry: { attempts: 1 },
+      tiers: {
+        Free: { tokens_per_minute: 40_000, concurrency: 2 },
+        Pro: { tokens_per_minute: 100_000_000, concurrency: 50 },
+      },
+    },
+  });
+});
+
+afterAll(async () => {
+  await gateway?.close();
+  await upstream?.close();
+});
+
+const quiet = () =>
+  until(
+    async () =>
+      (await gateway.metric('tollgate_requests_in_flight')) === 0 &&
+      (await gateway.metric('tollgate_usage_reads')) === 0 &&
+      (await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')) === 0,
+    'nothing to be under way',
+  );
+
+async function totalsOf(key: string): Promise<{ prompt: number; completion: number; estimated: number }> {
+  await quiet();
+  const totals = field(await usageOf(key), 'totals');
+  return {
+    prompt: Number(field(totals, 'prompt_tokens')),
+    completion: Number(field(totals, 'completion_tokens')),
+    estimated: Number(field(totals, 'estimated')),
+  };
+}
+
+async function usageOf(key: string): Promise<unknown> {
+  const response = await ask(gateway.url, { method: 'GET', target: '/admin/usage', headers: bearer(key) });
+  return response.json();
+}
+
+async function usedTokens(key: string): Promise<number> {
+  const limits = field(await usageOf(key), 'limits');
+  const found = Array.isArray(limits)
+    ? limits.find((each) => field(each, 'limit') === 'tokens_per_minute')
+    : undefined;
+  return Number(field(found, 'used'));
+}
+
+const opened =
+  (frames: readonly object[], then: Step): Step =>
+  async (c) => {
+    await c.head(200, SSE_HEADERS);
+    for (const each of frames) await c.chunk(frame(each));
+    await then(c);
+  };
+
+/** The client reads up to `mark` and leaves. */
+async function leave(key: string, mark: string, body: object = STREAM): Promise<void> {
+  using client = await gateway.open(body, { key });
+  await client.readUntil(mark);
+}
+
+describe('a stream that is left when its answer is there', () => {
+  test('counts what its upstream reports a moment later, and the limit holds', async () => {
+    const key = await gateway.issueKey('Free');
+    let billed = 0;
+    const script = opened([roleChunk(), contentChunk(WORDS), finishChunk()], async (c) => {
+      await c.wait(800);
+      billed += 8_000;
+      await c.chunk(frame(usageChunk({ prompt: 5, completion: 7_995 })));
+      await c.chunk(DONE);
+      await c.lastChunk();
+    });
+    const statuses: number[] = [];
+    upstream.always(script);
+    for (let turn = 0; turn < 15; turn += 1) {
+      using client = await gateway.open(STREAM, { key });
+      const head = await client.responseHead();
+      statuses.push(head.status);
+      if (head.status !== 200) break;
+      await client.readUntil('"finish_reason":"stop"');
+      client.destroy();
+      // The slot of the holder is taken until the usage has come.
+      await quiet();
+    }
+    expect(billed).toBe(40_000);
+    expect(statuses).toEqual([200, 200, 200, 200, 200, 429]);
+    expect(await totalsOf(key)).toEqual({ prompt: 25, completion: 39_975, estimated: 0 });
+    expect(await usedTokens(key)).toBe(billed);
+    upstream.always(silence());
+  });
+
+  test('keeps the slot of its holder meanwhile, and is logged as left at once', async () => {
+    const key = await gateway.issueKey('Free');
+    const go = Promise.withResolvers<void>();
+    const script = opened([contentChunk('x'), finishChunk()], async (c) => {
+      await go.promise;
+      await c.chunk(frame(usageChunk({ prompt: 1, completion: 2 })));
+      await c.lastChunk();
+    });
+    upstream.next(script, script);
+    const lines = gateway.logs.length;
+    await leave(key, '"stop"');
+    await leave(key, '"stop"');
+    await until(
+      () => gateway.logs.slice(lines).filter((line) => line['outcome'] === 'client_closed').length === 2,
+      'both lines of the log',
+    );
+    expect(gateway.logs.slice(lines).find((line) => line['outcome'] === 'client_closed')).toMatchObject({
+      status: 499,
+    });
+    expect(await gateway.metric('tollgate_usage_reads')).toBe(2);
+    expect((await gateway.chat(STREAM, { key })).status).toBe(429);
+    go.resolve();
+    expect(await totalsOf(key)).toEqual({ prompt: 2, completion: 4, estimated: 0 });
+  });
+
+  test('is let go after some seconds, and estimated, when no usage comes', async () => {
+    const key = await gateway.issueKey('Free');
+    upstream.next(opened([contentChunk(WORDS), finishChunk()], silence()));
+    await leave(key, '"stop"');
+    const { completion, estimated } = await totalsOf(key);
+    expect(estimated).toBe(1);
+    expect(completion).toBeGreaterThanOrEqual(Math.floor(WORDS.length / BYTES_PER_TOKEN));
+  });
+
+  test('ends with the gateway, within the time of its drain', async () => {
+    const own = await startGateway({ upstreams: { up: upstream.baseUrl } });
+    try {
+      upstream.next(opened([contentChunk('x'), finishChunk()], silence()));
+      using client = await own.open(chatRequest({ stream: true }));
+      await client.readUntil('"stop"');
+      client.destroy();
+      await until(async () => (await own.metric('tollgate_usage_reads')) === 1, 'the reading to begin');
+      const began = performance.now();
+      await Promise.all([own.app.close(), own.app.close()]);
+      expect(performance.now() - began).toBeLessThan(4_000);
+    } finally {
+      await own.close();
+    }
+  });
+
+  test('counts the same through the events of a response', async () => {
+    const key = await gateway.issueKey('Free');
+    const event = (type: string, more: object) =>
+      `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+    upstream.next(async (c) => {
+      await c.head(200, SSE_HEADERS);
+      await c.chunk(event('response.created', { response: { id: 'resp_1', usage: null } }));
+      await c.chunk(event('response.output_text.delta', { delta: 'all of it' }));
+      await c.chunk(event('response.output_text.done', { text: 'all of it' }));
+      await c.wait(300);
+      const usage = { input_tokens: 11, output_tokens: 3_000, total_tokens: 3_011 };
+      await c.chunk(event('response.completed', { response: { id: 'resp_1', usage } }));
+      await c.lastChunk();
+    });
+    using client = await gateway.connect();
+    await client.send({
+      target: '/v1/responses',
+      headers: { authorization: `Bearer ${key}` },
+      body: { model: 'm', input: 'hi', stream: true },
+    });
+    await client.readUntil('output_text.done');
+    client.destroy();
+    expect(await totalsOf(key)).toEqual({ prompt: 11, completion: 3_000, estimated: 0 });
+  });
+});
+
+describe('a stream that is left in the middle', () => {
+  test('counts its text, however few frames it comes in', async () => {
+    const key = await gateway.issueKey('Pro');
+    const frames = Array.from({ length: 10 }, () => contentChunk(WORDS));
+    upstream.next(opened([...frames, contentChunk('the end')], silence()));
+    await leave(key, 'the end');
+    const { completion, estimated } = await totalsOf(key);
+    expect(estimated).toBe(1);
+    expect(completion).toBeGreaterThanOrEqual(Math.floor((10 * WORDS.length) / BYTES_PER_TOKEN));
+    expect(completion).toBeLessThan(10 * WORDS.length);
+  });
+
+  test('counts reasoning that is shown', async () => {
+    const key = await gateway.issueKey('Pro');
+    const thought = { reasoning_content: WORDS, reasoning: WORDS };
+    upstream.next(opened([chunkOf(thought), chunkOf({ reasoning_content: 'behold' })], silence()));
+    await leave(key, 'behold');
+    const { completion } = await totalsOf(key);
+    const told = Math.floor(WORDS.length / BYTES_PER_TOKEN);
+    expect(completion).toBeGreaterThanOrEqual(told);
+    // Told under two names, it is still one thought.
+    expect(completion).toBeLessThan(1.5 * told + 5 * HIDDEN_TOKENS_PER_SECOND);
+  });
+
+  test('counts reasoning that is not shown by its time', async () => {
+    const key = await gateway.issueKey('Pro');
+    upstream.next(opened([roleChunk()], silence()));
+    using client = await gateway.open(STREAM, { key });
+    await pause(1_500);
+    client.destroy();
+    const { completion, prompt, estimated } = await totalsOf(key);
+    expect(completion).toBeGreaterThanOrEqual(HIDDEN_TOKENS_PER_SECOND);
+    expect(prompt).toBeGreaterThan(0);
+    expect(estimated).toBe(1);
+  });
+
+  test('counts what came behind an early report of its usage', async () => {
+    const key = await gateway.issueKey('Pro');
+    const early = {
+      ...contentChunk('a'),
+      usage: { prompt_tokens: 9, completion_tokens: 1, total_tokens: 10 },
+    };
+    const zeros = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
+    upstream.next(
+      opened([early, contentChunk(WORDS), { ...contentChunk('the end'), usage: zeros }], silence()),
+    );
+    await leave(key, 'the end');
+    const { completion, prompt } = await totalsOf(key);
+    expect(prompt).toBe(9);
+    expect(completion).toBeGreaterThanOrEqual(Math.floor(WORDS.length / BYTES_PER_TOKEN));
+  });
+
+  test('counts it although its upstream writes zeros until it knows better', async () => {
+    const key = await gateway.issueKey('Pro');
+    const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
+    const chunks = [WORDS, 'the end'].map((text) => ({ ...contentChunk(text), usage }));
+    upstream.next(opened(chunks, silence()));
+    await leave(key, 'the end');
+    expect((await totalsOf(key)).completion).toBeGreaterThanOrEqual(
+      Math.floor(WORDS.length / BYTES_PER_TOKEN),
+    );
+  });
+
+  test('lets its upstream go at once', async () => {
+    const key = await gateway.issueKey('Pro');
+    upstream.next(opened([contentChunk('x')], silence()));
+    const index = upstream.requests.length;
+    await leave(key, '"x"');
+    const left = performance.now();
+    const { at } = await (await upstream.request(index)).closed;
+    expect(at - left).toBeLessThan(3_000);
+  });
+
+  test('counts what the upstream had sent, although its client did not read', async () => {
+    const key = await gateway.issueKey('Pro');
+    const size = 600;
+    upstream.next(async (c) => {
+      await c.head(200, SSE_HEADERS);
+      for (let i = 0; i < size; i += 1) await c.chunk(frame(contentChunk(WORDS)));
+      await c.chunk(frame(finishChunk()));
+      await c.chunk(frame(usageChunk({ prompt: 1, completion: 999_999 })));
+      await c.chunk(DONE);
+      await c.lastChunk();
+    });
+    const index = upstream.requests.length;
+    using client = await gateway.open(STREAM, { key });
+    await client.responseHead();
+    client.pause();
+    const request = await upstream.request(index);
+    let sent = -1;
+    while (sent < request.bytesSent || sent < WORDS.length) {
+      sent = request.bytesSent;
+      await pause(200);
+    }
+    client.reset();
+    expect(await totalsOf(key)).toMatchObject({ completion: 999_999 });
+  });
+});
+
+test('a client that has only closed its own side gets its answer, and its usage counts', async () => {
+  const key = await gateway.issueKey('Pro');
+  upstream.next(
+    opened([contentChunk('x')], async (c) => {
+      await c.wait(200);
+      await c.chunk(frame(finishChunk()));
+      await c.chunk(frame(usageChunk({ prompt: 4, completion: 6 })));
+      await c.chunk(DONE);
+      await c.lastChunk();
+    }),
+  );
+  using client = await gateway.open(STREAM, { key });
+  await client.readUntil('"x"');
+  client.halfClose();
+  expect((await client.response()).text()).toContain('[DONE]');
+  expect(await totalsOf(key)).toEqual({ prompt: 4, completion: 6, estimated: 0 });
+});
+
+describe('an answer in JSON that is left before it comes', () => {
+  test.each([
+    ['what was reserved', {}, 256],
+    ['the bound of its client', { max_completion_tokens: 3_000 }, 3_000],
+    ['that of all of its choices', { max_tokens: 500, n: 4 }, 2_000],
+  ])('counts %s', async (_, more, completion) => {
+    const key = await gateway.issueKey('Pro');
+    upstream.next(silence());
+    const index = upstream.requests.length;
+    using client = await gateway.open(chatRequest({ model: 'm', ...more }), { key });
+    await upstream.request(index);
+    client.destroy();
+    const totals = await totalsOf(key);
+    expect(totals).toMatchObject({ completion, estimated: 1 });
+    expect(totals.prompt).toBeGreaterThan(0);
+  });
+
+  test('counts nothing when nothing was sent', async () => {
+    const key = await gateway.issueKey('Pro');
+    using client = await gateway.connect();
+    const headers = { authorization: `Bearer ${key}`, 'content-length': '1000' };
+    await client.send({ headers, body: '{"model":"m",' });
+    await pause(50);
+    client.destroy();
+    expect(await totalsOf(key)).toEqual({ prompt: 0, completion: 0, estimated: 0 });
+  });
+});
+
+test.each([
+  ['a 400', json(400, upstreamError('bad', { type: 'invalid_request_error' }))],
+  ['a 500', json(500, upstreamError('oops'))],
+  ['a connection that is cut', (c) => c.reset()],
+] as [string, Script][])('%s has used nothing, and is no estimate', async (_, script) => {
+  const key = await gateway.issueKey('Pro');
+  upstream.next(script);
+  expect((await gateway.chat(STREAM, { key })).status).toBeGreaterThanOrEqual(400);
+  const totals = field(await usageOf(key), 'totals');
+  expect(totals).toMatchObject({ requests: 1, estimated: 0, prompt_tokens: 0, completion_tokens: 0 });
+});
