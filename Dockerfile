@@ -1,5 +1,7 @@
 # The gateway as an image. Node runs the TypeScript of src/ itself, so nothing is compiled: the first stage only installs.
-FROM node:26-slim AS dependencies
+# The base is pinned by the digest of its index, which has all platforms. To take a newer one, in both stages and in the label:
+# docker buildx imagetools inspect node:VERSION-slim
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1 AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
 # No package may run a script while the image is built; argon2, the one native package, comes with binaries for glibc.
@@ -7,13 +9,14 @@ RUN npm ci --omit=dev --ignore-scripts --no-audit --no-fund
 # A platform for which it has none fails here and not with the first key.
 RUN ["node", "-e", "import('argon2').then((argon2) => argon2.hash('x'))"]
 
-FROM node:26-slim
+FROM node:26.10.0-slim@sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1
 
 LABEL org.opencontainers.image.title="tollgate" \
       org.opencontainers.image.description="An OpenAI-compatible gateway: its own keys, a YAML routing table, exact bytes and truthful streams." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.base.name="docker.io/library/node:26-slim"
+      org.opencontainers.image.base.name="docker.io/library/node:26.10.0-slim" \
+      org.opencontainers.image.base.digest="sha256:ec7758ee051e457b468b32bde57b0879010b325bb9862718e9615225ce4aaae1"
 
 # What installs packages has no work in the finished image, and most findings of scanners are in it.
 RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack \

@@ -7,7 +7,14 @@ import module from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
-const OLDEST_NODE = 24;
+/**
+ * The first release of each line with the security fixes of June 2026, as `engines` of package.json has them. Lines between
+ * (25) ended without the fixes; later lines have them.
+ */
+const OLDEST = [
+  [24, 17, 0],
+  [26, 3, 1],
+];
 /** Set for the second Node, so that a wrong binary can never start itself again and again. */
 const MARK = 'TOLLGATE_SECOND_NODE';
 
@@ -15,20 +22,30 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const isSecond = process.env[MARK] !== undefined;
 delete process.env[MARK];
 
-if (Number.parseInt(process.versions.node, 10) >= OLDEST_NODE) {
+if (isNewEnough(process.versions.node)) {
   if (isSecond) endWithParent();
   await run();
 } else {
   const node = isSecond ? undefined : findNode();
   if (node === undefined) {
     console.error(
-      `tollgate needs Node ${OLDEST_NODE} or newer; this is ${process.version}. ` +
+      `tollgate needs Node ${OLDEST.map((each) => each.join('.')).join(' or ')} or newer of its line; this is ${process.version}. ` +
         'Install a newer Node, or add one to the project: npm install node@26',
     );
     process.exitCode = 1;
   } else {
     runWith(node);
   }
+}
+
+function isNewEnough(text) {
+  const version = text.split('.').map((part) => Number.parseInt(part, 10));
+  const [newest] = OLDEST[OLDEST.length - 1];
+  if (version[0] > newest) return true;
+  const floor = OLDEST.find(([major]) => major === version[0]);
+  if (floor === undefined) return false;
+  const at = floor.findIndex((part, index) => part !== version[index]);
+  return at === -1 || version[at] > floor[at];
 }
 
 async function run() {

@@ -2,18 +2,22 @@
 // to is all that the outside sees: arguments, streams, signals, exit code.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { chmod, copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { tempDir, until, within } from './helpers/wait.ts';
+import { textAt } from './shipping/tree.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../bin/tollgate.js', import.meta.url));
 
 interface Install extends AsyncDisposable {
   readonly root: string;
   add(file: string, text: string, mode?: number): Promise<string>;
-  start(words: readonly string[], options?: { old?: boolean }): Started;
+  /** @param options `old`: on a Node that is too old; `version`: on a Node of this version, as far as it knows */
+  start(words: readonly string[], options?: { old?: boolean; version?: string }): Started;
+  pretend(version: string): Promise<string>;
 }
 
 interface Started {
@@ -39,17 +43,22 @@ async function install(): Promise<Install> {
   const launcher = join(root, 'bin', 'tollgate.js');
   await copyFile(LAUNCHER, launcher);
   // Makes any Node believe that it is an old one.
-  const versions = JSON.stringify({ ...process.versions, node: '20.0.0' });
-  const old = await add(
-    'old.mjs',
-    `Object.defineProperty(process, 'versions', { value: ${versions} });\n` +
-      "Object.defineProperty(process, 'version', { value: 'v20.0.0' });\n",
-  );
+  const pretend = (version: string): Promise<string> => {
+    const versions = JSON.stringify({ ...process.versions, node: version });
+    return add(
+      `${version}.mjs`,
+      `Object.defineProperty(process, 'versions', { value: ${versions} });\n` +
+        `Object.defineProperty(process, 'version', { value: 'v${version}' });\n`,
+    );
+  };
+  await pretend('20.0.0');
   return {
     root,
     add,
+    pretend,
     start(words, options = {}) {
-      const before = options.old === true ? ['--import', old] : [];
+      const version = options.old === true ? '20.0.0' : options.version;
+      const before = version === undefined ? [] : ['--import', join(root, `${version}.mjs`)];
       const child = spawn(process.execPath, [...before, launcher, ...words], {
         stdio: ['ignore', 'pipe', 'pipe'],
       });
@@ -106,6 +115,47 @@ describe('which source it starts', () => {
   });
 });
 
+describe('which Node it takes', () => {
+  test.each([
+    ['20.19.0', false],
+    ['22.23.0', false],
+    ['24.0.0', false],
+    ['24.16.9', false],
+    ['24.17.0', true],
+    ['24.17.1', true],
+    ['24.99.0', true],
+    ['25.9.0', false],
+    ['26.0.0', false],
+    ['26.3.0', false],
+    ['26.3.1', true],
+    ['26.4.0', true],
+    ['27.0.0', true],
+    ['100.0.0', true],
+    ['26.11.0-nightly20261101', true],
+  ])('%s: %s, as `engines` says', async (version, isTaken) => {
+    await using project = await install();
+    await project.add('src/main.ts', SAYS('started'));
+    await project.pretend(version);
+    const { code, output } = await project.start([], { version }).end();
+    expect([code, output.includes('started')]).toEqual(isTaken ? [0, true] : [1, false]);
+    const file: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+    expect(allows(textAt(file, 'engines', 'node'), version)).toBe(isTaken);
+  });
+});
+
+/** Whether a range such as `^24.17.0 || >=26.3.1` has the version. */
+function allows(range: string, version: string): boolean {
+  const numbers = (text: string): number[] => text.split('-')[0]?.split('.').map(Number) ?? [];
+  return range.split(' || ').some((part) => {
+    const [, operator, floorText = ''] = /^(\^|>=)(\d+\.\d+\.\d+)$/.exec(part) ?? [];
+    if (operator === undefined) throw new Error(`not understood: ${part}`);
+    const [floor, given] = [numbers(floorText), numbers(version)];
+    const at = floor.findIndex((each, index) => each !== given[index]);
+    const isAtLeast = at === -1 || (given[at] ?? 0) > (floor[at] ?? 0);
+    return isAtLeast && (operator === '>=' || given[0] === floor[0]);
+  });
+}
+
 describe('on a Node that is too old', () => {
   test('it hands over to the node package, with arguments and exit code', async () => {
     await using project = await install();
@@ -130,7 +180,7 @@ describe('on a Node that is too old', () => {
     await project.add('src/main.ts', SAYS('never'));
     const { code, output } = await project.start([], { old: true }).end();
     expect(code).toBe(1);
-    expect(output).toMatch(/needs Node 24 or newer; this is v20\.0\.0/);
+    expect(output).toMatch(/needs Node 24\.17\.0 or 26\.3\.1 or newer of its line; this is v20\.0\.0/);
     expect(output).not.toContain('never');
   });
 

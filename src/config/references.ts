@@ -3,6 +3,7 @@
 import { isLoopback, readBaseUrl } from './addresses.ts';
 import { checkBilling } from './billing-check.ts';
 import { origin, suggestion } from './issues.ts';
+import { checkTrustedProxies } from './proxies-check.ts';
 import { TIERS } from './schema.ts';
 import {
   type Branch,
@@ -243,6 +244,7 @@ export function checkReferences(tree: Branch, port: number | undefined): Finding
   const warn: Report = (at, path, message) => void warnings.push({ at, path, message });
 
   checkListeners(tree, port, fault);
+  checkTrustedProxies(tree, warn);
   checkWorkers(tree, fault);
   const secret = find(tree, ['secret'])?.node;
   const length = textOf(secret)?.trim().length ?? 0;

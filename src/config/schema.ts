@@ -51,7 +51,9 @@ const listen = section({
   trusted_proxies: z
     .array(text(readNetwork))
     .prefault([])
-    .describe('Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed.'),
+    .describe(
+      'Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed. A warning for a network wider than /16 (IPv6: /48): each machine in it may claim any client address.',
+    ),
   keep_alive: duration('1s', '2h')
     .prefault('75s')
     .describe(

@@ -9,7 +9,7 @@ const command = list(text);
 const texts = map({ type: 'string' });
 
 const service = object(
-  { image: matching(/^[a-z0-9./_-]+:[\w.-]+$/) },
+  { image: matching(/^[a-z0-9./_-]+:[\w.-]+(@sha256:[0-9a-f]{64})?$/) },
   {
     build: object({ context: text, dockerfile: text }),
     command,

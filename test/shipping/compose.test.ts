@@ -98,6 +98,8 @@ describe('compose.yaml', () => {
     ],
     ['tollgate-1: does not reach redis', ['tollgate-1', 'networks'], ['front']],
     ['redis: can be reached from outside', ['redis', 'networks'], ['back', 'front']],
+    ['redis: is not pinned by digest', ['redis', 'image'], 'redis:8.8.1'],
+    ['redis: any version', ['redis', 'image'], 'redis:latest'],
     ['postgres: no network inside', ['postgres', 'networks', 0], 'inside'],
   ])('is noticed: %s', (finding, where, to) => {
     expect(misfits(changed(compose, ['services', ...where], to), config)).toContain(finding);

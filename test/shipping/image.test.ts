@@ -16,13 +16,14 @@ const [dependencies, image] = stages;
 if (dependencies === undefined || image === undefined) throw new Error('the Dockerfile has two stages');
 
 describe('the Dockerfile', () => {
-  test('has two stages on the same Node, whose major version is named and is one that the package allows', () => {
+  test('has two stages on the same Node, pinned by digest, of the version that everything is tested with', () => {
     expect(stages).toHaveLength(2);
     expect(dependencies.base).toBe(image.base);
-    const [, major = ''] = /^node:(\d+)(?:\.\d+)*-slim$/.exec(image.base) ?? [];
-    const { engines, devDependencies } = JSON.parse(read('package.json'));
-    expect(Number(major)).toBeGreaterThanOrEqual(Number.parseInt(engines.node.replace('>=', ''), 10));
-    expect(major).toBe(devDependencies.node.split('.')[0]);
+    const [, version = '', digest = ''] =
+      /^node:(\d+\.\d+\.\d+)-slim@(sha256:[0-9a-f]{64})$/.exec(image.base) ?? [];
+    expect(digest).not.toBe('');
+    // The Node that the tests run on; test/launcher.test.ts holds it against `engines`.
+    expect(version).toBe(JSON.parse(read('package.json')).devDependencies.node);
   });
 
   test('installs what the lock file says for production, and lets no package run a script', () => {
@@ -73,7 +74,9 @@ describe('the Dockerfile', () => {
       license,
     ]);
     expect(label('title')).toBe('tollgate');
-    expect(label('base\\.name')).toBe(`docker.io/library/${image.base}`);
+    const [name, digest] = image.base.split('@');
+    expect(label('base\\.name')).toBe(`docker.io/library/${name}`);
+    expect(label('base\\.digest')).toBe(digest);
   });
 
   test('the build sees what it copies and nothing else', () => {

@@ -63,6 +63,19 @@ export function misfits(
   );
   for (const each of ports)
     expect(entering.includes(at(each, 'name')), `NetworkPolicy: nobody reaches ${textAt(each, 'name')}`);
+  for (const rule of items(policy, 'spec', 'ingress')) {
+    for (const each of items(rule, 'ports')) {
+      const callers = items(rule, 'from');
+      const isOpen = callers.length === 0 || callers.some((from) => entries(from).length === 0);
+      expect(!isOpen, `NetworkPolicy: everybody reaches ${textAt(each, 'port')}`);
+      // Whom the gateway believes must be the ingress controller, and not whatever else runs in its namespace.
+      if (at(each, 'port') === 'http') {
+        const isNarrow = callers.every((from) => entries(from, 'podSelector', 'matchLabels').length > 0);
+        expect(isNarrow, 'NetworkPolicy: more than the ingress controller reaches http');
+      }
+    }
+  }
+  expect(config.static.listen.trusted_proxies.length > 0, 'the ingress controller is not believed');
   const monitor = one('ServiceMonitor');
   const monitored = objects
     .filter(isKind('Service'))

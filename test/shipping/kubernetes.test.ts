@@ -111,6 +111,14 @@ describe('together', () => {
     ],
     ['Service tollgate selects no pod', 'Service', ['spec', 'selector'], { app: 'x' }],
     ['Service tollgate: no port web', 'Service', ['spec', 'ports', 0, 'targetPort'], 'web'],
+    ['NetworkPolicy: everybody reaches http', 'NetworkPolicy', ['spec', 'ingress', 0, 'from'], undefined],
+    ['NetworkPolicy: everybody reaches admin', 'NetworkPolicy', ['spec', 'ingress', 1, 'from'], [{}]],
+    [
+      'NetworkPolicy: more than the ingress controller reaches http',
+      'NetworkPolicy',
+      ['spec', 'ingress', 0, 'from', 0, 'podSelector'],
+      undefined,
+    ],
     ['NetworkPolicy: nobody reaches admin', 'NetworkPolicy', ['spec', 'ingress', 1], {}],
     [
       'ServiceMonitor does not select exactly one Service',
