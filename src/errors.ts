@@ -214,6 +214,13 @@ export const ERRORS = {
     message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
     meaning: 'A plain request, or another handshake, came where only a WebSocket is of use.',
   },
+  websocket_not_offered: {
+    status: 426,
+    type: BAD,
+    retry: 'no',
+    message: 'There is no WebSocket on this URL. Send plain HTTP requests.',
+    meaning: 'A WebSocket handshake came on a path that answers plain HTTP requests alone.',
+  },
   too_many_failed_keys: {
     status: 429,
     type: 'requests',

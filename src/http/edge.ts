@@ -3,7 +3,7 @@
 import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '../errors.ts';
 
-const METHODS = new Set(['GET', 'POST', 'DELETE', 'OPTIONS']);
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
 /** For the `allow` header of a 405 where no route says which methods it has. */
 export const ALLOWED_METHODS = [...METHODS].join(', ');
 
@@ -139,8 +139,11 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
     if (length !== undefined) return refuse('Content-Length and Transfer-Encoding exclude each other.');
     if (httpVersionMinor === 0) return refuse('Transfer-Encoding needs HTTP/1.1.');
   }
-  if (method === 'GET' && (coding !== undefined || (length !== undefined && length !== '0'))) {
-    return refuse('A GET request has no body here.');
+  if (
+    (method === 'GET' || method === 'HEAD') &&
+    (coding !== undefined || (length !== undefined && length !== '0'))
+  ) {
+    return refuse(`A ${method} request has no body here.`);
   }
   if (expected !== undefined && !/^100-continue$/i.test(expected))
     return new GatewayError('expectation_failed');

@@ -85,6 +85,12 @@ export class Exchange {
     this.access = new AccessRecord(this.id, request.method ?? '');
   }
 
+  /** The method of the handler: RFC 9110, 9.3.2, HEAD is GET without the body, which Node leaves out. */
+  get method(): string {
+    const { method = '' } = this.request;
+    return method === 'HEAD' ? 'GET' : method;
+  }
+
   /** Why no one waits for the answer any more: the client left, or the drain deadline passed. Undefined while someone does. */
   get stopReason(): GatewayError | undefined {
     return this.#stopReason;

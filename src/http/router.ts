@@ -4,6 +4,7 @@ import { GatewayError } from '../errors.ts';
 import { answerError } from './answer.ts';
 import type { Exchange } from './exchange.ts';
 import { unknownUrl } from './unknown-url.ts';
+import { isHandshake } from './upgrade.ts';
 
 export type Method = 'GET' | 'POST' | 'DELETE';
 /** Answers the exchange; what it throws is a failure. */
@@ -35,7 +36,7 @@ export class Router {
   /** Hands the exchange to its handler, or refuses it. */
   handle(exchange: Exchange): void {
     const path = this.pathOf(exchange.target);
-    const handler = this.#routes.get(path)?.get(exchange.request.method ?? '');
+    const handler = this.#routes.get(path)?.get(exchange.method);
     if (handler === undefined) this.refuse(exchange);
     else {
       exchange.route = path;
@@ -54,7 +55,9 @@ export class Router {
   /** The methods of the path that a target names; undefined if it is none of the gateway's. */
   methodsOf(target: string): readonly string[] | undefined {
     const handlers = this.#routes.get(this.pathOf(target));
-    return handlers && [...handlers.keys()];
+    return (
+      handlers && [...handlers.keys()].flatMap((method) => (method === 'GET' ? [method, 'HEAD'] : [method]))
+    );
   }
 
   /**
@@ -76,7 +79,10 @@ export class Router {
   refuse(exchange: Exchange): void {
     const methods = this.methodsOf(exchange.target);
     if (methods === undefined) answerError(exchange, this.#unknown(exchange));
-    else {
+    else if (isHandshake(exchange.request)) {
+      // Clients that open a WebSocket first go on by HTTP after a 426, and repeat the handshake after any other status.
+      answerError(exchange, new GatewayError('websocket_not_offered'), { upgrade: 'HTTP/1.1' });
+    } else {
       const allow = methods.join(', ');
       const refusal = new GatewayError('method_not_allowed', `This URL is for ${allow} requests.`);
       answerError(exchange, refusal, { allow });

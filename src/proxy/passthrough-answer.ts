@@ -62,6 +62,12 @@ export function passOn(exchange: Exchange, { response, abort }: PipedAnswer, idl
     const value = headers[name];
     if (typeof value === 'string') told[name] = value;
   }
+  if (exchange.request.method === 'HEAD') {
+    // The body is not sent, so the upstream's is not read.
+    answer.writeHead(statusCode, told).end();
+    abort();
+    return Promise.resolve(true);
+  }
   return new Promise((resolve) => {
     let bytes = 0;
     let stop = () => {};

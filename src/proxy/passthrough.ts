@@ -83,7 +83,7 @@ export class Passthrough {
     exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
-    const found = findOperation(exchange.request.method ?? '', path);
+    const found = findOperation(exchange.method, path);
     const account = await RunningAccount.open(accounts, this.#order(exchange, caller, config));
     const call = {
       exchange,
@@ -168,7 +168,7 @@ export class Passthrough {
     const { operation } = found;
     if (operation.lists !== undefined) return this.#list(call, operation.lists);
     if (operation.makes === 'batch' && Buffer.isBuffer(body)) await this.#checkBatch(call, body);
-    const piped = await this.#ask(call, exchange.request.method ?? 'GET', path, search, body);
+    const piped = await this.#ask(call, exchange.method, path, search, body);
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {
       if (!(await passOn(exchange, piped, idle))) {
@@ -255,7 +255,7 @@ export class Passthrough {
   ): Promise<PipedAnswer> {
     const { headers } = exchange.request;
     const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
-    const isOwnCall = method === exchange.request.method;
+    const isOwnCall = method === exchange.method;
     for (const name of ['accept', ...(isOwnCall ? ['content-type'] : [])]) {
       const value = headers[name];
       if (typeof value === 'string') own[name] = value;

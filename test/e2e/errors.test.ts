@@ -175,6 +175,20 @@ describe('errors of the gateway over HTTP', () => {
       );
     });
 
+    test('websocket_not_offered', async () => {
+      const headers = {
+        ...bearer(key),
+        connection: 'Upgrade',
+        upgrade: 'websocket',
+        'sec-websocket-version': '13',
+        'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+      };
+      const response = await ask(gateway.url, { method: 'GET', target: '/v1/responses', headers });
+      expectError(response, 'websocket_not_offered');
+      const plain = await ask(gateway.url, { method: 'GET', target: '/v1/responses', headers: bearer(key) });
+      expect(plain.status).toBe(405);
+    });
+
     test('upgrade_required', async () => {
       const target = '/v1/realtime?model=test-model';
       const response = await ask(gateway.url, { method: 'GET', target, headers: bearer(key) });
@@ -617,7 +631,9 @@ describe('errors of the gateway over HTTP', () => {
 
     test('key_hashing_overloaded: many keys come at once after a cold start, and those who wait get in', async () => {
       await using own = await startGateway();
-      const keys = await Promise.all(Array.from({ length: 40 }, () => own.issueKey('Pro')));
+      const keys: string[] = [];
+      // One after the other: a slow machine refuses to make many at once.
+      while (keys.length < 40) keys.push(await own.issueKey('Pro'));
       const store = `sqlite:${own.directory.file('tollgate.db')}`;
       await using cold = await startGateway({ config: { store } });
       const call = (each: string) => cold.chat(chatRequest(), { key: each });

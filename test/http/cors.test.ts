@@ -75,6 +75,7 @@ describe.each([[[PAGE, 'https://other.example.com']], [['*']], [['https://x.exam
       expect(response.header('access-control-allow-origin')).toBe(list.includes('*') ? '*' : PAGE);
       expect(words(response.header('access-control-allow-methods'))).toEqual([
         'GET',
+        'HEAD',
         'POST',
         'DELETE',
         'OPTIONS',
@@ -159,7 +160,7 @@ describe('with a list of origins', () => {
     const response = await ask('OPTIONS', '/health', {});
     expect([response.status, response.header('allow'), corsHeaders(response)]).toEqual([
       204,
-      'GET, OPTIONS',
+      'GET, HEAD, OPTIONS',
       [],
     ]);
   });
@@ -179,7 +180,7 @@ describe('without origins', () => {
 
   test.each([
     ['/v1/chat/completions', 405, 'method_not_allowed', 'POST'],
-    ['/health', 405, 'method_not_allowed', 'GET'],
+    ['/health', 405, 'method_not_allowed', 'GET, HEAD'],
     ['/nowhere', 404, 'unknown_url', undefined],
   ])('a preflight for %s is %i', async (target, status, code, allow) => {
     const response = await preflight({}, target);

@@ -39,11 +39,11 @@ async function passes(bytes: string | Buffer): Promise<unknown> {
 
 describe('methods', () => {
   test.each([
-    ['PUT', 'GET'],
-    ['PATCH', 'GET'],
-    ['TRACE', 'GET'],
-    ['QUERY', 'GET'],
-    ['PROPFIND', 'GET'],
+    ['PUT', 'GET, HEAD'],
+    ['PATCH', 'GET, HEAD'],
+    ['TRACE', 'GET, HEAD'],
+    ['QUERY', 'GET, HEAD'],
+    ['PROPFIND', 'GET, HEAD'],
   ])('%s is not allowed', async (method, allow) => {
     const { response, client } = await served.say(raw(`${method} /health HTTP/1.1`, 'host: a'));
     expect(errorCode(response)).toBe('method_not_allowed');
@@ -53,26 +53,41 @@ describe('methods', () => {
     expect(await client.closed).toBe('fin');
   });
 
-  test('HEAD is not allowed and gets no body', async () => {
+  test('HEAD is answered as GET, without the body, and keeps the connection', async () => {
     using client = await served.connect();
+    const whole = await client.ask({ method: 'GET', target: '/health' });
     const response = await client.ask({ method: 'HEAD', target: '/health' });
-    expect(response.status).toBe(405);
-    expect(response.header('allow')).toBe('GET');
-    await client.closed;
-    expect(client.received.bytes.indexOf('\r\n\r\n')).toBe(client.received.bytes.length - 4);
+    expect([response.status, response.header('content-type')]).toEqual([200, whole.header('content-type')]);
+    expect(response.header('content-length')).toBe(String(whole.body.length));
+    expect(response.body).toHaveLength(0);
+    expect((await client.ask({ method: 'GET', target: '/health' })).status).toBe(200);
+  });
+
+  test('HEAD of a path without GET is not allowed, and of none not found', async () => {
+    using client = await served.connect();
+    const response = await client.ask({ method: 'HEAD', target: '/echo' });
+    expect([response.status, response.header('allow')]).toEqual([405, 'POST']);
+    expect((await client.ask({ method: 'HEAD', target: '/nowhere' })).status).toBe(404);
+  });
+
+  test('HEAD with a body is refused', async () => {
+    using client = await served.connect();
+    const headers = { 'content-length': '1' };
+    expect((await client.ask({ method: 'HEAD', target: '/health', headers })).status).toBe(400);
+    expect(await client.closed).toBe('fin');
   });
 
   test('another path answers with the methods of the gateway', async () => {
     const { response } = await served.say(raw('PUT /nowhere HTTP/1.1', 'host: a'));
     expect(response.status).toBe(405);
-    expect(response.header('allow')).toBe('GET, POST, DELETE, OPTIONS');
+    expect(response.header('allow')).toBe('GET, HEAD, POST, DELETE, OPTIONS');
   });
 
   test.each([
     ['GET /echo', 'POST'],
-    ['POST /health', 'GET'],
-    ['DELETE /health', 'GET'],
-    ['OPTIONS /health', 'GET'],
+    ['POST /health', 'GET, HEAD'],
+    ['DELETE /health', 'GET, HEAD'],
+    ['OPTIONS /health', 'GET, HEAD'],
   ])('%s names the right method and keeps the connection', async (line, allow) => {
     using client = await served.connect();
     await client.write(raw(`${line} HTTP/1.1`, 'host: a'));

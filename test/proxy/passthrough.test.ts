@@ -440,6 +440,17 @@ describe('a call', () => {
     expect(await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')).toBe(0);
   });
 
+  test('to a HEAD request has the headers of GET, and no body', async () => {
+    const file = await fileOf(one, 'x'.repeat(1000));
+    const content = await call(keys[0], 'HEAD', `/v1/files/${file}/content`);
+    expect([content.status, content.headers.get('content-length'), content.text]).toEqual([200, '1000', '']);
+    const list = await call(keys[0], 'HEAD', '/v1/files');
+    expect([list.status, list.text]).toEqual([200, '']);
+    expect(Number(list.headers.get('content-length'))).toBeGreaterThan(100);
+    expect((await call(keys[1], 'HEAD', `/v1/files/${file}/content`)).status).toBe(404);
+    await until(async () => (await gateway.metric('tollgate_upstream_in_flight{upstream="up"}')) === 0);
+  });
+
   test('that the upstream does not answer, or not to its end', async () => {
     const file = await fileOf(one, 'x'.repeat(1000));
     upstream.intercept = (request) => {
