@@ -21,7 +21,7 @@ import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { SlabPool } from './http/slab-pool.ts';
 import { SpoolRoom } from './http/spool.ts';
-import { checkRedis, checkStore, statesOf } from './process/checks.ts';
+import { checkRedis, StoreCheck, statesOf } from './process/checks.ts';
 import { Parts } from './process/closing.ts';
 import { Overload } from './process/overload.ts';
 import { Reloader } from './process/reload.ts';
@@ -30,6 +30,7 @@ import type { Member, Place } from './process/worker.ts';
 import { MODEL_ENDPOINTS } from './proxy/form-endpoints.ts';
 import { openMetering } from './proxy/metering.ts';
 import { Models } from './proxy/models.ts';
+import { Objects } from './proxy/objects.ts';
 import { Passthrough } from './proxy/passthrough.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { Realtime } from './proxy/realtime.ts';
@@ -148,6 +149,8 @@ async function compose(
   const snapshot = () => routing.snapshot;
   const store = await openStore(fixed.store);
   parts.add('store', () => store.close());
+  const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
+  parts.add('store check', async () => storeCheck.stop());
 
   const keys = await openKeys({
     version: VERSION,
@@ -184,10 +187,11 @@ async function compose(
     version: VERSION,
     configHash: () => reloader.config.hash,
     draining: () => server.draining,
+    needed: ['store'],
     checks: {
       config: () => (reloader.isRejected ? 'degraded' : 'ok'),
       load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
-      store: () => checkStore(store),
+      store: () => storeCheck.check(),
       ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
     },
   });
@@ -218,7 +222,7 @@ async function compose(
   });
   const slabs = new SlabPool({ gauge: metrics.slabBytes });
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
-  const { objects } = store;
+  const objects = new Objects({ store: store.objects, logger });
   const road = {
     ...{ authenticator, snapshot, metrics, resilience, accounts },
     ...{ stored, objects, room, slabs, usageReads },
@@ -237,7 +241,7 @@ async function compose(
   const passthrough = new Passthrough({
     authenticator,
     snapshot,
-    store: store.objects,
+    objects,
     accounts: sessions,
   });
   const models = new Models(authenticator, snapshot, limiter);

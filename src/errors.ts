@@ -155,7 +155,8 @@ export const ERRORS = {
     type: BAD,
     retry: 'no',
     message: 'There is no such object.',
-    meaning: 'A file, batch or other object that the request names is not of this holder.',
+    meaning:
+      'A file, item or other object that the request refers to is not of this holder, and not shared with all.',
   },
   response_not_found: {
     status: 404,

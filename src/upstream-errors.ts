@@ -33,7 +33,16 @@ export const UPSTREAM_ERRORS = {
     retry: 'no',
     message: 'The upstream refused the credentials of the gateway. The operator has to act.',
     meaning:
-      "The upstream answered 401 or 403: the operator's key for it is wrong. The caller's key is not the cause.",
+      "The upstream refused the operator's key for it, or what the key may do. The caller's key is not the cause.",
+  },
+  upstream_account_error: {
+    status: 502,
+    type: SERVER,
+    retry: 'no',
+    message:
+      'The upstream does not serve the account of the gateway: balance, quota or billing. The operator has to act.',
+    meaning:
+      "The upstream said that the operator's account there is out of credit or quota, unpaid or suspended. The caller's own limits are not the cause.",
   },
   upstream_invalid_response: {
     status: 502,

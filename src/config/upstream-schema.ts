@@ -91,6 +91,18 @@ export const upstream = section({
     .describe(
       'May the gateway ask for usage in streams whose client did not? `off` for upstreams that refuse it.',
     ),
+  shared_objects: z
+    .array(
+      text((value) =>
+        /^[\w.:-]{0,200}\*?$/.test(value) && value !== ''
+          ? read(value)
+          : refuse('must be an id such as pmpt_123, or its beginning and a `*`'),
+      ),
+    )
+    .exactOptional()
+    .describe(
+      'Ids of objects at this upstream that requests of every holder may refer to, though none of them made them: prompts, vector stores, files, containers. One that ends with `*` stands for all that begin so.',
+    ),
   send_model: flag()
     .exactOptional()
     .describe(

@@ -1,7 +1,7 @@
 // The admin listener: metrics, probes and the state of the targets, on an address of its own that is not for the public.
 import http, { type ServerResponse } from 'node:http';
 import { boundAddress } from './address.ts';
-import type { HealthReport } from './health.ts';
+import { type HealthReport, isReady } from './health.ts';
 
 const MAX_CONNECTIONS = 256;
 
@@ -45,8 +45,7 @@ export class AdminServer {
       '/livez': async (response) => send(response, 200, 'text/plain', 'ok\n'),
       '/readyz': async (response) => {
         const report = await health.report();
-        const ready = report.status === 'ok' || report.status === 'degraded';
-        send(response, ready ? 200 : 503, 'application/json', `${JSON.stringify(report)}\n`);
+        send(response, isReady(report) ? 200 : 503, 'application/json', `${JSON.stringify(report)}\n`);
       },
       ...(upstreams && {
         '/upstreams': async (response: ServerResponse) =>

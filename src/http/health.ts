@@ -13,6 +13,8 @@ export interface HealthOptions {
   readonly draining: () => boolean;
   /** Parts by name; each answers from what it knows, or within a moment. */
   readonly checks: Readonly<Record<string, () => CheckState | Promise<CheckState>>>;
+  /** Checks that have to be `ok` before the process is ready, though it serves requests without them. */
+  readonly needed?: readonly string[];
 }
 
 export interface HealthReport {
@@ -21,6 +23,13 @@ export interface HealthReport {
   readonly uptime_s: number;
   readonly config_hash: string;
   readonly checks: Readonly<Record<string, CheckState>>;
+  /** Said where requests are served and other work cannot be done: a store that cannot be written, say. */
+  readonly ready?: false;
+}
+
+/** Whether a process can do all that it is there for. */
+export function isReady({ status, ready }: HealthReport): boolean {
+  return ready !== false && (status === 'ok' || status === 'degraded');
 }
 
 /** A flood of health requests costs one check a second. */
@@ -49,7 +58,7 @@ export class Health {
   }
 
   async report(): Promise<HealthReport> {
-    const { version, configHash, draining } = this.#options;
+    const { version, configHash, draining, needed = [] } = this.#options;
     const checks = await this.#check();
     const states = Object.values(checks);
     const status = draining()
@@ -60,7 +69,9 @@ export class Health {
           ? 'degraded'
           : 'ok';
     const uptime = Math.floor((performance.now() - this.#started) / 1000);
-    return { status, version, uptime_s: uptime, config_hash: configHash(), checks };
+    const isLacking = needed.some((name) => checks[name] !== 'ok');
+    const report = { status, version, uptime_s: uptime, config_hash: configHash(), checks } as const;
+    return isLacking ? { ...report, ready: false } : report;
   }
 
   #check(): Promise<Record<string, CheckState>> {

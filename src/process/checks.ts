@@ -4,15 +4,58 @@ import type { TargetState } from '../http/admin.ts';
 import type { Metering } from '../proxy/metering.ts';
 import type { Resilience } from '../proxy/resilience.ts';
 import type { Store } from '../store/store.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
-/** The gateway serves verified keys for a while without its store, so a store that is away degrades and does not fail it. */
-export async function checkStore(store: Store): Promise<'ok' | 'degraded'> {
-  try {
-    await store.ping();
-    return 'ok';
-  } catch {
-    return 'degraded';
+/** Between two checks that nobody asked for. */
+const STORE_CHECK_MS = 5000;
+
+export interface StoreCheckOptions {
+  readonly store: Pick<Store, 'ping'>;
+  readonly logger: Pick<Logger, 'info' | 'error'>;
+  readonly writable: Pick<Metrics['storeWritable'], 'set'>;
+}
+
+/**
+ * Whether the store answers and can be written, also where no probe asks. The gateway serves verified keys for a while without its
+ * store, so a store that is away degrades and does not fail it; but it is not ready.
+ */
+export class StoreCheck {
+  readonly #options: StoreCheckOptions;
+  readonly #timer: NodeJS.Timeout;
+  #isWritable = true;
+
+  constructor(options: StoreCheckOptions) {
+    this.#options = options;
+    options.writable.set({}, 1);
+    this.#timer = setInterval(() => void this.check(), STORE_CHECK_MS);
+    this.#timer.unref();
+  }
+
+  /** Never rejects. */
+  async check(): Promise<'ok' | 'degraded'> {
+    const { store, logger } = this.#options;
+    try {
+      await store.ping();
+      if (this.#turned(true)) logger.info('the store can be written again');
+      return 'ok';
+    } catch (err) {
+      if (this.#turned(false)) logger.error({ err }, 'the store cannot be written; known keys are served');
+      return 'degraded';
+    }
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** Whether it is another state than before. */
+  #turned(isWritable: boolean): boolean {
+    const isNew = isWritable !== this.#isWritable;
+    this.#isWritable = isWritable;
+    if (isNew) this.#options.writable.set({}, isWritable ? 1 : 0);
+    return isNew;
   }
 }
 

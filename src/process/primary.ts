@@ -125,6 +125,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
       uptime_s: Math.floor((performance.now() - started) / 1000),
       config_hash: reloader.config.hash,
       checks,
+      ...(serving.some(({ health }) => health?.ready === false) && { ready: false as const }),
     };
   };
   const { registry } = metrics;

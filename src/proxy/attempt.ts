@@ -13,16 +13,18 @@ import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Phase } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
+import type { Made } from './made.ts';
 import {
   type AttemptEnd,
   type AttemptResult,
+  failed,
   outcomeOf,
   type Receiver,
   type RelayRequest,
   type Source,
   type Watcher,
 } from './receiver.ts';
-import { Refusal, shown } from './refusal.ts';
+import { Refusal, shown, unusable } from './refusal.ts';
 import type { Target } from './route-table.ts';
 import { StreamRelay } from './stream-relay.ts';
 import type { UsageRead } from './usage-reads.ts';
@@ -30,7 +32,7 @@ import type { UsageRead } from './usage-reads.ts';
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  readonly made: ((id: string) => Promise<void>) | undefined;
+  readonly made: ((made: Made) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -60,7 +62,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#request = request;
     this.#target = target;
     const { keep } = request;
-    this.made = keep && ((id) => keep(id, target));
+    this.made = keep && ((made) => keep(made, target));
     this.#watcher = watcher;
     this.#race = race;
   }
@@ -389,12 +391,4 @@ export class Attempt implements Sink, Source, Contender {
     this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
     this.#call?.resume();
   }
-}
-
-function failed(cause: Failure): AttemptResult {
-  return { kind: 'failed', failure: cause };
-}
-
-function unusable(cause: unknown): GatewayError {
-  return new GatewayError('upstream_invalid_response', undefined, { cause });
 }

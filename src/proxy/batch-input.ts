@@ -10,10 +10,12 @@ const MAX_LINE = 32 * 1024 * 1024;
 /** Texts that are looked up together. */
 const AT_ONCE = 1000;
 const LF = 0x0a;
+/** The member of a line that is the body of its request. */
+const ROOT = 'body';
 
 export class BatchInput {
   readonly #check: (found: ReferenceFinder) => Promise<void>;
-  #found = new ReferenceFinder();
+  #found = new ReferenceFinder({ root: ROOT });
   #parts: Buffer[] = [];
   #size = 0;
 
@@ -60,6 +62,6 @@ export class BatchInput {
     }
     if (this.#found.size < AT_ONCE) return;
     await this.#check(this.#found);
-    this.#found = new ReferenceFinder();
+    this.#found = new ReferenceFinder({ root: ROOT });
   }
 }

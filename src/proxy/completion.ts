@@ -99,8 +99,8 @@ export class Completion implements Receiver {
       // It is known already, whatever becomes of the wait.
       this.#source.used(facts.usage, facts.usage === null ? (ask.outputs ?? 0) : 0);
       const edits = (await ask.edits?.(body)) ?? [];
-      const id = this.#source.made && endpoint.madeIn?.(body);
-      if (id !== undefined) await this.#source.made?.(id);
+      const made = this.#source.made && endpoint.madeIn?.(body);
+      if (made !== undefined) await this.#source.made?.(made);
       if (!this.#isOver) this.#answer('application/json', this.#spliced(body, facts, edits), facts);
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')

@@ -7,6 +7,7 @@ import type { Failure } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
 import type { Estimate } from './estimate.ts';
+import type { Made } from './made.ts';
 import type { Edit, RequestScan, Wanted } from './request-scan.ts';
 
 export interface Endpoint {
@@ -28,11 +29,13 @@ export interface Endpoint {
   readonly ask: (body: Buffer, scan: RequestScan) => Ask;
   /**
    * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
-   * @param onMade hears once of the id of what the upstream has made and stored
+   * @param onMade hears of what the upstream has made, as the stream tells it
    */
-  readonly frames?: (onMade?: (id: string) => void) => FrameReader;
-  /** The id of what the upstream has made and stored, in a whole answer; undefined when it is none. */
-  readonly madeIn?: (body: Buffer) => string | undefined;
+  readonly frames?: (onMade?: (made: Made) => void) => FrameReader;
+  /** What the upstream has made, by a whole answer. */
+  readonly madeIn?: (body: Buffer) => Made;
+  /** Requests may refer to what upstreams have made for a holder. Default false. */
+  readonly namesObjects?: boolean;
   /** The largest frame of a stream, in bytes. */
   readonly maxFrameBytes: number;
   /** What was read of a whole JSON answer, as it is meant here: one that is no answer of this endpoint is not `valid`. */

@@ -5,8 +5,9 @@ import { asStream } from './conversion.ts';
 import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens, tokensOfInput } from './estimate.ts';
-import { type EventKind, EventReader, judgeNamed, storedIn } from './events.ts';
+import { type EventKind, EventReader, judgeNamed } from './events.ts';
 import type { Span } from './json.ts';
+import { madeIn } from './made.ts';
 import { countAt } from './request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
 
@@ -81,7 +82,8 @@ export const RESPONSES: Endpoint = {
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
   },
   frames: (onMade) => new EventReader(responseEvent, onMade),
-  madeIn: storedIn,
+  madeIn,
+  namesObjects: true,
   maxFrameBytes: MEDIA_FRAME,
   judgeAnswer: judgeNamed,
 };
@@ -92,6 +94,7 @@ export const COMPACT: Endpoint = {
   path: 'responses/compact',
   accept: JSON_TYPE,
   wanted: wants(['previous_response_id']),
+  namesObjects: true,
   hasUsageOption: false,
   ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
   maxFrameBytes: TEXT_FRAME,
@@ -129,7 +132,10 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     hasUsageOption: false,
     ask: inputOnly,
     // That it has failed is what was asked for, and no failure to answer.
-    frames: () => new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type))),
+    frames: (onMade) =>
+      new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
+    // Of one in the background, the items are first told here. Those of the input were not made.
+    ...(action === 'input_items' ? {} : { madeIn }),
     maxFrameBytes: MEDIA_FRAME,
     factsOf: (facts) => ({ ...facts, isError: false }),
   };
@@ -141,6 +147,7 @@ export const IMAGES: Endpoint = {
   path: 'images/generations',
   accept: JSON_TYPE,
   wanted: wants([], 'dall-e-2'),
+  namesObjects: true,
   hasUsageOption: false,
   ask: (body, scan) => {
     const { prompt } = estimateTokens(body, scan);

@@ -7,7 +7,8 @@ import { type ChunkFacts, isTruthy, parseUsage, type Usage } from './chunk.ts';
 import type { FrameReader } from './endpoint.ts';
 import { dataOf, isText, readFields, spanInFrame } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
-import { mediaText, TextCount } from './output-text.ts';
+import { type Made, type MadeItem, readAnnotation, readItem } from './made.ts';
+import { mediaText, TextCount, textOf } from './output-text.ts';
 
 /**
  * - `news`: says that something is under way, and may be repeated by another upstream.
@@ -42,11 +43,17 @@ const STATUSES: Readonly<Record<string, number>> = {
 /** Not a status of anybody's, where an error has no name that is known. */
 const UNKNOWN_STATUS = 502;
 
+/** Of items, beside the one of their event: reading is synchronous. */
+const itemScanner = new JsonScanner();
+
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  #onMade: ((id: string) => void) | undefined;
+  readonly #onMade: ((made: Made) => void) | undefined;
   #made: Span | null = null;
   #isStored = true;
+  #hasTold = false;
+  /** What the event tells of. */
+  readonly #items: MadeItem[] = [];
   readonly #scanner = new JsonScanner();
   /** Of the last event that had one. */
   #sequence: number | undefined;
@@ -59,14 +66,15 @@ export class EventReader implements FrameReader {
   /** Of the present event: its piece of output, and what it repeats of the output as a whole. */
   readonly #own = new TextCount();
   readonly #repeated = new TextCount();
+  #item: Span | null = null;
   readonly #text = new OutputText();
   /** Text in the output of the event that was read last, beyond what earlier ones have told. */
   text = 0;
   /** The client may have all of the answer with the event that was read last, although its usage is still to come. */
   mayBeLast = false;
 
-  /** @param onMade hears once of the id of the response in the first event that has one, if the upstream stores it */
-  constructor(kinds: EventKinds, onMade?: (id: string) => void) {
+  /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
+  constructor(kinds: EventKinds, onMade?: (made: Made) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
   }
@@ -89,6 +97,10 @@ export class EventReader implements FrameReader {
     const isEnd = kind === 'end' || kind === 'failed';
     this.#hasEnded ||= isEnd || kind === 'last';
     if (kind === 'output' || kind === 'last') {
+      if (this.#item !== null && type.endsWith('_item.done')) {
+        itemScanner.reset(data.bytes, this.#item.start, this.#item.end);
+        this.#repeated.bytes += textOf(itemScanner, data.bytes);
+      }
       this.text = this.#text.add(type, this.#own.bytes, this.#repeated.bytes);
       this.mayBeLast = kind === 'last' || type.endsWith('.done');
     }
@@ -128,6 +140,7 @@ export class EventReader implements FrameReader {
     this.#made = null;
     this.#own.begin();
     this.#repeated.begin();
+    this.#item = null;
     let repeats = true;
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) {
@@ -137,6 +150,9 @@ export class EventReader implements FrameReader {
         repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
       } else if (scanner.keyIs('response')) this.#response();
       else if (scanner.keyIs('sequence_number')) this.#number();
+      else if (this.#onMade !== undefined && scanner.keyIs('item')) this.#itemMember(bytes);
+      else if (this.#onMade !== undefined && scanner.keyIs('annotation'))
+        readAnnotation(scanner, bytes, this.#items);
       else if (scanner.keyIs('error')) {
         scanner.peek();
         const { pos } = scanner;
@@ -146,6 +162,14 @@ export class EventReader implements FrameReader {
       else this.#either();
     }
     return scanner.finish();
+  }
+
+  /** An item, read once for what is recorded of it and once for its text. */
+  #itemMember(bytes: Buffer): void {
+    const scanner = this.#scanner;
+    const { pos: start } = scanner;
+    readItem(scanner, bytes, this.#items);
+    if (scanner.fault === null) this.#item = { start, end: scanner.pos };
   }
 
   /** The whole object that some events of a response carry. */
@@ -163,9 +187,13 @@ export class EventReader implements FrameReader {
   }
 
   #tellMade(bytes: Buffer): void {
-    if (this.#made === null || this.#onMade === undefined) return;
-    if (this.#isStored) this.#onMade(decodeString(bytes, this.#made));
-    this.#onMade = undefined;
+    if (this.#onMade === undefined) return;
+    const isStored = this.#isStored;
+    if (this.#made !== null && !this.#hasTold) {
+      this.#hasTold = true;
+      this.#onMade({ id: isStored ? decodeString(bytes, this.#made) : undefined, isStored, items: [] });
+    }
+    if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
   }
 
   /** What stands in the event, or in the response that it carries. */
@@ -240,24 +268,6 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
     code: memberOf(told, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
-}
-
-/** The id of a whole response that the upstream stores. */
-export function storedIn(body: Buffer): string | undefined {
-  const scanner = new JsonScanner();
-  scanner.reset(body);
-  let id: string | undefined;
-  let isStored = true;
-  if (!scanner.enterObject()) return undefined;
-  while (scanner.nextMember()) {
-    const first = scanner.peek();
-    const { pos: start } = scanner;
-    const [isId, isStore] = [scanner.keyIs('id'), scanner.keyIs('store')];
-    scanner.skipValue();
-    if (isId && first === QUOTE) id = decodeString(body, { start, end: scanner.pos });
-    if (isStore) isStored = first !== LETTER_F;
-  }
-  return isStored ? id : undefined;
 }
 
 interface SomeFacts {

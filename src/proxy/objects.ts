@@ -1,11 +1,25 @@
-// Whose the objects are that an upstream keeps: what a request means has to be its holder's, and what an upstream makes for a
-// holder is the holder's before the holder hears of it. Where that cannot be known, nothing is sent and nothing is shown.
+// Whose the objects are that upstreams keep: what a request refers to has to be its holder's, and what an upstream makes for a
+// holder is recorded as the holder's. Where that cannot be known, nothing is sent and nothing is shown.
+import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
-import type { ObjectQuery, ObjectStore } from '../store/object-record.ts';
+import { RecentMap } from '../recent-map.ts';
+import type { ObjectOwner, ObjectQuery, ObjectStore } from '../store/object-record.ts';
+import type { Logger } from '../telemetry/logger.ts';
 import type { References } from './object-references.ts';
 
 /** Ids in one look-up. */
 const AT_ONCE = 1000;
+/** What an id can be that is recorded: nothing that a server could take for a way to somewhere else. */
+const RECORDABLE = /^[\w.:-]{1,200}$/;
+/** Records of items live as long as those of responses: as long as the best known vendor keeps both. */
+const RETENTION_MS = 30 * 24 * 3_600_000;
+const FORGET_EVERY_MS = 10 * 60_000;
+const FORGET_AT_ONCE = 1000;
+/** An answer is not held back longer for the record of its items. */
+const RECORD_MS = 1_000;
+const MAX_RECENT = 50_000;
+/** Between two lines of the log that say the same. */
+const LOG_EVERY_MS = 10_000;
 
 /** An object that was made, or was seen to be part of what is the holder's. */
 export interface SeenObject {
@@ -14,30 +28,155 @@ export interface SeenObject {
   readonly purpose?: string | undefined;
 }
 
+/** An upstream that may be asked, with the objects there that every holder may refer to. */
+export interface ObjectKeeper {
+  readonly name: string;
+  /** Ids; one that ends with `*` stands for all that begin so. */
+  readonly shared: readonly string[];
+}
+
+export interface ObjectsOptions {
+  readonly store: ObjectStore;
+  readonly logger: Pick<Logger, 'warn'>;
+  /** Milliseconds since 1970. */
+  readonly clock?: () => number;
+}
+
+type Owners = readonly ObjectOwner[];
+const NOBODY: Owners = [];
+
+/** The objects of all holders at all upstreams. */
+export class Objects {
+  readonly store: ObjectStore;
+  readonly #logger: ObjectsOptions['logger'];
+  readonly #clock: () => number;
+  /** What was found to be its holder's: that never changes. */
+  readonly #recent = new RecentMap<string, Owners>(MAX_RECENT);
+  /** By holder: items are being recorded that a look-up has to wait for. */
+  readonly #recording = new Map<string, Promise<unknown>>();
+  #forgetAt = 0;
+  #loggedAt = Number.NEGATIVE_INFINITY;
+
+  constructor({ store, logger, clock = Date.now }: ObjectsOptions) {
+    this.store = store;
+    this.#logger = logger;
+    this.#clock = clock;
+  }
+
+  /**
+   * Which of the upstreams have all that a request refers to, as the holder's or for everybody.
+   * @throws GatewayError object_not_found when none has, or when something is another holder's: in the same words for what is
+   *   another's and what is nobody's; store_unavailable
+   */
+  async keepers<Keeper extends ObjectKeeper>(
+    { certain, possible }: References,
+    holderId: string,
+    upstreams: readonly Keeper[],
+  ): Promise<readonly Keeper[]> {
+    // What the operator lists is no holder's. What could not be recorded is nobody's, and is not looked up.
+    const listed = new Set(upstreams.flatMap(({ shared }) => shared));
+    const ids = [...certain, ...possible].filter((id) => RECORDABLE.test(id) && !listed.has(id));
+    const others = [...certain].filter((id) => !RECORDABLE.test(id) || listed.has(id));
+    let able = upstreams.filter(({ shared }) => others.every((id) => isShared(id, shared)));
+    for (let start = 0; start < ids.length; start += AT_ONCE) {
+      const some = ids.slice(start, start + AT_ONCE);
+      const owners = await this.#ownersOf(some, holderId);
+      for (const id of some) {
+        const known = owners.get(id) ?? NOBODY;
+        const own = known.filter((owner) => owner.holderId === holderId);
+        if (known.length > 0 && own.length === 0) throw new GatewayError('object_not_found');
+        if (!certain.has(id)) continue;
+        able = able.filter(
+          ({ name, shared }) => own.some(({ upstream }) => upstream === name) || isShared(id, shared),
+        );
+      }
+    }
+    if (able.length === 0) throw new GatewayError('object_not_found');
+    return able;
+  }
+
+  /**
+   * Records items that an upstream has made for a holder. Settles within a second and never rejects: the answer is there and
+   * paid for, and goes to the client whether or not its items can be referred to.
+   */
+  async record(items: readonly string[], upstream: string, holderId: string): Promise<void> {
+    if (items.length === 0) return;
+    const now = this.#clock();
+    const createdAt = new Date(now).toISOString();
+    const late = () => new GatewayError('store_unavailable');
+    const recordable = items.filter((id) => RECORDABLE.test(id));
+    const written = withDeadline(
+      this.store.addItems(recordable.map((id) => ({ id, upstream, holderId, createdAt }))),
+      RECORD_MS,
+      late,
+    ).catch((error: unknown) => this.#warn(error));
+    const all = Promise.all([this.#recording.get(holderId), written]);
+    this.#recording.set(holderId, all);
+    await all;
+    if (this.#recording.get(holderId) === all) this.#recording.delete(holderId);
+    this.#forget(now);
+  }
+
+  async #ownersOf(ids: readonly string[], holderId: string): Promise<ReadonlyMap<string, Owners>> {
+    const found = new Map<string, Owners>();
+    await this.#recording.get(holderId);
+    const unknown = ids.filter((id) => {
+      const owners = this.#recent.get(id);
+      if (owners?.some((owner) => owner.holderId === holderId) !== true) return true;
+      found.set(id, owners);
+      return false;
+    });
+    if (unknown.length === 0) return found;
+    for (const owner of await this.store.ownersOf(unknown))
+      found.set(owner.id, [...(found.get(owner.id) ?? NOBODY), owner]);
+    for (const id of unknown) {
+      const owners = found.get(id);
+      if (owners?.some((owner) => owner.holderId === holderId) === true) this.#recent.set(id, owners);
+    }
+    return found;
+  }
+
+  #forget(now: number): void {
+    if (now < this.#forgetAt) return;
+    this.#forgetAt = now + FORGET_EVERY_MS;
+    const before = new Date(now - RETENTION_MS).toISOString();
+    this.store
+      .forgetItems(before, FORGET_AT_ONCE)
+      .then((count) => {
+        // More are due: with the next record, so that as many go as come.
+        if (count >= FORGET_AT_ONCE) this.#forgetAt = 0;
+      })
+      .catch((error: unknown) => this.#warn(error));
+  }
+
+  #warn(error: unknown): void {
+    const now = performance.now();
+    if (now - this.#loggedAt < LOG_EVERY_MS) return;
+    this.#loggedAt = now;
+    const words =
+      'failed to record whose the items of a response are; a request that refers to them will be refused';
+    this.#logger.warn({ err: error }, words);
+  }
+}
+
 /** The objects of one holder at one upstream. */
 export class HolderObjects {
-  readonly #store: ObjectStore;
+  readonly #objects: Objects;
   readonly #upstream: string;
   readonly #holderId: string;
 
-  constructor(store: ObjectStore, upstream: string, holderId: string) {
-    this.#store = store;
+  constructor(objects: Objects, upstream: string, holderId: string) {
+    this.#objects = objects;
     this.#upstream = upstream;
     this.#holderId = holderId;
   }
 
-  /** @throws GatewayError object_not_found, in the same words for what is another's and what is nobody's; store_unavailable */
-  async check({ certain, possible }: References): Promise<void> {
-    const ids = [...certain, ...possible];
-    for (let start = 0; start < ids.length; start += AT_ONCE) {
-      const some = ids.slice(start, start + AT_ONCE);
-      const owners = await this.#store.ownersOf(this.#upstream, some);
-      for (const id of some) {
-        const owner = owners.get(id);
-        if (owner === this.#holderId || (owner === undefined && !certain.has(id))) continue;
-        throw new GatewayError('object_not_found');
-      }
-    }
+  /**
+   * @param shared as `ObjectKeeper.shared`. Default: nothing is
+   * @throws GatewayError as `Objects.keepers`
+   */
+  async check(references: References, shared: readonly string[] = []): Promise<void> {
+    await this.#objects.keepers(references, this.#holderId, [{ name: this.#upstream, shared }]);
   }
 
   /**
@@ -56,17 +195,27 @@ export class HolderObjects {
       purpose: purpose ?? null,
       createdAt,
     }));
-    if (await this.#store.addObjects(objects)) return;
+    if (await this.#objects.store.addObjects(objects)) return;
     const cause = new Error('the upstream named an object that is of another holder');
     throw new GatewayError('upstream_invalid_response', undefined, { cause });
   }
 
+  /** As `Objects.record`, for items of what is the holder's. */
+  record(items: readonly string[]): Promise<void> {
+    return this.#objects.record(items, this.#upstream, this.#holderId);
+  }
+
   list(query: Omit<ObjectQuery, 'upstream' | 'holderId'>): Promise<readonly string[]> {
-    return this.#store.objectsOf({ ...query, upstream: this.#upstream, holderId: this.#holderId });
+    const of = { upstream: this.#upstream, holderId: this.#holderId };
+    return this.#objects.store.objectsOf({ ...query, ...of });
   }
 
   /** It is gone at the upstream. */
   end(id: string): Promise<void> {
-    return this.#store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
+    return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
   }
+}
+
+function isShared(id: string, shared: readonly string[]): boolean {
+  return shared.some((each) => (each.endsWith('*') ? id.startsWith(each.slice(0, -1)) : id === each));
 }

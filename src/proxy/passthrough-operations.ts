@@ -25,6 +25,8 @@ export interface Operation {
   readonly ends?: boolean;
   /** Objects that the answer, or an element of a list, tells of, which come from what is the holder's. */
   readonly derives?: (answer: unknown) => readonly SeenObject[];
+  /** The answer is an item of a conversation, or a list of them, which later requests may refer to. */
+  readonly hasItems?: boolean;
 }
 
 /** A batch names its results when it has them. */
@@ -80,9 +82,9 @@ export const OPERATIONS: readonly Operation[] = [
   get('conversations/{}'),
   post('conversations/{}'),
   { ...remove('conversations/{}'), ends: true },
-  get('conversations/{}/items'),
-  post('conversations/{}/items'),
-  get('conversations/{}/items/{item}'),
+  { ...get('conversations/{}/items'), hasItems: true },
+  { ...post('conversations/{}/items'), hasItems: true },
+  { ...get('conversations/{}/items/{item}'), hasItems: true },
   remove('conversations/{}/items/{item}'),
 ];
 
@@ -91,6 +93,8 @@ export interface Found {
   readonly operation: Operation;
   /** Ids of objects in the path, in its order. */
   readonly ids: readonly string[];
+  /** Ids inside of these. */
+  readonly items: readonly string[];
 }
 
 /** What an id in a path may be: nothing that a server could take for a way to somewhere else. */
@@ -120,13 +124,14 @@ export function findOperation(method: string, path: string): Found {
       `This URL is for ${matching.map(({ operation }) => operation.method).join(', ')} requests.`,
     );
   }
-  const ids = found.segments.flatMap((segment, index) => (segment === '{}' ? [given[index] ?? ''] : []));
-  return { operation: found.operation, ids };
+  const at = (kind: string) =>
+    found.segments.flatMap((segment, index) => (segment === kind ? [given[index] ?? ''] : []));
+  return { operation: found.operation, ids: at('{}'), items: at('{item}') };
 }
 
 /** Whether the answer has to be read before the client may have it. */
-export function needsReading({ makes, derives, ends }: Operation): boolean {
-  return makes !== undefined || derives !== undefined || ends === true;
+export function needsReading({ makes, derives, ends, hasItems }: Operation): boolean {
+  return makes !== undefined || derives !== undefined || ends === true || hasItems === true;
 }
 
 /**

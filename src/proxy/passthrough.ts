@@ -10,12 +10,12 @@ import { readBody } from '../http/body.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { TierLimits } from '../limits/limiter.ts';
-import type { ObjectStore } from '../store/object-record.ts';
 import { judgeRefusal, memberOf, relayedHeaders } from '../upstream/outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { BatchInput, MAX_BATCH_INPUT } from './batch-input.ts';
+import { itemsIn } from './made.ts';
 import { ReferenceFinder } from './object-references.ts';
-import { HolderObjects } from './objects.ts';
+import { HolderObjects, type Objects } from './objects.ts';
 import { collect, passOn } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type Found, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
@@ -26,13 +26,15 @@ import { holding, type Snapshot } from './snapshot.ts';
 
 /** Of an answer that is read before it is shown. */
 const MAX_ANSWER = 4 * 1024 * 1024;
+/** Of items, which may hold images. */
+const MAX_ITEMS = 32 * 1024 * 1024;
 const MAX_ERROR = 1024 * 1024;
 const NO_BODY = Buffer.alloc(0);
 
 export interface PassthroughOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => Snapshot;
-  readonly store: ObjectStore;
+  readonly objects: Objects;
   readonly accounts: RunningAccountParts;
 }
 
@@ -72,7 +74,7 @@ export class Passthrough {
   }
 
   async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
-    const { authenticator, store, accounts } = this.#options;
+    const { authenticator, objects, accounts } = this.#options;
     const { passthrough } = config;
     const upstream = routes.upstream(passthrough?.upstream ?? '');
     const [path = '', ...rest] = exchange.target.split('?');
@@ -89,7 +91,7 @@ export class Passthrough {
       exchange,
       found,
       upstream,
-      objects: new HolderObjects(store, upstream.name, caller.holderId),
+      objects: new HolderObjects(objects, upstream.name, caller.holderId),
       path,
       search: rest.join('?'),
       maxBody: config.max_body,
@@ -142,7 +144,8 @@ export class Passthrough {
   async #check(call: Call): Promise<Buffer | { readonly limit: number }> {
     const { exchange, found, objects, search, maxBody, maxUpload } = call;
     const finder = new ReferenceFinder();
-    for (const id of found.ids) finder.addId(id);
+    for (const id of found.ids) finder.certain.add(id);
+    for (const id of found.items) finder.possible.add(id);
     finder.addQuery(search);
     const { body: kind } = found.operation;
     if (kind === 'stream') {
@@ -178,12 +181,12 @@ export class Passthrough {
       return;
     }
     const { response } = piped;
-    const bytes = await collect(exchange, piped, MAX_ANSWER, idle);
-    const value = parseAnswer(bytes);
-    await objects.take(seenIn(operation, value));
+    const bytes = await collect(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER, idle);
+    if (operation.hasItems === true) await objects.record(itemsIn(bytes));
+    else await objects.take(seenIn(operation, parseAnswer(bytes)));
     const [id] = found.ids;
     // Should this fail, the upstream will say that there is no such object.
-    if (operation.ends === true && id !== undefined && memberOf(value, 'deleted') === true)
+    if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
       await objects.end(id).catch(() => undefined);
     const type = response.headers['content-type'] ?? 'application/json';
     const headers = { 'content-type': type, ...relayedHeaders(response.headers) };
@@ -223,7 +226,8 @@ export class Passthrough {
     const id = memberOf(parseAnswer(body), 'input_file_id');
     if (typeof id !== 'string') return;
     const piped = await this.#ask(call, 'GET', `/v1/files/${encodeURIComponent(id)}/content`, '', NO_BODY);
-    const input = new BatchInput((found) => objects.check(found));
+    // Its lines are requests for models, and may refer to what these may.
+    const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
     const onStop = () => piped.abort();
     const late = setTimeout(onStop, upstream.config.timeouts.total);
     exchange.onStop(onStop);

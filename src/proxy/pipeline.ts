@@ -10,7 +10,6 @@ import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { SlabPool } from '../http/slab-pool.ts';
 import type { SpoolRoom } from '../http/spool.ts';
-import type { ObjectStore } from '../store/object-record.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';
@@ -19,8 +18,9 @@ import type { Ask, Endpoint } from './endpoint.ts';
 import { Form, isForm } from './form.ts';
 import { LargeRequest } from './large-request.ts';
 import { guardObjects } from './object-guard.ts';
+import type { Objects } from './objects.ts';
 import type { RelayRequest } from './receiver.ts';
-import { isFalse, jsonString, type RequestScan, textAt } from './request-scan.ts';
+import { isFalse, jsonString, type RequestScan } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
 import type { Route } from './route-table.ts';
 import { holding, type Snapshot } from './snapshot.ts';
@@ -39,7 +39,7 @@ export interface PipelineOptions {
   readonly resilience: Resilience;
   readonly accounts: AccountParts;
   /** Whose the objects are that requests may mean. */
-  readonly objects: ObjectStore;
+  readonly objects: Objects;
   readonly stored: StoredResponses;
   /** For uploads that have to be kept. */
   readonly room: SpoolRoom;
@@ -103,13 +103,15 @@ export class Pipeline {
       exchange.isStream = ask.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      let route = routes.resolve(scan.model, caller.tier, endpoint.name);
-      exchange.entry = route.entry;
-      const previous = textAt(body, scan.others.get('previous_response_id'));
-      if (previous !== undefined) route = await this.#routeAfter(previous, route, caller);
+      const resolved = routes.resolve(scan.model, caller.tier, endpoint.name);
+      exchange.entry = resolved.entry;
       // A form has its files in itself.
-      const guarded = form ? undefined : guardObjects(this.#options.objects, config, route, caller, body);
-      if (guarded !== undefined) await guarded;
+      const guarded =
+        form === undefined
+          ? guardObjects(this.#options, { endpoint, config, caller, route: resolved, body })
+          : resolved;
+      // Most refer to nothing: no promise, no turn of the event loop.
+      const route = guarded instanceof Promise ? await guarded : guarded;
       isAsked = true;
       const { estimate } = ask;
       const opening = Account.open(accounts, {
@@ -135,15 +137,6 @@ export class Pipeline {
     }
   }
 
-  /** What goes on from a stored response goes to the upstream that has it. */
-  async #routeAfter(previous: string, route: Route, { holderId }: Caller): Promise<Route> {
-    const { upstream } = await this.#options.stored.find(previous, holderId);
-    const targets = route.targets.filter((target) => target.upstream.name === upstream);
-    if (targets.length > 0) return { ...route, targets };
-    const message = 'The previous response is at an upstream that this model has no route to.';
-    throw new GatewayError('response_not_found', message, { param: 'previous_response_id' });
-  }
-
   async #relay({
     exchange,
     caller,
@@ -156,9 +149,10 @@ export class Pipeline {
     form,
     account,
   }: Relay): Promise<void> {
-    const { metrics, resilience, stored, slabs, usageReads } = this.#options;
-    const isKept = endpoint.madeIn !== undefined && !isFalse(body, scan.others.get('store'));
-    const kept = isKept ? keeper({ stored, caller, route, ask, meter: account.meter }) : undefined;
+    const { metrics, resilience, stored, objects, slabs, usageReads } = this.#options;
+    const isStored = !isFalse(body, scan.others.get('store'));
+    const making = { stored, objects, caller, route, ask, isStored, meter: account.meter };
+    const kept = endpoint.madeIn === undefined ? undefined : keeper(making);
     const known: RelayRequest = {
       exchange,
       endpoint,

@@ -2,6 +2,7 @@
 // finds them in the text as it came, and changes nothing but what it was told to.
 import { GatewayError } from '../errors.ts';
 import { foldName } from './json-bytes.ts';
+import { ReferenceFinder } from './object-references.ts';
 
 /** What browsers send a key in, as they can set no header. */
 const KEY_PROTOCOL = 'openai-insecure-api-key.';
@@ -21,7 +22,8 @@ export interface SessionQuery {
 
 /**
  * @param target the request target, in origin form
- * @throws GatewayError missing_required_parameter, duplicate_parameter or invalid_value
+ * @throws GatewayError missing_required_parameter, duplicate_parameter, invalid_value, or object_not_found: calls and other things
+ *   at an upstream, which a session could join, are nobody's here
  */
 export function readSessionQuery(target: string): SessionQuery {
   const start = target.indexOf('?');
@@ -53,6 +55,9 @@ export function readSessionQuery(target: string): SessionQuery {
     });
   }
   if (model === '') throw missing();
+  const finder = new ReferenceFinder();
+  finder.addQuery(target.slice(start + 1));
+  if (finder.certain.size > 0) throw new GatewayError('object_not_found');
   return {
     model,
     rewrite(name, own) {

@@ -6,6 +6,7 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { Usage } from './chunk.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+import type { Made } from './made.ts';
 import type { Target } from './route-table.ts';
 import type { UsageReads } from './usage-reads.ts';
 
@@ -36,11 +37,8 @@ export interface RelayRequest {
   /** Streams that are read on after their clients have left. Default: none is. */
   readonly usageReads?: UsageReads | undefined;
   readonly meter: { note(use: AttemptUse): void };
-  /**
-   * Notes where something is that an upstream has made and stored, so that later calls find it. Never rejects. Undefined where
-   * nothing is stored.
-   */
-  readonly keep?: ((id: string, target: Target) => Promise<void>) | undefined;
+  /** Records what an upstream has made, so that later calls find it. Never rejects. Undefined where nothing is made that lasts. */
+  readonly keep?: ((made: Made, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =
@@ -48,6 +46,10 @@ export type AttemptResult =
   | { readonly kind: 'answered'; readonly outcome: Outcome }
   /** Nothing was sent to the client. */
   | { readonly kind: 'failed'; readonly failure: Failure };
+
+export function failed(failure: Failure): AttemptResult {
+  return { kind: 'failed', failure };
+}
 
 /** Or another attempt of the same request had the client first, and this one was ended for that. */
 export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
@@ -139,8 +141,8 @@ export interface Rivalry {
 export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
-  /** The upstream has made and stored something, which later calls name by this id. Undefined where nobody keeps that. */
-  made?: ((id: string) => Promise<void>) | undefined;
+  /** The upstream has made something that later calls may refer to. Undefined where that is recorded by nobody. */
+  made?: ((made: Made) => Promise<void>) | undefined;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;

@@ -1,6 +1,6 @@
 // The reader of an answer that is not a 200: collects its text, within bounds, to be judged as a whole. Nothing of it goes
 // to the client from here.
-import type { GatewayError } from '../errors.ts';
+import { GatewayError } from '../errors.ts';
 import { blameFor, type Failure, judgeRefusal } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -50,4 +50,9 @@ export class Refusal implements Receiver {
 export function shown(cause: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = cause;
   return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
+}
+
+/** The answer cannot be used. */
+export function unusable(cause: unknown): GatewayError {
+  return new GatewayError('upstream_invalid_response', undefined, { cause });
 }

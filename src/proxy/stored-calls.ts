@@ -9,11 +9,13 @@ import { Account, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Usage } from './chunk.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
+import { ReferenceFinder } from './object-references.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './receiver.ts';
 import { jsonString, NO_SCAN } from './request-scan.ts';
 import type { Route, RouteTable } from './route-table.ts';
 import { holding, type Snapshot } from './snapshot.ts';
+import { itemRecorder } from './stored.ts';
 
 /** Where these calls are served. */
 export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
@@ -23,6 +25,7 @@ export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix
 }));
 
 const NO_BYTES = Buffer.alloc(0);
+const EVERYWHERE = { name: '', shared: [] };
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 /** To ask costs a request, and no tokens. */
 const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
@@ -50,6 +53,7 @@ export class StoredCalls {
       routes.checkTier(caller.tier, 'responses');
       const [id = '', query = ''] = partsOf(exchange.target);
       const response = await stored.find(id, caller.holderId);
+      await this.#checkQuery(query, caller.holderId);
       exchange.model = response.model;
       const route = routeOf(response, routes);
       exchange.entry = route.entry;
@@ -70,12 +74,22 @@ export class StoredCalls {
     }
   }
 
+  /** What a query says is about this response, but a server may take an id in it for something else. */
+  async #checkQuery(query: string, holderId: string): Promise<void> {
+    const finder = new ReferenceFinder({ takesStored: true });
+    finder.addQuery(query);
+    if (finder.size === 0) return;
+    const possible = new Set([...finder.certain, ...finder.possible]);
+    await this.#options.objects.keepers({ certain: new Set(), possible }, holderId, [EVERYWHERE]);
+  }
+
   async #relay(
     exchange: Exchange,
     action: StoredAction,
     { config, response, route, query, account }: Call,
   ): Promise<void> {
-    const { metrics, resilience, stored, slabs, usageReads } = this.#options;
+    const { metrics, resilience, stored, slabs, objects, usageReads } = this.#options;
+    const record = itemRecorder(objects, response.holderId);
     const uses: AttemptUse[] = [];
     const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
     exchange.isStream = stream;
@@ -93,6 +107,7 @@ export class StoredCalls {
       slabs,
       usageReads,
       meter: { note: (use) => uses.push(use) },
+      keep: (made, { upstream }) => record(made, upstream.name),
     };
     const { retry } = config;
     const scan = { ...NO_SCAN, model: response.upstreamModel };

@@ -7,6 +7,8 @@ import { RecentMap } from '../recent-map.ts';
 import type { ResponseStore, StoredResponse } from '../store/response-record.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Ask } from './endpoint.ts';
+import { MAX_ITEMS, type Made } from './made.ts';
+import type { Objects } from './objects.ts';
 import type { RelayRequest } from './receiver.ts';
 import type { Route } from './route-table.ts';
 
@@ -26,29 +28,36 @@ const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 /** One request that makes a response. */
 export interface Making {
   readonly stored: StoredResponses;
+  readonly objects: Pick<Objects, 'record'>;
   readonly caller: Pick<Caller, 'holderId'>;
   readonly route: Pick<Route, 'model'>;
   readonly ask: Pick<Ask, 'isBackground' | 'estimate'>;
+  /** Whether the request lets the upstream store the response. */
+  readonly isStored: boolean;
   readonly meter: RelayRequest['meter'];
 }
 
 type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequest['keep']> };
 
 /**
- * What a relay needs to keep what it makes. What goes on in the background is counted by its estimate at first, and the rest of
+ * What a relay needs to record what it makes. What goes on in the background is counted by its estimate at first, and the rest of
  * it when a later look tells its use; unless the answer itself has told it.
  */
 export function keeper(making: Making): Kept {
-  const { stored, caller, route, ask, meter } = making;
+  const { stored, objects, caller, route, ask, meter, isStored } = making;
   const isBackground = ask.isBackground === true;
   let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
+  const record = itemRecorder(objects, caller.holderId);
   return {
-    keep(id, { upstream, model: upstreamModel }) {
+    async keep(made, { upstream, model: upstreamModel }) {
+      const items = record({ ...made, isStored: made.isStored && isStored }, upstream.name);
+      const { id } = made;
+      if (id === undefined || !isStored) return items;
       const charged = isBackground ? ask.estimate.prompt : null;
       const about = { id, holderId: caller.holderId, model: route.model, upstream: upstream.name };
       const written = stored.keep({ ...about, upstreamModel, charged });
       kept = { id, written };
-      return written;
+      await Promise.all([written, items]);
     },
     meter: {
       note(use) {
@@ -61,6 +70,33 @@ export function keeper(making: Making): Kept {
         void written.then(() => stored.settle(id));
       },
     },
+  };
+}
+
+/** Records the items of one answer, each once; of a stream as they come, with one write at a time. */
+export function itemRecorder(
+  objects: Pick<Objects, 'record'>,
+  holderId: string,
+): (made: Made, upstream: string) => Promise<void> {
+  const seen = new Set<string>();
+  let waiting: string[] = [];
+  let writing: Promise<void> | undefined;
+  const write = async (upstream: string) => {
+    while (waiting.length > 0) {
+      const ids = waiting;
+      waiting = [];
+      await objects.record(ids, upstream, holderId);
+    }
+    writing = undefined;
+  };
+  return async ({ items, isStored }, upstream) => {
+    for (const { id, isLasting } of items) {
+      if ((!isStored && !isLasting) || seen.has(id) || seen.size >= MAX_ITEMS) continue;
+      seen.add(id);
+      waiting.push(id);
+    }
+    if (waiting.length > 0) writing ??= write(upstream);
+    await writing;
   };
 }
 
@@ -142,7 +178,13 @@ export class StoredResponses {
     if (now < this.#forgetAt) return;
     this.#forgetAt = now + FORGET_EVERY_MS;
     const before = new Date(now - RETENTION_MS).toISOString();
-    this.#store.forgetResponses(before, FORGET_AT_ONCE).catch((error: unknown) => this.#warn(error));
+    this.#store
+      .forgetResponses(before, FORGET_AT_ONCE)
+      .then((count) => {
+        // More are due: with the next response, so that as many go as come.
+        if (count >= FORGET_AT_ONCE) this.#forgetAt = 0;
+      })
+      .catch((error: unknown) => this.#warn(error));
   }
 
   #warn(error: unknown): void {

@@ -60,7 +60,7 @@ export class StreamRelay implements Receiver {
     this.#source = source;
     this.#scanner = new FrameScanner(request.endpoint.maxFrameBytes);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
-    this.#reader = request.endpoint.frames?.((id) => void source.made?.(id));
+    this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {

@@ -5,13 +5,13 @@ import type { Migration } from './migration.ts';
 import { StoreOpenError } from './open-error.ts';
 import { BILLING } from './schema-billing.ts';
 import { KEYS } from './schema-keys.ts';
-import { OBJECTS } from './schema-objects.ts';
+import { ITEMS, OBJECTS } from './schema-objects.ts';
 import { RESPONSES } from './schema-responses.ts';
 import { STANDING } from './schema-standing.ts';
 import { USAGE } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
-export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE, STANDING, BILLING, RESPONSES, OBJECTS];
+export const MIGRATIONS: readonly Migration[] = [KEYS, USAGE, STANDING, BILLING, RESPONSES, OBJECTS, ITEMS];
 
 /** What the two kinds of database do differently here. */
 export interface MigrationDialect {

@@ -14,6 +14,19 @@ export interface ObjectRecord {
   readonly createdAt: string;
 }
 
+/** Who has an object of this id, at which upstream. */
+export interface ObjectOwner {
+  readonly id: string;
+  readonly upstream: string;
+  readonly holderId: string;
+}
+
+/** What was made along with a response, and is forgotten with it: its items, containers, and the files in those. */
+export interface ItemRecord extends ObjectOwner {
+  /** RFC 3339, UTC. */
+  readonly createdAt: string;
+}
+
 /** A page of the objects of one holder. */
 export interface ObjectQuery {
   readonly upstream: string;
@@ -35,8 +48,17 @@ export interface ObjectStore {
    * @returns false when one of them is somebody else's: then nothing was recorded
    */
   addObjects(objects: readonly ObjectRecord[]): Promise<boolean>;
-  /** Holders of those ids that are known, ended or not. */
-  ownersOf(upstream: string, ids: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  /** Records items; one whose id is known at its upstream stays as it is. */
+  addItems(items: readonly ItemRecord[]): Promise<void>;
+  /**
+   * Deletes records of items that were made before a time.
+   * @param before RFC 3339, UTC
+   * @param limit most to delete in this call
+   * @returns how many were deleted
+   */
+  forgetItems(before: string, limit: number): Promise<number>;
+  /** Owners of objects, ended or not, and of items, at whichever upstream. */
+  ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]>;
   /** Ids of those that have not ended, in their order. */
   objectsOf(query: ObjectQuery): Promise<readonly string[]>;
   /**

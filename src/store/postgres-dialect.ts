@@ -9,9 +9,6 @@ import {
 } from 'kysely';
 import type { Lease, PostgresPool } from './postgres-pool.ts';
 
-/** The level is said, whatever the server's default is: the operations are written for this one. */
-const BEGIN = 'begin isolation level read committed read write';
-
 class PoolDriver implements Driver {
   readonly #pool: PostgresPool;
 
@@ -30,18 +27,15 @@ class PoolDriver implements Driver {
   }
 
   async beginTransaction(lease: Lease): Promise<void> {
-    await lease.command(BEGIN);
+    lease.begin();
   }
 
-  async commitTransaction(lease: Lease): Promise<void> {
-    // The end of a transaction in which a statement failed is taken for a success by the protocol.
-    if ((await lease.command('commit')) !== 'COMMIT')
-      throw new Error('the database took the transaction back');
+  commitTransaction(lease: Lease): Promise<void> {
+    return lease.commit();
   }
 
-  async rollbackTransaction(lease: Lease): Promise<void> {
-    // The error that led here is the one to tell. A connection that cannot roll back is not given to anybody else.
-    if (!lease.isLost) await lease.command('rollback').catch(() => {});
+  rollbackTransaction(lease: Lease): Promise<void> {
+    return lease.rollback();
   }
 
   destroy(): Promise<void> {

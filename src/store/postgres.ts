@@ -3,15 +3,17 @@
 // Reads and writes have connections of their own, so that writes that wait for a lock leave those of reads free. Every
 // transaction is read committed; what that means for the operations is in sql-store.ts.
 import { Kysely, sql, type Transaction } from 'kysely';
+import { defer } from './deferred.ts';
 import { type MigrationDialect, migrate } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { PoolDialect } from './postgres-dialect.ts';
-import { type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
+import { Departure, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
 import { explainOpening, isStartingUp } from './postgres-refusal.ts';
 import { readAddress } from './postgres-server.ts';
-import { SqlStore } from './sql-store.ts';
+import { SqlStore, writeHeartbeat } from './sql-store.ts';
 import type { Store } from './store.ts';
 import type { Tables } from './tables.ts';
+import { WriteState } from './write-state.ts';
 
 /** At start other processes may be starting too, and one of them migrates; or the server itself is. */
 const OPEN_MS = 5000;
@@ -19,15 +21,29 @@ const OPENING: PoolLimits = {
   connections: 1,
   maxWaiting: 1,
   connectMs: OPEN_MS,
-  callMs: OPEN_MS,
+  callMs: 20_000,
+  silenceMs: OPEN_MS,
   statementMs: OPEN_MS,
   lockMs: OPEN_MS - 500,
 };
 
-/** The contract of the store is 1.5 s for a call; ten connections of a process are few enough for several processes. */
-const CALL = { connectMs: 1000, callMs: 1400, statementMs: 1000, lockMs: 900 };
+/**
+ * For requests. What takes long is a server that is far away: a connection takes it some four answers, a write two to four. One that
+ * says nothing at all is given up sooner. Ten connections of a process are few enough for several processes.
+ */
+const CALL = { connectMs: 2500, callMs: 5000, silenceMs: 1400, statementMs: 1000, lockMs: 900 };
 const READS: PoolLimits = { connections: 6, maxWaiting: 1024, ...CALL };
 const WRITES: PoolLimits = { connections: 4, maxWaiting: 256, ...CALL };
+
+/** For a command that one person waits for: it revokes a key also over a way of a second and a half. */
+const PATIENT = {
+  connectMs: 20_000,
+  callMs: 45_000,
+  silenceMs: 15_000,
+  statementMs: 10_000,
+  lockMs: 9000,
+  idleInTransactionMs: 5000,
+};
 
 /** Names of advisory locks in the database; other programs in it are to use others. Random, as there is no registry. */
 const TURN_LOCK = 6_105_893_427_155_233n;
@@ -52,26 +68,31 @@ const PRIVILEGES = {
 
 /**
  * @param url `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with libpq's parameters for TLS and `options`
- * @throws StoreOpenError within about 5 s
+ * @throws StoreOpenError within about 5 s where the server says nothing; a patient caller waits longer, also for each later call
  */
-export async function openPostgres(url: string): Promise<Store> {
+export async function openPostgres(url: string, { isPatient = false } = {}): Promise<Store> {
   let name = 'postgres://…';
   try {
     const address = readAddress(url);
     name = address.name;
-    await prepare(address.server);
-    return storeOn(address.server);
+    const patience = isPatient ? PATIENT : {};
+    await prepare(address.server, { ...OPENING, ...patience });
+    return storeOn(address.server, patience);
   } catch (error) {
     throw new StoreOpenError(`cannot open the store ${name}: ${explainOpening(error)}`, { cause: error });
   }
 }
 
-function storeOn(server: PostgresServer): Store {
-  const reads = new PostgresPool(server, READS);
-  const writes = new PostgresPool(server, WRITES);
+function storeOn(server: PostgresServer, patience: Partial<PoolLimits>): Store {
+  const departure = new Departure();
+  const writable = new WriteState({ write: () => writeHeartbeat(writer) });
+  const reads = new PostgresPool(server, { ...READS, ...patience }, { departure });
+  const writes = new PostgresPool(server, { ...WRITES, ...patience }, { departure, writes: writable });
+  const writer = over(writes);
   return new SqlStore({
     reader: over(reads),
-    writer: over(writes),
+    writer,
+    writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     takeTurn,
     close: async () => {
@@ -89,7 +110,8 @@ function storeOn(server: PostgresServer): Store {
  * It is taken after the locks of rows, never before: a row that somebody holds keeps nobody else from writing.
  */
 async function takeTurn(trx: Transaction<Tables>): Promise<void> {
-  await sql`select pg_advisory_xact_lock(${sql.lit(TURN_LOCK)})`.execute(trx);
+  const lock = sql`select pg_advisory_xact_lock(${sql.lit(TURN_LOCK)})`;
+  await defer(trx, { compile: () => lock.compile(trx) });
 }
 
 export const POSTGRES: MigrationDialect = {
@@ -115,8 +137,8 @@ export const POSTGRES: MigrationDialect = {
 };
 
 /** Migrates and checks, over a connection of its own: what a start may wait for is more than a call may. */
-async function prepare(server: PostgresServer): Promise<void> {
-  const pool = new PostgresPool(server, OPENING);
+async function prepare(server: PostgresServer, limits: PoolLimits): Promise<void> {
+  const pool = new PostgresPool(server, limits);
   try {
     const db = over(pool);
     const deadline = performance.now() + OPEN_MS;

@@ -1,4 +1,5 @@
-// The fifth step of the schema: whose the objects are that upstreams keep (files, batches, vector stores, conversations).
+// Two steps of the schema: whose the objects are that upstreams keep (files, batches, vector stores, conversations), and whose
+// what was made along with responses.
 // Released steps are never edited.
 import type { Migration } from './migration.ts';
 
@@ -36,5 +37,33 @@ export const OBJECTS: Migration = {
        unique (upstream, id)
      )`,
     `create index objects_of_holder on objects (holder_id, upstream, kind, seq)`,
+  ],
+};
+
+/** Rows of items live as long as those of responses. An id is looked up at all upstreams, as two of them may be one account. */
+export const ITEMS: Migration = {
+  id: 7,
+  name: 'items',
+  sqlite: [
+    `create table response_items (
+       id text not null,
+       upstream text not null,
+       holder_id text not null,
+       created_at text not null,
+       primary key (id, upstream)
+     ) strict, without rowid`,
+    `create index response_items_by_time on response_items (created_at)`,
+    `create index objects_by_id on objects (id)`,
+  ],
+  postgres: [
+    `create table response_items (
+       id text collate "C" not null,
+       upstream text collate "C" not null,
+       holder_id text collate "C" not null,
+       created_at text collate "C" not null,
+       primary key (id, upstream)
+     )`,
+    `create index response_items_by_time on response_items (created_at)`,
+    `create index objects_by_id on objects (id)`,
   ],
 };

@@ -1,7 +1,7 @@
 // The queries for whose an object at an upstream is. What may be done with one is proxy/objects.ts's.
 import { type Kysely, sql } from 'kysely';
 import { guarded } from './guarded.ts';
-import type { ObjectQuery, ObjectRecord, ObjectStore } from './object-record.ts';
+import type { ItemRecord, ObjectOwner, ObjectQuery, ObjectRecord, ObjectStore } from './object-record.ts';
 import type { UsageParts } from './sql-usage.ts';
 import type { Tables } from './tables.ts';
 
@@ -58,17 +58,43 @@ export class SqlObjects implements ObjectStore {
     });
   }
 
-  ownersOf(upstream: string, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  addItems(items: readonly ItemRecord[]): Promise<void> {
     return guarded(async () => {
-      if (ids.length === 0) return new Map();
+      if (items.length === 0) return;
+      // In one order everywhere: of two writers of the same rows, none waits for the other in a circle.
+      const rows = items
+        .map(({ id, upstream, holderId, createdAt }) => [id, upstream, holderId, createdAt])
+        .sort(([a = ''], [b = '']) => (a < b ? -1 : 1));
+      // One parameter holds all rows. `where true` keeps SQLite from reading `on` as a part of the select.
+      const elements = this.#elementsOf(JSON.stringify(rows));
+      await sql`
+        insert into response_items (id, upstream, holder_id, created_at)
+        select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 from ${elements} where true
+        on conflict (id, upstream) do nothing`.execute(this.#writer);
+    });
+  }
+
+  forgetItems(before: string, limit: number): Promise<number> {
+    return guarded(async () => {
+      const { numAffectedRows } = await sql`
+        delete from response_items where (id, upstream) in (
+          select id, upstream from response_items where created_at < ${before} order by created_at limit ${sql.lit(limit)}
+        )`.execute(this.#writer);
+      return Number(numAffectedRows ?? 0);
+    });
+  }
+
+  ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]> {
+    return guarded(async () => {
+      if (ids.length === 0) return [];
       // One parameter holds all ids, so that there is one statement for every number of them.
       const elements = this.#elementsOf(JSON.stringify(ids.map((id) => ({ id }))));
-      const { rows } = await sql<{ id: string; holder_id: string }>`
-        select id, holder_id from objects
-        where upstream = ${upstream} and id in (select cast(e.value ->> 'id' as text) from ${elements})`.execute(
-        this.#reader,
-      );
-      return new Map(rows.map(({ id, holder_id }) => [id, holder_id]));
+      const wanted = sql`select cast(e.value ->> 'id' as text) from ${elements}`;
+      const { rows } = await sql<{ id: string; upstream: string; holder_id: string }>`
+        select id, upstream, holder_id from objects where id in (${wanted})
+        union all
+        select id, upstream, holder_id from response_items where id in (${wanted})`.execute(this.#reader);
+      return rows.map(({ id, upstream, holder_id }) => ({ id, upstream, holderId: holder_id }));
     });
   }
 

@@ -31,12 +31,17 @@ import { SqlResponses } from './sql-responses.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
 import type { Store, UsageStore } from './store.ts';
 import type { Tables } from './tables.ts';
+import type { WriteState } from './write-state.ts';
 
 const SECRET_CHECK = 'secret_check';
+
+const HEARTBEAT = 'heartbeat';
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
 export interface SqlParts extends UsageParts {
+  /** What the writes of `writer` came to. */
+  readonly writable: WriteState;
   readonly takeTurn: TakeTurn;
   /** Ends the connections, also those that Kysely never used and so would not close. */
   readonly close: () => Promise<void>;
@@ -52,10 +57,11 @@ export class SqlStore implements Store {
   readonly responses: ResponseStore;
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
+  readonly #writable: WriteState;
   readonly #takeTurn: SqlParts['takeTurn'];
   readonly #close: () => Promise<void>;
 
-  constructor({ reader, writer, elementsOf, takeTurn, close }: SqlParts) {
+  constructor({ reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
     const isTakenError = (error: unknown) => error instanceof PrefixTaken;
     const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
@@ -64,6 +70,7 @@ export class SqlStore implements Store {
     this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
     this.#writer = writer;
+    this.#writable = writable;
     this.#takeTurn = takeTurn;
     this.#close = close;
   }
@@ -232,7 +239,7 @@ export class SqlStore implements Store {
   }
 
   async ping(): Promise<void> {
-    await guarded(() => sql`select 1`.execute(this.#reader));
+    await guarded(() => Promise.all([sql`select 1`.execute(this.#reader), this.#writable.check()]));
   }
 
   close(): Promise<void> {
@@ -255,6 +262,16 @@ export class SqlStore implements Store {
       }
     });
   }
+}
+
+/** The smallest real write: what it takes to commit is what any other write takes. */
+export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
+  const at = new Date().toISOString();
+  await writer
+    .insertInto('fleet_tasks')
+    .values({ name: HEARTBEAT, owner: '', until: at })
+    .onConflict((conflict) => conflict.column('name').doUpdateSet({ until: at }))
+    .execute();
 }
 
 async function mustFind(trx: Transaction<Tables>, prefix: Prefix): Promise<KeyRecord> {

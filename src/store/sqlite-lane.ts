@@ -9,6 +9,7 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { RecentMap } from '../recent-map.ts';
+import type { WriteState } from './write-state.ts';
 
 export interface LaneLimits {
   /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
@@ -36,6 +37,7 @@ interface Prepared {
 export class SqliteLane implements DatabaseConnection {
   readonly #database: DatabaseSync;
   readonly #limits: LaneLimits;
+  readonly #writes: Pick<WriteState, 'succeeded' | 'failed'> | undefined;
   readonly #waiting = new Set<Waiter>();
   /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
   readonly #statements = new RecentMap<string, Prepared>(MAX_STATEMENTS);
@@ -45,9 +47,11 @@ export class SqliteLane implements DatabaseConnection {
   /** `performance.now()` until when the present owner may wait for the lock of the file. */
   #deadline = 0;
 
-  constructor(database: DatabaseSync, limits: LaneLimits) {
+  /** @param writes of a connection that writes: hears what that comes to */
+  constructor(database: DatabaseSync, limits: LaneLimits, writes?: Pick<WriteState, 'succeeded' | 'failed'>) {
     this.#database = database;
     this.#limits = limits;
+    this.#writes = writes;
   }
 
   /** Resolves when the caller has the connection alone. Whoever acquired must release. */
@@ -91,12 +95,21 @@ export class SqliteLane implements DatabaseConnection {
   }
 
   /** Takes the write lock at once: a transaction that began reading could find it taken when it comes to write. */
-  begin(): Promise<void> {
-    return whenFree(() => this.#database.exec('begin immediate'), this.#deadline);
+  async begin(): Promise<void> {
+    try {
+      await whenFree(() => this.#database.exec('begin immediate'), this.#deadline);
+    } catch (error) {
+      throw this.#failed(error);
+    }
   }
 
   commit(): void {
-    this.#database.exec('commit');
+    try {
+      this.#database.exec('commit');
+    } catch (error) {
+      throw this.#failed(error);
+    }
+    this.#writes?.succeeded();
   }
 
   rollback(): void {
@@ -106,8 +119,15 @@ export class SqliteLane implements DatabaseConnection {
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     const run = () => this.#run<R>(query);
-    // Inside a transaction the write lock is held, and a single statement must not be tried again on its own.
-    return this.#database.isTransaction ? run() : whenFree(run, this.#deadline);
+    try {
+      // Inside a transaction the write lock is held, and a single statement must not be tried again on its own.
+      if (this.#database.isTransaction) return run();
+      const result = await whenFree(run, this.#deadline);
+      this.#writes?.succeeded();
+      return result;
+    } catch (error) {
+      throw this.#failed(error);
+    }
   }
 
   streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
@@ -129,6 +149,11 @@ export class SqliteLane implements DatabaseConnection {
     }
     this.#statements.clear();
     if (this.#database.isOpen) this.#database.close();
+  }
+
+  #failed(error: unknown): unknown {
+    if (error instanceof Error && makesUnwritable(error)) this.#writes?.failed(error, true);
+    return error;
   }
 
   #run<R>(query: CompiledQuery): QueryResult<R> {
@@ -176,9 +201,22 @@ export async function whenFree<T>(work: () => T, deadline: number): Promise<T> {
 
 /** SQLITE_BUSY (5) and SQLITE_LOCKED (6) in all their extended forms, whose low byte is the primary code. */
 function isBusy(error: unknown): boolean {
-  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false;
-  const primary = error.errcode & 0xff;
-  return primary === 5 || primary === 6;
+  const code = primaryCode(error);
+  return code === 5 || code === 6;
+}
+
+/**
+ * Whether no other write would work either: the lock was held for the whole wait (BUSY, LOCKED), READONLY, IOERR, CORRUPT, FULL,
+ * CANTOPEN, NOTADB. A statement that breaks a constraint says nothing about the file.
+ */
+function makesUnwritable(error: unknown): boolean {
+  return [5, 6, 8, 10, 11, 13, 14, 26].includes(primaryCode(error));
+}
+
+/** SQLite's result code without its extension; 0 of an error that is not SQLite's. */
+export function primaryCode(error: unknown): number {
+  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return 0;
+  return error.errcode & 0xff;
 }
 
 function bindable(value: unknown): SQLInputValue {

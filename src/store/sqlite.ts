@@ -9,11 +9,12 @@ import { DatabaseSync } from 'node:sqlite';
 import { Kysely, sql } from 'kysely';
 import { migrate, SQLITE } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
-import { SqlStore } from './sql-store.ts';
+import { SqlStore, writeHeartbeat } from './sql-store.ts';
 import { LaneDialect } from './sqlite-dialect.ts';
 import { type LaneLimits, SqliteLane, whenFree } from './sqlite-lane.ts';
 import type { Store } from './store.ts';
 import type { Tables } from './tables.ts';
+import { WriteState } from './write-state.ts';
 
 /** At start other processes may be starting too, and one of them migrates. */
 const OPEN_MS = 5000;
@@ -38,11 +39,14 @@ export async function openSqlite(path: string): Promise<Store> {
     await migrate(over(migrating), SQLITE);
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
-    const writes = new SqliteLane(writing, WRITES);
+    const writable = new WriteState({ write: () => writeHeartbeat(writer) });
+    const writes = new SqliteLane(writing, WRITES, writable);
     const reads = new SqliteLane(reading, READS);
+    const writer = over(writes);
     return new SqlStore({
       reader: over(reads),
-      writer: over(writes),
+      writer,
+      writable,
       elementsOf: (json) => sql`json_each(${json}) as e`,
       // A transaction begins with the lock of the file: its turn came then.
       takeTurn: async () => {},

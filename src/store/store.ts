@@ -21,7 +21,7 @@ import type { ResponseStore } from './response-record.ts';
 import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
- * Every method settles within 1.5 s. One that cannot do its work rejects with GatewayError `store_unavailable` (the
+ * Every method settles within 1.5 s where the store says nothing, and within 5 s where it is far away. One that cannot do its work rejects with GatewayError `store_unavailable` (the
  * original as `cause`) and has then changed nothing, with one exception that no store can avoid: the connection to a
  * database server may break during a commit.
  */
@@ -88,7 +88,10 @@ export interface Store {
   /** Sets the check value if there is none yet, and returns the one that counts. */
   pinSecret(check: Uint8Array): Promise<Uint8Array>;
 
-  /** Resolves when the store answers. */
+  /**
+   * Resolves when the store answers and can be written. That is judged by what real writes came to in the last seconds, and by a tiny
+   * one of its own where there was none.
+   */
   ping(): Promise<void>;
 
   /** Lets what runs finish, then closes. Calls after it reject with `store_unavailable`. */

@@ -99,6 +99,7 @@ export interface Tables {
     created_at: string;
     ended_at: string | null;
   };
+  response_items: { id: string; upstream: string; holder_id: string; created_at: string };
   responses: {
     id: string;
     holder_id: string;

@@ -1,9 +1,13 @@
-// What an upstream's refusal means: whose fault it is, whether another target may be asked, and what the client reads if
-// none answers. The one place that knows statuses and error bodies of upstreams.
+// What an upstream's refusal means for the request: whether another target may be asked, and what the client reads if none
+// answers. Whose fault it is says answer-class.ts, what its body says error-answer.ts.
 import { type ErrorCode, GatewayError } from '../errors.ts';
+import { ANSWER_CLASSES, type AnswerClass, classify } from './answer-class.ts';
 import type { Outcome } from './breaker.ts';
+import { type ErrorAnswer, readErrorAnswer } from './error-answer.ts';
 import { connectionNames } from './header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
+
+export { memberOf, parse } from './error-answer.ts';
 
 /** An attempt that gave the client nothing. */
 export interface Failure {
@@ -73,41 +77,38 @@ export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
 }
 
 /**
- * Judges an answer that is not a 200.
- * - 401 and 403 are about the operator's credential, and their text may quote it: never shown, next target.
- * - 408, 429 and 5xx may go better elsewhere.
- * - All other 4xx are the caller's: the same request would fail anywhere.
- * - Redirects are not followed (they could carry the prompt to another host); other 2xx are no completion.
+ * Judges an answer that is not a 200, by the table of answer-class.ts. Redirects are not followed: they could carry the prompt
+ * to another host.
  * @param body as far as it came; what is not the whole JSON text is not shown
  */
 export function judgeRefusal(status: number, headers: ResponseHeaders, body: Buffer): Failure {
+  const answer = readErrorAnswer(status, body);
+  return judge(status, headers, answer);
+}
+
+function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): Failure {
+  const { code, isShown, triesNextTarget, vote } = ANSWER_CLASSES[classify(status, answer)];
   const cause = new Error(`the upstream answered ${status}`);
-  if (status === 401 || status === 403)
-    return failure(new GatewayError('upstream_auth_error', undefined, { cause }), true);
-  if (status < 400 || status > 599) {
-    return failure(new GatewayError('upstream_invalid_response', undefined, { cause }), true);
-  }
-  const next = status === 408 || status === 429 || status >= 500;
-  const error = new GatewayError('upstream_error', undefined, { cause, status });
-  const told = relayedHeaders(headers);
-  const shown = errorObject(status, body);
+  const told = isShown ? relayedHeaders(headers) : {};
   const retryAfterMs = retryAfter(told);
   return {
-    error,
-    next,
-    blame: blameForStatus(status, retryAfterMs),
-    // A limit that names no time is not waited for here: who knows how long it lasts.
-    retry: next && told['x-should-retry'] !== 'false' && (status !== 429 || retryAfterMs !== undefined),
-    ...(shown === undefined ? {} : { verbatim: { status, body: shown } }),
-    headers: retryHeaders(status, told),
+    error: new GatewayError(code, undefined, isShown ? { cause, status } : { cause }),
+    next: triesNextTarget,
+    blame: outcomeOf(vote, retryAfterMs),
+    // A limit that names no time is not waited for: it may last for hours.
+    retry:
+      vote !== 'none' &&
+      isShown &&
+      told['x-should-retry'] !== 'false' &&
+      (vote !== 'limited' || retryAfterMs !== undefined),
+    ...(isShown && answer.body !== undefined ? { verbatim: { status, body: answer.body } } : {}),
+    headers: isShown ? retryHeaders(status, told) : {},
   };
 }
 
-/** 429 is a limit and no failure; 408 and 5xx are the target's fault, other 4xx the caller's. */
-function blameForStatus(status: number, retryAfterMs: number | undefined): Outcome {
-  if (status !== 429 && status !== 408 && status < 500) return { kind: 'neutral' };
-  const kind = status === 429 ? 'limited' : 'failure';
-  return retryAfterMs === undefined ? { kind } : { kind, retryAfterMs };
+function outcomeOf(vote: AnswerClass['vote'], retryAfterMs: number | undefined): Outcome {
+  if (vote === 'none') return { kind: 'neutral' };
+  return retryAfterMs === undefined ? { kind: vote } : { kind: vote, retryAfterMs };
 }
 
 /**
@@ -135,13 +136,13 @@ function date(value: unknown): number {
 
 /**
  * Judges an error object that came with status 200, as the whole answer or as the first frame of a stream. It takes the
- * status that it names in `code` or `status`, if that is one of an error.
- * @param text the JSON text, which has a truthy `error` at its top level
+ * status that it names in `code`, `status` or `status_code`, if that is one of an error.
  * @param otherwise the status where it names none
  */
 export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwise = 502): Failure {
-  const named = statusIn(text) ?? otherwise;
-  return judgeRefusal(named, headers, Buffer.from(text));
+  const bytes = Buffer.from(text);
+  const status = readErrorAnswer(otherwise, bytes).status ?? otherwise;
+  return judge(status, headers, readErrorAnswer(status, bytes));
 }
 
 /**
@@ -162,48 +163,4 @@ function retryHeaders(status: number, headers: Record<string, string>): Record<s
     usable['retry-after'] = String(seconds);
   }
   return usable;
-}
-
-/**
- * The error object to show: the upstream's own bytes when they are one (OpenAI's shape, whatever else is in it); a new one
- * with its text when that is in a shape that SDKs do not read (bare text in `error`, flat, in an array); else undefined.
- */
-function errorObject(status: number, body: Buffer): Buffer | undefined {
-  const parsed = parse(body.toString());
-  const error = memberOf(parsed, 'error');
-  if (typeof memberOf(error, 'message') === 'string') return body;
-  const inner = Array.isArray(parsed) ? memberOf(parsed[0], 'error') : parsed;
-  const message = [error, memberOf(inner, 'message'), memberOf(inner, 'detail')].find(
-    (text) => typeof text === 'string' && text !== '',
-  );
-  if (message === undefined) return undefined;
-  const type = status < 500 ? 'invalid_request_error' : 'server_error';
-  return Buffer.from(JSON.stringify({ error: { message, type, param: null, code: null } }));
-}
-
-function statusIn(text: string): number | undefined {
-  const error = memberOf(parse(text), 'error');
-  for (const name of ['status', 'code', 'status_code']) {
-    const value = memberOf(error, name);
-    const status = typeof value === 'string' && /^\d{3}$/.test(value) ? Number(value) : value;
-    if (typeof status === 'number' && Number.isInteger(status) && status >= 400 && status <= 599)
-      return status;
-  }
-  return undefined;
-}
-
-/** A member of its own of whatever was parsed; undefined where there is none. */
-export function memberOf(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? Reflect.get(value, name)
-    : undefined;
-}
-
-/** What the text says as JSON; undefined where it is none. */
-export function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

@@ -508,6 +508,13 @@ describe('errors of the gateway over HTTP', () => {
       expect(response.text()).not.toMatch(/\*|Incorrect/);
     });
 
+    test.each([402, 400])('upstream_account_error: %i', async (status) => {
+      const refusal = upstreamError('Your credit balance is too low to access the API.');
+      const response = await scripted(json(status, refusal));
+      expectError(response, 'upstream_account_error');
+      expect(response.text()).not.toMatch(/credit/);
+    });
+
     test.each([
       ['HTML', [head(200, { 'content-type': 'text/html', 'content-length': 4 }), send('<p/>')]],
       ['nothing', [head(204)]],

@@ -20,6 +20,8 @@ export interface Cable extends AsyncDisposable {
   blackHole(): void;
   /** Lets everything through, each piece `ms` milliseconds later, in both directions. */
   delay(ms: number): Promise<void>;
+  /** New connections go to this port of 127.0.0.1; those that are open stay where they are. */
+  moveTo(port: number): void;
   close(): Promise<void>;
 }
 
@@ -33,7 +35,7 @@ export async function startCable(port: number): Promise<Cable> {
 }
 
 class TcpCable implements Cable {
-  readonly #target: number;
+  #target: number;
   readonly #ends = new Set<Socket>();
   readonly #clients = new Set<Socket>();
   #server: Server | undefined;
@@ -57,6 +59,10 @@ class TcpCable implements Cable {
     if (address === null || typeof address === 'string') throw new Error('a TCP server has a port');
     this.#server = server;
     this.port = address.port;
+  }
+
+  moveTo(port: number): void {
+    this.#target = port;
   }
 
   pass(): void {

@@ -86,6 +86,11 @@ export class ObjectsUpstream implements AsyncDisposable {
       text: body.toString('utf8', 0, 4096),
     });
     const [status, answer] = this.#carryOut(method, url, body, bytes);
+    if (url.startsWith('/v1/responses') && method === 'POST' && status === 200 && isStream(body)) {
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.end(eventsOf(answer));
+      return;
+    }
     const payload = Buffer.isBuffer(answer) ? answer : Buffer.from(JSON.stringify(answer, null, 1));
     response.writeHead(status, {
       'content-type': Buffer.isBuffer(answer) ? 'application/octet-stream' : 'application/json',
@@ -98,10 +103,62 @@ export class ObjectsUpstream implements AsyncDisposable {
     response.end(payload);
   }
 
+  /** A response with an item of each kind, a container, and a file in it. */
+  #respond(fields: Record<string, unknown>): Thing {
+    const [container, file] = [`cntr_${random()}`, `cfile_${random()}`];
+    const id = `resp_${random()}`;
+    const answer = {
+      id,
+      object: 'response',
+      status: 'completed',
+      model: fields['model'],
+      store: fields['store'] ?? true,
+      output: [
+        { type: 'reasoning', id: `rs_${random()}`, summary: [] },
+        { type: 'web_search_call', id: `ws_${random()}`, status: 'completed' },
+        { type: 'image_generation_call', id: `ig_${random()}`, status: 'completed', result: 'aGk=' },
+        { type: 'code_interpreter_call', id: `ci_${random()}`, container_id: container, code: 'print(1)' },
+        {
+          type: 'mcp_approval_request',
+          id: `mcpr_${random()}`,
+          name: 'n',
+          arguments: '{}',
+          server_label: 's',
+        },
+        { type: 'function_call', id: `fc_${random()}`, call_id: 'call_1', name: 'f', arguments: '{}' },
+        {
+          type: 'message',
+          id: `msg_${random()}`,
+          role: 'assistant',
+          status: 'completed',
+          content: [
+            {
+              type: 'output_text',
+              text: 'hello',
+              annotations: [
+                {
+                  type: 'container_file_citation',
+                  container_id: container,
+                  file_id: file,
+                  filename: 'a.txt',
+                },
+                { type: 'file_citation', file_id: `file-${random()}`, filename: 'b.txt', index: 0 },
+              ],
+            },
+          ],
+        },
+      ],
+      usage: { input_tokens: 1, output_tokens: 1, total_tokens: 2 },
+    };
+    this.things.set(id, answer);
+    return answer;
+  }
+
   #carryOut(method: string, url: string, body: Buffer, size: number): [number, object | Buffer] {
     const [path = ''] = url.split('?');
     const [, , collection = '', id, sub, subId, last] = path.split('/');
     const fields = body[0] === 0x7b ? JSON.parse(String(body)) : {};
+    if (collection === 'responses' && method === 'POST') return [200, this.#respond(fields)];
     if (id === undefined) {
       if (method === 'GET')
         return [200, { object: 'list', data: [...this.things.values()], has_more: false }];
@@ -139,6 +196,47 @@ export class ObjectsUpstream implements AsyncDisposable {
     if (method === 'POST') this.things.set(id, { ...thing, ...fields, id });
     return [200, this.things.get(id) ?? {}];
   }
+}
+
+function random(): string {
+  return randomBytes(12).toString('hex');
+}
+
+function isStream(body: Buffer): boolean {
+  return /"stream"\s*:\s*true/.test(String(body));
+}
+
+/** The stream that tells of the same response. */
+function eventsOf(answer: object): string {
+  const output: unknown = Reflect.get(answer, 'output');
+  const items = Array.isArray(output) ? output : [];
+  const events = [
+    { type: 'response.created', response: { ...answer, output: [], status: 'in_progress' } },
+    ...items.flatMap((item: object, output_index) => {
+      const content: unknown = Reflect.get(item, 'content');
+      const annotations = Array.isArray(content) ? content.flatMap((part) => part.annotations) : [];
+      return [
+        {
+          type: 'response.output_item.added',
+          output_index,
+          item: { ...item, ...(content === undefined ? {} : { content: [] }) },
+        },
+        ...annotations.map((annotation: object) => ({
+          type: 'response.output_text.annotation.added',
+          annotation,
+        })),
+        { type: 'response.output_text.delta', delta: 'x' },
+        { type: 'response.output_item.done', output_index, item },
+      ];
+    }),
+    { type: 'response.completed', response: answer },
+  ];
+  return events
+    .map(
+      (event, sequence_number) =>
+        `event: ${event.type}\ndata: ${JSON.stringify({ ...event, sequence_number })}\n\n`,
+    )
+    .join('');
 }
 
 /** The file in a multipart body, as far as it was kept. */

@@ -2,7 +2,7 @@
 // tests and says what to install; no test is skipped.
 import { readFileSync } from 'node:fs';
 import { readdir, realpath } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { installCommand, installPackage, isExecutable, onPath } from './debian-packages.ts';
 
 export { INSTALL_MS } from './debian-packages.ts';
@@ -10,6 +10,7 @@ export { INSTALL_MS } from './debian-packages.ts';
 export interface PostgresPrograms {
   readonly postgres: string;
   readonly initdb: string;
+  readonly pgBasebackup: string;
 }
 
 const DEBIAN = '/usr/lib/postgresql';
@@ -52,10 +53,16 @@ async function find(): Promise<PostgresPrograms | undefined> {
   const newestFirst = versions.sort((a, b) => Number(b) - Number(a));
   for (const folder of newestFirst.map((version) => join(DEBIAN, version, 'bin'))) {
     const [postgres, initdb] = [join(folder, 'postgres'), join(folder, 'initdb')];
-    if ((await isExecutable(postgres)) && (await isExecutable(initdb))) return { postgres, initdb };
+    if ((await isExecutable(postgres)) && (await isExecutable(initdb)))
+      return { postgres, initdb, pgBasebackup: beside(initdb) };
   }
   const [postgres, initdb] = [await onPath('postgres'), await onPath('initdb')];
   if (postgres === undefined || initdb === undefined) return undefined;
   // They look for their other files from where they really are.
-  return { postgres: await realpath(postgres), initdb: await realpath(initdb) };
+  const real = await realpath(initdb);
+  return { postgres: await realpath(postgres), initdb: real, pgBasebackup: beside(real) };
+}
+
+function beside(initdb: string): string {
+  return join(dirname(initdb), 'pg_basebackup');
 }

@@ -60,17 +60,31 @@ fi
 rm -rf "$1"`;
 
 /** Resolves when it accepts connections. May take as long as `POSTGRES_TIMEOUT`. */
-export async function startPostgres(
+export function startPostgres(settings: Readonly<Record<string, string>> = {}): Promise<PostgresServer> {
+  return start(settings, randomBytes(12).toString('hex'), (server) => server.initialise());
+}
+
+/** A copy of a running server that follows it, by streaming, and cannot be written until `select pg_promote()`. */
+export function startStandby(
+  primary: PostgresServer,
   settings: Readonly<Record<string, string>> = {},
+): Promise<PostgresServer> {
+  return start(settings, primary.password, (server) => server.copy(primary));
+}
+
+async function start(
+  settings: Readonly<Record<string, string>>,
+  password: string,
+  makeData: (server: Server) => Promise<void>,
 ): Promise<PostgresServer> {
   const programs = await postgresPrograms();
   const folder = await mkdtemp(join(tmpdir(), 'tollgate-postgres-'));
   const watch = spawn('sh', ['-c', WATCH, 'sh', folder], { stdio: ['pipe', 'ignore', 'ignore'] });
   // Neither the child nor its pipe keeps the test's process alive.
   watch.unref();
-  const server = new Server(programs, folder, watch, { ...SETTINGS, ...settings });
+  const server = new Server({ programs, folder, watch, password, settings: { ...SETTINGS, ...settings } });
   try {
-    await server.initialise();
+    await makeData(server);
     await server.start();
     return server;
   } catch (error) {
@@ -96,8 +110,16 @@ export async function query<R extends QueryResultRow>(
   }
 }
 
+interface ServerParts {
+  readonly programs: PostgresPrograms;
+  readonly folder: string;
+  readonly watch: ChildProcess;
+  readonly password: string;
+  readonly settings: Readonly<Record<string, string>>;
+}
+
 class Server implements PostgresServer {
-  readonly password = randomBytes(12).toString('hex');
+  readonly password: string;
   readonly #programs: PostgresPrograms;
   readonly #folder: string;
   readonly #watch: ChildProcess;
@@ -108,15 +130,11 @@ class Server implements PostgresServer {
   #log = '';
   #databases = 0;
 
-  constructor(
-    programs: PostgresPrograms,
-    folder: string,
-    watch: ChildProcess,
-    settings: Readonly<Record<string, string>>,
-  ) {
+  constructor({ programs, folder, watch, password, settings }: ServerParts) {
     this.#programs = programs;
     this.#folder = folder;
     this.#watch = watch;
+    this.password = password;
     this.#settings = settings;
   }
 
@@ -140,6 +158,17 @@ class Server implements PostgresServer {
       ...this.#user,
       cwd: this.#folder,
     });
+    this.#port = await quietPort();
+  }
+
+  async copy(primary: PostgresServer): Promise<void> {
+    if (this.#user !== undefined) await chown(this.#folder, this.#user.uid, this.#user.gid);
+    const from = ['--dbname', primary.url(), '--checkpoint=fast', '--wal-method=stream', '--no-sync'];
+    await promisify(execFile)(
+      this.#programs.pgBasebackup,
+      [...from, '--write-recovery-conf', '--pgdata', this.#data],
+      { ...this.#user, cwd: this.#folder },
+    );
     this.#port = await quietPort();
   }
 

@@ -38,8 +38,8 @@ describe('a body', () => {
         const text = JSON.stringify(value);
         const holds = text.includes('"$"');
         const real: unknown = JSON.parse(text.replaceAll('"$"', JSON.stringify(ID)));
-        const { certain } = found(spelled(real, isEscaped ? escaped : (each) => each));
-        expect(certain.has(ID)).toBe(holds);
+        const { certain, possible } = found(spelled(real, isEscaped ? escaped : (each) => each));
+        expect(certain.has(ID) || possible.has(ID)).toBe(holds);
       }),
       { numRuns: 200 },
     );
@@ -57,7 +57,7 @@ describe('a body', () => {
     ['{"a":"file-system","call_id":"c","id":"i","custom_id":"d","profile":"p","name":"file"}', []],
     ['{"metadata":{"file_id":"x"},"attributes":{"file_id":"y"}}', []],
     ['{"file_id":null,"file_ids":[]}', []],
-    ['{"previous_response_id":"x","a":[{"type":"item_reference","id":"y"}]}', ['x', 'item_reference']],
+    ['{"previous_response_id":"x","a":[{"type":"item_reference","id":"y"}]}', ['x', 'y']],
   ])('%s', (text, ids) => {
     expect([...found(text).certain]).toEqual(ids);
   });

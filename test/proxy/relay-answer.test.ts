@@ -147,7 +147,7 @@ describe('a JSON answer', () => {
 describe('an upstream’s refusal', () => {
   const body = '{"error":{"message":"m","type":"t","param":null,"code":"c"},"more":1.0}';
 
-  test.each([400, 402, 404, 409, 413, 418, 422, 429, 500, 502, 503, 504, 529])(
+  test.each([400, 403, 404, 409, 413, 418, 422, 429, 500, 502, 503, 504, 529])(
     'with %i and an error object passes unchanged, for streams too',
     async (status) => {
       for (const stream of [false, true]) {
@@ -284,6 +284,31 @@ describe('an upstream’s refusal', () => {
       ).toBeGreaterThan(0);
     },
   );
+});
+
+describe('a refusal that a prompt brought about', () => {
+  const flagged = {
+    error: { code: 403, message: 'Your input was flagged.', metadata: { reasons: ['violence'] } },
+  };
+  test.each<[string, number, Script]>([
+    ['moderation', 403, json(403, flagged)],
+    [
+      'a firewall',
+      403,
+      json(403, '<html>Sorry, you have been blocked</html>', { 'content-type': 'text/html' }),
+    ],
+    ['a filter', 400, json(400, { error: { message: 'filtered', code: 'content_filter' } })],
+  ])('is the caller’s, and opens no breaker: %s', async (_name, status, script) => {
+    for (let i = 0; i < 8; i += 1) {
+      const response = await answered(script);
+      expect(response.status).toBe(status);
+      expect(await gateway.accessLine(response)).toMatchObject({ upstream_status: status, attempts: 1 });
+    }
+    expect((await answered(json(200, completion()))).status).toBe(200);
+    expect(
+      await gateway.metric('tollgate_upstream_breaker_state{upstream="up",model="upstream-model"}'),
+    ).toBe(0);
+  });
 });
 
 describe('what is no answer to a chat completion is a 502', () => {

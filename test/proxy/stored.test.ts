@@ -120,9 +120,12 @@ describe('a response in the background', () => {
   const use = { upstream: 'up', provider: 'up', outputs: 0, isSent: true, outcome: 'ok' as const };
   const usage = { prompt: 5, completion: 1, total: 6, cached: 0, reasoning: 0 };
   const upstream = Object({ name: 'up' });
+  const MADE = { id: 'a', isStored: true, items: [] };
   const making = (stored: StoredResponses, isBackground: boolean) =>
     keeper({
       stored,
+      objects: { record: async () => undefined },
+      isStored: true,
       caller: { holderId: 'h' },
       route: { model: 'm' },
       ask: { isBackground, estimate: { prompt: 3, completion: 0, isBounded: true } },
@@ -132,7 +135,7 @@ describe('a response in the background', () => {
   test('is to be counted later, unless its own answer told its use', async () => {
     const { stored, rows } = memory();
     const open = making(stored, true);
-    await open.keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    await open.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
     open.meter.note({ ...use, usage: null });
     expect(rows.get('a')?.charged).toBe(3);
     open.meter.note({ ...use, usage });
@@ -144,6 +147,8 @@ describe('a response in the background', () => {
     const { stored } = memory();
     const { meter } = keeper({
       stored,
+      objects: { record: async () => undefined },
+      isStored: true,
       caller: { holderId: 'h' },
       route: { model: 'm' },
       ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
@@ -158,6 +163,8 @@ describe('a response in the background', () => {
     const { stored } = memory();
     const { keep, meter } = keeper({
       stored,
+      objects: { record: async () => undefined },
+      isStored: true,
       caller: { holderId: 'h' },
       route: { model: 'm' },
       ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
@@ -166,7 +173,7 @@ describe('a response in the background', () => {
     const unreported = { textBytes: 0, silentMs: 5, isReserved: true };
     meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
     expect(noted.at(-1)?.unreported).toEqual(unreported);
-    await keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    await keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
     meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
     expect(noted.at(-1)?.unreported).toBeUndefined();
   });
@@ -174,7 +181,7 @@ describe('a response in the background', () => {
   test('and any other one is counted at once', async () => {
     const { stored, rows, calls } = memory();
     const closed = making(stored, false);
-    await closed.keep('a', { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    await closed.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
     closed.meter.note({ ...use, usage });
     expect([rows.get('a')?.charged, calls.includes('settle')]).toEqual([null, false]);
   });

@@ -41,20 +41,24 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ...query,
     });
 
+  const owners = async (of: readonly string[]) =>
+    (await store.objects.ownersOf(of))
+      .map(({ id, upstream, holderId }) => `${id} ${upstream} ${holderId}`)
+      .sort();
+
   test('belongs to whom it was given first, at its upstream', async () => {
     expect(await store.objects.addObjects([object('a')])).toBe(true);
     expect(await store.objects.addObjects([object('a')])).toBe(true);
     expect(await store.objects.addObjects([object('a', { holderId: 'two' })])).toBe(false);
     expect(await store.objects.addObjects([object('a', { holderId: 'two', upstream: 'other' })])).toBe(true);
-    expect(await store.objects.ownersOf('up', ['a', 'b', "'"])).toEqual(new Map([['a', 'one']]));
-    expect(await store.objects.ownersOf('other', ['a'])).toEqual(new Map([['a', 'two']]));
-    expect(await store.objects.ownersOf('up', [])).toEqual(new Map());
+    expect(await owners(['a', 'b', "'"])).toEqual(['a other two', 'a up one']);
+    expect(await owners([])).toEqual([]);
   });
 
   test('several are taken together, or none of them', async () => {
     await store.objects.addObjects([object('a', { holderId: 'two' })]);
     expect(await store.objects.addObjects([object('b'), object('a')])).toBe(false);
-    expect(await store.objects.ownersOf('up', ['a', 'b'])).toEqual(new Map([['a', 'two']]));
+    expect(await owners(['a', 'b'])).toEqual(['a up two']);
   });
 
   test('of many holders at once one has it', async () => {
@@ -64,8 +68,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       ),
     );
     expect(all.filter(Boolean)).toHaveLength(1);
-    const owner = (await store.objects.ownersOf('up', ['x'])).get('x');
-    expect(owner).toBe(`h${all.indexOf(true)}`);
+    expect(await owners(['x'])).toEqual([`x up h${all.indexOf(true)}`]);
   });
 
   test('is listed with its kind, for its holder, in either order and in pages', async () => {
@@ -92,5 +95,33 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     expect(await ids()).toEqual(['a', 'c']);
     expect(await ids({ after: 'b' })).toEqual(['c']);
     expect(await store.objects.addObjects([object('b', { holderId: 'two' })])).toBe(false);
+  });
+
+  test('an item belongs to whom it was given first, until it is forgotten', async () => {
+    const item = (id: string, holderId: string, createdAt = AT) => ({
+      upstream: 'up',
+      id,
+      holderId,
+      createdAt,
+    });
+    await store.objects.addItems([item('msg_1', 'one'), item("it's", 'one'), item('msg_1', 'two')]);
+    await store.objects.addItems([
+      item('msg_1', 'two'),
+      item('msg_2', 'two', '2030-01-03T00:00:00.000Z'),
+      { ...item('msg_1', 'two'), upstream: 'other' },
+    ]);
+    await store.objects.addItems([]);
+    await store.objects.addObjects([object('msg_2')]);
+    expect(await owners(['msg_1', 'msg_2', "it's", 'x'])).toEqual([
+      "it's up one",
+      'msg_1 other two',
+      'msg_1 up one',
+      'msg_2 up one',
+      'msg_2 up two',
+    ]);
+    expect(await store.objects.forgetItems(AT, 10)).toBe(0);
+    expect(await store.objects.forgetItems('2030-01-02T12:00:00.000Z', 2)).toBe(2);
+    expect(await store.objects.forgetItems('2030-01-02T12:00:00.000Z', 2)).toBe(1);
+    expect(await owners(['msg_1', 'msg_2', "it's"])).toEqual(['msg_2 up one', 'msg_2 up two']);
   });
 });

@@ -17,8 +17,8 @@ describe('a status', () => {
   test.each([
     [400, 'upstream_error', 400, false],
     [401, 'upstream_auth_error', 502, true],
-    [402, 'upstream_error', 402, false],
-    [403, 'upstream_auth_error', 502, true],
+    [402, 'upstream_account_error', 502, true],
+    [403, 'upstream_error', 403, true],
     [404, 'upstream_error', 404, false],
     [408, 'upstream_error', 408, true],
     [409, 'upstream_error', 409, false],
@@ -82,9 +82,13 @@ describe('a body', () => {
   });
 
   test('of a refused credential is never shown', () => {
-    for (const status of [401, 403]) {
-      expect(judge(status, OBJECT, { 'retry-after': '1' })).toMatchObject({ headers: {} });
-      expect(judge(status)).not.toHaveProperty('verbatim');
+    const permission = '{"error":{"message":"m","type":"permission_error"}}';
+    for (const [status, body] of [
+      [401, OBJECT],
+      [403, permission],
+    ] as const) {
+      expect(judge(status, body, { 'retry-after': '1' })).toMatchObject({ headers: {} });
+      expect(judge(status, body)).not.toHaveProperty('verbatim');
     }
   });
 });

@@ -75,5 +75,13 @@ export function keyMetrics(catalogue: Catalogue) {
       labels: {},
       action: 'Goes on rising: the store is away. After 60 s keys can no longer be checked.',
     }),
+    storeWritable: catalogue.gauge({
+      name: 'tollgate_store_writable',
+      meaning: 'Whether the store can be written: 1 or 0.',
+      labels: {},
+      across: 'min',
+      action:
+        '0: no key can be made, rotated or revoked, and use waits in the spool. The log says why: a full disk, a lock, a standby.',
+    }),
   };
 }

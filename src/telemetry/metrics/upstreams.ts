@@ -14,7 +14,7 @@ export function upstreamMetrics(catalogue: Catalogue) {
       'Requests sent to upstreams, by how each ended: ok, client_closed, superseded (another one of the same request answered) or an error code.',
     labels: { upstream: VALUES.upstream, outcome: `${VALUES.outcome}; \`superseded\`` },
     action:
-      '`upstream_auth_error`: the credential is wrong or has ended, act at once. `upstream_tls`: its certificate. `upstream_rate_limited`: your quota there is used up.',
+      '`upstream_auth_error`: the credential is wrong or has ended, act at once. `upstream_account_error`: the account there is unpaid or out of quota. `upstream_tls`: its certificate. `upstream_rate_limited`: your quota there is used up.',
   });
   const upstreamSeconds = catalogue.cellHistogram({
     name: 'tollgate_upstream_duration_seconds',

@@ -1,11 +1,19 @@
-// Stores keys until the file may not grow any more, and then tells what still works.
+// Stores keys until the file may not grow any more, tells what still works, and goes on when it may grow again.
+import { execFileSync } from 'node:child_process';
 import { GatewayError } from '../../../src/errors.ts';
 import { openStore } from '../../../src/store/open.ts';
+import { until } from '../../helpers/wait.ts';
 import { newHolder, newKey } from '../samples.ts';
 
 const store = await openStore({ kind: 'sqlite', path: process.argv[2] ?? '' });
+const ping = () =>
+  store.ping().then(
+    () => 'ok',
+    (error: unknown) => (error instanceof GatewayError ? error.code : String(error)),
+  );
 const stored: string[] = [];
 const failures = new Set<string>();
+const before = await ping();
 for (let attempt = 0; attempt < 2000 && failures.size === 0; attempt += 1) {
   const key = newKey();
   try {
@@ -15,6 +23,13 @@ for (let attempt = 0; attempt < 2000 && failures.size === 0; attempt += 1) {
     failures.add(error instanceof GatewayError ? error.code : String(error));
   }
 }
+const full = await ping();
 const readable = (await store.listKeys({ limit: 1000 })).map(({ prefix }) => prefix);
-process.stdout.write(JSON.stringify({ stored, failures: [...failures], readable }));
+// The soft limit, which a process may raise up to the hard one.
+execFileSync('prlimit', ['--pid', String(process.pid), '--fsize=unlimited:unlimited']);
+await until(async () => (await ping()) === 'ok', 'a good check');
+const key = newKey();
+await store.addKey(key, newHolder(), null);
+stored.push(key.prefix);
+process.stdout.write(JSON.stringify({ stored, failures: [...failures], readable, checks: [before, full] }));
 await store.close();

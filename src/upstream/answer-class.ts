@@ -1,0 +1,137 @@
+// Whose fault an upstream's error answer is, and what follows from that. One table: the code and docs/relay.md are made from it.
+import type { ErrorCode } from '../errors.ts';
+import type { ErrorAnswer } from './error-answer.ts';
+
+export interface AnswerClass {
+  readonly fault: 'caller' | 'operator' | 'vendor';
+  /** Which answers these are, for the docs. */
+  readonly answers: string;
+  readonly code: ErrorCode;
+  /** The client reads the upstream's status and text; otherwise those of `code`. */
+  readonly isShown: boolean;
+  readonly triesNextTarget: boolean;
+  /** What it says about the target. A text that a prompt could bring about says nothing. */
+  readonly vote: 'none' | 'failure' | 'limited';
+  /** The alert of examples/prometheus/alerts.yaml that it fires. */
+  readonly alert: string | undefined;
+}
+
+const CREDENTIAL = {
+  fault: 'operator',
+  code: 'upstream_auth_error',
+  isShown: false,
+  triesNextTarget: true,
+  alert: 'TollgateUpstreamRefusesCredential',
+} as const;
+
+const ACCOUNT = {
+  fault: 'operator',
+  code: 'upstream_account_error',
+  isShown: false,
+  triesNextTarget: true,
+  alert: 'TollgateUpstreamRefusesCredential',
+} as const;
+
+const REJECTED = {
+  fault: 'caller',
+  code: 'upstream_error',
+  isShown: true,
+  vote: 'none',
+  alert: undefined,
+} as const;
+
+export const ANSWER_CLASSES = {
+  credential: {
+    ...CREDENTIAL,
+    answers: '401; 403 whose `code` or `type` names the credential or a permission',
+    vote: 'failure',
+  },
+  credential_text: {
+    ...CREDENTIAL,
+    answers: '403 whose text names them; another 4xx whose text begins so ("API key not valid.")',
+    vote: 'none',
+  },
+  account: {
+    ...ACCOUNT,
+    answers:
+      '402; 429 or 403 whose `code` or `type` names the quota or the state of the account (`insufficient_quota`)',
+    vote: 'failure',
+  },
+  account_text: {
+    ...ACCOUNT,
+    answers: 'another 4xx whose text begins so ("Your credit balance is too low")',
+    vote: 'none',
+  },
+  prompt: { ...REJECTED, answers: '403 that names moderation or a policy', triesNextTarget: false },
+  forbidden: { ...REJECTED, answers: '403 that names neither (a firewall, a proxy)', triesNextTarget: true },
+  request: { ...REJECTED, answers: 'any other 4xx', triesNextTarget: false },
+  limit: {
+    fault: 'vendor',
+    answers: '429',
+    code: 'upstream_error',
+    isShown: true,
+    triesNextTarget: true,
+    vote: 'limited',
+    alert: undefined,
+  },
+  failure: {
+    fault: 'vendor',
+    answers: '408, 5xx',
+    code: 'upstream_error',
+    isShown: true,
+    triesNextTarget: true,
+    vote: 'failure',
+    alert: undefined,
+  },
+  unusable: {
+    fault: 'vendor',
+    answers: '2xx other than 200, 3xx, anything beyond 599',
+    code: 'upstream_invalid_response',
+    isShown: false,
+    triesNextTarget: true,
+    vote: 'failure',
+    alert: undefined,
+  },
+} as const satisfies Record<string, AnswerClass>;
+
+export type AnswerClassName = keyof typeof ANSWER_CLASSES;
+
+/** Words of `code` and `type` by which vendors mark a prompt that they do not take. */
+const PROMPT_WORD =
+  /moderat|content[_-]?(?:filter|policy)|policy[_-]?violation|safety|responsible_?ai|prompt[_-]?block/;
+/** OpenRouter, among others, marks it by its text alone. */
+const PROMPT_TEXT =
+  /\b(?:moderat\w*|flagged|content (?:filter|policy|management policy)|usage polic(?:y|ies)|safety)\b/i;
+const ACCOUNT_WORD =
+  /insufficient_(?:quota|balance|credits?|funds)|billing|payment_required|account_(?:deactivated|suspended|disabled)|access_terminated|organization_restricted|credits?_exhausted/;
+/** At the beginning: further on, a text may quote the prompt. */
+const ACCOUNT_TEXT =
+  /^\W*(?:error:? )?(?:your (?:credit balance|account|subscription|plan|billing|organization (?:has been|is|must be)|team .{1,80}credits)|insufficient (?:balance|credits?|funds|quota)|you (?:exceeded your current quota|have (?:exceeded your|reached your|run out of|insufficient))|(?:the|this) (?:account|organization|project|team|workspace) .{0,80}(?:not active|deactivated|suspended|disabled|restricted|blocked|delinquent)|payment required|billing )/i;
+const CREDENTIAL_WORD =
+  /api_?key|authenticat|unauthori[sz]ed|invalid_token|token_expired|permission|access_?denied|insufficient_scope|unsupported_country|request_forbidden/;
+const CREDENTIAL_TEXT =
+  /^\W*(?:error:? )?(?:(?:incorrect|invalid|expired|missing|unknown) (?:api[ _-]?key|authentication|access token|bearer|credentials?|x-api-key)|(?:the |your )?(?:api[ _-]?key|access token|credentials?) .{0,80}(?:not valid|invalid|expired|revoked|disabled|restricted)|authentication (?:failed|required)|unauthori[sz]ed)/i;
+/** Of a 403, whose status says already that something is not permitted. */
+const PERMISSION_TEXT =
+  /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|country|region|territory|virtual network|ip address)\b/i;
+
+/** @param status of the answer, or the one that an error object in a 200 names */
+export function classify(status: number, { words, message }: ErrorAnswer): AnswerClassName {
+  const isNamed = (pattern: RegExp) => words.some((word) => pattern.test(word));
+  if (status < 400 || status > 599) return 'unusable';
+  if (status >= 500 || status === 408) return 'failure';
+  if (status === 401) return 'credential';
+  if (status === 402) return 'account';
+  if (status === 403) {
+    if (isNamed(PROMPT_WORD)) return 'prompt';
+    if (isNamed(ACCOUNT_WORD)) return 'account';
+    if (isNamed(CREDENTIAL_WORD)) return 'credential';
+    if (ACCOUNT_TEXT.test(message)) return 'account_text';
+    if (PROMPT_TEXT.test(message)) return 'prompt';
+    return PERMISSION_TEXT.test(message) || CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'forbidden';
+  }
+  // By its text, Google's limit of a minute cannot be told from an empty account.
+  if (status === 429) return isNamed(ACCOUNT_WORD) ? 'account' : 'limit';
+  if (ACCOUNT_TEXT.test(message)) return 'account_text';
+  return CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'request';
+}

@@ -1,0 +1,118 @@
+// Ready means writable: what real writes come to is what the check says, a lock that another process holds is noticed, and a check
+// that comes often writes seldom.
+import { DatabaseSync } from 'node:sqlite';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { WriteState } from '../../src/store/write-state.ts';
+import { startGateway } from '../helpers/gateway.ts';
+import { until } from '../helpers/wait.ts';
+
+interface Report {
+  readonly status: string;
+  readonly checks: { readonly store: string };
+  readonly ready?: boolean;
+}
+
+test('another process that holds the lock of the file: writes 503, not ready, degraded, and all well afterwards', async () => {
+  await using gateway = await startGateway();
+  const write = async () => {
+    const headers = { 'content-type': 'application/json' };
+    const body = '{"tier":"Free"}';
+    const answer = await fetch(`${gateway.url}/checkout`, { method: 'POST', headers, body });
+    await answer.arrayBuffer();
+    return { status: answer.status, retryAfter: answer.headers.get('retry-after') };
+  };
+  const states = async () => {
+    const [ready, health] = await Promise.all([
+      fetch(`${gateway.adminUrl}/readyz`),
+      fetch(`${gateway.url}/health`),
+    ]);
+    const { status, checks, ready: isReady } = (await health.json()) as Report;
+    await ready.arrayBuffer();
+    return [ready.status, health.status, status, checks.store, isReady];
+  };
+  const served = async () =>
+    (await gateway.chat({ model: 'test-model', messages: [{ role: 'user', content: 'hello' }] })).status;
+  await gateway.key();
+  expect(await states()).toEqual([200, 200, 'ok', 'ok', undefined]);
+  const other = new DatabaseSync(gateway.directory.file('tollgate.db'));
+  other.exec('begin exclusive');
+  expect(await write()).toEqual({ status: 503, retryAfter: expect.stringMatching(/^\d+$/) });
+  await until(async () => (await states())[0] === 503, 'unreadiness');
+  expect(await states()).toEqual([503, 200, 'degraded', 'degraded', false]);
+  expect(await served()).toBe(200);
+  await until(async () => (await gateway.metric('tollgate_store_writable')) === 0, 'the metric');
+  await gateway.logLine(({ msg }) => String(msg).startsWith('the store cannot be written'));
+  other.exec('rollback');
+  other.close();
+  await until(async () => (await states())[0] === 200, 'readiness');
+  expect(await states()).toEqual([200, 200, 'ok', 'ok', undefined]);
+  expect((await write()).status).toBe(201);
+  expect(await gateway.metric('tollgate_store_writable')).toBe(1);
+  await gateway.logLine(({ msg }) => msg === 'the store can be written again');
+});
+
+describe('the state', () => {
+  const setting = () => {
+    const own = { now: 0, writes: 0, works: true };
+    const state = new WriteState({
+      now: () => own.now,
+      write: async () => {
+        own.writes += 1;
+        if (!own.works) throw new Error('read-only');
+      },
+    });
+    const check = () =>
+      state.check().then(
+        () => true,
+        () => false,
+      );
+    return { own, state, check };
+  };
+
+  test('is bad at once when a write fails for good, and good at once when one works', async () => {
+    const { own, state, check } = setting();
+    expect(await check()).toBe(true);
+    state.failed(new Error('disk full'), true);
+    expect(await check()).toBe(false);
+    state.succeeded();
+    expect(await check()).toBe(true);
+    expect(own.writes).toBe(1);
+  });
+
+  test('after a failure that may be of that write alone, the next check makes one', async () => {
+    const { own, state, check } = setting();
+    await check();
+    state.failed(new Error('a row is locked'), false);
+    expect(await check()).toBe(true);
+    expect(own.writes).toBe(2);
+  });
+
+  test('checks at the same time share one write', async () => {
+    const { own, check } = setting();
+    expect(await Promise.all([check(), check(), check()])).toEqual([true, true, true]);
+    expect(own.writes).toBe(1);
+  });
+
+  test('is never older than five seconds, and costs at most one write a second', async () => {
+    const step = fc.record({ after: fc.integer({ min: 0, max: 3000 }), works: fc.boolean() });
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 60 }), async (steps) => {
+        const { own, check } = setting();
+        const changedAt = { good: 0, bad: 0 };
+        for (const { after, works } of steps) {
+          own.now += after;
+          if (works !== own.works) changedAt[works ? 'good' : 'bad'] = own.now;
+          own.works = works;
+          const said = await check();
+          if (said !== works) {
+            const since = own.now - changedAt[works ? 'good' : 'bad'];
+            expect(since).toBeLessThan(works ? 1000 : 5000);
+          }
+        }
+        expect(own.writes).toBeLessThanOrEqual(1 + own.now / 1000);
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
