@@ -78,6 +78,8 @@ export interface FormView {
   text(name: string): string | undefined;
   /** Parts that are files. */
   readonly files: number;
+  /** Of the other parts: bytes that have come. */
+  readonly textBytes: number;
   /** Of the whole body: what was announced, or else what has come. */
   readonly bytes: number;
 }

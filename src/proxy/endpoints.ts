@@ -4,7 +4,7 @@ import type { CompletionFacts, Usage } from './chunk.ts';
 import { asStream } from './conversion.ts';
 import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
-import { estimateTokens, tokensOfInput } from './estimate.ts';
+import { estimateTokens } from './estimate.ts';
 import { type EventKind, EventReader, judgeNamed } from './events.ts';
 import type { Span } from './json.ts';
 import { madeIn } from './made.ts';
@@ -34,7 +34,7 @@ export const CHAT: Endpoint = {
   accept: JSON_TYPE,
   wanted: wants([]),
   hasUsageOption: true,
-  ask: (body, scan) => ({ stream: scan.stream, estimate: estimateTokens(body, scan) }),
+  ask: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
   maxFrameBytes: TEXT_FRAME,
   asStream,
 };
@@ -76,7 +76,7 @@ export const RESPONSES: Endpoint = {
   hasUsageOption: false,
   ask: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
-    const estimate = estimateTokens(body, { maxTokens, choices: 1, inputTokens: scan.inputTokens });
+    const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
     // What runs in the background has put out nothing yet.
     const isBackground = isTrue(body, scan.others.get('background'));
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
@@ -96,7 +96,7 @@ export const COMPACT: Endpoint = {
   wanted: wants(['previous_response_id']),
   namesObjects: true,
   hasUsageOption: false,
-  ask: (body, scan) => ({ stream: false, estimate: estimateTokens(body, scan) }),
+  ask: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
   maxFrameBytes: TEXT_FRAME,
 };
 
@@ -149,8 +149,8 @@ export const IMAGES: Endpoint = {
   wanted: wants([], 'dall-e-2'),
   namesObjects: true,
   hasUsageOption: false,
-  ask: (body, scan) => {
-    const { prompt } = estimateTokens(body, scan);
+  ask: (_, scan) => {
+    const prompt = scan.inputTokens;
     const completion = tokensOfImages(scan.choices);
     return {
       stream: scan.stream,
@@ -203,10 +203,10 @@ export function tokensOfImages(count: number): number {
 }
 
 /** An answer of numbers: nothing of it is output in tokens. */
-function inputOnly(body: Buffer, { inputTokens }: RequestScan): Ask {
+function inputOnly(_: Buffer, { inputTokens }: RequestScan): Ask {
   return {
     stream: false,
-    estimate: { prompt: inputTokens ?? tokensOfInput(body), completion: 0, isBounded: true },
+    estimate: { prompt: inputTokens, completion: 0, isBounded: true },
     outputs: 0,
   };
 }

@@ -1,8 +1,10 @@
 // The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
 // Those that take JSON are endpoints.ts.
+
+import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from './attachments.ts';
 import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
 import { IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME, tokensOfImages } from './endpoints.ts';
-import { ANSWER_TOKENS, ATTACHMENT_TOKENS } from './estimate.ts';
+import { ANSWER_TOKENS, tokensOf } from './estimate.ts';
 import { EventReader } from './events.ts';
 import { choicesOf } from './request-counts.ts';
 import { wants } from './request-scan.ts';
@@ -24,7 +26,7 @@ const SOUND: FormRules = {
     stream: form.text('stream') === 'true',
     takesText: /^(text|srt|vtt)$/.test(form.text('response_format') ?? ''),
     estimate: {
-      prompt: Math.ceil(form.bytes / BYTES_PER_TOKEN),
+      prompt: Math.ceil((form.bytes - form.textBytes) / BYTES_PER_TOKEN) + tokensOf(form.textBytes),
       completion: ANSWER_TOKENS,
       isBounded: false,
     },
@@ -87,9 +89,15 @@ function askForImages(form: FormView): Ask {
   const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
   return {
     stream: form.text('stream') === 'true',
-    estimate: { prompt: ATTACHMENT_TOKENS * Math.max(1, form.files), completion, isBounded: false },
+    estimate: { prompt: tokensOfFiles(form) + tokensOf(form.textBytes), completion, isBounded: false },
     outputs: completion,
   };
+}
+
+/** As attachments in JSON, where they are in base64 and so a third longer. */
+function tokensOfFiles({ files, bytes, textBytes }: FormView): number {
+  const length = ((bytes - textBytes) * 4) / 3;
+  return Math.max(ATTACHMENT_TOKENS * Math.max(1, files), Math.ceil(length / MEDIA_CHARACTERS_PER_TOKEN));
 }
 
 /** A whole transcript as the stream that was asked for: some models do not stream, and say nothing of it. */

@@ -136,6 +136,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   /** Where the last boundary begins. */
   closedAt = 0;
   files = 0;
+  textBytes = 0;
+  #isFile = false;
   bytesOf: () => number = () => 0;
   /** Called when all fields are known. */
   onEnd: () => void = () => {};
@@ -177,6 +179,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
 
   onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
     if (isFile) this.files += 1;
+    this.#isFile = isFile;
     if (!this.#wanted.has(name)) {
       const plain = plainName(name);
       if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
@@ -206,6 +209,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 
   onPartEnd(place: PartPlace): void {
+    if (!this.#isFile) this.textBytes += place.contentEnd - place.contentStart;
     const name = this.#name;
     if (name === '') return;
     this.#name = '';

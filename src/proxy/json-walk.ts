@@ -1,10 +1,10 @@
 // A scan of a JSON text that goes on from where it stopped, as more of the text comes: no byte is read twice, however the text
 // is cut and whatever its shape. What JsonScanner refuses, and where, this refuses too; it has the same rules, and asks it for
 // all that can be long.
-import { type JsonFault, JsonScanner, MAX_DEPTH } from './json.ts';
+import { type JsonFault, JsonScanner, LONG_TEXT, type LongTextListener, MAX_DEPTH } from './json.ts';
 
 /** Hears of the outermost value (at depth 0), of what stands in it (at depth 1), in that (at depth 2), and so on. */
-export interface WalkListener {
+export interface WalkListener extends Partial<LongTextListener> {
   /** What stands deeper is not told. */
   readonly depth: number;
   /** A key was read: the scanner answers `keySpan`, `keyIs` and `keyAmong` for it. */
@@ -61,6 +61,9 @@ export class JsonWalk {
   #pos = 0;
   #number = SIGN;
   #keyStart = 0;
+  #keyEnd = 0;
+  /** Of the last string that is a value, without its quotes. */
+  #textStart = 0;
   #escaped = false;
   /** Where the values of the depths that are heard of begin. */
   readonly #starts: number[] = [];
@@ -112,9 +115,16 @@ export class JsonWalk {
       const state = this.#state;
       if (state === TEXT || state === KEY_TEXT) {
         pos = this.#text(pos, end, isLast);
-        if (pos < 0) return pos === -1 ? -1 : this.#pos;
-        if (state === TEXT) this.#ended(pos);
-        else {
+        if (pos < 0) {
+          if (pos === -1) return -1;
+          if (state === TEXT) this.#tellText(this.#pos, false);
+          return this.#pos;
+        }
+        if (state === TEXT) {
+          this.#tellText(pos - 1, true);
+          this.#ended(pos);
+        } else {
+          this.#keyEnd = pos - 1;
           scanner.noteKey(this.#keyStart, pos - 1, this.#escaped);
           this.#state = COLON_BEHIND_KEY;
         }
@@ -180,6 +190,7 @@ export class JsonWalk {
     if (this.#open <= this.#listener.depth) this.#starts[this.#open] = pos;
     if (byte === QUOTE) {
       this.#state = TEXT;
+      this.#textStart = pos + 1;
       return pos + 1;
     }
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
@@ -213,6 +224,12 @@ export class JsonWalk {
     scanner.fault = null;
     this.#pos = scanner.brokeAt;
     return -2;
+  }
+
+  #tellText(end: number, isWhole: boolean): void {
+    const start = this.#textStart;
+    if (end - start < LONG_TEXT) return;
+    this.#listener.longText?.(start, end, isWhole, this.#keyStart, this.#keyEnd);
   }
 
   /** @returns the first byte that is no part of the number, or the end */

@@ -8,6 +8,19 @@ export interface Span {
   readonly end: number;
 }
 
+/** Strings of values that are longer than this are told to who wants to hear of them. */
+export const LONG_TEXT = 4096;
+
+/** Hears of long strings of values. */
+export interface LongTextListener {
+  /**
+   * A string stands at `[start, end)`, without its quotes.
+   * @param isWhole it ends there; otherwise more of it comes, and it is told again
+   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
+   */
+  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void;
+}
+
 /** Containers that may be open at once. RFC 8259, 9 allows a limit; this one keeps the stack a fixed array. */
 export const MAX_DEPTH = 1000;
 
@@ -68,6 +81,9 @@ export class JsonScanner {
   faultAt = 0;
   /** Whether white space held a CR or LF: in a frame they end the line, so the text is not one line. */
   sawLineBreak = false;
+
+  /** May be set before a text is read. */
+  texts: LongTextListener | undefined;
 
   private bytes = NO_BYTES;
   private end = 0;
@@ -227,7 +243,9 @@ export class JsonScanner {
         byte = pos < end ? (bytes[pos] ?? 0) : -1;
       }
       if (byte === QUOTE) {
-        pos = this.skipString(pos + 1);
+        const start = pos + 1;
+        pos = this.skipString(start);
+        if (pos - start > LONG_TEXT) this.texts?.longText(start, pos - 1, true, this.keyStart, this.keyEnd);
       } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
         if (open >= room) return this.refuse(pos, 'nested deeper than 1000 levels');
         const closer = byte + 2;

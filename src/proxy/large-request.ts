@@ -3,7 +3,6 @@
 import { BodyMemory } from '../http/body-memory.ts';
 import type { SlabPool } from '../http/slab-pool.ts';
 import { Utf8Walk } from './encoding.ts';
-import { InputCount } from './estimate.ts';
 import { JsonWalk } from './json-walk.ts';
 import { RequestReader } from './request-reader.ts';
 import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
@@ -31,12 +30,11 @@ export class LargeRequest extends BodyMemory {
   }
 }
 
-/** `scanRequest` and the estimate of the input, as a body comes. */
+/** `scanRequest`, as a body comes. */
 export class LargeScan {
   readonly #reader: RequestReader;
   readonly #walk: JsonWalk;
   readonly #text = new Utf8Walk();
-  readonly #count = new InputCount();
   /** It is no text; then nothing else of it is looked at. */
   #fault: unknown;
 
@@ -58,7 +56,7 @@ export class LargeScan {
   end(body: Buffer): RequestScan {
     this.#advance(body, body.length, true);
     if (this.#fault !== undefined) throw this.#fault;
-    return this.#reader.result(this.#walk, this.#count.tokens(body.length));
+    return this.#reader.result(this.#walk);
   }
 
   #advance(bytes: Buffer, size: number, isLast: boolean): void {
@@ -67,7 +65,6 @@ export class LargeScan {
       this.#text.advance(bytes, size, isLast);
       this.#reader.body = bytes;
       this.#walk.advance(bytes, size, isLast);
-      this.#count.advance(bytes, size);
     } catch (error) {
       this.#fault = error;
     }

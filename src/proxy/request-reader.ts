@@ -1,8 +1,10 @@
 // The members of a request that the gateway reads, as they are come upon: in a scan of the whole body, or in a walk over one that
 // is still coming. What else a body holds is json.ts and json-walk.ts.
 import { type ErrorCode, GatewayError } from '../errors.ts';
+import { AttachmentCount } from './attachments.ts';
 import { invalidJson } from './encoding.ts';
-import { decodeString, type JsonScanner, type Span } from './json.ts';
+import { tokensOf } from './estimate.ts';
+import { decodeString, type JsonScanner, type LongTextListener, type Span } from './json.ts';
 import { MemberNames } from './json-bytes.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
 import { choicesAt, countAt } from './request-counts.ts';
@@ -25,8 +27,8 @@ export interface RequestScan {
   readonly choices: number;
   /** The values of the members that were asked for by name, where they stand in the body. */
   readonly others: ReadonlyMap<string, Span>;
-  /** What the body comes to without an answer, in tokens, where that was counted as it came. */
-  readonly inputTokens: number | undefined;
+  /** What the body comes to without an answer, in tokens. */
+  readonly inputTokens: number;
   /** Just before the closing brace of the body: where `,"key":value` may go in. */
   readonly insertAt: number;
   /** The body has no members, so that what goes in needs no comma. */
@@ -78,7 +80,7 @@ const MAX_TOKENS = 5;
 const CHOICES = 6;
 type Meaning = number | string;
 
-export class RequestReader implements WalkListener {
+export class RequestReader implements WalkListener, LongTextListener {
   /** That of `stream_options.include_usage`. */
   readonly depth = 2;
   /** What has come of the body. */
@@ -100,6 +102,7 @@ export class RequestReader implements WalkListener {
   #choices: Span | null = null;
   #others: Map<string, Span> | undefined;
   #isEmpty = true;
+  #attachments: AttachmentCount | undefined;
   /** In a walk: what the last key of the outermost object means, and whether that of the one within is `include_usage`. */
   #meaning: Meaning = UNREAD;
   #isUsageKey = false;
@@ -114,6 +117,7 @@ export class RequestReader implements WalkListener {
    */
   read(body: Buffer, scanner: JsonScanner): RequestScan {
     this.body = body;
+    scanner.texts = this;
     const isObject = scanner.enterObject();
     if (isObject) {
       while (scanner.nextMember()) {
@@ -128,7 +132,7 @@ export class RequestReader implements WalkListener {
     }
     const insertAt = scanner.pos - 1;
     if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
-    return this.#result(isObject, insertAt, undefined);
+    return this.#result(isObject, insertAt);
   }
 
   key(depth: number, scanner: JsonScanner): void {
@@ -142,16 +146,21 @@ export class RequestReader implements WalkListener {
     } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
   }
 
+  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void {
+    this.#attachments ??= new AttachmentCount();
+    this.#attachments.text(this.body, start, end, isWhole, keyStart, keyEnd);
+  }
+
   /**
    * After a walk over all of `body`.
    * @throws GatewayError as `scanRequest`
    */
-  result(walk: JsonWalk, inputTokens: number): RequestScan {
+  result(walk: JsonWalk): RequestScan {
     if (walk.fault !== null) throw invalidJson(walk.fault, walk.faultAt);
-    return this.#result(walk.isObject, walk.insertAt, inputTokens);
+    return this.#result(walk.isObject, walk.insertAt);
   }
 
-  #result(isObject: boolean, insertAt: number, inputTokens: number | undefined): RequestScan {
+  #result(isObject: boolean, insertAt: number): RequestScan {
     if (!isObject) throw new GatewayError('invalid_body');
     if (this.#complaint === null && this.#misspelled !== undefined) {
       // Some upstreams would read it, and others would not.
@@ -175,7 +184,7 @@ export class RequestReader implements WalkListener {
       maxTokens: this.#mostTokens(),
       choices: choicesAt(this.body, this.#choices),
       others: this.#others ?? NO_OTHERS,
-      inputTokens,
+      inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
       insertAt,
       isEmpty: this.#isEmpty,
     };

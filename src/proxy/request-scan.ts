@@ -21,7 +21,7 @@ export const NO_SCAN: RequestScan = {
   maxTokens: null,
   choices: 1,
   others: new Map(),
-  inputTokens: undefined,
+  inputTokens: 0,
   insertAt: 0,
   isEmpty: true,
 };

@@ -4,7 +4,7 @@ import { scanRequest } from '../../src/proxy/request-scan.ts';
 
 function estimate(request: object | string) {
   const body = Buffer.from(typeof request === 'string' ? request : JSON.stringify(request));
-  return { ...estimateTokens(body, scanRequest(body)), bytes: body.length };
+  return { ...estimateTokens(scanRequest(body)), bytes: body.length };
 }
 
 const user = (content: unknown) => ({ model: 'm', messages: [{ role: 'user', content }] });
@@ -77,20 +77,5 @@ describe('the estimate of a request', () => {
       expect(completion).toBeGreaterThan(1e11);
       expect(Number.isSafeInteger(Math.floor(completion) * 1024)).toBe(true);
     }
-  });
-
-  test('of attachments does not count their bytes', () => {
-    const data = 'A'.repeat(400_000);
-    const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${data}` } };
-    const sound = { type: 'input_audio', input_audio: { data, format: 'wav' } };
-    expect(estimate(user([image])).prompt).toBeLessThan(1100);
-    expect(estimate(user([image, image, sound])).prompt).toBeLessThan(3200);
-    expect(estimate(user([image, image, sound])).prompt).toBeGreaterThan(3000);
-  });
-
-  test('of text that only speaks of attachments counts it', () => {
-    const text = `;base64, is "data": ${'word '.repeat(2000)}`;
-    const { prompt, bytes } = estimate(user(text));
-    expect(prompt).toBeGreaterThan(bytes / 4 - 1500);
   });
 });

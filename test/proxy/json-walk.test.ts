@@ -109,9 +109,7 @@ describe('of a shape that is all one, each piece costs the same', () => {
       const scan = new LargeScan(wants([]));
       // In pieces this small, going back for each of them would read many gigabytes.
       for (let size = 500; size < body.length; size += 500) scan.advance(body, size);
-      const { inputTokens, ...found } = scan.end(body);
-      expect(inputTokens).toBeGreaterThan(0);
-      expect({ ...found, inputTokens: undefined }).toEqual(scanRequest(body));
+      expect(scan.end(body)).toEqual(scanRequest(body));
     },
     20_000,
   );
