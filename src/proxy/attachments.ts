@@ -1,8 +1,7 @@
 // What of a request's input are attachments: images, sound and files in base64, whose bytes say little about their tokens. It
 // looks at long strings alone, in slices as they come. What text comes to is estimate.ts.
 import { tokensOf } from './estimate.ts';
-import { LONG_TEXT } from './json.ts';
-import { foldName } from './json-bytes.ts';
+import { foldName, LONG_TEXT } from './json-bytes.ts';
 
 /** A shorter string is counted as text, which comes to about as much. */
 const SHORTEST_ATTACHMENT = LONG_TEXT;

@@ -1,4 +1,4 @@
-// Single characters of JSON, and the rule for member names: which spellings some reader takes for the same name.
+// Single characters of JSON, long strings, and the rule for member names: which spellings some reader takes for the same name.
 // Where members stand is json.ts.
 const BACKSLASH = 0x5c;
 export const LETTER_U = 0x75;
@@ -6,6 +6,19 @@ const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 /** Of a key, in bytes: a longer one is judged by its beginning. */
 const LONGEST_KEY = 1024;
+
+/** Strings of values that are longer than this are told to who wants to hear of them. */
+export const LONG_TEXT = 4096;
+
+/** Hears of long strings of values. */
+export interface LongTextListener {
+  /**
+   * A string stands at `[start, end)`, without its quotes.
+   * @param isWhole it ends there; otherwise more of it comes, and it is told again
+   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
+   */
+  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void;
+}
 
 export function isDigit(byte: number): boolean {
   return byte >= 0x30 && byte <= 0x39;

@@ -1,7 +1,8 @@
 // A scan of a JSON text that goes on from where it stopped, as more of the text comes: no byte is read twice, however the text
 // is cut and whatever its shape. What JsonScanner refuses, and where, this refuses too; it has the same rules, and asks it for
 // all that can be long.
-import { type JsonFault, JsonScanner, LONG_TEXT, type LongTextListener, MAX_DEPTH } from './json.ts';
+import { type JsonFault, JsonScanner, MAX_DEPTH } from './json.ts';
+import { LONG_TEXT, type LongTextListener } from './json-bytes.ts';
 
 /** Hears of the outermost value (at depth 0), of what stands in it (at depth 1), in that (at depth 2), and so on. */
 export interface WalkListener extends Partial<LongTextListener> {

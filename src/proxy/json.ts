@@ -1,24 +1,19 @@
 // A validating JSON scanner over bytes (RFC 8259): it finds where values stand and builds none of them.
 // What a member means is for request-reader.ts and chunk.ts; that a whole body is UTF-8 is for the caller to check.
-import { hexValue, isDigit, LETTER_U, type MemberNames, readsAs } from './json-bytes.ts';
+import {
+  hexValue,
+  isDigit,
+  LETTER_U,
+  LONG_TEXT,
+  type LongTextListener,
+  type MemberNames,
+  readsAs,
+} from './json-bytes.ts';
 
 /** Byte offsets in a buffer; `end` is exclusive. */
 export interface Span {
   readonly start: number;
   readonly end: number;
-}
-
-/** Strings of values that are longer than this are told to who wants to hear of them. */
-export const LONG_TEXT = 4096;
-
-/** Hears of long strings of values. */
-export interface LongTextListener {
-  /**
-   * A string stands at `[start, end)`, without its quotes.
-   * @param isWhole it ends there; otherwise more of it comes, and it is told again
-   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
-   */
-  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void;
 }
 
 /** Containers that may be open at once. RFC 8259, 9 allows a limit; this one keeps the stack a fixed array. */

@@ -4,8 +4,8 @@ import { type ErrorCode, GatewayError } from '../errors.ts';
 import { AttachmentCount } from './attachments.ts';
 import { invalidJson } from './encoding.ts';
 import { tokensOf } from './estimate.ts';
-import { decodeString, type JsonScanner, type LongTextListener, type Span } from './json.ts';
-import { MemberNames } from './json-bytes.ts';
+import { decodeString, type JsonScanner, type Span } from './json.ts';
+import { type LongTextListener, MemberNames } from './json-bytes.ts';
 import type { JsonWalk, WalkListener } from './json-walk.ts';
 import { choicesAt, countAt } from './request-counts.ts';
 
