@@ -7,6 +7,15 @@ const HYPHEN = 0x2d;
 /** Of a key, in bytes: a longer one is judged by its beginning. */
 const LONGEST_KEY = 1024;
 
+/** Why a text is not JSON, in words for a client; they quote nothing of the text. */
+export type JsonFault =
+  | 'it ends too early'
+  | 'unexpected byte'
+  | 'raw control character in a string'
+  | 'invalid escape in a string'
+  | 'nested deeper than 1000 levels'
+  | 'more bytes after the value';
+
 /** Strings of values that are longer than this are told to who wants to hear of them. */
 export const LONG_TEXT = 4096;
 

@@ -3,12 +3,15 @@
 import {
   hexValue,
   isDigit,
+  type JsonFault,
   LETTER_U,
   LONG_TEXT,
   type LongTextListener,
   type MemberNames,
   readsAs,
 } from './json-bytes.ts';
+
+export type { JsonFault } from './json-bytes.ts';
 
 /** Byte offsets in a buffer; `end` is exclusive. */
 export interface Span {
@@ -18,15 +21,6 @@ export interface Span {
 
 /** Containers that may be open at once. RFC 8259, 9 allows a limit; this one keeps the stack a fixed array. */
 export const MAX_DEPTH = 1000;
-
-/** Why a text is not JSON, in words for a client; they quote nothing of the text. */
-export type JsonFault =
-  | 'it ends too early'
-  | 'unexpected byte'
-  | 'raw control character in a string'
-  | 'invalid escape in a string'
-  | 'nested deeper than 1000 levels'
-  | 'more bytes after the value';
 
 const TAB = 0x09;
 const LF = 0x0a;
