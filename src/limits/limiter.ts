@@ -66,8 +66,10 @@ export interface Limiter {
    * One step that reserves everything (a request, its tokens, a place) or nothing.
    * @param holder whose limits they are: never a key, so that rotating one resets nothing
    * @param tokens the estimate for input and output together
+   * @param held an unsettled lease of the same limiter and holder. Its request and its place are kept, `tokens` replace its
+   *   tokens, and the lease of the result replaces it. After a refusal it is as before
    */
-  admit(holder: string, limits: TierLimits, tokens: number): Admission | Promise<Admission>;
+  admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission>;
   /**
    * Counts tokens of a request that goes on: now, in the present minute, day and month, and not when it ends. Never throws.
    * @param tokens what was really used

@@ -1,6 +1,7 @@
 // The limits of holders as this process alone sees them: the accounts it remembers and the requests it has admitted. It is
 // synchronous for a holder whose totals are known. How it counts is account.ts's, what is refused verdict.ts's.
 import { Account, type Moment, type Reservation } from './account.ts';
+import { type FleetPlace, type Heard, shareOf } from './heard.ts';
 import {
   type Admission,
   type Lease,
@@ -12,7 +13,7 @@ import {
   wholeTokens,
 } from './limiter.ts';
 import type { Seeds } from './seeds.ts';
-import { refusalOf, statesOf } from './verdict.ts';
+import { capsOf, refusalOf, statesOf, sumOf, type Used } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly seeds: Seeds;
@@ -27,6 +28,14 @@ export interface MemoryLimiterOptions {
   readonly maxHolders?: number;
 }
 
+/** What has been counted elsewhere, and goes on here. */
+export interface Elsewhere {
+  /** Until now, of a holder. */
+  readonly heard: (holder: string) => Heard | undefined;
+  /** Among whom what is left has to be divided at the moment; undefined: among nobody. */
+  readonly fleet: () => FleetPlace | undefined;
+}
+
 export class MemoryLimiter implements Limiter {
   readonly #seeds: Seeds;
   readonly #metrics: MemoryLimiterOptions['metrics'];
@@ -34,6 +43,7 @@ export class MemoryLimiter implements Limiter {
   readonly #wallNow: () => number;
   readonly #windowMs: number;
   readonly #maxHolders: number;
+  #elsewhere: Elsewhere | undefined;
   /** With requests under way. */
   readonly #busy = new Map<string, Account>();
   /** Without; the one that has been idle for longest comes first. */
@@ -55,21 +65,26 @@ export class MemoryLimiter implements Limiter {
     return this.#busy.size + this.#idle.size;
   }
 
-  admit(holder: string, limits: TierLimits, tokens: number): Admission | Promise<Admission> {
+  /** From now on it counts beside what somebody else has counted. */
+  goOnFrom(elsewhere: Elsewhere): void {
+    this.#elsewhere = elsewhere;
+  }
+
+  admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
     const account = this.#accountOf(holder);
     if (needTotals(limits)) {
-      if (!account.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens);
+      if (!account.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens, held);
       if (account.isProvisional) this.#learn(account);
     }
-    return this.#decide(account, limits, wholeTokens(tokens));
+    return this.#decide(account, limits, wholeTokens(tokens), held);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const account = known === undefined ? new Account(holder, this.#windowMs) : this.#ofNow(known);
+    const account = this.#ofNow(known ?? new Account(holder, this.#windowMs));
     if (needTotals(limits) && !account.knowsTotals(this.#wallNow()))
       return this.#peekUnknown(account, limits);
-    return statesOf(account.used(this.#moment()), limits);
+    return statesOf(this.#used(account, this.#moment()), limits);
   }
 
   use(holder: string, tokens: number): void {
@@ -90,20 +105,25 @@ export class MemoryLimiter implements Limiter {
     return { now: this.#now(), wallMs: this.#wallNow() };
   }
 
-  async #admitUnknown(holder: string, limits: TierLimits, tokens: number): Promise<Admission> {
+  async #admitUnknown(
+    holder: string,
+    limits: TierLimits,
+    tokens: number,
+    held: Lease | undefined,
+  ): Promise<Admission> {
     const totals = await this.#seeds.read(holder);
     // Another one may have been first, or the account may have been forgotten meanwhile.
     const account = this.#accountOf(holder);
     const wallMs = this.#wallNow();
     if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
-    return this.#decide(account, limits, wholeTokens(tokens));
+    return this.#decide(account, limits, wholeTokens(tokens), held);
   }
 
   async #peekUnknown(account: Account, limits: TierLimits): Promise<LimitStates> {
     const totals = await this.#seeds.read(account.holder);
     const wallMs = this.#wallNow();
     if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
-    return statesOf(account.used(this.#moment()), limits);
+    return statesOf(this.#used(account, this.#moment()), limits);
   }
 
   /** Asks for totals that were not to be had, while requests go on. */
@@ -114,16 +134,42 @@ export class MemoryLimiter implements Limiter {
     });
   }
 
-  #decide(account: Account, limits: TierLimits, tokens: number): Admission {
+  #decide(account: Account, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
     const moment = this.#moment();
-    const used = account.used(moment);
-    const refusal = refusalOf(used, limits, tokens);
+    const lease = held instanceof MemoryLease ? held : undefined;
+    const used = this.#used(account, moment);
+    const refusal = refusalOf(
+      lease === undefined ? used : account.without(used, lease.reservation),
+      limits,
+      tokens,
+      {
+        hasPlace: lease !== undefined,
+        caps: this.#caps(account, limits, moment),
+      },
+    );
     if (refusal !== undefined) return { ...refusal, states: statesOf(used, limits) };
+    if (lease !== undefined) account.change(moment, lease.reservation, tokens);
+    const admitted = lease ?? this.#reserve(account, moment, tokens);
+    return { kind: 'admitted', lease: admitted, states: statesOf(this.#used(account, moment), limits) };
+  }
+
+  #reserve(account: Account, moment: Moment, tokens: number): MemoryLease {
     const reservation = account.reserve(moment, tokens);
     if (account.running === 1) this.#move(account, this.#idle, this.#busy);
     this.#metrics.limitLeases.add(1);
-    const lease = new MemoryLease(reservation, (real) => this.#settle(account, reservation, real));
-    return { kind: 'admitted', lease, states: statesOf(account.used(moment), limits) };
+    return new MemoryLease(reservation, (real) => this.#settle(account, reservation, real));
+  }
+
+  /** What is counted here, and beside it. */
+  #used(account: Account, moment: Moment): Used {
+    const used = account.used(moment);
+    return account.base === undefined ? used : sumOf(used, account.base.at(moment.now, moment.wallMs));
+  }
+
+  #caps({ holder, base }: Account, limits: TierLimits, { now, wallMs }: Moment): TierLimits {
+    const fleet = this.#elsewhere?.fleet();
+    if (fleet === undefined) return limits;
+    return capsOf(base?.at(now, wallMs) ?? NOTHING, limits, (left) => shareOf(left, holder, fleet));
   }
 
   #settle(account: Account, reservation: Reservation, tokens: number): void {
@@ -156,8 +202,15 @@ export class MemoryLimiter implements Limiter {
   }
 
   #ofNow(account: Account): Account {
-    if (account.generation !== this.#generation) account.forgetTotals();
+    const heard = this.#elsewhere?.heard(account.holder);
+    const isBeside = heard?.hasTotals === true && heard === account.base;
+    if (account.generation !== this.#generation && !isBeside) account.forgetTotals();
     account.generation = this.#generation;
+    if (heard !== account.base) {
+      account.base = heard;
+      account.forgetTotals();
+      if (heard !== undefined) account.restart(heard.windowEndsAt, heard.hasTotals, this.#moment());
+    }
     return account;
   }
 
@@ -174,13 +227,27 @@ export class MemoryLimiter implements Limiter {
   }
 }
 
+const NOTHING: Used = {
+  wallMs: 0,
+  windowLeftMs: 0,
+  requests: 0,
+  tokens: 0,
+  dayRequests: 0,
+  monthTokens: 0,
+  running: 0,
+};
+
 class MemoryLease implements Lease {
-  readonly tokens: number;
+  readonly reservation: Reservation;
   #settle: ((tokens: number) => void) | undefined;
 
-  constructor({ tokens }: Reservation, settle: (tokens: number) => void) {
-    this.tokens = tokens;
+  constructor(reservation: Reservation, settle: (tokens: number) => void) {
+    this.reservation = reservation;
     this.#settle = settle;
+  }
+
+  get tokens(): number {
+    return this.reservation.tokens;
   }
 
   settle(tokens: number): void {

@@ -1,25 +1,29 @@
 // The limits of holders as all replicas share them: one call of reserve.lua for an admission and one for a settlement. While
 // Redis is away it refuses to decide, remembers what is to be settled, and delivers that afterwards.
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { RecentMap } from '../recent-map.ts';
 import { type RedisClient, RedisCommandError, type RedisScript, RedisUnavailable } from '../redis/client.ts';
+import { Heard } from './heard.ts';
 import {
   type Admission,
   type Lease,
   type Limiter,
   type LimitMetrics,
   type LimitStates,
+  needTotals,
   type TierLimits,
-  type Totals,
   wholeTokens,
 } from './limiter.ts';
+import { idOf, RedisLease, settlementOf, useOf } from './redis-lease.ts';
+import { type Answer, keysOf, LUA, limitArgs, readAnswer, seedArgs, unexpected } from './reserve-script.ts';
 import type { Seeds } from './seeds.ts';
 import { type Settlement, Settlements } from './settlements.ts';
-import { refusalOf, statesOf, type Used } from './verdict.ts';
+import { refusalOf, statesOf } from './verdict.ts';
 
-const LUA = readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8');
 /** Calls that are sent together, and leases that are renewed in one: each has to end within the deadline of a call. */
 const BATCH = 100;
+/** Holders of whom it is remembered how they stood. */
+const MAX_HEARD = 10_000;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
@@ -33,15 +37,8 @@ export interface RedisLimiterOptions {
   readonly renewMs?: number;
   /** Settlements that wait for Redis. Default 10,000. */
   readonly maxSettlements?: number;
-}
-
-/** What the script says of one holder. */
-interface Answer {
-  readonly used: Used;
-  /** The lease as Redis has it; empty when nothing was reserved. */
-  readonly member: string;
-  readonly isAdmitted: boolean;
-  readonly isProvisional: boolean;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
 }
 
 export class RedisLimiter implements Limiter {
@@ -50,9 +47,11 @@ export class RedisLimiter implements Limiter {
   readonly #seeds: Seeds;
   readonly #metrics: RedisLimiterOptions['metrics'];
   readonly #times: readonly [windowMs: number, leaseMs: number];
+  readonly #now: () => number;
   readonly #waiting: Settlements;
   /** Leases of this process, by holder. */
-  readonly #leases = new Map<string, Set<string>>();
+  readonly #leases = new Map<string, Set<RedisLease>>();
+  readonly #heard = new RecentMap<string, Heard>(MAX_HEARD);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -67,7 +66,8 @@ export class RedisLimiter implements Limiter {
     this.#seeds = options.seeds;
     this.#metrics = options.metrics;
     this.#times = [options.windowMs ?? 60_000, options.leaseMs ?? 30_000];
-    this.#waiting = new Settlements(options.maxSettlements ?? 10_000, options.metrics);
+    this.#now = options.now ?? (() => performance.now());
+    this.#waiting = new Settlements(options.maxSettlements ?? 10_000, this.#times[0], options.metrics);
     this.#timer = setInterval(() => void this.#tend(), options.renewMs ?? 10_000).unref();
     this.#stopListening = options.redis.onUp(() => void this.#tend());
   }
@@ -77,44 +77,86 @@ export class RedisLimiter implements Limiter {
     return this.#waiting.size;
   }
 
+  /** An id for an admission that the caller makes good or takes back itself, should no answer come. */
+  newId(): string {
+    this.#count += 1;
+    return `${this.#process}.${this.#count}`;
+  }
+
   /**
-   * @throws RedisUnavailable when Redis is away. What it may have reserved is given back when it is there again
+   * @param held see Limiter
+   * @param ownId of `newId`. Without it, what Redis may have reserved without an answer is given back
+   * @throws RedisUnavailable when Redis is away
    * @throws RedisCommandError when Redis refuses the command, e.g. because it is out of memory
    */
-  async admit(holder: string, limits: TierLimits, tokens: number): Promise<Admission> {
+  async admit(
+    holder: string,
+    limits: TierLimits,
+    tokens: number,
+    held?: Lease,
+    ownId?: string,
+  ): Promise<Admission> {
     const cost = wholeTokens(tokens);
-    this.#count += 1;
-    const id = `${this.#process}.${this.#count}`;
+    if (held instanceof RedisLease) return await this.#change(held, limits, cost);
+    const id = ownId ?? this.newId();
     const answer = await this.#ask('reserve', holder, limits, [id, cost]).catch((error: unknown) => {
-      // Nobody waits for this reservation, if there is one.
-      if (error instanceof RedisUnavailable && wasSent(error)) {
-        this.#waiting.keep({ holder, member: id, tokens: 0, requests: -1, mayBeDone: true });
-      }
+      if (ownId === undefined && mayBeDone(error)) this.takeBack(holder, id);
       throw error;
     });
-    const states = statesOf(answer.used, limits);
-    if (answer.isAdmitted) {
-      return { kind: 'admitted', lease: this.#lease(holder, answer.member, cost), states };
-    }
-    const refusal = refusalOf(answer.used, limits, cost);
-    if (refusal === undefined) throw unexpected();
-    return { ...refusal, states };
+    const lease = answer.isAdmitted ? this.#lease(holder, answer.member, cost) : undefined;
+    this.#hear(holder, limits, answer);
+    return admissionOf(answer, limits, cost, lease);
   }
 
   /** Throws as `admit` does. */
   async peek(holder: string, limits: TierLimits): Promise<LimitStates> {
-    const { used } = await this.#ask('peek', holder, limits, ['', 0]);
-    return statesOf(used, limits);
+    const answer = await this.#ask('peek', holder, limits, ['', 0]);
+    this.#hear(holder, limits, answer);
+    return statesOf(answer.used, limits);
+  }
+
+  /** What Redis last said of a holder. */
+  heard(holder: string): Heard | undefined {
+    return this.#heard.get(holder);
   }
 
   /** Never throws. */
   use(holder: string, tokens: number): void {
-    this.#send({ holder, member: '', tokens: wholeTokens(tokens), requests: 0, mayBeDone: false });
+    this.#send(useOf(holder, '', 0, wholeTokens(tokens), this.#now()));
   }
 
-  /** Counts a request that was admitted without Redis, and its real tokens, in the totals that Redis has. Never throws. */
-  charge(holder: string, tokens: number): void {
-    this.#send({ holder, member: '', tokens: wholeTokens(tokens), requests: 1, mayBeDone: false });
+  /**
+   * Counts a request that was admitted without Redis, has ended, and is not known there. Never throws.
+   * @param id of an admission that Redis may have made without an answer; it is settled then. Empty: there was none
+   * @param since monotonic milliseconds: when it was admitted
+   */
+  charge(holder: string, tokens: number, since: number = this.#now(), id = ''): void {
+    this.#send(useOf(holder, id, 1, wholeTokens(tokens), since));
+  }
+
+  /** Undoes an admission that got no answer, if Redis has made it. Never throws. */
+  takeBack(holder: string, id: string): void {
+    this.#send({ ...useOf(holder, id, -1, 0, this.#now()), orElse: 'none' });
+  }
+
+  /**
+   * Makes a request known that was admitted without Redis and runs.
+   * @param isOver whether it has ended until Redis has answered; then there is no lease
+   * @throws as `admit`; the same call again is good, and counts once
+   */
+  async enter(
+    holder: string,
+    id: string,
+    request: { readonly tokens: number; readonly since: number },
+    isOver: () => boolean,
+  ): Promise<Lease | undefined> {
+    const tokens = wholeTokens(request.tokens);
+    const age = Math.max(0, Math.round(this.#now() - request.since));
+    const member = await this.#call(holder, ['enter', id, tokens, age]);
+    if (typeof member !== 'string') throw unexpected();
+    if (isOver()) return undefined;
+    this.#heard.get(holder)?.entered();
+    return this.#lease(holder, member, tokens);
   }
 
   /** Resolves when every settlement so far was delivered, waits for Redis, or was given up. */
@@ -136,7 +178,7 @@ export class RedisLimiter implements Limiter {
   }
 
   async #ask(
-    operation: 'reserve' | 'peek',
+    operation: 'reserve' | 'change' | 'peek',
     holder: string,
     limits: TierLimits,
     request: readonly [id: string, tokens: number],
@@ -177,19 +219,41 @@ export class RedisLimiter implements Limiter {
     }
   }
 
+  async #change(lease: RedisLease, limits: TierLimits, tokens: number): Promise<Admission> {
+    const { holder, member } = lease;
+    const answer = await this.#ask('change', holder, limits, [member, tokens]).catch((error: unknown) => {
+      // Which of the two there is, its id finds out.
+      if (mayBeDone(error)) lease.become(idOf(member), lease.tokens);
+      throw error;
+    });
+    if (answer.isAdmitted) {
+      lease.become(answer.member, tokens);
+      // It may have been settled meanwhile, as the one that it was.
+      if (lease.isSettled) this.#send(settlementOf(lease, 0));
+    }
+    this.#hear(holder, limits, answer);
+    return admissionOf(answer, limits, tokens, answer.isAdmitted ? lease : undefined, true);
+  }
+
+  #hear(holder: string, limits: TierLimits, { used, isProvisional }: Answer): void {
+    const hasTotals = needTotals(limits) && !isProvisional;
+    const own = this.#leases.get(holder)?.size ?? 0;
+    const [, leaseMs] = this.#times;
+    this.#heard.set(holder, new Heard({ used, hasTotals, now: this.#now(), own, leaseMs }));
+  }
+
   #lease(holder: string, member: string, tokens: number): Lease {
     const leases = this.#leases.get(holder) ?? new Set();
-    this.#leases.set(holder, leases.add(member));
+    const lease = new RedisLease(holder, member, tokens, (real) => {
+      leases.delete(lease);
+      if (leases.size === 0) this.#leases.delete(holder);
+      this.#metrics.limitLeases.add(-1);
+      this.#heard.get(holder)?.settled(lease.tokens, real);
+      this.#send(settlementOf(lease, real));
+    });
+    this.#leases.set(holder, leases.add(lease));
     this.#metrics.limitLeases.add(1);
-    return {
-      tokens,
-      settle: (real) => {
-        if (!leases.delete(member)) return;
-        if (leases.size === 0) this.#leases.delete(holder);
-        this.#metrics.limitLeases.add(-1);
-        this.#send({ holder, member, tokens: wholeTokens(real), requests: 0, mayBeDone: false });
-      },
-    };
+    return lease;
   }
 
   #send(settlement: Settlement): void {
@@ -199,23 +263,28 @@ export class RedisLimiter implements Limiter {
 
   /** Never rejects. */
   async #deliver(settlement: Settlement): Promise<void> {
-    const { holder, member, tokens, requests, mayBeDone } = settlement;
+    const { holder, member, tokens, requests, orElse, recent } = settlement;
     try {
-      const args = ['settle', member, tokens, requests, mayBeDone ? 1 : 0];
+      const age = Math.max(0, Math.round(this.#now() - recent.since));
+      const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
       const isDone = await this.#call(holder, args);
       // A mere id is of a lease that need not exist.
       if (isDone === 0 && member.includes(':')) this.#waiting.drop('unknown');
     } catch (error) {
       if (!(error instanceof RedisUnavailable)) this.#waiting.drop('error');
       else if (error.reason === 'closed' || this.#isClosed) this.#waiting.drop('closed');
-      else this.#waiting.keep({ ...settlement, mayBeDone: mayBeDone || wasSent(error) });
+      else if (!mayBeDone(error)) this.#waiting.keep(settlement);
+      // Without a lease to be found by, it cannot be known whether it would be counted a second time.
+      else if (member === '') this.#waiting.drop('unknown');
+      else this.#waiting.keep({ ...settlement, orElse: 'none' });
     }
   }
 
   /** Delivers what waits and renews the leases; one round at a time. Never rejects. */
   #tend(): Promise<void> {
-    this.#round ??= this.#renewAll()
-      .then(() => this.#deliverAll())
+    // First what others have not heard of.
+    this.#round ??= this.#deliverAll()
+      .then(() => this.#renewAll())
       .catch(() => {})
       .finally(() => {
         this.#round = undefined;
@@ -234,13 +303,13 @@ export class RedisLimiter implements Limiter {
   async #renewAll(): Promise<void> {
     let calls: Promise<unknown>[] = [];
     for (const [holder, leases] of [...this.#leases]) {
-      const members = [...leases];
-      for (let start = 0; start < members.length; start += BATCH) {
+      const all = [...leases];
+      for (let start = 0; start < all.length; start += BATCH) {
         if (!this.#redis.isUp) return;
         // Some may have been settled since the list was made.
-        const present = members.slice(start, start + BATCH).filter((member) => leases.has(member));
+        const present = all.slice(start, start + BATCH).filter((lease) => leases.has(lease));
         if (present.length === 0) continue;
-        calls.push(this.#call(holder, ['renew', ...present]));
+        calls.push(this.#call(holder, ['renew', ...present.map(({ member }) => member)]));
         if (calls.length < BATCH) continue;
         await Promise.allSettled(calls);
         calls = [];
@@ -250,60 +319,21 @@ export class RedisLimiter implements Limiter {
   }
 }
 
-/** All of one holder have one hash tag, so that they lie together in a Cluster. */
-function keysOf(holder: string): string[] {
-  const stem = `tollgate:limit:{${holder}}`;
-  return [`${stem}:minute`, `${stem}:totals`, `${stem}:leases`];
+function admissionOf(
+  { used }: Answer,
+  limits: TierLimits,
+  tokens: number,
+  lease: Lease | undefined,
+  hasPlace = false,
+): Admission {
+  const states = statesOf(used, limits);
+  if (lease !== undefined) return { kind: 'admitted', lease, states };
+  const refusal = refusalOf(used, limits, tokens, { hasPlace });
+  if (refusal === undefined) throw unexpected();
+  return { ...refusal, states };
 }
 
-function limitArgs(limits: TierLimits): number[] {
-  return [
-    limits.requests_per_minute ?? -1,
-    limits.tokens_per_minute ?? -1,
-    limits.requests_per_day ?? -1,
-    limits.tokens_per_month ?? -1,
-    limits.concurrency ?? -1,
-  ];
-}
-
-function seedArgs(totals: Totals | undefined): number[] {
-  return totals === undefined ? [0, 0, 0] : [1, totals.dayRequests, totals.monthTokens];
-}
-
-/** @returns undefined when the script needs totals */
-function readAnswer(answer: unknown): Answer | undefined {
-  if (!Array.isArray(answer)) throw unexpected();
-  if (answer.length === 0) return undefined;
-  const numbers = answer.slice(0, 9).map(Number);
-  const [verdict, wallMs, windowLeftMs, requests, tokens, dayRequests, monthTokens, running, known] = numbers;
-  const member: unknown = answer[9];
-  if (
-    typeof member !== 'string' ||
-    verdict === undefined ||
-    wallMs === undefined ||
-    windowLeftMs === undefined ||
-    requests === undefined ||
-    tokens === undefined ||
-    dayRequests === undefined ||
-    monthTokens === undefined ||
-    running === undefined ||
-    known === undefined
-  ) {
-    throw unexpected();
-  }
-  return {
-    used: { wallMs, windowLeftMs, requests, tokens, dayRequests, monthTokens, running },
-    member,
-    isAdmitted: verdict === 1,
-    isProvisional: known === 0,
-  };
-}
-
-function unexpected(): RedisCommandError {
-  return new RedisCommandError('REPLY', 'the script of the limits gave an answer that is none of its own');
-}
-
-/** Whether Redis may have carried it out. */
-function wasSent({ reason }: RedisUnavailable): boolean {
-  return reason === 'deadline' || reason === 'lost';
+/** Whether Redis may have carried out what got no answer. */
+export function mayBeDone(error: unknown): boolean {
+  return error instanceof RedisUnavailable && (error.reason === 'deadline' || error.reason === 'lost');
 }

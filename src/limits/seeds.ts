@@ -1,5 +1,6 @@
 // What a holder had used before somebody began to count: one question to the usage store at a time for each holder, few at
 // once, none for long. It keeps no totals; a store that fails is asked again after a pause.
+import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
 import type { LimitMetrics, ReadTotals, Totals } from './limiter.ts';
 
@@ -65,14 +66,13 @@ export class Seeds {
   }
 
   async #ask(holder: string): Promise<Totals | undefined> {
-    let timer: NodeJS.Timeout | undefined;
     let giveUp = () => {};
     const late = new Promise<undefined>((resolve) => {
       giveUp = () => resolve(undefined);
-      timer = setTimeout(giveUp, this.#deadlineMs);
     });
+    const stop = startDeadline(this.#deadlineMs, giveUp);
     const totals = await Promise.race([this.#inTurn(holder, late).catch(() => undefined), late]);
-    clearTimeout(timer);
+    stop();
     // Whoever still waits for its turn leaves.
     giveUp();
     if (totals === undefined || !isSane(totals)) {

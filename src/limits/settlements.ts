@@ -10,17 +10,29 @@ export interface Settlement {
   readonly tokens: number;
   /** Requests to count: 0 for a lease, since it has counted its own; -1 to take that back. */
   readonly requests: number;
-  /** It may have been carried out, or there may be no such lease: then nothing is counted. */
-  readonly mayBeDone: boolean;
+  /** What is counted where Redis has no such lease (any more): see `settle` in reserve.lua. */
+  readonly orElse: 'real' | 'none' | 'use';
+  /** The part of a use without a lease that belongs to the window of a minute. */
+  readonly recent: Recent;
+}
+
+export interface Recent {
+  /** Monotonic milliseconds: when the first of it was admitted. */
+  readonly since: number;
+  readonly requests: number;
+  readonly tokens: number;
 }
 
 export class Settlements {
   readonly #limit: number;
+  readonly #windowMs: number;
   readonly #metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>;
   readonly #kept = new Map<string, Settlement>();
 
-  constructor(limit: number, metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>) {
+  /** @param limit most that are kept */
+  constructor(limit: number, windowMs: number, metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>) {
     this.#limit = limit;
+    this.#windowMs = windowMs;
     this.#metrics = metrics;
   }
 
@@ -31,27 +43,13 @@ export class Settlements {
   /** Use without a lease is added up by holder, so that a long outage takes one place for each. */
   keep(settlement: Settlement): void {
     const isLease = settlement.member !== '';
-    // Without a lease to be found by, it cannot be known whether it would be counted a second time.
-    if (!isLease && settlement.mayBeDone) {
-      this.drop('unknown');
-      return;
-    }
     const name = isLease ? `lease ${settlement.member}` : `use ${settlement.holder}`;
     const held = this.#kept.get(name);
     if (held === undefined && this.#kept.size >= this.#limit) {
       this.drop('overflow');
       return;
     }
-    this.#kept.set(
-      name,
-      held === undefined || isLease
-        ? settlement
-        : {
-            ...settlement,
-            tokens: held.tokens + settlement.tokens,
-            requests: held.requests + settlement.requests,
-          },
-    );
+    this.#kept.set(name, held === undefined || isLease ? settlement : this.#sum(held, settlement));
   }
 
   drop(reason: DropReason): void {
@@ -67,5 +65,22 @@ export class Settlements {
       taken.push(settlement);
     }
     return taken;
+  }
+
+  #sum(held: Settlement, more: Settlement): Settlement {
+    const [first, last] = held.recent.since <= more.recent.since ? [held, more] : [more, held];
+    const isOneWindow = last.recent.since - first.recent.since < this.#windowMs;
+    return {
+      ...held,
+      tokens: held.tokens + more.tokens,
+      requests: held.requests + more.requests,
+      recent: isOneWindow
+        ? {
+            since: first.recent.since,
+            requests: held.recent.requests + more.recent.requests,
+            tokens: held.recent.tokens + more.recent.tokens,
+          }
+        : last.recent,
+    };
   }
 }

@@ -18,18 +18,29 @@ export interface Used {
 /** Nobody knows when a request ends, so this is when to ask again. */
 const CONCURRENCY_WAIT_MS = 1000;
 
+export interface RefusalOptions {
+  /** The request is counted and runs: only its tokens are asked for. */
+  readonly hasPlace?: boolean;
+  /** Where less than the limits may be used: up to where. */
+  readonly caps?: TierLimits;
+}
+
 /** Which limit refuses a request that does not fit, with the longest wait; undefined when it fits. */
 export function refusalOf(
   used: Used,
   limits: TierLimits,
   tokens: number,
+  { hasPlace = false, caps = limits }: RefusalOptions = {},
 ): Omit<Refused, 'states'> | undefined {
   let found: LimitName | undefined;
   let longest = -1;
   for (const name of LIMIT_NAMES) {
     const limit = limits[name];
-    if (limit === undefined || usedOf(used, name) + costOf(name, tokens) <= limit) continue;
-    const wait = costOf(name, tokens) > limit ? Number.POSITIVE_INFINITY : waitOf(used, name);
+    if (limit === undefined || (hasPlace && !isOfTokens(name))) continue;
+    if (usedOf(used, name) + costOf(name, tokens) <= (caps[name] ?? limit)) continue;
+    // A cap may refuse where no window is open.
+    const wait =
+      costOf(name, tokens) > limit ? Number.POSITIVE_INFINITY : waitOf(used, name) || CONCURRENCY_WAIT_MS;
     if (wait <= longest) continue;
     found = name;
     longest = wait;
@@ -38,6 +49,31 @@ export function refusalOf(
   return longest === Number.POSITIVE_INFINITY
     ? { kind: 'refused', limit: found, reason: 'too_large', retryAfterMs: undefined }
     : { kind: 'refused', limit: found, reason: 'spent', retryAfterMs: longest };
+}
+
+/** Limits of which only a share may be used of what was left. @param used what was used before */
+export function capsOf(used: Used, limits: TierLimits, share: (left: number) => number): TierLimits {
+  const caps: { -readonly [Name in LimitName]?: number } = {};
+  for (const name of LIMIT_NAMES) {
+    const limit = limits[name];
+    if (limit === undefined) continue;
+    const before = usedOf(used, name);
+    caps[name] = before + share(Math.max(0, limit - before));
+  }
+  return caps;
+}
+
+/** What two have counted apart from each other. */
+export function sumOf(one: Used, other: Used): Used {
+  return {
+    wallMs: one.wallMs,
+    windowLeftMs: Math.max(one.windowLeftMs, other.windowLeftMs),
+    requests: one.requests + other.requests,
+    tokens: one.tokens + other.tokens,
+    dayRequests: one.dayRequests + other.dayRequests,
+    monthTokens: one.monthTokens + other.monthTokens,
+    running: one.running + other.running,
+  };
 }
 
 /** A state for each limit that there is. */
@@ -69,7 +105,11 @@ function usedOf(used: Used, name: LimitName): number {
 }
 
 function costOf(name: LimitName, tokens: number): number {
-  return name === 'tokens_per_minute' || name === 'tokens_per_month' ? tokens : 1;
+  return isOfTokens(name) ? tokens : 1;
+}
+
+function isOfTokens(name: LimitName): boolean {
+  return name === 'tokens_per_minute' || name === 'tokens_per_month';
 }
 
 function waitOf(used: Used, name: LimitName): number {

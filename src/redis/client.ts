@@ -1,6 +1,7 @@
 // Redis for commands: every call ends within its deadline, and while Redis is away calls are refused at once. There is one
-// connection at a time; it is trusted until one call finds Redis away, then given up as a whole, and another one is made and
-// proven in the background. No call waits for that, and none is sent twice. What is kept in Redis is the callers' matter.
+// connection at a time. When an answer is late, nobody waits for further ones until Redis has proved in the background that it is
+// in time again; a connection that stays late, or fails, is given up as a whole, and another one is made and proven. No call
+// waits for that, and none is sent twice. What is kept in Redis is the callers' matter.
 import { createHash } from 'node:crypto';
 import { type RedisAddress, redisHosts } from '../config/redis-address.ts';
 import { startDeadline } from '../deadline.ts';
@@ -43,6 +44,8 @@ export interface RedisClientOptions {
   readonly firstRetryMs?: number;
   /** … up to this. Default 1 s. */
   readonly longestRetryMs?: number;
+  /** A connection that is late for so long is given up, in milliseconds. Default: ten deadlines of a call. */
+  readonly lateMs?: number;
   /** How often a connection is proven again while it is up, so that an outage is known before a request meets it. Default 1 s. */
   readonly heartbeatMs?: number;
   /** An outage so long after the last one begins with the first wait again. Default 10 s. */
@@ -65,6 +68,11 @@ export interface ScriptOptions {
  */
 export type RedisScript = (keys: readonly string[], args?: readonly (string | number)[]) => Promise<unknown>;
 
+/** An answer that was late tells for so long that Redis is there, in milliseconds. */
+const HEARD_MS = 3000;
+/** Most answers in time, one after the other, until a Redis that was late now and then is believed to be in time. */
+const MAX_PROOFS = 5;
+
 /** A call under way. */
 type End = (error: RedisUnavailable) => void;
 
@@ -73,8 +81,9 @@ export class RedisClient {
   readonly #logger: Logger;
   readonly #metrics: RedisMetrics | undefined;
   readonly #backoff: Backoff;
+  readonly #now: () => number;
   readonly #limits: Readonly<
-    Record<'commandMs' | 'connectMs' | 'startMs' | 'heartbeatMs' | 'maxCalls', number>
+    Record<'commandMs' | 'connectMs' | 'startMs' | 'lateMs' | 'heartbeatMs' | 'calmMs' | 'maxCalls', number>
   >;
   readonly #upListeners = new Set<() => void>();
   readonly #downListeners = new Set<() => void>();
@@ -83,6 +92,12 @@ export class RedisClient {
   readonly #calls = new Set<End>();
   /** Undefined: Redis is away. */
   #link: RedisLink | undefined;
+  /** The connection is there, and an answer was late. */
+  #isOverdue = false;
+  /** How often that happened of late, and when it did last. */
+  #overdue = { times: 0, at: Number.NEGATIVE_INFINITY };
+  /** When an answer came last that was late. */
+  #heardAt = Number.NEGATIVE_INFINITY;
   #cause: Error = new Error('not connected yet');
   #heartbeat: NodeJS.Timeout | undefined;
   /** Ends when connected, or closed. */
@@ -93,8 +108,12 @@ export class RedisClient {
     this.#address = parseRedisUrl(options.url);
     this.#logger = options.logger;
     this.#metrics = options.metrics;
+    const commandMs = options.commandMs ?? 100;
+    this.#now = options.now ?? (() => performance.now());
     this.#limits = {
-      commandMs: options.commandMs ?? 100,
+      commandMs,
+      lateMs: options.lateMs ?? 10 * commandMs,
+      calmMs: options.calmMs ?? 10_000,
       connectMs: options.connectMs ?? 1000,
       startMs: options.startMs ?? 1000,
       heartbeatMs: options.heartbeatMs ?? 1000,
@@ -104,23 +123,28 @@ export class RedisClient {
       firstMs: options.firstRetryMs ?? 50,
       longestMs: options.longestRetryMs ?? 1000,
       calmMs: options.calmMs ?? 10_000,
-      now: options.now ?? (() => performance.now()),
+      now: this.#now,
       random: options.random ?? Math.random,
     });
   }
 
-  /** Calls are being let through. */
+  /** There is a connection. */
   get isUp(): boolean {
     return this.#link !== undefined;
   }
 
-  /** Called each time Redis is there again, the first time included. Returns what ends that. */
+  /** Redis answers, but not in time: it is known to be there, and calls are refused. */
+  get isLate(): boolean {
+    return this.#link === undefined ? this.#now() - this.#heardAt < HEARD_MS : this.#isOverdue;
+  }
+
+  /** Called each time Redis takes calls again, the first time included. Returns what ends that. */
   onUp(listener: () => void): () => void {
     this.#upListeners.add(listener);
     return () => this.#upListeners.delete(listener);
   }
 
-  /** Called each time Redis turns out to be away after it was up. Returns what ends that. */
+  /** Called each time Redis turns out to be late or away after it took calls. Returns what ends that. */
   onDown(listener: () => void): () => void {
     this.#downListeners.add(listener);
     return () => this.#downListeners.delete(listener);
@@ -137,12 +161,12 @@ export class RedisClient {
 
   /**
    * Lets `work` ask Redis. All that it asks has one deadline together. What `work` itself throws is passed on.
-   * @throws RedisUnavailable at once while Redis is away, and at the latest after `commandMs`
+   * @throws RedisUnavailable at once while Redis is late or away, and at the latest after `commandMs`
    * @throws RedisCommandError when Redis refuses a command of it
    */
   run<T>(work: (redis: RedisCommands) => Promise<T>): Promise<T> {
     const link = this.#link;
-    if (link === undefined) return Promise.reject(this.#refuse());
+    if (link === undefined || this.#isOverdue) return Promise.reject(this.#refuse());
     if (this.#calls.size >= this.#limits.maxCalls) {
       this.#metrics?.onCall('overload');
       return Promise.reject(new RedisUnavailable('overload', 'too many calls to Redis are under way'));
@@ -156,9 +180,7 @@ export class RedisClient {
         settle();
       };
       const fail: End = (error) => end(error.reason, () => reject(error));
-      const stop = startDeadline(commandMs, () => {
-        this.#lose(link, 'deadline', new DeadlinePassed('Redis', commandMs));
-      });
+      const stop = startDeadline(commandMs, () => void this.#isLateOn(link));
       this.#calls.add(fail);
       const onError = (error: unknown) => {
         // It may have been ended already, together with its connection.
@@ -213,7 +235,10 @@ export class RedisClient {
     const { commandMs } = this.#limits;
     const until = performance.now() + commandMs;
     while (this.#calls.size > 0 && performance.now() < until) await pause(5);
-    const error = new RedisUnavailable('closed', 'the Redis client was closed');
+    this.#endCalls(new RedisUnavailable('closed', 'the Redis client was closed'));
+  }
+
+  #endCalls(error: RedisUnavailable): void {
     for (const fail of [...this.#calls]) fail(error);
   }
 
@@ -233,13 +258,25 @@ export class RedisClient {
     for (let wait = waitMs; ; wait = this.#backoff.next()) {
       await pause(wait, signal);
       if (signal.aborted) return;
+      let isHeard = false;
+      const onHeard = () => {
+        isHeard = true;
+      };
       try {
         const turn = this.#backoff.tries;
-        const link = await RedisLink.open({ address: this.#address, connectMs, commandMs, turn, signal });
+        const link = await RedisLink.open({
+          address: this.#address,
+          connectMs,
+          commandMs,
+          turn,
+          signal,
+          onHeard,
+        });
         if (signal.aborted) link.destroy();
         else this.#use(link);
         return;
       } catch (error) {
+        if (isHeard && error instanceof DeadlinePassed) this.#heardAt = this.#now();
         this.#cause = plainError(error);
         if (!isTold && !signal.aborted) this.#warn('Redis cannot be reached; trying on');
         isTold = true;
@@ -250,14 +287,16 @@ export class RedisClient {
   #use(link: RedisLink): void {
     const { heartbeatMs, commandMs } = this.#limits;
     this.#link = link;
+    this.#isOverdue = false;
     this.#backoff.succeeded();
     link.onEnd((cause) => this.#lose(link, 'lost', cause));
     // The connection may have ended in the meantime.
     if (this.#link !== link) return;
     this.#heartbeat = setInterval(() => {
+      if (this.#isOverdue) return;
       inTime(link.prove(), 'Redis', commandMs).catch((error: unknown) => {
-        const isLate = error instanceof DeadlinePassed;
-        this.#lose(link, isLate ? 'deadline' : 'lost', plainError(error));
+        if (error instanceof DeadlinePassed) void this.#isLateOn(link);
+        else this.#lose(link, 'lost', plainError(error));
       });
     }, heartbeatMs).unref();
     this.#metrics?.onState(true);
@@ -265,16 +304,57 @@ export class RedisClient {
     this.#tell(this.#upListeners);
   }
 
+  /**
+   * An answer is late: whatever is under way ends now, and nothing is sent until answers are in time. Each time that this
+   * happens again, more of them are asked for.
+   */
+  async #isLateOn(link: RedisLink): Promise<void> {
+    if (this.#link !== link || this.#isOverdue) return;
+    const { commandMs, lateMs, calmMs } = this.#limits;
+    const since = this.#now();
+    const isAgain = since - this.#overdue.at < calmMs;
+    this.#overdue = { times: isAgain ? this.#overdue.times + 1 : 1, at: since };
+    this.#isOverdue = true;
+    const cause = new DeadlinePassed('Redis', commandMs);
+    this.#endCalls(new RedisUnavailable('deadline', cause.message, cause));
+    this.#tell(this.#downListeners);
+    let proofs = Math.min(this.#overdue.times, MAX_PROOFS);
+    while (this.#link === link) {
+      const proof = link.prove();
+      try {
+        await inTime(proof, 'Redis', commandMs);
+        proofs -= 1;
+        if (proofs === 0) break;
+        await pause(commandMs / 4, this.#closing.signal);
+      } catch (error) {
+        if (!(error instanceof DeadlinePassed)) this.#lose(link, 'lost', plainError(error));
+        else if (this.#now() - since >= lateMs) this.#lose(link, 'deadline', error);
+        // Late, but there.
+        else
+          proof.then(
+            () => {
+              this.#heardAt = this.#now();
+            },
+            () => {},
+          );
+        proofs = Math.min(this.#overdue.times, MAX_PROOFS);
+      }
+    }
+    if (this.#link !== link) return;
+    this.#isOverdue = false;
+    this.#tell(this.#upListeners);
+  }
+
   /** Redis is away: whatever is under way ends now, and nothing is sent until another connection is proven. */
   #lose(link: RedisLink, reason: 'deadline' | 'lost', cause: Error): void {
     if (this.#link !== link) return;
     this.#link = undefined;
+    this.#isOverdue = false;
     this.#cause = cause;
     clearInterval(this.#heartbeat);
     link.destroy();
     this.#metrics?.onState(false);
-    const error = new RedisUnavailable(reason, reason === 'lost' ? 'Redis was lost' : cause.message, cause);
-    for (const fail of [...this.#calls]) fail(error);
+    this.#endCalls(new RedisUnavailable(reason, reason === 'lost' ? 'Redis was lost' : cause.message, cause));
     this.#warn('Redis is away');
     this.#tell(this.#downListeners);
     this.#connecting = this.#connect(this.#backoff.next());

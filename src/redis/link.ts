@@ -42,6 +42,8 @@ export interface LinkOptions {
   readonly turn: number;
   /** Gives the try up. */
   readonly signal: AbortSignal;
+  /** Redis has answered, in whatever time. */
+  readonly onHeard?: () => void;
 }
 
 /** Written to find out whether writes are taken. It expires by itself. */
@@ -64,6 +66,7 @@ export class RedisLink {
     const patience = address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
       await inTime(link.#client.connect(), 'Redis', patience, signal);
+      options.onHeard?.();
       // The nodes of a Cluster are connected to by the first command for each.
       if (link.#client instanceof Cluster) await inTime(link.prove(), 'Redis', connectMs, signal);
       await inTime(link.prove(), 'Redis', commandMs, signal);

@@ -50,11 +50,14 @@ export class Counters {
 export class Store {
   readonly totals = new Map<string, Totals>();
   asked = 0;
+  /** Instead of `totals`; may throw. */
+  answer: (() => Totals) | undefined;
   /** Instead of an answer. */
   trouble: (() => Promise<never>) | undefined;
   readonly read = async (holder: string): Promise<Totals> => {
     this.asked += 1;
     if (this.trouble !== undefined) return await this.trouble();
+    if (this.answer !== undefined) return this.answer();
     return this.totals.get(holder) ?? NOTHING;
   };
 }
@@ -71,6 +74,10 @@ export interface Rig extends AsyncDisposable {
   setWall(ms: number): Promise<void>;
   /** All that was settled has been counted. */
   settled(): Promise<void>;
+  /** What the store has said of late is counted. */
+  learned(): Promise<void>;
+  /** Redis forgets a holder. Only where there is a Redis. */
+  readonly flush?: (holder: string) => Promise<void>;
 }
 
 export type MakeRig = () => Promise<Rig>;
@@ -97,6 +104,9 @@ export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimit
       wall = ms;
     },
     async settled() {},
+    async learned() {
+      await new Promise(setImmediate);
+    },
     async [Symbol.asyncDispose]() {},
   };
 }
@@ -158,6 +168,16 @@ export class RedisSetting {
       },
       setWall,
       settled: () => limiter.settled(),
+      async learned() {
+        await new Promise(setImmediate);
+        // On one connection: what was asked before has been answered by then.
+        await client.run((redis) => redis.ping());
+        await new Promise(setImmediate);
+      },
+      async flush(holder) {
+        const stem = `tollgate:limit:{${holder}}`;
+        await client.run((redis) => redis.del(`${stem}:minute`, `${stem}:totals`, `${stem}:leases`));
+      },
       [Symbol.asyncDispose]: () => limiter.close(),
     };
   }

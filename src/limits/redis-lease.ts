@@ -1,0 +1,64 @@
+// The lease of a request that Redis has admitted, and what is sent when it ends.
+import { type Lease, wholeTokens } from './limiter.ts';
+import type { Settlement } from './settlements.ts';
+
+export class RedisLease implements Lease {
+  readonly holder: string;
+  readonly #settle: (tokens: number) => void;
+  #member: string;
+  #tokens: number;
+  #isSettled = false;
+
+  constructor(holder: string, member: string, tokens: number, settle: (tokens: number) => void) {
+    this.holder = holder;
+    this.#member = member;
+    this.#tokens = tokens;
+    this.#settle = settle;
+  }
+
+  /** As Redis has it, or its id alone. */
+  get member(): string {
+    return this.#member;
+  }
+
+  get tokens(): number {
+    return this.#tokens;
+  }
+
+  get isSettled(): boolean {
+    return this.#isSettled;
+  }
+
+  become(member: string, tokens: number): void {
+    this.#member = member;
+    this.#tokens = tokens;
+  }
+
+  settle(tokens: number): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#settle(wholeTokens(tokens));
+  }
+}
+
+/** @param tokens what was really used */
+export function settlementOf({ holder, member }: RedisLease, tokens: number): Settlement {
+  const orElse = member.includes(':') ? 'real' : 'use';
+  return { holder, member, tokens, requests: 0, orElse, recent: { since: 0, requests: 0, tokens: 0 } };
+}
+
+/** Use without a lease, or of one that Redis may have by this id. @param since monotonic milliseconds */
+export function useOf(
+  holder: string,
+  member: string,
+  requests: number,
+  tokens: number,
+  since: number,
+): Settlement {
+  return { holder, member, tokens, requests, orElse: 'use', recent: { since, requests, tokens } };
+}
+
+/** The part of a lease by which it can be found. */
+export function idOf(member: string): string {
+  return member.split(':', 1)[0] ?? member;
+}
