@@ -205,6 +205,7 @@ async function compose(
     config: fixed,
     store: store.usage,
     redis: keys.redis,
+    fleet: () => keys.place,
     authenticator,
     limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
     planOf: async (holderId) => planOf(await store.billing.ordersOf(holderId)),

@@ -141,6 +141,9 @@ describe('each rule can fail', () => {
     ['@ts-ignore', '// @ts-ignore\nexport const x: string = 1;', 'ts-comment'],
     ['@ts-expect-error', '/* @ts-expect-error */ export const x: string = 1;', 'ts-comment'],
     ['console', "console.log('x');", 'console'],
+    ['a bare timer that rejects', 'setTimeout(() => reject(new Error()), 5);', 'timer'],
+    ['a bare timer that blames', "setTimeout(() => end(new GatewayError('x')), 5);", 'timer'],
+    ['a signal of a bare timer', 'AbortSignal.timeout(5);', 'timer'],
     ['a syntax error', 'export const = 1;', 'syntax'],
   ])('%s', (_name, text, rule) => {
     expect(broken({ 'auth/a.ts': text })).toEqual([rule]);

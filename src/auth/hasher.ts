@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { argon2id, hash, verify } from 'argon2';
-import { withDeadline } from '../deadline.ts';
+import { startDeadline, withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { DrainEstimate } from './drain-estimate.ts';
@@ -142,14 +142,14 @@ export class Hasher {
       return Promise.reject(this.#refusal(queue, `${waiting.size} computations wait already`));
     }
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
+      const stop = startDeadline(waitMs, () => {
         waiting.delete(waiter);
         this.#showQueue();
         reject(this.#refusal(queue, `no place within ${waitMs} ms`));
-      }, waitMs);
+      });
       const waiter: Waiter = {
         start: () => {
-          clearTimeout(timer);
+          stop();
           resolve();
         },
       };

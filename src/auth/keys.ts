@@ -34,6 +34,8 @@ export interface Keys {
   readonly redis: RedisClient | undefined;
   /** Whether this process hears what others change. */
   readonly isLinked: boolean;
+  /** Where this process stands among the replicas that serve. */
+  readonly place: Replicas['place'];
   /** Leaves the fleet, and ends what runs. The store stays open. */
   close(): Promise<void>;
 }
@@ -63,7 +65,8 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
     const changes = new KeyChanges({ store, listener: authenticator, onChange, metrics });
     await changes.start();
-    return { authenticator, issuer, redis: undefined, isLinked: true, close: () => changes.stop() };
+    const place = { index: 0, count: 1 };
+    return { authenticator, issuer, redis: undefined, isLinked: true, place, close: () => changes.stop() };
   }
   const redis = new RedisClient({ url, logger, metrics: metrics.redis });
   const shared = new SharedRecords({ redis, secret, metrics });
@@ -110,6 +113,9 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     redis,
     get isLinked() {
       return replicas.isLinked;
+    },
+    get place() {
+      return replicas.place;
     },
     async close() {
       await changes.stop();

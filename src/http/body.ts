@@ -2,6 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
+import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
@@ -70,11 +71,11 @@ export function readBody(
     let received = 0;
     let work: LargeWork | undefined;
 
-    let timer: NodeJS.Timeout | undefined;
+    let stop = () => {};
     let isOver = false;
     const settle = (error: GatewayError | undefined) => {
       isOver = true;
-      clearTimeout(timer);
+      stop();
       work?.end();
       request.off('data', onData).off('end', onEnd).off('error', onError);
       exchange.offStop(onStop);
@@ -121,11 +122,11 @@ export function readBody(
       const deadline = Math.min(last + pace.silence, started + pace.grace + (received / pace.rate) * 1000);
       const left = deadline - performance.now();
       if (left <= 0) settle(new GatewayError('request_timeout'));
-      else timer = setTimeout(onDue, Math.ceil(left));
+      else stop = startDeadline(Math.ceil(left), onDue);
     };
     // Most bodies are there already, and need no timer.
     atEndOfTurn(() => {
-      if (!isOver) timer = setTimeout(onDue, Math.min(pace.silence, pace.grace));
+      if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });
 
     decoder?.on('data', (piece: Buffer) => keep(piece, performance.now()));

@@ -1,5 +1,6 @@
 // The body of a request that is sent on while it still comes: kept as far as somebody has to look at it first, then passed on
 // piece by piece at the pace of whoever takes it. It does not look inside; that is the watcher's.
+import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { type BodyPace, PACE, tooLarge, waitsForContinue } from './body.ts';
@@ -44,7 +45,8 @@ export class Upload {
   #settle: ((error?: GatewayError) => void) | undefined;
   /** Came, and nobody has asked for it. */
   readonly #queue: Buffer[] = [];
-  #timer: NodeJS.Timeout | undefined;
+  /** Ends the wait for the client. */
+  #stop: (() => void) | undefined;
   #last = 0;
   #waitingSince = 0;
   /** Milliseconds for which the client was waited for before. */
@@ -281,15 +283,15 @@ export class Upload {
   }
 
   #watch(): void {
-    if (this.#timer !== undefined) return;
+    if (this.#stop !== undefined) return;
     this.#last = this.#waitingSince = performance.now();
     this.#onDue();
   }
 
   #unwatch(): void {
-    if (this.#timer === undefined) return;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    if (this.#stop === undefined) return;
+    this.#stop();
+    this.#stop = undefined;
     this.#waited += performance.now() - this.#waitingSince;
   }
 
@@ -299,7 +301,7 @@ export class Upload {
     const whole = this.#waitingSince - this.#waited + grace + (this.#received / rate) * 1000;
     const left = Math.min(this.#last + silence, whole) - performance.now();
     if (left <= 0) this.#fail(new GatewayError('request_timeout'));
-    else this.#timer = setTimeout(this.#onDue, Math.ceil(left));
+    else this.#stop = startDeadline(Math.ceil(left), this.#onDue);
   };
 }
 

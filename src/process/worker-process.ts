@@ -1,7 +1,9 @@
 // One worker as the primary sees it: forked, spoken to, heard of, and its end. When another takes its place is workers.ts's
 // affair.
+
 import cluster, { type Worker } from 'node:cluster';
 import { StringDecoder } from 'node:string_decoder';
+import { startDeadline } from '../deadline.ts';
 import type { HealthReport } from '../http/health.ts';
 import { type FromWorker, type Report, type ToWorker, WORKER_VARIABLE } from './worker-messages.ts';
 
@@ -109,9 +111,9 @@ export class WorkerProcess {
   refresh(ms: number): Promise<void> {
     if (this.#state !== 'serving' && this.#state !== 'leaving') return Promise.resolve();
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
+      const stop = startDeadline(ms, resolve);
       this.#waiters.push(() => {
-        clearTimeout(timer);
+        stop();
         resolve();
       });
       if (this.#waiters.length === 1) this.send({ kind: 'report' });

@@ -1,6 +1,8 @@
 // The workers of one primary: as many as were asked for, each replaced when it ends, later from time to time when the next one
 // ends as well, and all of them ended together. What they serve is not known here.
+
 import { setTimeout as pause } from 'node:timers/promises';
+import { startDeadline } from '../deadline.ts';
 import { Backoff, type BackoffOptions } from '../redis/backoff.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -101,17 +103,17 @@ export class Workers {
     }, BEAT_MS);
     this.#tell();
     for (const slot of this.#slots) this.#fork(slot);
-    const late = setTimeout(() => {
+    const stop = startDeadline(this.#times.start, () => {
       const text = `no worker serves after ${this.#times.start / 1000} s: ${this.#lastFailure}`;
       this.#up.reject(new WorkersStartError(`tollgate: ${text}`));
-    }, this.#times.start);
+    });
     try {
       return await this.#up.promise;
     } catch (error) {
       await this.close(ABANDON_MS);
       throw error;
     } finally {
-      clearTimeout(late);
+      stop();
     }
   }
 

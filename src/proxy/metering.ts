@@ -4,6 +4,7 @@ import { resolve } from 'node:path';
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { StaticConfig, Tier } from '../config/schema.ts';
+import type { FleetPlace } from '../limits/heard.ts';
 import { LIMIT_NAMES, type Limiter, type LimitStates, type TierLimits } from '../limits/limiter.ts';
 import { MemoryLimiter } from '../limits/memory-limiter.ts';
 import { RedisLimiter } from '../limits/redis-limiter.ts';
@@ -24,6 +25,8 @@ export interface MeteringOptions {
   readonly store: UsageStore;
   /** What replicas share, when there are several. */
   readonly redis: RedisClient | undefined;
+  /** Where this process stands among the replicas that serve. */
+  readonly fleet: () => FleetPlace;
   readonly authenticator: Authenticator;
   /** Limits of a tier in the configuration in force. */
   readonly limitsOf: (tier: Tier) => TierLimits;
@@ -46,7 +49,7 @@ export interface Metering {
 }
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
-  const { config, store, redis, authenticator, limitsOf, planOf, logger, metrics } = options;
+  const { config, store, redis, fleet, authenticator, limitsOf, planOf, logger, metrics } = options;
   const ledger = await Ledger.open({
     store,
     directory: resolve(spoolDirectory(config)),
@@ -59,7 +62,13 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   const shared =
     redis === undefined
       ? undefined
-      : new SharedLimiter({ redis, local, shared: new RedisLimiter({ redis, seeds, metrics }), metrics });
+      : new SharedLimiter({
+          redis,
+          local,
+          fleet,
+          shared: new RedisLimiter({ redis, seeds, metrics }),
+          metrics,
+        });
   const limiter = shared ?? local;
   return {
     limiter,

@@ -4,6 +4,7 @@ import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
+import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -78,7 +79,7 @@ class Pipe {
   readonly #reject: (error: GatewayError) => void;
   #request: ClientRequest | undefined;
   #counted: Counted | undefined;
-  #timer: NodeJS.Timeout | undefined;
+  #stopWaiting: (() => void) | undefined;
   #isOver = false;
   #isAborted = false;
 
@@ -162,15 +163,20 @@ class Pipe {
     const isFull = counted.readableLength > 0 || counted.writableFinished;
     const left = counted.movedAt + (isFull ? idle : SILENCE_MS) - performance.now();
     if (left <= 0) this.#fail(new GatewayError(isFull ? 'upstream_timeout' : 'request_timeout'));
-    else this.#timer = setTimeout(() => this.#watch(counted, idle), Math.min(Math.ceil(left), 1000));
+    else this.#wait(Math.min(Math.ceil(left), 1000), () => this.#watch(counted, idle));
   }
 
   #await(ms: number): void {
-    clearTimeout(this.#timer);
-    if (!this.#isOver)
-      this.#timer = setTimeout(() => {
-        this.#fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' }));
-      }, ms);
+    if (this.#isOver) return;
+    this.#wait(ms, () =>
+      this.#fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' })),
+    );
+  }
+
+  /** One wait at a time. */
+  #wait(ms: number, then: () => void): void {
+    this.#stopWaiting?.();
+    this.#stopWaiting = startDeadline(ms, then);
   }
 
   #onHead(response: IncomingMessage): void {
@@ -209,7 +215,7 @@ class Pipe {
 
   #end(): void {
     this.#isOver = true;
-    clearTimeout(this.#timer);
+    this.#stopWaiting?.();
     const { exchange } = this.#order;
     exchange.offStop(this.#onStop);
     if (this.#counted === undefined) return;

@@ -1,9 +1,11 @@
 // Calls that name no model (files, batches, vector stores, conversations), passed on to the one upstream that keeps the
 // objects. The order of the steps is here: the key, the operation, whose the objects are, the limits, the call, what of its
 // answer becomes the holder's. Everything that could show or end another's object is refused before the upstream is asked.
+
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Caller } from '../auth/caller.ts';
 import type { DynamicConfig } from '../config/schema.ts';
+import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { answer, answerError, hasBody } from '../http/answer.ts';
 import { readBody } from '../http/body.ts';
@@ -229,7 +231,7 @@ export class Passthrough {
     // Its lines are requests for models, and may refer to what these may.
     const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
     const onStop = () => piped.abort();
-    const late = setTimeout(onStop, upstream.config.timeouts.total);
+    const stop = startDeadline(upstream.config.timeouts.total, onStop);
     exchange.onStop(onStop);
     try {
       let size = 0;
@@ -243,7 +245,7 @@ export class Passthrough {
       if (error instanceof GatewayError) throw error;
       throw exchange.stopReason ?? new GatewayError('upstream_invalid_response', undefined, { cause: error });
     } finally {
-      clearTimeout(late);
+      stop();
       exchange.offStop(onStop);
       piped.abort();
     }

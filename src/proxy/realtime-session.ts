@@ -3,7 +3,9 @@
 //
 // Ends are passed on as they came. A side that breaks off without a Close is broken off on the other side without one, so
 // that its peer reads 1006; the gateway itself says Close only when it is the one that ends the session.
+
 import type { Socket } from 'node:net';
+import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { closeFrame, FrameReader, textFrame } from './realtime-frames.ts';
@@ -55,7 +57,7 @@ export class Session implements LineOwner {
   #upstreamIsTold = false;
   #movedAt = performance.now();
   #idleTimer: NodeJS.Timeout | undefined;
-  #stall: NodeJS.Timeout | undefined;
+  #stopStall = () => {};
   #waiting: (() => void) | undefined;
   #resolve: (end: SessionEnd) => void = () => {};
   /** Bytes of the two sides, with what frames them. */
@@ -127,7 +129,7 @@ export class Session implements LineOwner {
     else {
       // The upstream waits as long as the client does not read.
       this.#waiting = done;
-      this.#stall = setTimeout(() => this.#cut(), limits.writeStall);
+      this.#stopStall = startDeadline(limits.writeStall, () => this.#cut());
     }
   }
 
@@ -214,7 +216,7 @@ export class Session implements LineOwner {
   }
 
   #drained(): void {
-    clearTimeout(this.#stall);
+    this.#stopStall();
     const done = this.#waiting;
     this.#waiting = undefined;
     done?.();

@@ -14,6 +14,8 @@ const REGISTRY = 'tollgate:replicas';
 /** What a replica announces about itself, one key each: a replica of an older version writes none. */
 const ABOUT = 'tollgate:replica:';
 const HEARTBEAT_MS = 1000;
+/** A replica that was heard of in this time serves: Redis may have been late for some of it. */
+const SERVING_MS = 15_000;
 /**
  * A replica that was not heard of for so long accepts nothing any more that it would have to be told about. Until then it is
  * counted, because from here one that is cut off and one that was killed look the same.
@@ -32,7 +34,7 @@ const HEARTBEAT = {
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[2])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2] * 2)
-return 1`,
+return redis.call('ZRANGEBYSCORE', KEYS[1], now - ARGV[3], '+inf')`,
 } as const;
 
 const REPLICAS = {
@@ -89,6 +91,7 @@ export class Replicas {
   readonly #about: string;
   readonly #onMessage: (body: string) => void;
   #timer: NodeJS.Timeout | undefined;
+  #serving: readonly string[] = [];
 
   constructor({ redis, url, logger, version, onMessage, onLost, onRestored }: ReplicasOptions) {
     this.#redis = redis;
@@ -111,6 +114,14 @@ export class Replicas {
 
   get isLinked(): boolean {
     return this.#subscription.isLinked;
+  }
+
+  /** Where this one stands among the replicas that served when Redis was last asked. */
+  get place(): { readonly index: number; readonly count: number } {
+    const index = this.#serving.indexOf(this.id);
+    return index === -1
+      ? { index: this.#serving.length, count: this.#serving.length + 1 }
+      : { index, count: this.#serving.length };
   }
 
   /** Resolves when messages are heard, or after a moment: a Redis that is away keeps no gateway from starting. */
@@ -141,7 +152,8 @@ export class Replicas {
       await this.#redis.run((commands) =>
         commands.set(aboutKey(this.id), this.#about, 'PX', 2 * REMEMBERED_MS),
       );
-      await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS]);
+      const serving = await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS, SERVING_MS]);
+      this.#serving = readIds(serving).sort();
     } catch {
       // Redis is away. The next beat says it again.
     }
@@ -241,6 +253,10 @@ function aboutKey(id: string): string {
 async function aboutOf(redis: RedisClient, id: string): Promise<z.output<typeof About> | undefined> {
   const text = await redis.run((commands) => commands.get(aboutKey(id)));
   return text === null ? undefined : readForeign(About, text);
+}
+
+function readIds(answer: unknown): string[] {
+  return z.array(z.string()).catch([]).parse(answer);
 }
 
 /** Replicas that were heard of in the last 65 s. */

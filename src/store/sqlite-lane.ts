@@ -8,6 +8,7 @@
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
+import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
 import type { WriteState } from './write-state.ts';
 
@@ -25,7 +26,8 @@ interface Waiter {
   readonly deadline: number;
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
-  readonly timer: NodeJS.Timeout;
+  /** Ends the wait. */
+  readonly stop: () => void;
 }
 
 interface Prepared {
@@ -67,11 +69,11 @@ export class SqliteLane implements DatabaseConnection {
       return Promise.reject(new Error(`${this.#waiting.size} callers wait for the store already`));
     }
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
+      const stop = startDeadline(this.#limits.waitMs, () => {
         this.#waiting.delete(waiter);
         reject(new Error(`the store was not free within ${this.#limits.waitMs} ms`));
-      }, this.#limits.waitMs);
-      const waiter: Waiter = { deadline, resolve, reject, timer };
+      });
+      const waiter: Waiter = { deadline, resolve, reject, stop };
       this.#waiting.add(waiter);
     });
   }
@@ -87,7 +89,7 @@ export class SqliteLane implements DatabaseConnection {
         this.#whenIdle?.();
       } else {
         this.#waiting.delete(next);
-        clearTimeout(next.timer);
+        next.stop();
         this.#deadline = next.deadline;
         next.resolve();
       }
@@ -138,7 +140,7 @@ export class SqliteLane implements DatabaseConnection {
   async close(): Promise<void> {
     this.#closing = true;
     for (const waiter of this.#waiting) {
-      clearTimeout(waiter.timer);
+      waiter.stop();
       waiter.reject(new Error('the store is closed'));
     }
     this.#waiting.clear();

@@ -2,6 +2,7 @@
 // resolver fails. It makes no connection, and how old a connection may become is the pool's affair.
 import dns, { type LookupAddress, type LookupOptions } from 'node:dns';
 import type { LookupFunction } from 'node:net';
+import { startDeadline } from '../deadline.ts';
 
 /** So long after they were last found, addresses may still be used: they belong to somebody else one day. */
 const KEPT_MS = 3_600_000;
@@ -48,7 +49,7 @@ export class Resolver {
     const end = (outcome: LookupAddress[] | Error) => {
       if (isOver) return;
       isOver = true;
-      clearTimeout(timer);
+      stop();
       if (outcome instanceof Error) callback(outcome, '');
       else if (options.all === true) callback(null, outcome);
       else callback(null, outcome[0]?.address ?? '', outcome[0]?.family);
@@ -56,12 +57,12 @@ export class Resolver {
     const resolving = this.#resolve(hostname, options);
     // Who joins a lookup that is slow already need not find that out again.
     const left = Math.max(0, this.#askedAt + this.#patienceMs - this.#now());
-    const timer = setTimeout(() => {
+    const stop = startDeadline(left, () => {
       const kept = this.#kept;
       if (kept === undefined) return;
       this.#tellStale('the resolver is slow');
       end(kept);
-    }, left);
+    });
     resolving.then(end, (cause: unknown) => {
       const kept = this.#kept;
       if (kept !== undefined && !isOver) this.#tellStale(cause);

@@ -19,6 +19,7 @@ export interface Finding {
     | 'non-null'
     | 'ts-comment'
     | 'console'
+    | 'timer'
     | 'log-record'
     | 'syntax';
   readonly file: string;
@@ -117,6 +118,20 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
     if (!MAY_READ_RECORD.test(file)) add('log-record', node, `reads ${text.slice(node.start, node.end)}`);
   };
   const visitor = new Visitor({
+    CallExpression: (node) => {
+      const [callback] = node.arguments;
+      const called = text.slice(node.callee.start, node.callee.end);
+      const does = callback === undefined ? '' : text.slice(callback.start, callback.end);
+      // A command that ends by itself has nothing else to do meanwhile.
+      const isLone = file.startsWith('cli/') && called === 'AbortSignal.timeout';
+      const judges = called === 'setTimeout' && /\breject\(|GatewayError|#fail\(/.test(does);
+      if (file !== 'deadline.ts' && !isLone && (judges || called === 'AbortSignal.timeout'))
+        add(
+          'timer',
+          node,
+          `${called} judges others also by what held up this process: startDeadline does not`,
+        );
+    },
     AssignmentExpression: ({ operator, left }) => {
       if (operator === '=') written.add(placeOf(left));
     },
