@@ -144,6 +144,13 @@ async function compose(
       const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
       logger.warn(about, 'the name of an upstream is not resolved; its last addresses are used');
     },
+    onQuarantine: (upstream, kind, ms) => {
+      const about = { upstream, kind, for_s: Math.round(ms / 1000) };
+      logger.warn(
+        about,
+        'an upstream sent bytes that answer no request; its connections are not kept for now',
+      );
+    },
   });
   parts.add('upstreams', () => routing.close());
   const snapshot = () => routing.snapshot;

@@ -3,6 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../config/schema.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import type { Unsolicited } from '../upstream/http-connection.ts';
 import { Upstream } from '../upstream/upstream.ts';
 import { RouteTable } from './route-table.ts';
 import type { Snapshot } from './snapshot.ts';
@@ -16,6 +17,8 @@ export interface RoutingOptions {
   readonly onDropped: (upstream: Upstream) => void;
   /** A name is not resolved at present, and its last addresses are used. */
   readonly onStale: (upstream: string, ageMs: number, cause: unknown) => void;
+  /** As in `UpstreamEvents`. */
+  readonly onQuarantine: (upstream: string, kind: Unsolicited, ms: number) => void;
 }
 
 /** One loaded configuration. It lives while it is in force, and then until the last request that began under it has ended. */
@@ -116,7 +119,7 @@ export class Routing {
 
   /** Unchanged upstreams are taken over: with their pools, breakers, averages and checks. */
   #build(config: DynamicConfig, before: ReadonlyMap<string, Upstream>): Generation {
-    const { userAgent, metrics, onStale } = this.#options;
+    const { userAgent, metrics, onStale, onQuarantine } = this.#options;
     const upstreams = new Map<string, Upstream>();
     for (const [name, wanted] of Object.entries(config.upstreams)) {
       const known = before.get(name);
@@ -124,7 +127,10 @@ export class Routing {
         name,
         known !== undefined && isDeepStrictEqual(known.config, wanted)
           ? known
-          : new Upstream(name, wanted, userAgent, metrics, undefined, (...about) => onStale(name, ...about)),
+          : new Upstream(name, wanted, userAgent, metrics, undefined, {
+              onStale: (...about) => onStale(name, ...about),
+              onQuarantine: (...about) => onQuarantine(name, ...about),
+            }),
       );
     }
     return new Generation(config, upstreams, (generation) => this.#release(generation));

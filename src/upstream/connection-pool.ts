@@ -2,7 +2,8 @@
 // by whoever sends (`max_concurrency`): one that is asked for is made.
 import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
-import { type Home, HttpConnection, READ_OPTIONS } from './http-connection.ts';
+import { type Home, HttpConnection, READ_OPTIONS, type Unsolicited } from './http-connection.ts';
+import { type Quarantine, quarantineOf } from './quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
 
 export interface ConnectionPoolOptions {
@@ -16,6 +17,11 @@ export interface ConnectionPoolOptions {
   readonly lookup?: LookupFunction;
   /** As in `ResolverOptions`. */
   readonly onStale?: ResolverOptions['onStale'];
+  /**
+   * Bytes came that answer no request.
+   * @param quarantineMs for how long connections to the origin are not kept, if that begins now
+   */
+  readonly onUnsolicited?: (kind: Unsolicited, quarantineMs: number | undefined) => void;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -38,16 +44,34 @@ const KEEP_ALIVE_MARGIN_MS = 1_000;
 const MAX_AGE_MS = 60_000;
 const MAX_REQUESTS = 1_000;
 const SWEEP_MS = 1_000;
+/**
+ * After an answer a connection rests for so long: what an upstream sends behind it shows now, and not as the answer to the next
+ * request. No delay where others have rested; where none has, the request waits for the rest of it.
+ */
+const REST_MS = 10;
+/** At high rates the rest is shorter: with more connections in turn each request would cost more. */
+const MAX_RESTING = 16;
+/** So many requests that had to wait, none long after the one before, and further ones have connections opened. */
+const WAITS = 8;
+const WAITS_APART_MS = 100;
+/** Beyond `connections`, and no more than those. */
+const MAX_SPARE = 2 * MAX_RESTING;
 
 export class ConnectionPool implements Home {
   readonly #options: ConnectionPoolOptions;
   readonly #now: () => number;
   readonly #target: buildConnector.Options;
   readonly #connect: buildConnector.connector;
+  readonly #quarantine: Quarantine;
   readonly #opening = new Set<Socket>();
   readonly #connections = new Set<HttpConnection>();
   /** The one that was used last is at the end, and is taken first: the others grow old and go. */
   readonly #idle: HttpConnection[] = [];
+  /** The one that has answered first is at the beginning. */
+  readonly #resting: HttpConnection[] = [];
+  /** Requests in a row that had to wait, and when the last one came. */
+  #waits = 0;
+  #lastWaitAt = Number.NEGATIVE_INFINITY;
   #sweep: NodeJS.Timeout | undefined;
   #retired = false;
   #onEmpty: (() => void) | undefined;
@@ -55,7 +79,8 @@ export class ConnectionPool implements Home {
   constructor(options: ConnectionPoolOptions) {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
-    const { protocol, hostname, host, port } = new URL(options.origin);
+    const { origin, protocol, hostname, host, port } = new URL(options.origin);
+    this.#quarantine = quarantineOf(origin);
     this.#target = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
     const { connectTimeout, lookup, onStale } = options;
     const resolver = new Resolver({
@@ -78,14 +103,55 @@ export class ConnectionPool implements Home {
     return this.#retired;
   }
 
-  /** A connection that waits for a request, if there is one. */
+  get isSuspect(): boolean {
+    return this.#quarantine.isActive(this.#now);
+  }
+
+  /** A connection that waits for a request, if there is one; `waitMs` says when that may be written. */
   take(): HttpConnection | undefined {
+    if (this.isSuspect) return undefined;
     const now = this.#now();
+    this.#endRests(now);
     for (;;) {
-      const connection = this.#idle.pop();
-      if (connection === undefined || isGood(connection, now)) return connection;
+      const connection = this.#idle.pop() ?? this.#resting.shift();
+      if (connection === undefined) return undefined;
+      if (isGood(connection, now)) {
+        connection.waitMs = Math.max(0, connection.restsUntil - now);
+        if (connection.waitMs > 0) this.#countWait(now);
+        return connection;
+      }
       connection.abandon();
     }
+  }
+
+  #endRests(now: number): void {
+    for (;;) {
+      const [first] = this.#resting;
+      if (first === undefined) return;
+      if (first.restsUntil > now && this.#resting.length <= MAX_RESTING) return;
+      this.#resting.shift();
+      first.restsUntil = now;
+      this.#idle.push(first);
+    }
+  }
+
+  #countWait(now: number): void {
+    this.#waits = now - this.#lastWaitAt > WAITS_APART_MS ? 1 : this.#waits + 1;
+    this.#lastWaitAt = now;
+    if (this.#waits <= WAITS || this.#connections.size + this.#opening.size >= this.#maxConnections) return;
+    this.open((outcome) => {
+      if (outcome instanceof HttpConnection) this.onFree(outcome);
+    });
+  }
+
+  get #idleCount(): number {
+    return this.#idle.length + this.#resting.length;
+  }
+
+  /** Those that are kept; what is asked for is made, whatever their number. */
+  get #maxConnections(): number {
+    const { connections } = this.#options;
+    return connections + Math.min(connections, MAX_SPARE);
   }
 
   /**
@@ -117,18 +183,42 @@ export class ConnectionPool implements Home {
   onFree(connection: HttpConnection): void {
     const now = this.#now();
     connection.idleUntil = now + keepFor(connection);
-    if (this.#retired || this.#idle.length >= this.#options.connections || !isGood(connection, now)) {
+    if (
+      this.#retired ||
+      this.#idleCount >= this.#maxConnections ||
+      this.isSuspect ||
+      !isGood(connection, now)
+    ) {
       connection.abandon();
       return;
     }
-    this.#idle.push(connection);
+    connection.restsUntil = now + REST_MS;
+    connection.isKept = true;
+    this.#resting.push(connection);
     this.#sweep ??= setInterval(() => this.#closeOld(), SWEEP_MS).unref();
+  }
+
+  #abandonIdle(): void {
+    for (const connection of [...this.#idle.splice(0), ...this.#resting.splice(0)]) connection.abandon();
+  }
+
+  onUnsolicited(kind: Unsolicited): void {
+    const { onUnsolicited } = this.#options;
+    if (kind === 'farewell') {
+      onUnsolicited?.(kind, undefined);
+      return;
+    }
+    const hasBegun = this.#quarantine.enter(this.#now());
+    this.#abandonIdle();
+    onUnsolicited?.(kind, hasBegun ? this.#quarantine.lengthMs : undefined);
   }
 
   onClosed(connection: HttpConnection): void {
     this.#connections.delete(connection);
-    const index = this.#idle.indexOf(connection);
-    if (index !== -1) this.#idle.splice(index, 1);
+    if (connection.isKept) {
+      remove(this.#idle, connection);
+      remove(this.#resting, connection);
+    }
     this.#checkEmpty();
   }
 
@@ -136,7 +226,7 @@ export class ConnectionPool implements Home {
   async retire(): Promise<void> {
     this.#retired = true;
     this.#stopSweep();
-    for (const connection of this.#idle.splice(0)) connection.abandon();
+    this.#abandonIdle();
     if (this.#connections.size + this.#opening.size === 0) return;
     await new Promise<void>((resolve) => {
       const before = this.#onEmpty;
@@ -158,12 +248,13 @@ export class ConnectionPool implements Home {
 
   #closeOld(): void {
     const now = this.#now();
+    this.#endRests(now);
     const old = this.#idle.filter((connection) => !isGood(connection, now));
     for (const connection of old) {
-      this.#idle.splice(this.#idle.indexOf(connection), 1);
+      remove(this.#idle, connection);
       connection.abandon();
     }
-    if (this.#idle.length === 0) this.#stopSweep();
+    if (this.#idleCount === 0) this.#stopSweep();
   }
 
   #stopSweep(): void {
@@ -176,6 +267,11 @@ export class ConnectionPool implements Home {
     this.#onEmpty?.();
     this.#onEmpty = undefined;
   }
+}
+
+function remove(connections: HttpConnection[], connection: HttpConnection): void {
+  const index = connections.indexOf(connection);
+  if (index !== -1) connections.splice(index, 1);
 }
 
 function isGood(connection: HttpConnection, now: number): boolean {

@@ -13,13 +13,30 @@ export interface Occupant extends AnswerReader, BodyEvents {
   onComplete(): void;
   /** The connection or the answer broke. */
   onBroken(cause: Error): void;
+  /** The request is being written. */
+  onBegun(): void;
+  /** The connection cannot be used, and no byte of the request was written to it. It is no longer this occupant's. */
+  onUnsent(cause: Error): void;
 }
+
+/**
+ * Bytes that answer no request.
+ * - `idle`: they came while no request was under way.
+ * - `unsent`: they came before the next request was written.
+ * - `surplus`: they stood behind a complete answer.
+ * - `farewell`: a 408 on an idle connection, which some servers send before they close it. No fault.
+ */
+export type Unsolicited = 'idle' | 'unsent' | 'surplus' | 'farewell';
 
 /** To whom a connection goes back. */
 export interface Home {
   /** It has answered and may be asked again. */
   onFree(connection: HttpConnection): void;
   onClosed(connection: HttpConnection): void;
+  /** It was sent bytes that answer no request, and is closed. */
+  onUnsolicited(kind: Unsolicited): void;
+  /** Whether connections that have served before may not be used at present. */
+  readonly isSuspect: boolean;
 }
 
 /** A request as it goes over the wire. */
@@ -34,6 +51,10 @@ export interface WrittenRequest {
 /** A body up to this size is copied behind its head, so that both are one piece and one call of the system. */
 const ONE_PIECE_BYTES = 64 * 1024;
 const READ_BYTES = 64 * 1024;
+
+/** What some servers send on an idle connection before they close it; the status is all that is looked at. */
+const FAREWELL = /^HTTP\/1\.[01] 408[ \r]/;
+const MAX_FAREWELL = 16;
 
 const READ: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
 
@@ -62,6 +83,12 @@ export class HttpConnection {
   readonly openedAt: number;
   /** Until when an idle one may be used. */
   idleUntil = 0;
+  /** Until when nothing is written to it. */
+  restsUntil = 0;
+  /** Milliseconds that the next request waits before it is written. */
+  waitMs = 0;
+  /** It was idle, so that it may be closed by now, or hold bytes that nobody asked for. */
+  isKept = false;
   #keepAliveMs: number | undefined;
   #occupant: Occupant | undefined;
   /** Of a body that is sent piece by piece. */
@@ -69,6 +96,8 @@ export class HttpConnection {
   #isLast = false;
   #served = 0;
   #heard = false;
+  /** The request of the occupant has not been written yet. */
+  #isUnsent = false;
   #paused = false;
   #cause: Error | undefined;
 
@@ -107,18 +136,39 @@ export class HttpConnection {
     return this.#keepAliveMs;
   }
 
-  /** Whether the present request went out on a connection that had served before, and not one byte came back. */
+  /** Whether the present request went out on a connection that had been idle, and not one byte came back. */
   get isUnheard(): boolean {
-    return this.#served > 1 && !this.#heard;
+    return this.isKept && !this.#heard;
   }
 
-  /** Writes a request and hands its answer to `occupant`. */
+  /** Writes a request at the end of this turn of the event loop, or after `waitMs`, and hands its answer to `occupant`. */
   begin(occupant: Occupant, { head, body, isLast }: WrittenRequest): void {
     this.#occupant = occupant;
     this.#isLast = isLast;
     this.#served += 1;
     this.#heard = false;
+    this.#isUnsent = true;
+    const write = () => {
+      // Unless it was given up meanwhile, which has closed the connection.
+      if (this.#occupant === occupant) this.#write(occupant, head, body);
+    };
+    if (this.waitMs > 0) setTimeout(write, Math.ceil(this.waitMs));
+    else atEndOfTurn(write);
+  }
+
+  #write(occupant: Occupant, head: string, body: Buffer | BodySource): void {
+    // Another connection to the same origin was sent bytes since this one was taken.
+    if (this.isKept && this.#home.isSuspect) {
+      this.#leave(new Error('the origin sends bytes that answer no request'));
+      return;
+    }
+    if (!this.#socket.writable) {
+      this.#leave(this.#cause ?? new Error('the other side closed the connection'));
+      return;
+    }
+    this.#isUnsent = false;
     this.#parser.expect();
+    occupant.onBegun();
     if (isSource(body)) {
       this.#socket.write(head, 'latin1');
       this.#writer = new BodyWriter(this.#socket, body, occupant);
@@ -126,10 +176,7 @@ export class HttpConnection {
       const piece = Buffer.allocUnsafe(head.length + body.length);
       piece.write(head, 'latin1');
       body.copy(piece, head.length);
-      atEndOfTurn(() => {
-        // Whoever gave it up meanwhile has closed the connection.
-        if (this.#occupant === occupant) this.#socket.write(piece);
-      });
+      this.#socket.write(piece);
     } else {
       this.#socket.cork();
       this.#socket.write(head, 'latin1');
@@ -163,14 +210,14 @@ export class HttpConnection {
 
   /** The next bytes, which are only lent. Called by the socket. @param length how many of them are new */
   onRead(bytes: Buffer, length: number): void {
-    // Nothing was asked: a farewell before closing, or a fault.
-    if (this.#occupant === undefined) {
-      this.#socket.destroy();
+    if (this.#occupant === undefined || this.#isUnsent) {
+      this.#onUnsolicited(bytes, length);
       return;
     }
     this.#heard = true;
     try {
       const progress = this.#parser.push(bytes, length);
+      if (progress === 'surplus') this.#home.onUnsolicited('surplus');
       if (progress !== 'open') this.#complete(progress === 'kept');
     } catch (error) {
       this.#socket.destroy();
@@ -181,6 +228,24 @@ export class HttpConnection {
           : new GatewayError('internal_error', undefined, { cause: error }),
       );
     }
+  }
+
+  /** Whatever they are, they answer no request: the next one goes out on another connection. */
+  #onUnsolicited(bytes: Buffer, length: number): void {
+    // A connection that was abandoned may still be read.
+    if (!this.#socket.destroyed) {
+      const isFarewell = FAREWELL.test(bytes.toString('latin1', 0, Math.min(length, MAX_FAREWELL)));
+      this.#home.onUnsolicited(isFarewell ? 'farewell' : this.#isUnsent ? 'unsent' : 'idle');
+    }
+    this.#leave(new UnusableAnswer('bytes before the request'));
+  }
+
+  /** Closes it before the request is written. */
+  #leave(cause: Error): void {
+    const occupant = this.#occupant;
+    this.#occupant = undefined;
+    this.#socket.destroy();
+    occupant?.onUnsent(cause);
   }
 
   #onEnd(): void {
@@ -207,7 +272,8 @@ export class HttpConnection {
     const occupant = this.#occupant;
     this.#occupant = undefined;
     this.#writer?.cancel();
-    occupant?.onBroken(cause);
+    if (this.#isUnsent) occupant?.onUnsent(cause);
+    else occupant?.onBroken(cause);
   }
 }
 

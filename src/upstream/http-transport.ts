@@ -29,14 +29,14 @@ export class HttpTransport implements Transport {
   }
 
   send(request: UpstreamRequest, sink: Sink): Call {
-    const call = new HttpCall(sink);
-    const head = this.#headOf(request);
+    const call = new HttpCall(sink, this.#open);
+    const isAlone = isOwn(request) || this.#pool.isSuspect;
+    const head = this.#headOf(request, isAlone);
     if (head === undefined || this.#pool.isRetired) {
       const why = head === undefined ? 'a header that cannot be sent' : 'the transport is closed';
       queueMicrotask(() => call.onBroken(new Error(why)));
       return call;
     }
-    const isAlone = isOwn(request);
     const written = { head, body: hasBody(request) ? request.body : NO_BODY, isLast: isAlone };
     // Any kept connection could be as dead as the one that has just failed.
     const connection = isAlone ? undefined : this.#pool.take();
@@ -45,14 +45,14 @@ export class HttpTransport implements Transport {
     return call;
   }
 
-  #open(call: HttpCall, request: WrittenRequest): void {
+  readonly #open = (call: HttpCall, request: WrittenRequest): void => {
     call.opening = this.#pool.open((outcome) => {
       call.opening = undefined;
       if (outcome instanceof Error) call.onBroken(outcome);
       else if (call.isOver) this.#pool.onFree(outcome);
       else call.begin(outcome, request);
     });
-  }
+  };
 
   retire(): Promise<void> {
     return this.#pool.retire();
@@ -63,12 +63,12 @@ export class HttpTransport implements Transport {
   }
 
   /** The request line and headers; undefined if one of them cannot be written. */
-  #headOf(request: UpstreamRequest): string | undefined {
+  #headOf(request: UpstreamRequest, isAlone: boolean): string | undefined {
     const { length } = request.body;
     const beginning = this.#beginningOf(request);
     const own = linesOf(request.headers);
     if (beginning === undefined || own === undefined) return undefined;
-    const end = isOwn(request) ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
+    const end = isAlone ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
     if (!hasBody(request)) return `${beginning}${own}${end}\r\n`;
     const framing = length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`;
     return `${beginning}${own}${end}${framing}\r\n\r\n`;
@@ -117,9 +117,14 @@ function hasBody({ method = 'POST' }: UpstreamRequest): boolean {
 
 const NO_BODY: Buffer = Buffer.alloc(0);
 
+type Reopen = (call: HttpCall, request: WrittenRequest) => void;
+
 /** One exchange: a connection's occupant on one side, the `Call` of the gateway on the other. */
 class HttpCall implements Call, Occupant {
   readonly #sink: Sink;
+  readonly #reopen: Reopen;
+  /** What it was begun with; undefined when it may not be begun once more. */
+  #request: WrittenRequest | undefined;
   /** The connection that is being made for it. */
   opening: Opening | undefined;
   #connection: HttpConnection | undefined;
@@ -133,8 +138,10 @@ class HttpCall implements Call, Occupant {
   #paused = false;
   #over = false;
 
-  constructor(sink: Sink) {
+  /** @param reopen makes a connection for it, instead of one that could not be used */
+  constructor(sink: Sink, reopen: Reopen) {
     this.#sink = sink;
+    this.#reopen = reopen;
   }
 
   get isOver(): boolean {
@@ -143,16 +150,24 @@ class HttpCall implements Call, Occupant {
 
   begin(connection: HttpConnection, request: WrittenRequest): void {
     this.#connection = connection;
-    this.#begun = true;
+    // From a connection that was idle it may go to a new one, from that to no other.
+    this.#request = connection.isKept ? request : undefined;
     this.#isStreamed = isStreamed(request.body);
     if (this.#paused) connection.pause();
     connection.begin(this, request);
-    // Nothing is told before `send` has returned.
-    queueMicrotask(() => {
-      if (this.#over) return;
-      if (this.#isStreamed) this.#sink.onUpload?.();
-      else this.#sink.onSent?.();
-    });
+  }
+
+  onBegun(): void {
+    this.#begun = true;
+    if (this.#isStreamed) this.#sink.onUpload?.();
+    else this.#sink.onSent?.();
+  }
+
+  onUnsent(cause: Error): void {
+    this.#connection = undefined;
+    if (this.#over) return;
+    if (this.#request === undefined) this.#fail(wrapTransportError(cause));
+    else this.#reopen(this, this.#request);
   }
 
   pause(): void {

@@ -18,8 +18,9 @@ export interface AnswerReader {
  * - `open`: it goes on.
  * - `kept`: it is complete, and another request may be written on the connection.
  * - `spent`: it is complete, and the connection is to be closed.
+ * - `surplus`: as `spent`, because bytes stand behind it that belong to no answer.
  */
-export type Progress = 'open' | 'kept' | 'spent';
+export type Progress = 'open' | 'kept' | 'spent' | 'surplus';
 
 /** An upstream may send this many interim answers before the final one; more is a fault, not patience. */
 const MAX_INTERIM = 5;
@@ -96,11 +97,12 @@ export class ResponseParser {
     while (at < end && this.#state !== 'idle') at = this.#step(bytes, at, end);
     if (this.#state !== 'idle') return 'open';
     // What follows a complete answer was not asked for: nobody knows what it belongs to.
-    return this.#keepAlive && at === end ? 'kept' : 'spent';
+    if (!this.#keepAlive) return 'spent';
+    return at === end ? 'kept' : 'surplus';
   }
 
   /** The connection has ended. */
-  finish(): Exclude<Progress, 'kept'> {
+  finish(): Exclude<Progress, 'kept' | 'surplus'> {
     if (this.#state !== 'close') return 'open';
     this.#state = 'idle';
     return 'spent';

@@ -7,6 +7,7 @@ import type { Metrics } from '../telemetry/metrics.ts';
 import type { TraceContext } from '../telemetry/tracing.ts';
 import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
+import type { Unsolicited } from './http-connection.ts';
 import { HttpTransport } from './http-transport.ts';
 import { HealthProbe } from './probe.ts';
 import { providerOf, serverOf } from './provider.ts';
@@ -55,6 +56,14 @@ export interface UpstreamCall {
   readonly trace?: TraceContext | undefined;
 }
 
+/** What an operator should hear of. */
+export interface UpstreamEvents {
+  /** Its name is not resolved at present, as in `ResolverOptions`. */
+  onStale?(ageMs: number, cause: unknown): void;
+  /** It sent bytes that answer no request, and for so long its connections are not kept. Once for each time that this begins. */
+  onQuarantine?(kind: Unsolicited, ms: number): void;
+}
+
 export class Upstream {
   readonly name: string;
   readonly config: UpstreamConfig;
@@ -83,7 +92,6 @@ export class Upstream {
 
   /**
    * @param transport instead of the one that the configuration asks for
-   * @param onStale its name is not resolved at present, as in `ResolverOptions`
    */
   constructor(
     name: string,
@@ -91,7 +99,7 @@ export class Upstream {
     userAgent: string,
     metrics: Metrics,
     transport?: Transport,
-    onStale?: (ageMs: number, cause: unknown) => void,
+    events: UpstreamEvents = {},
   ) {
     this.name = name;
     this.config = config;
@@ -120,7 +128,11 @@ export class Upstream {
           origin,
           connectTimeout: config.timeouts.connect,
           connections: config.max_concurrency,
-          ...(onStale === undefined ? {} : { onStale }),
+          onStale: (ageMs, cause) => events.onStale?.(ageMs, cause),
+          onUnsolicited: (kind, quarantineMs) => {
+            metrics.upstreamUnsolicited.inc({ upstream: name, kind });
+            if (quarantineMs !== undefined) events.onQuarantine?.(kind, quarantineMs);
+          },
         });
       if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
       for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;

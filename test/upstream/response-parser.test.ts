@@ -43,7 +43,7 @@ function read(pieces: readonly Buffer[]): Reading {
       end = parser.push(lent, piece.length);
       lent.fill(0);
       if (end !== 'open') {
-        if (index < pieces.length - 1) end = 'spent';
+        if (end === 'kept' && index < pieces.length - 1) end = 'surplus';
         break;
       }
     }
@@ -98,11 +98,15 @@ describe('an answer', () => {
       { body: 'ok', end: 'spent' },
     ],
     ['without content', 'HTTP/1.1 204 No Content\r\na: b\r\n\r\n', { status: 204, body: '', end: 'kept' }],
-    ['with more behind it', 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokay', { body: 'ok', end: 'spent' }],
+    [
+      'with more behind it',
+      'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokay',
+      { body: 'ok', end: 'surplus' },
+    ],
     [
       'with a second one behind it',
       `${'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'.repeat(2)}`,
-      { body: 'ok', end: 'spent' },
+      { body: 'ok', end: 'surplus' },
     ],
     [
       'behind an interim one',
@@ -307,7 +311,7 @@ test('any bytes are answered with a reading or a refusal', () => {
     fc.property(fc.uint8Array({ maxLength: 200 }), fc.boolean(), (bytes, headed) => {
       const head = headed ? 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n' : '';
       const all = Buffer.concat([Buffer.from(head), bytes]);
-      expect(['refused', 'open', 'closed', 'kept', 'spent']).toContain(read([all]).end);
+      expect(['refused', 'open', 'closed', 'kept', 'spent', 'surplus']).toContain(read([all]).end);
     }),
     { numRuns: RUNS },
   );

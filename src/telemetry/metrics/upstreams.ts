@@ -57,6 +57,14 @@ export function upstreamMetrics(catalogue: Catalogue) {
       labels: { upstream: VALUES.upstream, reason: '`fallback`, `retry`, `resend`, `hedge`' },
       action: 'Fallbacks that go on: the first target is not well, or its weight is too high.',
     }),
+    upstreamUnsolicited: catalogue.counter({
+      name: 'tollgate_upstream_unsolicited_bytes_total',
+      meaning:
+        'Connections that were closed because the upstream sent bytes that answer no request: idle (while none was under way), unsent (before the next request was written), surplus (behind a complete answer), farewell (a 408 before it closes an idle connection, which is no fault).',
+      labels: { upstream: VALUES.upstream, kind: '`idle`, `unsent`, `surplus`, `farewell`' },
+      action:
+        'Any but `farewell`: answers may reach the wrong request. Tell the vendor, or look for a proxy in between that mixes answers up; connections are not kept meanwhile.',
+    }),
     retryBudgetRefusals: catalogue.counter({
       name: 'tollgate_retry_budget_refusals_total',
       meaning: 'Attempts that were not made because `retry.budget` was used up.',
