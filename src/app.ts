@@ -139,18 +139,7 @@ async function compose(
     userAgent: `tollgate/${VERSION}`,
     metrics,
     onDropped: (upstream) => resilience.retire(upstream),
-    onStale: (upstream, ageMs, cause) => {
-      metrics.config.stale.inc({ upstream });
-      const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
-      logger.warn(about, 'the name of an upstream is not resolved; its last addresses are used');
-    },
-    onQuarantine: (upstream, kind, ms) => {
-      const about = { upstream, kind, for_s: Math.round(ms / 1000) };
-      logger.warn(
-        about,
-        'an upstream sent bytes that answer no request; its connections are not kept for now',
-      );
-    },
+    logger,
   });
   parts.add('upstreams', () => routing.close());
   const snapshot = () => routing.snapshot;

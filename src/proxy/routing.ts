@@ -2,9 +2,9 @@
 // object with all that it has learned, what is gone ends with the last request that may still need it.
 import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../config/schema.ts';
+import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import type { Unsolicited } from '../upstream/http-connection.ts';
-import { Upstream } from '../upstream/upstream.ts';
+import { Upstream, type UpstreamEvents } from '../upstream/upstream.ts';
 import { RouteTable } from './route-table.ts';
 import type { Snapshot } from './snapshot.ts';
 
@@ -15,10 +15,7 @@ export interface RoutingOptions {
   readonly metrics: Metrics;
   /** An upstream is no part of the configuration any more; requests that began before may still use it. */
   readonly onDropped: (upstream: Upstream) => void;
-  /** A name is not resolved at present, and its last addresses are used. */
-  readonly onStale: (upstream: string, ageMs: number, cause: unknown) => void;
-  /** As in `UpstreamEvents`. */
-  readonly onQuarantine: (upstream: string, kind: Unsolicited, ms: number) => void;
+  readonly logger: Logger;
 }
 
 /** One loaded configuration. It lives while it is in force, and then until the last request that began under it has ended. */
@@ -119,7 +116,7 @@ export class Routing {
 
   /** Unchanged upstreams are taken over: with their pools, breakers, averages and checks. */
   #build(config: DynamicConfig, before: ReadonlyMap<string, Upstream>): Generation {
-    const { userAgent, metrics, onStale, onQuarantine } = this.#options;
+    const { userAgent, metrics } = this.#options;
     const upstreams = new Map<string, Upstream>();
     for (const [name, wanted] of Object.entries(config.upstreams)) {
       const known = before.get(name);
@@ -127,13 +124,28 @@ export class Routing {
         name,
         known !== undefined && isDeepStrictEqual(known.config, wanted)
           ? known
-          : new Upstream(name, wanted, userAgent, metrics, undefined, {
-              onStale: (...about) => onStale(name, ...about),
-              onQuarantine: (...about) => onQuarantine(name, ...about),
-            }),
+          : new Upstream(name, wanted, userAgent, metrics, undefined, this.#eventsOf(name)),
       );
     }
     return new Generation(config, upstreams, (generation) => this.#release(generation));
+  }
+
+  #eventsOf(upstream: string): UpstreamEvents {
+    const { metrics, logger } = this.#options;
+    return {
+      onStale(ageMs, cause) {
+        metrics.config.stale.inc({ upstream });
+        const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
+        logger.warn(about, 'the name of an upstream is not resolved; its last addresses are used');
+      },
+      onQuarantine(kind, ms) {
+        const about = { upstream, kind, for_s: Math.round(ms / 1000) };
+        logger.warn(
+          about,
+          'an upstream sent bytes that answer no request; its connections are not kept for now',
+        );
+      },
+    };
   }
 
   #adopt({ upstreams }: Generation): void {
