@@ -50,6 +50,9 @@ const DIMENSIONS: Readonly<Record<UsageDimension, RawBuilder<unknown>>> = {
   tier: sql`coalesce(holders.tier, '')`,
 };
 
+/** Far below what a statement of either database may have as parameters. */
+const IDS_AT_ONCE = 500;
+
 export class SqlUsage implements UsageStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
@@ -91,6 +94,22 @@ export class SqlUsage implements UsageStore {
         )
         .executeTakeFirst();
       return Number(numDeletedRows);
+    });
+  }
+
+  knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>> {
+    return guarded(async () => {
+      const known = new Set<string>();
+      for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
+        const some = ids.slice(from, from + IDS_AT_ONCE);
+        const rows = await this.#reader
+          .selectFrom('usage_batches')
+          .select('id')
+          .where('id', 'in', some)
+          .execute();
+        for (const { id } of rows) known.add(id);
+      }
+      return known;
     });
   }
 

@@ -114,6 +114,9 @@ export interface UsageStore {
    */
   forgetBatches(before: string, limit: number): Promise<number>;
 
+  /** Which of these batches were added, and are not forgotten. */
+  knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>>;
+
   /** Sums, in the order of their groups. */
   usageReport(query: UsageQuery): Promise<readonly UsageLine[]>;
 

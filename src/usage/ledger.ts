@@ -5,11 +5,12 @@
 // What a request waits for is the first arrow. A store that is away leaves files behind, which this process or the next one
 // sends; a process that is killed loses what no line holds yet.
 import type { UsageStore } from '../store/store.ts';
-import type { UsageRow } from '../store/usage-record.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import { daysBefore } from './hours.ts';
 import { inTime } from './in-time.ts';
 import { Journal } from './journal.ts';
+import { PendingReader, type PendingUse } from './pending.ts';
+import { PhaseLock } from './phase-lock.ts';
 import { rowsOf, type UsageRecord } from './record.ts';
 import type { Segment } from './segment.ts';
 import { Spool } from './spool.ts';
@@ -41,6 +42,8 @@ export interface LedgerLimits {
   readonly memoryRows: number;
   /** Most bytes in the directory of the spool. */
   readonly spoolBytes: number;
+  /** Longest wait for a report. */
+  readonly readMs: number;
 }
 
 export const LEDGER_LIMITS: LedgerLimits = {
@@ -52,6 +55,7 @@ export const LEDGER_LIMITS: LedgerLimits = {
   segmentBytes: 1024 * 1024,
   memoryRows: 20_000,
   spoolBytes: 256 * 1024 * 1024,
+  readMs: 5000,
 };
 
 export interface LedgerOptions {
@@ -72,7 +76,6 @@ const FORGET_AT_ONCE = 5000;
 /** The same trouble is logged once in this time. */
 const LOG_EVERY_MS = 10_000;
 const CLOSE_PAUSE_MS = 100;
-const READ_ATTEMPTS = 4;
 
 export class Ledger {
   readonly #options: LedgerOptions;
@@ -81,6 +84,7 @@ export class Ledger {
   readonly #spool: Spool;
   readonly #journal: Journal;
   readonly #writer: Writer;
+  readonly #pending: PendingReader;
   readonly #timers = new Set<NodeJS.Timeout>();
   readonly #logged = new Map<string, { at: number; requests: number }>();
   #otherBytes = 0;
@@ -95,9 +99,11 @@ export class Ledger {
     this.#limits = { ...LEDGER_LIMITS, ...options.limits };
     this.#clock = options.clock ?? Date.now;
     this.#spool = new Spool(options.directory);
+    const lock = new PhaseLock();
     this.#writer = new Writer({
       store: options.store,
       spool: this.#spool,
+      lock,
       clock: this.#clock,
       onBatch: (outcome, error) => {
         options.events.onBatch(outcome);
@@ -112,6 +118,14 @@ export class Ledger {
       onSealed: (segment) => this.#sealed(segment),
       onDiskError: (error) => this.#warn('usage is in memory alone: the spool cannot be written', error),
       now: () => performance.now(),
+    });
+    this.#pending = new PendingReader({
+      store: options.store,
+      spool: this.#spool,
+      journal: this.#journal,
+      writer: this.#writer,
+      lock,
+      readMs: this.#limits.readMs,
     });
   }
 
@@ -148,29 +162,14 @@ export class Ledger {
     }
   }
 
-  /** What this process has recorded of a holder and the store does not have yet. A row may come more than once. */
-  pendingOf(holderId: string): readonly UsageRow[] {
-    return [...this.#journal.rows(), ...this.#writer.rows()].filter((row) => row.holderId === holderId);
-  }
-
   /**
-   * Asks the store and adds what is pending, so that nothing is in both and nothing in neither. While batch after batch is
-   * sent, after an outage, one of them may be in both.
+   * Asks the store and adds what is pending: what this process has recorded or taken over and the store does not have, in memory,
+   * in a file, or on its way. Each row is in exactly one of the two, also while nobody knows what became of a batch.
    *
-   * @throws what `ask` throws
+   * @throws what `ask` throws; GatewayError `store_unavailable` when a large backlog cannot be read in time
    */
-  async withPending<T>(
-    holderId: string,
-    ask: () => Promise<T>,
-  ): Promise<{ readonly stored: T; readonly pending: readonly UsageRow[] }> {
-    for (let attempt = 1; ; attempt += 1) {
-      await this.#writer.storing?.catch(() => {});
-      const { changes } = this.#writer;
-      const stored = await ask();
-      if (changes === this.#writer.changes || attempt === READ_ATTEMPTS) {
-        return { stored, pending: this.pendingOf(holderId) };
-      }
-    }
+  withPending<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUse<T>> {
+    return this.#pending.read(holderId, ask);
   }
 
   /**

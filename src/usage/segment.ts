@@ -1,5 +1,6 @@
 // A segment: use that goes to the store as one batch, in memory, in a file or both; and the file while it is written.
 import { type FileHandle, open, stat } from 'node:fs/promises';
+import type { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
 import type { Totals } from './totals.ts';
 
@@ -10,9 +11,13 @@ export interface Segment {
   path: string | undefined;
   /** Undefined where the file alone has it. With a file beside it, this has at least as much. */
   totals: Totals | undefined;
+  /** Who is in it, where that is known; until then anybody may be. */
+  holders: HolderFilter | undefined;
   bytes: number;
   /** Whether all of it is in the file, so that the memory can be given up. */
   isDurable: boolean;
+  /** Another process wrote it, and may have sent it. */
+  readonly isInherited: boolean;
   /** Last written to so long ago that its batch may have been counted and forgotten. */
   isStale: boolean;
   /** A line of its file could not be read, so the file is kept aside and not removed. */

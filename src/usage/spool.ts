@@ -157,7 +157,7 @@ export class Spool {
       await rename(join(this.directory, name), path);
       const { size, mtimeMs } = await stat(path);
       const isStale = now - mtimeMs > STALE_MS;
-      return { ...EMPTY, id, path, bytes: size, isDurable: true, isStale };
+      return { ...EMPTY, id, path, bytes: size, isDurable: true, isInherited: true, isStale };
     } catch {
       // Somebody else was first.
       return undefined;
@@ -187,8 +187,10 @@ export class Spool {
 export const EMPTY = {
   path: undefined,
   totals: undefined,
+  holders: undefined,
   bytes: 0,
   isDurable: false,
+  isInherited: false,
   isStale: false,
   hasWrongLines: false,
   failures: 0,

@@ -1,7 +1,9 @@
 // From sealed segments to the store: one after the other, each until the store has it or certainly will not take it.
 import type { UsageStore } from '../store/store.ts';
 import type { UsageRow } from '../store/usage-record.ts';
+import { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
+import type { PhaseLock } from './phase-lock.ts';
 import type { Segment } from './segment.ts';
 import type { Spool } from './spool.ts';
 import { Totals } from './totals.ts';
@@ -11,6 +13,8 @@ export type DropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'clos
 export interface WriterOptions {
   readonly store: UsageStore;
   readonly spool: Spool;
+  /** Held while a batch is on its way. */
+  readonly lock: PhaseLock;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
   readonly onBatch: (outcome: 'written' | 'known' | 'failed', error?: unknown) => void;
@@ -32,9 +36,7 @@ export class Writer {
   #memoryRows = 0;
   #bytes = 0;
   #running: Promise<boolean> | undefined;
-  #storing: Promise<unknown> | undefined;
   #sending: Segment | undefined;
-  #changes = 0;
   #isFailing = false;
   #isStopped = false;
 
@@ -74,24 +76,14 @@ export class Writer {
     return this.#queue.every(({ failures }) => failures >= SEVERAL_FAILURES);
   }
 
-  /** Grows when something begins to go to the store, and when it is there. */
-  get changes(): number {
-    return this.#changes;
-  }
-
-  /** The write that is under way. */
-  get storing(): Promise<unknown> | undefined {
-    return this.#storing;
+  /** What waits, the one that is on its way included. */
+  get segments(): readonly Segment[] {
+    return this.#queue;
   }
 
   push(segment: Segment): void {
     this.#queue.push(segment);
     this.#count();
-  }
-
-  /** What waits in memory. */
-  *rows(): Generator<UsageRow> {
-    for (const { totals } of this.#queue) if (totals !== undefined) yield* totals.rows();
   }
 
   /** Gives up the memory of segments whose file has all, the oldest first, until no more than `most` rows are left. */
@@ -101,6 +93,7 @@ export class Writer {
       if (rows <= most) break;
       if (!segment.isDurable || segment.totals === undefined) continue;
       rows -= segment.totals.size;
+      segment.holders = new HolderFilter(segment.totals.rows());
       segment.totals = undefined;
     }
     this.#count();
@@ -162,7 +155,7 @@ export class Writer {
 
   /** @returns whether this segment is done with */
   async #send(segment: Segment): Promise<boolean> {
-    const { spool, store, clock, onBatch, onWrongLines, onDropped } = this.#options;
+    const { spool, lock, onBatch, onWrongLines, onDropped } = this.#options;
     if (segment.isStale) {
       onDropped('too_old', await this.#requestsOf(segment));
       await this.#giveUp(segment);
@@ -175,30 +168,36 @@ export class Writer {
         this.#remove(segment);
         return true;
       }
-      const at = new Date(clock()).toISOString();
-      this.#changes += 1;
-      this.#storing = inTime(store.addUsage({ id: segment.id, rows, at }), STORE_MS, 'the store');
-      const outcome = await this.#storing;
-      this.#remove(segment);
-      this.#written += 1;
+      const outcome = await lock.write(() => this.#store(segment, rows));
       onBatch(outcome === 'known' ? 'known' : 'written');
     } catch (error) {
       this.#isFailing = true;
       onBatch('failed', error);
       return this.#failed(segment, onDropped);
-    } finally {
-      this.#storing = undefined;
-      this.#changes += 1;
     }
     if (segment.hasWrongLines) onWrongLines(segment);
     await spool.discard(segment).catch(() => {});
     return true;
   }
 
+  /** Who reads between two batches finds the segment either gone, because the store has it, or marked as one that failed. */
+  async #store(segment: Segment, rows: readonly UsageRow[]): Promise<'written' | 'known'> {
+    const { store, clock } = this.#options;
+    const at = new Date(clock()).toISOString();
+    try {
+      const outcome = await inTime(store.addUsage({ id: segment.id, rows, at }), STORE_MS, 'the store');
+      this.#remove(segment);
+      this.#written += 1;
+      return outcome;
+    } catch (error) {
+      if (segment.failures === 0) segment.writtenBefore = this.#written;
+      segment.failures += 1;
+      throw error;
+    }
+  }
+
   /** The next attempt is with another one, so that one that is never taken holds up nobody. */
   async #failed(segment: Segment, onDropped: WriterOptions['onDropped']): Promise<boolean> {
-    if (segment.failures === 0) segment.writtenBefore = this.#written;
-    segment.failures += 1;
     if (!this.#remove(segment)) return false;
     if (segment.failures >= MAX_FAILURES && this.#written - segment.writtenBefore >= MAX_FAILURES) {
       onDropped('refused', await this.#requestsOf(segment));

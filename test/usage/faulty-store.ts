@@ -48,6 +48,10 @@ export class FaultyStore implements UsageStore {
     return this.#store.forgetBatches(before, limit);
   }
 
+  knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>> {
+    return this.#store.knownBatches(ids);
+  }
+
   usageReport(query: UsageQuery): Promise<readonly UsageLine[]> {
     return this.#store.usageReport(query);
   }

@@ -17,6 +17,7 @@ const store = {
     return 'written' as const;
   },
   forgetBatches: async () => 0,
+  knownBatches: async () => new Set<string>(),
   usageReport: async () => [],
   usageOf: async () => ({ dayRequests: 0, monthTokens: 0 }),
 };
