@@ -3,6 +3,12 @@
 import { PAYMENT_ERRORS } from './payment-errors.ts';
 import { UPSTREAM_ERRORS } from './upstream-errors.ts';
 
+/**
+ * The longest wait that all SDKs obey, in milliseconds: openai-node ignores a minute and more, openai-python more than a minute.
+ * What is counted by the minute is counted for so long, so that the wait that clients are told is the true one.
+ */
+export const LONGEST_WAIT_MS = 59_999;
+
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
 export type RetryAdvice = 'wait' | 'no' | 'default';
 

@@ -1,8 +1,10 @@
 // How many bad keys an address may try, or may be tried with one prefix. Of callers whose key has proved good it knows nothing.
+import { LONGEST_WAIT_MS } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
 
 const MAX_SUBJECTS = 50_000;
-const MINUTE_MS = 60_000;
+/** No longer wait is told to clients. */
+const MINUTE_MS = LONGEST_WAIT_MS;
 
 interface Bucket {
   /** Failures, less what time has forgiven. */

@@ -1,5 +1,5 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
-import { errorBody, type GatewayError } from '../errors.ts';
+import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../errors.ts';
 import type { BodyPieces } from './body-pieces.ts';
 import { type BodyEvents, BodyWriter } from './body-writer.ts';
 import type { Exchange } from './exchange.ts';
@@ -91,14 +91,14 @@ function challenge({ status, code }: GatewayError): Record<string, string> {
 }
 
 /**
- * `retry-after` (whole seconds, 1 to 60: zero or text makes SDKs loop at once, and some wait without a cap) where
- * waiting helps, `x-should-retry: false` where it does not.
+ * `retry-after` (whole seconds, 1 to 60: zero or text makes SDKs loop at once, and some wait without a cap) and
+ * `retry-after-ms`, which most SDKs prefer, where waiting helps, `x-should-retry: false` where it does not.
  */
 export function retryHeaders(error: GatewayError): Record<string, string> {
   switch (error.retry) {
     case 'wait': {
       // Zero and NaN count as one.
-      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), 60_000);
+      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), LONGEST_WAIT_MS);
       return { 'retry-after': String(Math.ceil(ms / 1000)), 'retry-after-ms': String(ms) };
     }
     case 'no':

@@ -10,6 +10,7 @@ import {
   type LimitStates,
   needTotals,
   type TierLimits,
+  WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
 import type { Seeds } from './seeds.ts';
@@ -22,7 +23,7 @@ export interface MemoryLimiterOptions {
   readonly now?: () => number;
   /** Milliseconds since 1970, for days and months. */
   readonly wallNow?: () => number;
-  /** Length of the window of the limits of a minute. Default 60 s. */
+  /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
   /** Holders that are remembered, besides those with requests under way, which are bounded elsewhere. Default 100,000. */
   readonly maxHolders?: number;
@@ -56,7 +57,7 @@ export class MemoryLimiter implements Limiter {
     this.#metrics = options.metrics;
     this.#now = options.now ?? (() => performance.now());
     this.#wallNow = options.wallNow ?? Date.now;
-    this.#windowMs = options.windowMs ?? 60_000;
+    this.#windowMs = options.windowMs ?? WINDOW_MS;
     this.#maxHolders = options.maxHolders ?? 100_000;
   }
 

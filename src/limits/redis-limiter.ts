@@ -12,6 +12,7 @@ import {
   type LimitStates,
   needTotals,
   type TierLimits,
+  WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
 import { idOf, RedisLease, settlementOf, useOf } from './redis-lease.ts';
@@ -29,7 +30,7 @@ export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
   readonly seeds: Seeds;
   readonly metrics: Pick<LimitMetrics, 'limitLeases' | 'limitSettlementsDropped'>;
-  /** Length of the window of the limits of a minute. Default 60 s. */
+  /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
   /** After this time without renewal a lease is taken back. The same in all replicas. Default 30 s. */
   readonly leaseMs?: number;
@@ -65,7 +66,7 @@ export class RedisLimiter implements Limiter {
     this.#script = options.redis.script({ name: 'reserve', lua: LUA, keys: 3 });
     this.#seeds = options.seeds;
     this.#metrics = options.metrics;
-    this.#times = [options.windowMs ?? 60_000, options.leaseMs ?? 30_000];
+    this.#times = [options.windowMs ?? WINDOW_MS, options.leaseMs ?? 30_000];
     this.#now = options.now ?? (() => performance.now());
     this.#waiting = new Settlements(options.maxSettlements ?? 10_000, this.#times[0], options.metrics);
     this.#timer = setInterval(() => void this.#tend(), options.renewMs ?? 10_000).unref();

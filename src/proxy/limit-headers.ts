@@ -1,5 +1,5 @@
 // What a client is told of its limits: OpenAI's headers, and the error of a refusal. Who decides is limits/.
-import { GatewayError } from '../errors.ts';
+import { GatewayError, LONGEST_WAIT_MS } from '../errors.ts';
 import type { LimitName, LimitStates, Refused } from '../limits/limiter.ts';
 
 interface Family {
@@ -24,9 +24,6 @@ function family(name: string, names: readonly LimitName[]): Family {
     reset: `x-ratelimit-reset-${name}`,
   };
 }
-
-/** SDKs obey `retry-after` without a cap, and give up at a minute: a longer wait is not told. */
-const LONGEST_WAIT_MS = 59_000;
 
 /**
  * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limit in each family that is nearest to refusing. A family
@@ -88,12 +85,11 @@ export function refusalError({ limit, reason, retryAfterMs, states }: Refused, t
   if (limit === 'tokens_per_month') {
     return new GatewayError('insufficient_quota', `The limit of ${most} ${WORDS[limit]} is reached.`);
   }
-  const helps = retryAfterMs !== undefined && retryAfterMs <= LONGEST_WAIT_MS + 1000;
+  // Some SDKs obey `retry-after` without a cap, others not beyond a minute: no longer wait is told.
+  const helps = retryAfterMs !== undefined && Math.ceil(retryAfterMs) <= LONGEST_WAIT_MS;
   return new GatewayError('rate_limit_exceeded', `The limit of ${most} ${WORDS[limit]} is reached.`, {
     ...type,
-    ...(helps
-      ? { retryAfterMs: Math.min(Math.max(retryAfterMs, 1), LONGEST_WAIT_MS) }
-      : { retry: 'no' as const }),
+    ...(helps ? { retryAfterMs: Math.max(retryAfterMs, 1) } : { retry: 'no' as const }),
   });
 }
 

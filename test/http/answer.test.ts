@@ -18,9 +18,9 @@ describe('retry headers', () => {
     [1000, '1', '1000'],
     [1001, '2', '1001'],
     [59_001, '60', '59001'],
-    [60_000, '60', '60000'],
-    [86_400_000, '60', '60000'],
-    [Number.POSITIVE_INFINITY, '60', '60000'],
+    [60_000, '60', '59999'],
+    [86_400_000, '60', '59999'],
+    [Number.POSITIVE_INFINITY, '60', '59999'],
     [Number.NaN, '1', '1'],
   ])('to wait %s ms is said as %s s and %s ms', (ms, seconds, millis) => {
     expect(waiting(ms)).toEqual({ 'retry-after': seconds, 'retry-after-ms': millis });

@@ -1,7 +1,7 @@
 // What every limiter does, in memory and in Redis alike: exactly the limit, all or nothing, the right name and wait for a
 // refusal, real use in place of the estimate, days and months, totals from the store.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { TierLimits } from '../../src/limits/limiter.ts';
+import { type TierLimits, WINDOW_MS } from '../../src/limits/limiter.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';
@@ -20,7 +20,7 @@ const ALL: TierLimits = {
   tokens_per_month: 50_000,
   concurrency: 50,
 };
-const MINUTE = 60_000;
+const MINUTE = WINDOW_MS;
 const EVENING = NOON + DAY / 2 - 10_000;
 const MONTH_END = Date.UTC(2027, 5, 1);
 
@@ -170,9 +170,9 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     admitted(await rig.limiter.admit(holder, limits, 0));
     await rig.advance(10_000);
     const { retryAfterMs, states } = refused(await rig.limiter.admit(holder, limits, 0));
-    expect(retryAfterMs).toBe(30_000);
-    expect(states.requests_per_minute).toEqual({ limit: 2, used: 2, remaining: 0, resetMs: 30_000 });
-    await rig.advance(29_999);
+    expect(retryAfterMs).toBe(29_999);
+    expect(states.requests_per_minute).toEqual({ limit: 2, used: 2, remaining: 0, resetMs: 29_999 });
+    await rig.advance(29_998);
     expect(refused(await rig.limiter.admit(holder, limits, 0)).retryAfterMs).toBe(1);
     await rig.advance(1);
     expect(admitted(await rig.limiter.admit(holder, limits, 0)).states).toMatchObject({
@@ -234,8 +234,8 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(await ask(spent)).toEqual(['tokens_per_month', MONTH_END - NOON - 1000]);
     expect(await ask({ ...spent, tokens_per_month: 100 })).toEqual(['requests_per_day', DAY / 2 - 1000]);
     const { requests_per_minute, tokens_per_minute, concurrency } = spent;
-    expect(await ask({ requests_per_minute, concurrency })).toEqual(['requests_per_minute', 59_000]);
-    expect(await ask({ tokens_per_minute, concurrency })).toEqual(['tokens_per_minute', 59_000]);
+    expect(await ask({ requests_per_minute, concurrency })).toEqual(['requests_per_minute', MINUTE - 1000]);
+    expect(await ask({ tokens_per_minute, concurrency })).toEqual(['tokens_per_minute', MINUTE - 1000]);
     expect(await ask({ concurrency })).toEqual(['concurrency', 1000]);
   });
 

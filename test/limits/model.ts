@@ -1,9 +1,15 @@
 // The limits of one holder as a list of all its requests: every figure is a sum over it. The reference for the limiters.
 import { dayOf, monthLeftMs, monthOf } from '../../src/limits/calendar.ts';
-import { LIMIT_NAMES, type LimitName, type LimitStates, type TierLimits } from '../../src/limits/limiter.ts';
+import {
+  LIMIT_NAMES,
+  type LimitName,
+  type LimitStates,
+  type TierLimits,
+  WINDOW_MS,
+} from '../../src/limits/limiter.ts';
 import { DAY } from './setting.ts';
 
-export const MINUTE = 60_000;
+export const MINUTE = WINDOW_MS;
 
 export interface Request {
   readonly at: number;

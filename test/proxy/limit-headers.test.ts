@@ -94,8 +94,10 @@ describe('the error', () => {
   test.each([
     ['requests_per_minute', 1, { 'retry-after': '1', 'retry-after-ms': '1' }],
     ['requests_per_minute', 30_001, { 'retry-after': '31', 'retry-after-ms': '30001' }],
-    // The last second of a minute: told as 59, which is early by no more than that second.
-    ['tokens_per_minute', 60_000, { 'retry-after': '59', 'retry-after-ms': '59000' }],
+    // The longest that openai-node obeys; no window is longer.
+    ['tokens_per_minute', 59_999, { 'retry-after': '60', 'retry-after-ms': '59999' }],
+    ['tokens_per_minute', 59_000.2, { 'retry-after': '60', 'retry-after-ms': '59001' }],
+    ['requests_per_day', 60_000, { 'x-should-retry': 'false' }],
     ['requests_per_day', 59_000, { 'retry-after': '59', 'retry-after-ms': '59000' }],
     ['requests_per_day', 3_600_000, { 'x-should-retry': 'false' }],
     ['concurrency', 1000, { 'retry-after': '1', 'retry-after-ms': '1000' }],
