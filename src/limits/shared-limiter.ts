@@ -42,7 +42,7 @@ export class SharedLimiter implements Limiter {
       // A Redis that is late will hear of all of it soon; one that is away may be so for long.
       fleet: () => (redis.isLate ? options.fleet?.() : undefined),
     });
-    this.#isDegraded = !this.#isAnswering;
+    this.#isDegraded = !this.#redis.isUp;
     this.#metrics.limitsDegraded.set(this.#isDegraded ? 1 : 0);
     this.#stopListening = [
       redis.onUp(() => {
@@ -67,13 +67,13 @@ export class SharedLimiter implements Limiter {
   }
 
   use(holder: string, tokens: number): void {
-    if (!this.#isAnswering || this.#isDegraded) this.#local.use(holder, tokens);
+    if (!this.#redis.isUp || this.#isDegraded) this.#local.use(holder, tokens);
     // What is used while Redis is away is told to it when it is back.
     this.#shared.use(holder, tokens);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
-    if (!this.#isAnswering) return this.#local.peek(holder, limits);
+    if (!this.#redis.isUp) return this.#local.peek(holder, limits);
     return this.#shared.peek(holder, limits).catch((error: unknown) => {
       if (!isOfRedis(error)) throw error;
       return this.#local.peek(holder, limits);
@@ -87,17 +87,13 @@ export class SharedLimiter implements Limiter {
     await this.#local.close();
   }
 
-  get #isAnswering(): boolean {
-    return this.#redis.isUp && !this.#redis.isLate;
-  }
-
   #admit(
     holder: string,
     limits: TierLimits,
     tokens: number,
     held: Lease | undefined,
   ): Admission | Promise<Admission> {
-    if (!this.#isAnswering) return this.#admitHere(holder, limits, tokens, held);
+    if (!this.#redis.isUp) return this.#admitHere(holder, limits, tokens, held);
     const id = this.#shared.newId();
     return this.#shared.admit(holder, limits, tokens, held, id).then(
       (admission) => this.#succeeded(admission),
@@ -138,7 +134,7 @@ export class SharedLimiter implements Limiter {
     });
     this.#grants.add(grant);
     // It may be answering again by now.
-    if (this.#isAnswering && !this.#isDegraded) void this.#enterAll();
+    if (this.#redis.isUp && !this.#isDegraded) void this.#enterAll();
     return { ...admission, lease: grant };
   }
 
@@ -198,7 +194,7 @@ export class SharedLimiter implements Limiter {
 
   async #enterEach(): Promise<void> {
     const all = [...this.#grants];
-    for (let start = 0; start < all.length && this.#isAnswering; start += BATCH) {
+    for (let start = 0; start < all.length && this.#redis.isUp; start += BATCH) {
       await Promise.allSettled(all.slice(start, start + BATCH).map((grant) => this.#enter(grant)));
     }
   }
@@ -223,7 +219,7 @@ export class SharedLimiter implements Limiter {
   #succeeded(admission: Admission): Admission {
     // A refusal writes nothing, so it says nothing about whether Redis takes writes again. And an answer from before Redis
     // went away does not mean that it is back.
-    if (admission.kind === 'admitted' && this.#isAnswering && this.#isDegraded) {
+    if (admission.kind === 'admitted' && this.#redis.isUp && this.#isDegraded) {
       this.#setDegraded(false);
       void this.#enterAll();
     }

@@ -128,9 +128,9 @@ export class RedisClient {
     });
   }
 
-  /** There is a connection. */
+  /** Calls are being let through. */
   get isUp(): boolean {
-    return this.#link !== undefined;
+    return this.#link !== undefined && !this.#isOverdue;
   }
 
   /** Redis answers, but not in time: it is known to be there, and calls are refused. */

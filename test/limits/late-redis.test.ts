@@ -62,7 +62,7 @@ const delayAll = (ms: number) => Promise.all(replicas.map(({ cable }) => cable.d
 
 async function isBack(): Promise<void> {
   const answers = ({ client, limiter, shared }: Replica) =>
-    client.isUp && !client.isLate && !limiter.isDegraded && shared.waiting === 0;
+    client.isUp && !limiter.isDegraded && shared.waiting === 0;
   await until(() => replicas.every(answers), 'Redis in every replica');
   await Promise.all(replicas.map(({ shared }) => shared.settled()));
 }
