@@ -239,8 +239,9 @@ class OutputText {
 
   /** @returns how much the event adds */
   add(type: string, own: number, repeated: number): number {
-    // Sound in base64, which its type alone tells from text.
-    this.#pieces += type.endsWith('audio.delta') ? mediaText(own) : own;
+    // Sound in base64, which here its type alone tells from text.
+    const isSound = type.startsWith('response.') && type.endsWith('audio.delta');
+    this.#pieces += isSound ? mediaText(own) : own;
     if (type.endsWith('_item.done')) this.#items += repeated;
     else if (!type.endsWith('_part.done')) this.#parts += repeated;
     const all = Math.max(this.#pieces, this.#parts, this.#items);

@@ -6,6 +6,8 @@ import { BodyBuffer } from '../http/body-buffer.ts';
 
 /** Of one message that is collected; a longer one is passed over. */
 export const MAX_TEXT = 1024 * 1024;
+/** What is kept of a longer one: its type stands there. */
+const HEAD_OF_TEXT = 512;
 /** RFC 6455, 5.5: what a control frame holds at most. */
 const MAX_CONTROL = 125;
 /** Length, extended length and mask at their longest. */
@@ -20,8 +22,8 @@ const PONG = 0xa;
 export interface FrameEvents {
   /** A whole text message. Its bytes are valid during the call alone. Absent where nobody reads them. */
   onText?(text: Buffer): void;
-  /** A text message that was too long to be collected. */
-  onLongText?(bytes: number): void;
+  /** A text message that was too long to be collected. @param head what it begins with */
+  onLongText?(bytes: number, head: Buffer): void;
   /** Absent where the other end answers it. */
   onPing?(payload: Buffer): void;
   /** @param code 1005 where the frame names none (RFC 6455, 7.4.1) */
@@ -47,7 +49,13 @@ export class FrameReader {
   #text: BodyBuffer | undefined;
   /** Of a text that came in one. */
   #whole: Buffer | undefined;
+  /** Of a text that is too long, its beginning. */
+  #textHead = NO_BYTES;
   #size = 0;
+  /** Bytes before the piece that is read, and where in all of them the present frame begins. */
+  #passed = 0;
+  #frameStart = 0;
+  #closeStart: number | undefined;
   #isLost = false;
   #hasClosed = false;
 
@@ -82,10 +90,20 @@ export class FrameReader {
   push(chunk: Buffer, stop = false): number {
     let at = 0;
     while (at < chunk.length && !this.#isLost) {
+      if (!this.#inPayload && this.#headLength === 0) this.#frameStart = this.#passed + at;
       at += this.#inPayload ? this.#takePayload(chunk, at) : this.#takeHead(chunk, at);
-      if (stop && this.atBoundary) return at;
+      if (stop && this.atBoundary) {
+        this.#passed += at;
+        return at;
+      }
     }
+    this.#passed += chunk.length;
     return chunk.length;
+  }
+
+  /** Where in all that was read the Close begins; undefined where none came. */
+  get closeStart(): number | undefined {
+    return this.#closeStart;
   }
 
   #takeHead(chunk: Buffer, start: number): number {
@@ -163,8 +181,13 @@ export class FrameReader {
     this.#size += bytes.length;
     // Most come in one piece, and need not be kept.
     if (isWhole && this.#size <= MAX_TEXT) this.#whole = this.#plain(bytes);
-    else if (this.#size > MAX_TEXT) this.#text = undefined;
-    else {
+    else if (this.#size > MAX_TEXT) {
+      if (this.#size - bytes.length <= MAX_TEXT) {
+        const start = this.#text?.take() ?? this.#plain(bytes.subarray(0, HEAD_OF_TEXT));
+        this.#textHead = Buffer.from(start.subarray(0, HEAD_OF_TEXT));
+      }
+      this.#text = undefined;
+    } else {
       this.#text ??= new BodyBuffer(MAX_TEXT, undefined);
       this.#text.push(this.#plain(bytes));
     }
@@ -186,6 +209,7 @@ export class FrameReader {
       if (this.#opcode === PING) this.#events.onPing?.(payload);
       if (this.#opcode !== CLOSE || this.#hasClosed) return;
       this.#hasClosed = true;
+      this.#closeStart = this.#frameStart;
       this.#events.onClose(payload.length < 2 ? 1005 : payload.readUInt16BE(0));
       return;
     }
@@ -197,7 +221,7 @@ export class FrameReader {
     this.#whole = undefined;
     this.#text = undefined;
     if (!this.#isText || this.#events.onText === undefined) return;
-    if (size > MAX_TEXT) this.#events.onLongText?.(size);
+    if (size > MAX_TEXT) this.#events.onLongText?.(size, this.#textHead);
     else this.#events.onText(text);
   }
 

@@ -10,6 +10,7 @@ import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { closeFrame, FrameReader, textFrame } from './realtime-frames.ts';
 import type { Line, LineOwner, UpstreamEnd } from './realtime-line.ts';
+import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from './usage-reads.ts';
 
 /** What a side has for its part of the end, after the other side's. */
 const CLOSE_MS = 10_000;
@@ -27,10 +28,24 @@ export interface SessionOptions {
   readonly upstream: UpstreamEnd;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
-  /** Each event of the upstream's that is text and not too long. */
-  readonly onText: (text: Buffer) => void;
+  /** Reads the events of both sides that are text. */
+  readonly usage: SessionReader;
+  /** For the upstream of a client that leaves while an answer is under way. */
+  readonly usageReads: Pick<UsageReads, 'begin'>;
   /** Called while the client's connection closes, before the log hears of it. */
   readonly onEnd: (end: SessionEnd) => void;
+}
+
+/** What the session tells of its events. */
+export interface SessionReader {
+  /** What an answer used is still to be reported. */
+  readonly isOwed: boolean;
+  read(text: Buffer): void;
+  readInput(text: Buffer): void;
+  readLong(bytes: number, head: Buffer): void;
+  readLongInput(bytes: number, head: Buffer): void;
+  /** Nothing more is read. */
+  end(): void;
 }
 
 export type Side = 'client' | 'upstream' | 'gateway';
@@ -60,6 +75,14 @@ export class Session implements LineOwner {
   #stopStall = () => {};
   #waiting: (() => void) | undefined;
   #resolve: (end: SessionEnd) => void = () => {};
+  /** The client has left, and the upstream is read on for what an answer used. */
+  #usageRead: UsageRead | undefined;
+  #bytesAfter = 0;
+  /** The client's Close, which ends the answers of an upstream. */
+  #heldClose: Buffer | undefined;
+  #clientIsGone = false;
+  #upstreamIsGone = false;
+  #hasRead = false;
   /** Bytes of the two sides, with what frames them. */
   bytesIn = 0;
   bytesOut = 0;
@@ -67,8 +90,17 @@ export class Session implements LineOwner {
   constructor(options: SessionOptions) {
     this.#options = options;
     const closes = (by: Side) => (code: number) => this.#onClose(by, code);
-    this.#fromUpstream = new FrameReader({ onText: options.onText, onClose: closes('upstream') });
-    this.#fromClient = new FrameReader({ onClose: closes('client') });
+    const { usage } = options;
+    this.#fromUpstream = new FrameReader({
+      onText: (text) => usage.read(text),
+      onLongText: (bytes, head) => usage.readLong(bytes, head),
+      onClose: closes('upstream'),
+    });
+    this.#fromClient = new FrameReader({
+      onText: (text) => usage.readInput(text),
+      onLongText: (bytes, head) => usage.readLongInput(bytes, head),
+      onClose: closes('client'),
+    });
   }
 
   /** @returns how it ended, when the client's connection is closed; the upstream's then has a moment left */
@@ -101,6 +133,7 @@ export class Session implements LineOwner {
     if (this.#closing !== undefined || this.#end !== undefined) return;
     this.#closing = { code, reason };
     this.#end = { by: 'gateway', code, outcome };
+    this.#endRead();
     if (error !== undefined && this.#hasHead && this.#fromUpstream.betweenMessages)
       this.#options.client.write(textFrame(errorEvent(error)));
     this.#tellClient();
@@ -118,12 +151,18 @@ export class Session implements LineOwner {
       return;
     }
     this.#movedAt = performance.now();
+    if (this.#clientIsGone) {
+      this.#readOn(bytes);
+      done();
+      return;
+    }
     let count = 0;
     if (!this.#clientIsTold) {
       count = this.#fromUpstream.push(bytes, this.#closing !== undefined);
       this.bytesOut += count;
     }
     const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
+    if (this.#heldClose !== undefined && !this.#options.usage.isOwed) this.#endRead();
     if (this.#closing !== undefined) this.#tellClient();
     if (isTaken || client.destroyed) done();
     else {
@@ -134,6 +173,9 @@ export class Session implements LineOwner {
   }
 
   upstreamEnded(): void {
+    this.#upstreamIsGone = true;
+    this.#endRead();
+    if (this.#clientIsGone) return;
     // Where the gateway said Close, the client still has to answer.
     if (this.#closing !== undefined) return;
     this.#end ??= { by: 'upstream', code: ABNORMAL, outcome: 'stream_incomplete' };
@@ -148,17 +190,65 @@ export class Session implements LineOwner {
   #take(bytes: Buffer): void {
     const { client, line } = this.#options;
     this.#movedAt = performance.now();
-    if (this.#upstreamIsTold || this.#isLineEnded) {
+    if (this.#upstreamIsTold || this.#isLineEnded || this.#heldClose !== undefined) {
       // Read on for the client's answer to the Close.
       this.#fromClient.push(bytes);
       return;
     }
     const count = this.#fromClient.push(bytes, this.#closing !== undefined);
     this.bytesIn += count;
+    if (this.#holdClose(bytes, count)) return;
     if (!line.push(bytes.subarray(0, count)) && this.#closing === undefined) client.pause();
     if (this.#closing === undefined) return;
     this.#tellUpstream();
     if (count < bytes.length) this.#take(bytes.subarray(count));
+  }
+
+  /**
+   * Where an answer is under way, the client's Close goes on when what it used has been reported: the upstream would end with it
+   * and report nothing.
+   */
+  #holdClose(bytes: Buffer, count: number): boolean {
+    const { line } = this.#options;
+    const at = (this.#fromClient.closeStart ?? -1) - (this.bytesIn - count);
+    // Part of it may have gone upstream with the piece before.
+    if (!this.#fromClient.hasClosed || at < 0 || !this.#beginRead()) return false;
+    this.#heldClose = Buffer.from(bytes.subarray(at, count));
+    if (at > 0) line.push(bytes.subarray(0, at));
+    return true;
+  }
+
+  /** What an answer used is still to come, and the upstream has not been read on for it. */
+  get #mayRead(): boolean {
+    const { usage } = this.#options;
+    if (this.#closing !== undefined || this.#upstreamIsGone || this.#hasRead) return false;
+    return usage.isOwed && !this.#fromUpstream.hasClosed;
+  }
+
+  /** @returns whether the upstream is read on after its client has left */
+  #beginRead(): boolean {
+    if (this.#usageRead !== undefined) return true;
+    if (!this.#mayRead) return false;
+    this.#hasRead = true;
+    this.#usageRead = this.#options.usageReads.begin(() => this.#endRead());
+    return this.#usageRead !== undefined;
+  }
+
+  #readOn(bytes: Buffer): void {
+    if (this.#usageRead === undefined) return;
+    this.#bytesAfter += bytes.length;
+    this.#fromUpstream.push(bytes);
+    if (!this.#options.usage.isOwed || this.#bytesAfter > MAX_USAGE_READ_BYTES) this.#endRead();
+  }
+
+  #endRead(): void {
+    const read = this.#usageRead;
+    if (read === undefined) return;
+    this.#usageRead = undefined;
+    read.end(!this.#options.usage.isOwed);
+    if (this.#heldClose !== undefined && !this.#isLineEnded) this.#options.line.push(this.#heldClose);
+    this.#heldClose = undefined;
+    if (this.#clientIsGone) this.#finish();
   }
 
   #tellClient(): void {
@@ -194,25 +284,37 @@ export class Session implements LineOwner {
   #clientEnded(): void {
     const { client } = this.#options;
     this.#end ??= { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
-    this.#endLine();
+    if (this.#usageRead === undefined && !this.#mayRead) this.#endLine();
     client.end();
     this.#after(FAREWELL_MS, () => this.#cut());
   }
 
   #clientClosed(): void {
-    const { exchange, upstream, onEnd } = this.#options;
+    const { exchange, usage, onEnd } = this.#options;
     const end = this.#end ?? { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
     this.#end = end;
     for (const timer of this.#timers) clearTimeout(timer);
     clearTimeout(this.#idleTimer);
+    this.#clientIsGone = true;
+    const isReadOn = this.#beginRead();
     this.#drained();
     exchange.offStop(this.#onStop);
+    if (!isReadOn) usage.end();
+    onEnd(end);
+    // When the server has written the log.
+    if (isReadOn) setImmediate(() => exchange.markAnswered());
+    else this.#finish();
+  }
+
+  /** Neither side is of interest any more. */
+  #finish(): void {
+    const { upstream, usage } = this.#options;
+    usage.end();
     this.#endLine();
     upstream.destroySoon();
     // What is not read there by then stays unread.
     setTimeout(() => upstream.destroy(), FAREWELL_MS).unref();
-    onEnd(end);
-    this.#resolve(end);
+    if (this.#end !== undefined) this.#resolve(this.#end);
   }
 
   #drained(): void {
@@ -225,7 +327,8 @@ export class Session implements LineOwner {
   #cut(): void {
     const { client, upstream } = this.#options;
     client.destroy();
-    upstream.destroy();
+    // Otherwise it is let go when the client's connection has closed, or what an answer used has come.
+    if (this.#usageRead === undefined && !this.#mayRead) upstream.destroy();
   }
 
   /** One timer; bytes that came only move the time at which it will find the silence long enough. */

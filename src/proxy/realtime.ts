@@ -206,9 +206,9 @@ export class Realtime {
       line,
       upstream: socket,
       limits: { ...config.realtime, writeStall: config.stream.write_stall },
-      onText: (text) => usage.read(text),
+      usage,
+      usageReads: this.#options.usageReads,
       onEnd: (end) => {
-        usage.end();
         access.bytes_in = session.bytesIn;
         access.bytes_out = session.bytesOut;
         access.close_code = end.code;

@@ -1,0 +1,225 @@
+// What a holder is charged who leaves a realtime session while an answer is under way: what the upstream reports within a moment,
+// or else its text by bytes, its sound by duration, and what was sent for it.
+import { once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { WebSocket as Client } from 'ws';
+import { BYTES_PER_TOKEN } from '../../src/proxy/estimate.ts';
+import { MAX_TEXT } from '../../src/proxy/realtime-frames.ts';
+import { SessionUsage, type SessionUse } from '../../src/proxy/realtime-usage.ts';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
+import { until, within } from '../helpers/wait.ts';
+
+const WORDS = 'word '.repeat(6_000);
+const event = (type: string, more: object = {}) => JSON.stringify({ type, ...more });
+const said = (text: string) =>
+  event('conversation.item.create', { item: { type: 'message', content: [{ type: 'input_text', text }] } });
+
+/** Base64 of so many seconds of PCM as OpenAI has it. */
+const sound = (seconds: number) => 'A'.repeat(seconds * 64_000);
+
+describe('a session that is left', () => {
+  let upstream: RealtimeUpstream;
+  let gateway: Gateway;
+
+  beforeAll(async () => {
+    upstream = await RealtimeUpstream.start();
+    gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: { tiers: { Pro: { concurrency: 1, tokens_per_minute: 10_000_000 } } },
+    });
+  });
+  afterAll(async () => {
+    await gateway?.close();
+    await upstream?.[Symbol.asyncDispose]();
+  });
+
+  async function open(): Promise<{ client: Client; session: UpstreamSession; key: string; read: string[] }> {
+    const key = await gateway.issueKey('Pro');
+    const next = upstream.next();
+    const url = `${gateway.url.replace('http', 'ws')}/v1/realtime?model=test-model`;
+    const client = new Client(url, ['realtime'], { headers: { authorization: `Bearer ${key}` } });
+    const read: string[] = [];
+    client.on('message', (data) => read.push(String(data)));
+    client.on('error', () => undefined);
+    await within(once(client, 'open'), 'the session to open');
+    return { client, session: await next, key, read };
+  }
+
+  async function totalsOf(key: string): Promise<Record<string, number>> {
+    await until(
+      async () => (await gateway.metric('tollgate_realtime_sessions')) === 0,
+      'the end of the session',
+    );
+    const answer = await fetch(`${gateway.url}/admin/usage`, { headers: { authorization: `Bearer ${key}` } });
+    return Object(Reflect.get(Object(await answer.json()), 'totals'));
+  }
+
+  /** The upstream has read so many messages of the client's, and the client so many of the upstream's. */
+  const arrived = (session: UpstreamSession, sent: number, read: string[], got: number) =>
+    until(() => session.messages.length >= sent && read.length >= got, 'what was sent');
+
+  test.each([
+    ['with a Close', (client: Client) => client.close(1000)],
+    ['without one', (client: Client) => client.terminate()],
+  ])('%s behind the last piece of an answer counts what is reported a moment later', async (_, leave) => {
+    const { client, session, key, read } = await open();
+    client.send(event('response.create'));
+    session.socket.send(event('response.created', { response: { id: 'r' } }));
+    session.socket.send(event('response.output_text.delta', { delta: WORDS }));
+    await arrived(session, 1, read, 2);
+    leave(client);
+    await until(
+      async () => (await gateway.metric('tollgate_usage_reads')) === 1,
+      'the upstream to be read on',
+    );
+    // The slot of the holder is taken.
+    const refused = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } });
+    expect(refused.headers.get('x-ratelimit-limit-tokens')).toBe('10000000');
+    expect(await gateway.metric('tollgate_limit_leases')).toBe(1);
+    session.socket.send(responseDone(90_000, 8_000));
+    await within(session.closed, 'the end at the upstream');
+    expect(await totalsOf(key)).toMatchObject({
+      prompt_tokens: 90_000,
+      completion_tokens: 8_000,
+      estimated: 0,
+    });
+  });
+
+  test('while an answer is cancelled counts what is reported of it', async () => {
+    const { client, session, key, read } = await open();
+    client.send(event('response.create'));
+    session.socket.send(event('response.created', { response: { id: 'r' } }));
+    session.socket.send(event('response.output_text.delta', { delta: 'one' }));
+    await arrived(session, 1, read, 2);
+    client.send(event('response.cancel'));
+    client.close();
+    await until(() => session.messages.length === 2, 'the cancellation');
+    session.socket.send(responseDone(700, 77));
+    expect(await totalsOf(key)).toMatchObject({ prompt_tokens: 700, completion_tokens: 77 });
+  });
+
+  test('for good counts the text of its answer and what was sent for it', async () => {
+    const { client, session, key, read } = await open();
+    client.send(said(WORDS.repeat(6)));
+    client.send(event('response.create'));
+    session.socket.send(event('response.created', { response: { id: 'r' } }));
+    for (const delta of [WORDS, WORDS, 'end']) {
+      session.socket.send(event('response.output_text.delta', { delta }));
+    }
+    await arrived(session, 2, read, 4);
+    client.terminate();
+    const totals = await totalsOf(key);
+    expect(totals['prompt_tokens']).toBeGreaterThanOrEqual((6 * WORDS.length) / BYTES_PER_TOKEN);
+    expect(totals['completion_tokens']).toBeGreaterThanOrEqual((2 * WORDS.length) / BYTES_PER_TOKEN);
+    expect(totals).toMatchObject({ requests: 1, estimated: 1 });
+  });
+
+  test('between two answers counts nothing more, and lets its upstream go at once', async () => {
+    const { client, session, key, read } = await open();
+    client.send(event('response.create'));
+    session.socket.send(event('response.created', { response: { id: 'r' } }));
+    session.socket.send(responseDone(5, 6));
+    client.send(event('input_audio_buffer.append', { audio: sound(10) }));
+    await arrived(session, 2, read, 2);
+    const reads = await gateway.metric('tollgate_usage_reads_total{result="missing"}');
+    client.terminate();
+    await within(session.closed, 'the end at the upstream');
+    expect(await totalsOf(key)).toMatchObject({ prompt_tokens: 5, completion_tokens: 6, estimated: 0 });
+    expect(await gateway.metric('tollgate_usage_reads_total{result="missing"}')).toBe(reads);
+  });
+});
+
+describe('the usage of a session', () => {
+  function reader() {
+    const uses: SessionUse[] = [];
+    const usage = new SessionUsage((use) => uses.push(use));
+    return {
+      uses,
+      usage,
+      hear: (text: string) => usage.read(Buffer.from(text)),
+      send: (text: string) => usage.readInput(Buffer.from(text)),
+    };
+  }
+
+  test('counts sound by its duration, in either format', () => {
+    const { usage, uses, hear, send } = reader();
+    send(event('input_audio_buffer.append', { audio: sound(10) }));
+    hear(event('response.created'));
+    hear(event('response.output_audio.delta', { delta: sound(5) }));
+    usage.end();
+    expect(uses).toEqual([
+      { tokens: { prompt: 100, completion: 100, cached: 0, reasoning: 0 }, isEstimated: true },
+    ]);
+    hear(
+      event('session.updated', {
+        session: { input_audio_format: 'g711_ulaw', output_audio_format: 'pcm16' },
+      }),
+    );
+    send(event('input_audio_buffer.append', { audio: 'A'.repeat(10 * 8_000 * (4 / 3)) }));
+    hear(event('input_audio_buffer.committed'));
+    usage.end();
+    expect(uses[1]?.tokens.prompt).toBeGreaterThanOrEqual(99);
+  });
+
+  test('does not lose an answer that ends without a report, or with zeros', () => {
+    for (const end of [
+      event('response.done', { response: { status: 'cancelled', usage: null } }),
+      responseDone(0, 0),
+      event('response.done', { response: {} }),
+    ]) {
+      const { uses, hear } = reader();
+      hear(event('response.created'));
+      hear(event('response.output_text.delta', { delta: WORDS }));
+      hear(end);
+      expect(uses).toMatchObject([
+        { tokens: { completion: WORDS.length / BYTES_PER_TOKEN }, isEstimated: true },
+      ]);
+    }
+  });
+
+  test('does not lose an answer whose end is too long to be read', () => {
+    const { usage, uses, hear } = reader();
+    hear(event('response.created'));
+    hear(event('response.output_text.delta', { delta: WORDS }));
+    usage.readLong(MAX_TEXT + 1, Buffer.from('{"event_id":"e","type":"response.done","response":{"id":'));
+    hear(event('response.created'));
+    hear(responseDone(3, 4));
+    expect(uses).toMatchObject([
+      { tokens: { completion: WORDS.length / BYTES_PER_TOKEN }, isEstimated: true },
+      { tokens: { prompt: 3, completion: 4 }, isEstimated: false },
+    ]);
+  });
+
+  test('counts what is too long to be read by its bytes', () => {
+    const { usage, uses } = reader();
+    usage.readLongInput(
+      2_000_000,
+      Buffer.from('{"type":"conversation.item.create","item":{"content":[{"type":"input_text"'),
+    );
+    usage.readInput(Buffer.from(event('response.create')));
+    usage.readLong(2_000_000, Buffer.from('{"type":"response.output_text.delta","delta":"'));
+    usage.end();
+    expect(uses).toMatchObject([{ tokens: { prompt: 500_000, completion: 500_000 } }]);
+  });
+
+  test('counts the conversation that is read again, where an answer was asked for', () => {
+    const { usage, uses, hear, send } = reader();
+    hear(event('response.created'));
+    hear(responseDone(900, 100));
+    send(event('response.create'));
+    usage.end();
+    usage.end();
+    expect(uses).toMatchObject([{ isEstimated: false }, { tokens: { prompt: 1_000, cached: 1_000 } }]);
+  });
+
+  test('keeps what is sent during an answer for the next one', () => {
+    const { usage, uses, hear, send } = reader();
+    hear(event('response.created'));
+    send(said(WORDS));
+    hear(responseDone(1, 1));
+    send(event('response.create'));
+    usage.end();
+    expect(uses[1]?.tokens.prompt).toBeGreaterThanOrEqual(WORDS.length / BYTES_PER_TOKEN);
+  });
+});
