@@ -257,7 +257,9 @@ export const dynamicShape = {
       ),
     deadline: duration('1ms', LONGEST)
       .prefault('10m')
-      .describe('For all upstream requests of one client request together, waits included.'),
+      .describe(
+        'For the search of a target: all upstream requests of one client request together, waits included, until the client has the first bytes of a stream, or the head of a JSON answer has come.',
+      ),
     after_send: flag()
       .prefault('false')
       .describe(

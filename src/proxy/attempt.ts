@@ -11,7 +11,7 @@ import { beginSpan } from './attempt-span.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
 import { Completion } from './completion.ts';
-import { Deadlines, END_MS, type Phase } from './deadlines.ts';
+import { Deadlines, END_MS, type Passed } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
 import type { Made } from './made.ts';
 import {
@@ -46,8 +46,8 @@ export class Attempt implements Sink, Source, Contender {
   readonly #output = new AttemptOutput();
   /** The client has left, and the upstream is read on for its usage. */
   #usageRead: UsageRead | undefined;
-  /** It has less time than the upstream is usually given. */
-  #isCurtailed = false;
+  /** `retry.deadline` has passed before this target had the request. */
+  #isSearchOver = false;
   #call: Call | undefined;
   #span: AttemptSpan | undefined;
   #deadlines: Deadlines | undefined;
@@ -70,10 +70,10 @@ export class Attempt implements Sink, Source, Contender {
   /**
    * @param body the complete body in the target's words
    * @param fresh on a new connection, because a kept one turned out to be closed
-   * @param mostMs what the whole request has left, in milliseconds
+   * @param searchMs what is left of `retry.deadline`, in milliseconds
    * @throws nothing: every trouble is a result
    */
-  run(body: Buffer | BodySource, fresh: boolean, mostMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
+  run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
     const { exchange, endpoint, stream, contentType } = this.#request;
     const { upstream } = this.#target;
     try {
@@ -90,9 +90,7 @@ export class Attempt implements Sink, Source, Contender {
       this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       const { timeouts } = upstream.config;
-      this.#isCurtailed = mostMs < timeouts.total;
-      const limits = this.#isCurtailed ? { ...timeouts, total: Math.max(1, mostMs) } : timeouts;
-      this.#deadlines = new Deadlines(limits, this.#onDeadline);
+      this.#deadlines = new Deadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, number);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
@@ -167,6 +165,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#receiver = new StreamRelay(this.#request, headers, this);
       this.#deadlines?.enter('first_token');
     } else if (isJson(type)) {
+      this.committed();
       this.#receiver = new Completion(this.#request, headers, this);
       this.#deadlines?.enter('idle');
     } else if (!stream && this.#request.endpoint.isBinary?.(type, this.#request.ask) === true) {
@@ -227,6 +226,10 @@ export class Attempt implements Sink, Source, Contender {
     const phase = this.#deadlines?.phase;
     if (phase === 'idle') this.#deadlines?.refresh();
     else if (phase !== 'end') this.#deadlines?.enter('idle');
+  }
+
+  committed(): void {
+    this.#deadlines?.endSearch();
   }
 
   lastFrame(): void {
@@ -290,9 +293,10 @@ export class Attempt implements Sink, Source, Contender {
     }
   }
 
-  readonly #onDeadline = (which: Phase | 'total') => {
+  readonly #onDeadline = (which: Passed) => {
     if (which === 'end') this.#endOfBody();
     else {
+      this.#isSearchOver = which === 'search';
       const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
       const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
@@ -301,14 +305,14 @@ export class Attempt implements Sink, Source, Contender {
         this.#watcher.onSilence(performance.now() - this.#sentAt);
       if (which === 'headers' || which === 'upload') this.#finish(failed(this.#maybeBegun(error)));
       else if (which === 'connect') this.#finish(failed({ ...failure(error, true), free: true }));
-      else this.#fail(error, which !== 'total' && this.#receiver !== undefined);
+      else this.#fail(error, which !== 'total' && which !== 'search' && this.#receiver !== undefined);
     }
   };
 
   /** To have had little time is not the upstream's fault. */
   #judged(error: GatewayError, next: boolean): Failure {
     const judged = failure(error, next);
-    const isOurs = this.#isCurtailed && !next && error.code === 'upstream_timeout';
+    const isOurs = this.#isSearchOver && error.code === 'upstream_timeout';
     return isOurs ? { ...judged, blame: { kind: 'neutral' } } : judged;
   }
 

@@ -114,6 +114,7 @@ export class ClientStream {
       this.drop();
       return;
     }
+    this.#source.committed();
     const { exchange, keepalive } = this.#request;
     const { response } = exchange;
     // HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.

@@ -8,6 +8,9 @@ import type { UpstreamConfig } from '../config/schema.ts';
  */
 export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
 
+/** Or all of one attempt, or the search for a target over all attempts of a request. */
+export type Passed = Phase | 'total' | 'search';
+
 /** The text of a refusal is good to have, but its status is known already. */
 const REFUSAL_MS = 5_000;
 
@@ -29,13 +32,15 @@ const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performa
  */
 export class Deadlines {
   readonly #limits: UpstreamConfig['timeouts'];
-  readonly #passed: (which: Phase | 'total') => void;
+  readonly #passed: (which: Passed) => void;
   readonly #timers: Timers;
   #phase: Phase = 'connect';
   /** When the present wait passes; undefined while it does not count. */
   #phaseEndsAt: number | undefined;
   /** Undefined when it has passed. */
   #totalEndsAt: number | undefined;
+  /** Undefined when it has passed, or a target was found. */
+  #searchEndsAt: number | undefined;
   #timer: NodeJS.Timeout | undefined;
   #firesAt = Number.POSITIVE_INFINITY;
   #isHeld = false;
@@ -45,11 +50,13 @@ export class Deadlines {
    * Begins with `connect`, and with the total.
    * @param limits milliseconds
    * @param passed called once for a deadline that passed; the others go on
+   * @param searchMs what is left of the search for a target
    */
   constructor(
     limits: UpstreamConfig['timeouts'],
-    passed: (which: Phase | 'total') => void,
+    passed: (which: Passed) => void,
     timers: Timers = REAL,
+    searchMs = Number.POSITIVE_INFINITY,
   ) {
     this.#limits = limits;
     this.#passed = passed;
@@ -57,6 +64,7 @@ export class Deadlines {
     const now = timers.now();
     this.#totalEndsAt = now + limits.total;
     this.#phaseEndsAt = now + limits.connect;
+    if (searchMs !== Number.POSITIVE_INFINITY) this.#searchEndsAt = now + searchMs;
     this.#arm(now);
   }
 
@@ -100,6 +108,11 @@ export class Deadlines {
     this.#begin();
   }
 
+  /** This target has the request: how long others were asked does not matter any more. */
+  endSearch(): void {
+    this.#searchEndsAt = undefined;
+  }
+
   /** Nothing is waited for any more. */
   stop(): void {
     this.#isOver = true;
@@ -119,6 +132,7 @@ export class Deadlines {
     const next = Math.min(
       this.#phaseEndsAt ?? Number.POSITIVE_INFINITY,
       this.#totalEndsAt ?? Number.POSITIVE_INFINITY,
+      this.#searchEndsAt ?? Number.POSITIVE_INFINITY,
     );
     if (next >= this.#firesAt) return;
     this.#timers.clear(this.#timer);
@@ -146,10 +160,13 @@ export class Deadlines {
     this.#firesAt = Number.POSITIVE_INFINITY;
     const isPhase = this.#phaseEndsAt !== undefined && this.#phaseEndsAt <= now;
     const isTotal = this.#totalEndsAt !== undefined && this.#totalEndsAt <= now;
+    const isSearch = this.#searchEndsAt !== undefined && this.#searchEndsAt <= now;
     if (isPhase) this.#phaseEndsAt = undefined;
     if (isTotal) this.#totalEndsAt = undefined;
-    // The one that ends all of it goes first: nothing comes behind it.
+    if (isSearch) this.#searchEndsAt = undefined;
+    // The ones that end all of it go first: nothing comes behind them.
     if (isTotal) this.#passed('total');
+    if (isSearch && !this.#isOver) this.#passed('search');
     if (isPhase && !this.#isOver) this.#passed(this.#phase);
     if (!this.#isOver) this.#arm(this.#timers.now());
   };

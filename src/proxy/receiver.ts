@@ -157,6 +157,8 @@ export interface Source {
   used(usage: Usage | null, outputs: number, textBytes?: number, isSilenceCovered?: boolean): void;
   /** Output came: the deadline for the first token becomes the one for silence, or begins anew. */
   progress(): void;
+  /** The client has the first bytes of the answer, so that no other target is asked. */
+  committed(): void;
   /** Nothing more is expected but the rest of a line end, or the end of the body: `end` is called after a moment. */
   lastFrame(): void;
   /** The answer cannot be used. */

@@ -87,6 +87,8 @@ class Run implements Source {
 
   used(): void {}
 
+  committed(): void {}
+
   crashed(error: unknown): void {
     throw error;
   }

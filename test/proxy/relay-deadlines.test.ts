@@ -279,7 +279,7 @@ describe('Deadlines', () => {
   const LIMITS = { connect: 1, headers: 2, first_token: 3, idle: 4, total: 100 };
 
   /** A clock that the test moves. */
-  function clock() {
+  function clock(searchMs?: number) {
     type Entry = { at: number; ms: number; callback: () => void };
     const entries = new Map<NodeJS.Timeout, Entry>();
     const passed: string[] = [];
@@ -301,7 +301,12 @@ describe('Deadlines', () => {
         }
       }
     };
-    const deadlines = new Deadlines(LIMITS, (which) => passed.push(which), { set, clear, now: () => now });
+    const deadlines = new Deadlines(
+      LIMITS,
+      (which) => passed.push(which),
+      { set, clear, now: () => now },
+      searchMs,
+    );
     return { deadlines, advance, passed, pending: () => entries.size };
   }
 
@@ -337,6 +342,18 @@ describe('Deadlines', () => {
     expect(passed).toEqual(['idle']);
     advance(36);
     expect(passed).toEqual(['idle', 'total']);
+  });
+
+  test('the search for a target passes once, before the phase, and not once a target has the request', () => {
+    const searching = clock(2);
+    searching.deadlines.enter('headers');
+    searching.advance(40);
+    expect(searching.passed.filter((which) => which !== 'total')).toEqual(['search', 'headers']);
+    const found = clock(2);
+    found.deadlines.enter('idle');
+    found.deadlines.endSearch();
+    found.advance(40);
+    expect(found.passed.filter((which) => which !== 'total')).toEqual(['idle']);
   });
 
   test('stop leaves no timer, and nothing starts one again', () => {
