@@ -237,8 +237,6 @@ export class Issuer {
   ): Promise<{ readonly key: Key; readonly outcome: T }> {
     for (let draw = 0; draw < DRAWS; draw += 1) {
       const key = Key.generate(this.#random);
-      // Before the hash, which is what a draw costs. The transaction looks again.
-      if ((await this.#store.findKey(key.prefix)) !== undefined) continue;
       const argon2 = await this.#hasher.hash(key);
       const outcome = await write({
         prefix: key.prefix,

@@ -17,11 +17,21 @@ import type {
   SettleRequest,
   TestPayment,
 } from './billing-record.ts';
+import { defer } from './deferred.ts';
 import { guarded } from './guarded.ts';
-import type { FreeGrant, KeyRecord, NewKey, Prefix } from './record.ts';
+import type { FreeGrant, NewKey, Prefix } from './record.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
-import { insertEvent, type TakeTurn } from './sql-keys.ts';
 import {
+  countGrant,
+  insertEvent,
+  insertKey,
+  isPrefixTaken,
+  newHolder,
+  newRecord,
+  type TakeTurn,
+} from './sql-keys.ts';
+import {
+  changeOrder,
   handOut,
   insertBillingEvent,
   insertHolder,
@@ -36,25 +46,17 @@ import type { Tables } from './tables.ts';
 
 type Trx = Transaction<Tables>;
 
-/** What sql-store.ts knows of keys. */
-export interface KeyWrites {
-  /** Whether a transaction failed because somebody else stored a key with its prefix meanwhile. */
-  isTakenError(error: unknown): boolean;
-  isTaken(trx: Trx, prefix: Prefix): Promise<boolean>;
-  countGrant(trx: Trx, grant: FreeGrant): Promise<boolean>;
-  insertKey(trx: Trx, key: NewKey, holderId: string, replaces: Prefix | null): Promise<void>;
-  mustFind(trx: Trx, prefix: Prefix): Promise<KeyRecord>;
-}
-
 export interface BillingParts {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
   readonly takeTurn: TakeTurn;
-  readonly keys: KeyWrites;
 }
 
 /** Thrown inside a transaction: takes back what it wrote, and is an outcome all the same. */
 class TakenBack extends Error {}
+
+/** May throw what `takenBack` makes: what it wrote is taken back, and that is the outcome. */
+type Work<T> = (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>;
 
 export class SqlBilling implements BillingStore {
   readonly #reader: Kysely<Tables>;
@@ -68,13 +70,12 @@ export class SqlBilling implements BillingStore {
   }
 
   addOrder(terms: OrderTerms, holderId: string | null): Promise<{ kind: 'added' | 'known'; order: Order }> {
-    return guarded(() =>
-      this.#writer.transaction().execute(async (trx) => {
-        const added = await insertOrder(trx, terms, { state: 'pending', holder_id: holderId });
-        if (added !== undefined) return { kind: 'added', order: added };
-        return { kind: 'known', order: await mustFindNonce(trx, terms) };
-      }),
-    );
+    return guarded(async () => {
+      const insertion = insertOrder(this.#writer, terms, { state: 'pending', holder_id: holderId });
+      const row = await insertion.executeTakeFirst();
+      if (row !== undefined) return { kind: 'added', order: orderOf(row) };
+      return { kind: 'known', order: await mustFindNonce(this.#writer, terms) };
+    });
   }
 
   addFreeOrder(
@@ -83,18 +84,23 @@ export class SqlBilling implements BillingStore {
     key: NewKey,
     grant: FreeGrant,
   ): Promise<FreeOrderOutcome> {
-    const { keys, takeTurn } = this.#parts;
+    const { takeTurn } = this.#parts;
     return this.#storing<FreeOrderOutcome>(async (trx, takenBack) => {
-      if (await keys.isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
-      const order = await insertOrder(trx, terms, { state: 'pending' });
-      if (order === undefined) return { kind: 'known', order: await mustFindNonce(trx, terms) };
-      if (!(await keys.countGrant(trx, grant))) throw takenBack({ kind: 'free_limit' });
+      const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
+      const isCounted = await countGrant(trx, grant);
+      const [order] = added;
+      if (order === undefined) throw takenBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
+      if (!isCounted) throw takenBack({ kind: 'free_limit' });
       await insertHolder(trx, holderId, terms.tier, key.createdAt);
       await takeTurn(trx);
-      await keys.insertKey(trx, key, holderId, null);
+      await insertKey(trx, key, holderId, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
       await handOut(trx, order.id, holderId, key);
-      return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
+      return {
+        kind: 'claimed',
+        record: newRecord(key, newHolder(holderId, terms.tier), null),
+        replaced: null,
+      };
     });
   }
 
@@ -166,7 +172,7 @@ export class SqlBilling implements BillingStore {
   }
 
   async addEvent(event: BillingEvent): Promise<void> {
-    await guarded(() => insertBillingEvent(this.#writer, event, null));
+    await guarded(() => insertBillingEvent(this.#writer, event, null).execute());
   }
 
   changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined> {
@@ -177,27 +183,29 @@ export class SqlBilling implements BillingStore {
     const { before, change, events, at, targetOf, replacedBy } = request;
     const { id, version } = before;
     return this.#transaction<SettleOutcome>(async (trx, takenBack) => {
-      let isNews = events.length === 0;
       // In one order always: two settlements that share events would otherwise wait for each other.
-      for (const event of [...events].sort((a, b) => (a.id < b.id ? -1 : 1))) {
-        if (await insertBillingEvent(trx, event, id)) isNews = true;
-      }
-      if (!isNews) return { kind: 'known' };
-      const order = await writeOrder(trx, id, version, change, at);
-      if (order === undefined) throw takenBack({ kind: 'stale' });
-      const { holderId } = order;
-      if (holderId === null) return { kind: 'settled', order, changed: [] };
+      const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
+      const added: (readonly unknown[])[] = [];
+      for (const event of sorted) added.push(await defer(trx, insertBillingEvent(trx, event, id)));
+      const { holderId } = before;
+      const writing = changeOrder(trx, { id, version, change, at });
+      const written = holderId === null ? await writing.execute() : await defer(trx, writing);
       // Two orders of one holder may be settled at the same time: each has to see what the other wrote.
-      await holdHolder(trx, holderId);
-      const orders = await ordersOf(trx, holderId);
+      if (holderId !== null) await defer(trx, holdHolder(trx, { id: holderId }));
+      const orders = holderId === null ? [] : await ordersOf(trx, holderId);
+      if (events.length > 0 && added.every(({ length }) => length === 0)) throw takenBack({ kind: 'known' });
+      const [row] = written;
+      if (row === undefined) throw takenBack({ kind: 'stale' });
+      const order = orderOf(row);
+      if (holderId === null) return { kind: 'settled', order, changed: [] };
       const replaced = replacedBy(order, orders);
       if (replaced.length > 0) {
-        await trx
+        const replacing = trx
           .updateTable('orders')
           .set((eb) => ({ is_replaced: 1, due_at: at, updated_at: at, version: eb('version', '+', 1) }))
           .where('id', 'in', replaced)
-          .where('is_replaced', '=', 0)
-          .execute();
+          .where('is_replaced', '=', 0);
+        await defer(trx, replacing);
       }
       const target = targetOf(
         orders.map((each) => (each.id === id ? before : each)),
@@ -215,10 +223,9 @@ export class SqlBilling implements BillingStore {
   }
 
   claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimOutcome> {
-    const { keys, takeTurn } = this.#parts;
+    const { takeTurn } = this.#parts;
     return this.#storing<ClaimOutcome>(async (trx, takenBack) => {
       const refuse = (why: ClaimRefusal) => takenBack({ kind: 'refused', why });
-      if (await keys.isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
       const order = await lockOrder(trx, id);
       if (order === undefined) throw refuse('unknown');
       if (!isAllowed(order)) throw refuse('forbidden');
@@ -229,15 +236,19 @@ export class SqlBilling implements BillingStore {
         if (order.standing !== 'active' && order.standing !== 'past_due') throw refuse('closed');
         await insertHolder(trx, holderId, order.tier, key.createdAt);
         await takeTurn(trx);
-        await keys.insertKey(trx, key, holderId, null);
+        await insertKey(trx, key, holderId, null);
         await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
         await handOut(trx, id, holderId, key);
-        return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: null };
+        return {
+          kind: 'claimed',
+          record: newRecord(key, newHolder(holderId, order.tier), null),
+          replaced: null,
+        };
       }
       const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
       if (keyPrefix === null || claimedAt === null || owner === null) throw refuse('claimed');
       if (keyUsedAt !== null || claimedAt < since) throw refuse('claimed');
-      await holdHolder(trx, owner);
+      const held = await defer(trx, holdHolder(trx, { id: owner }));
       // Version 1: nothing has happened to it since it was made.
       const ended = await trx
         .updateTable('keys')
@@ -247,17 +258,18 @@ export class SqlBilling implements BillingStore {
         .where('version', '=', 1)
         .returning('prefix')
         .executeTakeFirst();
-      if (ended === undefined) throw refuse('claimed');
+      const [holder] = held;
+      if (holder === undefined || ended === undefined) throw refuse('claimed');
       await takeTurn(trx);
-      await keys.insertKey(trx, key, owner, null);
+      await insertKey(trx, key, owner, null);
       await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
       await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
-      await trx
+      const replacing = trx
         .updateTable('orders')
         .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
-        .where('id', '=', id)
-        .execute();
-      return { kind: 'claimed', record: await keys.mustFind(trx, key.prefix), replaced: keyPrefix };
+        .where('id', '=', id);
+      await defer(trx, replacing);
+      return { kind: 'claimed', record: newRecord(key, holder, null), replaced: keyPrefix };
     });
   }
 
@@ -352,35 +364,34 @@ export class SqlBilling implements BillingStore {
     );
   }
 
-  /** @param work may throw what `takenBack` makes: what it wrote is taken back, and that is the outcome */
-  async #transaction<T>(work: (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>): Promise<T> {
-    const outcomes: T[] = [];
-    const takenBack = (outcome: T) => {
-      outcomes.push(outcome);
-      return new TakenBack();
-    };
+  #transaction<T>(work: Work<T>): Promise<T> {
+    return guarded(() => this.#run(work));
+  }
+
+  /** One that stores a key, whose prefix somebody else may store first. */
+  #storing<T>(work: Work<T>): Promise<T | { readonly kind: 'prefix_taken' }> {
     return guarded(async () => {
       try {
-        return await this.#writer.transaction().execute((trx) => work(trx, takenBack));
+        return await this.#run(work);
       } catch (error) {
-        const [outcome] = outcomes;
-        if (error instanceof TakenBack && outcome !== undefined) return outcome;
+        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
         throw error;
       }
     });
   }
 
-  /** One that stores a key, whose prefix somebody else may store first. */
-  async #storing<T>(
-    work: (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>,
-  ): Promise<T | { readonly kind: 'prefix_taken' }> {
-    return this.#transaction<T | { readonly kind: 'prefix_taken' }>(async (trx, takenBack) => {
-      try {
-        return await work(trx, takenBack);
-      } catch (error) {
-        if (this.#parts.keys.isTakenError(error)) throw takenBack({ kind: 'prefix_taken' });
-        throw error;
-      }
-    });
+  async #run<T>(work: Work<T>): Promise<T> {
+    const outcomes: T[] = [];
+    const takenBack = (outcome: T) => {
+      outcomes.push(outcome);
+      return new TakenBack();
+    };
+    try {
+      return await this.#writer.transaction().execute((trx) => work(trx, takenBack));
+    } catch (error) {
+      const [outcome] = outcomes;
+      if (error instanceof TakenBack && outcome !== undefined) return outcome;
+      throw error;
+    }
   }
 }

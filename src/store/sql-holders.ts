@@ -1,7 +1,8 @@
 // Changes of a holder, as a part of any transaction: tier, standing, and what that means to the keys. Who may change whom is
 // decided above; that the fleet hears of it is auth/holder-change.ts's.
 import type { Transaction } from 'kysely';
-import type { ChangeOutcome, Holder, HolderChange } from './record.ts';
+import { defer } from './deferred.ts';
+import type { ChangeOutcome, HolderChange, Prefix } from './record.ts';
 import { activeRecordsOf, insertEvent, type TakeTurn } from './sql-keys.ts';
 import type { Tables } from './tables.ts';
 
@@ -15,23 +16,24 @@ export interface HolderChangeOrder {
 }
 
 /**
- * Keeps a holder as it is until the transaction ends. Whoever writes a key of a holder that exists, or changes a holder, does
- * this first: a key that is made while its holder changes is either changed too, or made with what the holder has become.
+ * The statement that keeps a holder as it is until the transaction ends, and gives it. Code that writes a key of a holder that
+ * exists, or changes a holder, runs it first: a key that is made while its holder changes is either changed too, or made with what the holder has become.
  *
  * Locks are taken in one order, which is why none waits for another in a circle: holder, key, turn.
- * @returns the holder, or undefined when there is none
  */
-export async function holdHolder(
+export function holdHolder(
   trx: Transaction<Tables>,
-  holderId: string,
-): Promise<Pick<Holder, 'tier' | 'standing'> | undefined> {
+  whose: { readonly id: string } | { readonly prefix: Prefix },
+) {
   // Writes what is there: the one way to lock a row that both kinds of database have.
-  return trx
+  const query = trx
     .updateTable('holders')
     .set((eb) => ({ tier: eb.ref('tier') }))
-    .where('id', '=', holderId)
-    .returning(['tier', 'standing'])
-    .executeTakeFirst();
+    .returning(['id', 'tier', 'standing', 'label']);
+  if ('id' in whose) return query.where('id', '=', whose.id);
+  return query.where('id', '=', (eb) =>
+    eb.selectFrom('keys').select('holder_id').where('prefix', '=', whose.prefix),
+  );
 }
 
 /**
@@ -45,7 +47,7 @@ export async function changeHolderIn(
   takeTurn: TakeTurn,
   { holderId, change, reason, at }: HolderChangeOrder,
 ): Promise<ChangeOutcome> {
-  const before = await holdHolder(trx, holderId);
+  const before = await holdHolder(trx, { id: holderId }).executeTakeFirst();
   if (before === undefined) return { kind: 'unknown' };
   const after = { tier: change.tier ?? before.tier, standing: change.standing ?? before.standing };
   const what = [
@@ -53,17 +55,18 @@ export async function changeHolderIn(
     ...(after.standing === before.standing ? [] : [`standing ${before.standing} to ${after.standing}`]),
   ].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
-  await trx.updateTable('holders').set(after).where('id', '=', holderId).execute();
-  const raised = await trx
+  await defer(trx, trx.updateTable('holders').set(after).where('id', '=', holderId));
+  const raising = trx
     .updateTable('keys')
     .set((eb) => ({ version: eb('version', '+', 1) }))
     .where('holder_id', '=', holderId)
-    .where('state', '=', 'active')
-    .returning(['prefix', 'version'])
-    .execute();
-  if (raised.length > 0) await takeTurn(trx);
-  for (const { prefix, version } of raised) {
+    .where('state', '=', 'active');
+  await defer(trx, raising);
+  // Those are they: nobody else can write a key of the holder now.
+  const records = await activeRecordsOf(trx, holderId);
+  if (records.length > 0) await takeTurn(trx);
+  for (const { prefix, version } of records) {
     await insertEvent(trx, prefix, 'changed', version, at, reason === null ? what : `${what}: ${reason}`);
   }
-  return { kind: 'changed', records: await activeRecordsOf(trx, holderId) };
+  return { kind: 'changed', records };
 }

@@ -1,7 +1,9 @@
-// How keys are read and how their events are written, inside whichever transaction does it. What may change when is the
-// caller's matter: sql-store.ts, sql-holders.ts.
+// How keys are read and written, and their events, inside the transaction of a caller. What may change when is the caller's
+// matter: sql-store.ts, sql-holders.ts, sql-billing.ts. What is written here is sent with what follows it (deferred.ts).
 import type { Kysely, Transaction } from 'kysely';
-import type { ChangeKind, KeyRecord, Prefix } from './record.ts';
+import type { Tier } from '../config/schema.ts';
+import { defer } from './deferred.ts';
+import type { ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from './record.ts';
 import type { Tables } from './tables.ts';
 
 /** A key without what proves it. */
@@ -49,6 +51,85 @@ export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Pro
     .execute();
 }
 
+/** What a key's record has from its holder. */
+export type HolderFacts = Pick<Holder, 'id' | 'tier' | 'standing' | 'label'>;
+
+export function newHolder(id: string, tier: Tier, label: string | null = null): HolderFacts {
+  return { id, tier, standing: 'good', label };
+}
+
+/** The record of a key that is being stored, without reading it again. */
+export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | null): KeyRecord {
+  return {
+    prefix: key.prefix,
+    holderId: holder.id,
+    tier: holder.tier,
+    standing: holder.standing,
+    label: holder.label,
+    state: 'active',
+    version: 1,
+    createdAt: key.createdAt,
+    endedAt: null,
+    replaces,
+    replacedBy: null,
+    argon2: key.argon2,
+    hmac: key.hmac,
+  };
+}
+
+/** A prefix that is taken makes the transaction fail: see `isPrefixTaken`. To be called in turn. */
+export async function insertKey(
+  trx: Transaction<Tables>,
+  key: NewKey,
+  holderId: string,
+  replaces: Prefix | null,
+): Promise<void> {
+  await defer(
+    trx,
+    trx.insertInto('keys').values({
+      prefix: key.prefix,
+      holder_id: holderId,
+      argon2: key.argon2,
+      hmac: key.hmac,
+      state: 'active',
+      version: 1,
+      created_at: key.createdAt,
+      ended_at: null,
+      replaces,
+    }),
+  );
+}
+
+/** Whether a transaction failed because there is a key with the prefix of the one that it stores. */
+export function isPrefixTaken(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const isPostgres = Reflect.get(error, 'code') === '23505';
+  const isSqlite = /UNIQUE constraint failed: keys\.prefix/.test(error.message);
+  return isSqlite || (isPostgres && Reflect.get(error, 'constraint') === 'keys_prefix_key');
+}
+
+/** Counts one more free key, unless the limit is reached. Days that are over are forgotten. */
+export async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Promise<boolean> {
+  const forget = trx.deleteFrom('free_key_grants').where('day', '<', grant.day);
+  if (grant.perDay < 1) {
+    await forget.execute();
+    return false;
+  }
+  await defer(trx, forget);
+  const counted = await trx
+    .insertInto('free_key_grants')
+    .values({ day: grant.day, address: grant.address, count: 1 })
+    .onConflict((conflict) =>
+      conflict
+        .columns(['day', 'address'])
+        .doUpdateSet((eb) => ({ count: eb('free_key_grants.count', '+', 1) }))
+        .where('free_key_grants.count', '<', grant.perDay),
+    )
+    .returning('count')
+    .executeTakeFirst();
+  return counted !== undefined;
+}
+
 /** To be called in turn. @param at RFC 3339, UTC */
 export async function insertEvent(
   trx: Transaction<Tables>,
@@ -58,5 +139,5 @@ export async function insertEvent(
   at: string,
   reason: string | null,
 ): Promise<void> {
-  await trx.insertInto('key_events').values({ prefix, kind, version, at, reason }).execute();
+  await defer(trx, trx.insertInto('key_events').values({ prefix, kind, version, at, reason }));
 }

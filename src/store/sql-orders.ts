@@ -2,6 +2,7 @@
 import type { Kysely, Selectable, Transaction } from 'kysely';
 import type { Tier } from '../config/schema.ts';
 import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from './billing-record.ts';
+import { defer } from './deferred.ts';
 import type { NewKey } from './record.ts';
 import type { Tables } from './tables.ts';
 
@@ -47,13 +48,13 @@ export function orderOf(row: Selectable<Tables['orders']>): Order {
   };
 }
 
-/** @returns undefined when an order of the same form is there, perhaps since a moment ago */
-export async function insertOrder(
-  trx: Trx,
+/** The statement that writes an order, and gives no row when one of the same form is there, perhaps since a moment ago. */
+export function insertOrder(
+  db: Kysely<Tables>,
   terms: OrderTerms,
   { state, holder_id = null }: { readonly state: OrderState; readonly holder_id?: string | null },
-): Promise<Order | undefined> {
-  const row = await trx
+) {
+  return db
     .insertInto('orders')
     .values({
       id: terms.id,
@@ -76,14 +77,12 @@ export async function insertOrder(
       version: 1,
     })
     .onConflict((conflict) => conflict.column('nonce').doNothing())
-    .returningAll()
-    .executeTakeFirst();
-  return row === undefined ? undefined : orderOf(row);
+    .returningAll();
 }
 
 /** The order that was in the way of `terms`. */
-export async function mustFindNonce(trx: Trx, { nonce }: OrderTerms): Promise<Order> {
-  const row = await trx.selectFrom('orders').selectAll().where('nonce', '=', nonce).executeTakeFirstOrThrow();
+export async function mustFindNonce(db: Kysely<Tables>, { nonce }: OrderTerms): Promise<Order> {
+  const row = await db.selectFrom('orders').selectAll().where('nonce', '=', nonce).executeTakeFirstOrThrow();
   return orderOf(row);
 }
 
@@ -95,14 +94,21 @@ export async function writeOrder(
   change: OrderChange,
   at: string,
 ): Promise<Order | undefined> {
-  const row = await db
+  const row = await changeOrder(db, { id, version, change, at }).executeTakeFirst();
+  return row === undefined ? undefined : orderOf(row);
+}
+
+/** The statement that changes an order, and gives no row when its version is another one by now. */
+export function changeOrder(
+  db: Kysely<Tables>,
+  { id, version, change, at }: { id: string; version: number; change: OrderChange; at: string },
+) {
+  return db
     .updateTable('orders')
     .set({ ...columnsOf(change), updated_at: at, version: version + 1 })
     .where('id', '=', id)
     .where('version', '=', version)
-    .returningAll()
-    .executeTakeFirst();
-  return row === undefined ? undefined : orderOf(row);
+    .returningAll();
 }
 
 /** The order, which nobody else can write until this transaction ends. */
@@ -117,7 +123,7 @@ export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined
 }
 
 export async function insertHolder(trx: Trx, id: string, tier: Tier, created_at: string): Promise<void> {
-  await trx.insertInto('holders').values({ id, tier, label: null, created_at }).execute();
+  await defer(trx, trx.insertInto('holders').values({ id, tier, label: null, created_at }));
 }
 
 export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<readonly Order[]> {
@@ -135,7 +141,7 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
 
 /** The order becomes that of a new holder with this key. */
 export async function handOut(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
-  await trx
+  const handing = trx
     .updateTable('orders')
     .set((eb) => ({
       state: 'claimed',
@@ -145,23 +151,21 @@ export async function handOut(trx: Trx, id: string, holderId: string, key: NewKe
       updated_at: key.createdAt,
       version: eb('version', '+', 1),
     }))
-    .where('id', '=', id)
-    .execute();
+    .where('id', '=', id);
+  await defer(trx, handing);
 }
 
-/** @returns whether it was not remembered before */
-export async function insertBillingEvent(
+/** The statement that remembers an event, and gives no row when it was remembered before. */
+export function insertBillingEvent(
   db: Kysely<Tables>,
   { id, type, at }: BillingEvent,
   order_id: string | null,
-): Promise<boolean> {
-  const added = await db
+) {
+  return db
     .insertInto('billing_events')
     .values({ id, type, order_id, at })
     .onConflict((conflict) => conflict.column('id').doNothing())
-    .returning('id')
-    .executeTakeFirst();
-  return added !== undefined;
+    .returning('id');
 }
 
 function columnsOf(change: OrderChange) {

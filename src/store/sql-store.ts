@@ -4,6 +4,7 @@
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { BillingStore } from './billing-record.ts';
+import { defer } from './deferred.ts';
 import { guarded } from './guarded.ts';
 import type { ObjectStore } from './object-record.ts';
 import type {
@@ -25,7 +26,18 @@ import type {
 import type { ResponseStore } from './response-record.ts';
 import { SqlBilling } from './sql-billing.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
-import { insertEvent, recordOf, SUMMARY, type TakeTurn, withHolder } from './sql-keys.ts';
+import {
+  countGrant,
+  insertEvent,
+  insertKey,
+  isPrefixTaken,
+  newHolder,
+  newRecord,
+  recordOf,
+  SUMMARY,
+  type TakeTurn,
+  withHolder,
+} from './sql-keys.ts';
 import { SqlObjects } from './sql-objects.ts';
 import { SqlResponses } from './sql-responses.ts';
 import { SqlUsage, type UsageParts } from './sql-usage.ts';
@@ -47,9 +59,6 @@ export interface SqlParts extends UsageParts {
   readonly close: () => Promise<void>;
 }
 
-/** Thrown inside a transaction: takes back what it wrote, and is an outcome of the operation all the same. */
-class PrefixTaken extends Error {}
-
 export class SqlStore implements Store {
   readonly usage: UsageStore;
   readonly billing: BillingStore;
@@ -63,9 +72,7 @@ export class SqlStore implements Store {
 
   constructor({ reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
     this.usage = new SqlUsage({ reader, writer, elementsOf });
-    const isTakenError = (error: unknown) => error instanceof PrefixTaken;
-    const keys = { isTakenError, isTaken, countGrant, insertKey, mustFind };
-    this.billing = new SqlBilling({ reader, writer, takeTurn, keys });
+    this.billing = new SqlBilling({ reader, writer, takeTurn });
     this.objects = new SqlObjects({ reader, writer, elementsOf });
     this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
@@ -81,28 +88,26 @@ export class SqlStore implements Store {
 
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome> {
     return this.#storingKey(async (trx): Promise<AddOutcome> => {
-      if (await isTaken(trx, key.prefix)) return { kind: 'prefix_taken' };
-      const holderId = holder.kind === 'new' ? holder.id : await holderOf(trx, holder.prefix);
-      if (holderId === undefined) return { kind: 'unknown_holder' };
+      const owner =
+        holder.kind === 'new'
+          ? newHolder(holder.id, holder.tier, holder.label)
+          : await holdHolder(trx, holder).executeTakeFirst();
+      if (owner === undefined) return { kind: 'unknown_holder' };
       if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
-      if (holder.kind === 'of') await holdHolder(trx, holderId);
+      const { id, tier, label } = owner;
       if (holder.kind === 'new') {
-        const { id, tier, label } = holder;
-        await trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }).execute();
+        await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
       }
       await this.#takeTurn(trx);
-      await insertKey(trx, key, holderId, null);
+      await insertKey(trx, key, id, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
-      return { kind: 'added', record: await mustFind(trx, key.prefix) };
+      return { kind: 'added', record: newRecord(key, owner, null) };
     });
   }
 
   rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateOutcome> {
     return this.#storingKey(async (trx): Promise<RotateOutcome> => {
-      if (await isTaken(trx, successor.prefix)) return { kind: 'prefix_taken' };
-      const holderId = await holderOf(trx, old.prefix);
-      if (holderId === undefined) return { kind: 'not_active' };
-      await holdHolder(trx, holderId);
+      const held = await defer(trx, holdHolder(trx, old));
       const ended = await trx
         .updateTable('keys')
         .set((eb) => ({
@@ -114,30 +119,32 @@ export class SqlStore implements Store {
         .where('state', '=', 'active')
         .returning('version')
         .executeTakeFirst();
-      if (ended === undefined) return { kind: 'not_active' };
+      const [holder] = held;
+      if (holder === undefined || ended === undefined) return { kind: 'not_active' };
       await this.#takeTurn(trx);
-      await insertKey(trx, successor, holderId, old.prefix);
+      await insertKey(trx, successor, holder.id, old.prefix);
       await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
       await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
-      const record = await mustFind(trx, successor.prefix);
+      const record = newRecord(successor, holder, old.prefix);
       return { kind: 'rotated', record, endedVersion: ended.version };
     });
   }
 
   revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome> {
     return this.#transaction(async (trx): Promise<RevokeOutcome> => {
-      if ((await recordOf(trx, prefix)) === undefined) return { kind: 'unknown' };
-      const ended = await trx
+      const ending = trx
         .updateTable('keys')
         .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
         .where('prefix', '=', prefix)
         .where('state', '=', 'active')
-        .returning('version')
-        .executeTakeFirst();
-      if (ended === undefined) return { kind: 'already', record: await mustFind(trx, prefix) };
+        .returning('version');
+      const ended = await defer(trx, ending);
+      const record = await recordOf(trx, prefix);
+      if (record === undefined) return { kind: 'unknown' };
+      if (ended.length === 0) return { kind: 'already', record };
       await this.#takeTurn(trx);
-      await insertEvent(trx, prefix, 'revoked', ended.version, at, reason);
-      return { kind: 'revoked', record: await mustFind(trx, prefix) };
+      await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
+      return { kind: 'revoked', record };
     });
   }
 
@@ -227,11 +234,11 @@ export class SqlStore implements Store {
 
   pinSecret(check: Uint8Array): Promise<Uint8Array> {
     return this.#transaction(async (trx) => {
-      await trx
+      const pinning = trx
         .insertInto('settings')
         .values({ name: SECRET_CHECK, value: check })
-        .onConflict((conflict) => conflict.column('name').doNothing())
-        .execute();
+        .onConflict((conflict) => conflict.column('name').doNothing());
+      await defer(trx, pinning);
       const pinned = await readSetting(trx, SECRET_CHECK);
       if (pinned === undefined) throw new Error('a setting that was just written is not there');
       return pinned;
@@ -257,7 +264,7 @@ export class SqlStore implements Store {
       try {
         return await this.#writer.transaction().execute(work);
       } catch (error) {
-        if (error instanceof PrefixTaken) return { kind: 'prefix_taken' };
+        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
         throw error;
       }
     });
@@ -272,71 +279,6 @@ export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
     .values({ name: HEARTBEAT, owner: '', until: at })
     .onConflict((conflict) => conflict.column('name').doUpdateSet({ until: at }))
     .execute();
-}
-
-async function mustFind(trx: Transaction<Tables>, prefix: Prefix): Promise<KeyRecord> {
-  const record = await recordOf(trx, prefix);
-  if (record === undefined) throw new Error('a key that was just written is not there');
-  return record;
-}
-
-async function isTaken(trx: Transaction<Tables>, prefix: Prefix): Promise<boolean> {
-  return (
-    (await trx.selectFrom('keys').select('id').where('prefix', '=', prefix).executeTakeFirst()) !== undefined
-  );
-}
-
-async function holderOf(trx: Transaction<Tables>, prefix: Prefix): Promise<string | undefined> {
-  const key = await trx
-    .selectFrom('keys')
-    .select('holder_id')
-    .where('prefix', '=', prefix)
-    .executeTakeFirst();
-  return key?.holder_id;
-}
-
-/** Counts one more free key, unless the limit is reached. Days that are over are forgotten. */
-async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Promise<boolean> {
-  await trx.deleteFrom('free_key_grants').where('day', '<', grant.day).execute();
-  if (grant.perDay < 1) return false;
-  const counted = await trx
-    .insertInto('free_key_grants')
-    .values({ day: grant.day, address: grant.address, count: 1 })
-    .onConflict((conflict) =>
-      conflict
-        .columns(['day', 'address'])
-        .doUpdateSet((eb) => ({ count: eb('free_key_grants.count', '+', 1) }))
-        .where('free_key_grants.count', '<', grant.perDay),
-    )
-    .returning('count')
-    .executeTakeFirst();
-  return counted !== undefined;
-}
-
-/** @throws PrefixTaken when somebody else stored a key with this prefix since it was looked for */
-async function insertKey(
-  trx: Transaction<Tables>,
-  key: NewKey,
-  holderId: string,
-  replaces: Prefix | null,
-): Promise<void> {
-  const inserted = await trx
-    .insertInto('keys')
-    .values({
-      prefix: key.prefix,
-      holder_id: holderId,
-      argon2: key.argon2,
-      hmac: key.hmac,
-      state: 'active',
-      version: 1,
-      created_at: key.createdAt,
-      ended_at: null,
-      replaces,
-    })
-    .onConflict((conflict) => conflict.column('prefix').doNothing())
-    .returning('id')
-    .executeTakeFirst();
-  if (inserted === undefined) throw new PrefixTaken();
 }
 
 async function readSetting(db: Kysely<Tables>, name: string): Promise<Uint8Array | undefined> {
