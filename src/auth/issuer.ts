@@ -215,10 +215,8 @@ export class Issuer {
   }
 
   async #rotate(caller: Caller): Promise<RotatedKey> {
-    // Only the state counts. The version may have grown since the caller was checked, because the holder changed.
-    const current = await this.#store.findKey(caller.prefix);
-    if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
-    const { key, outcome } = await this.#mint((successor) => this.#store.rotateKey(caller, successor));
+    const rotate = (successor: NewKey) => this.#store.rotateKey(caller, successor);
+    const { key, outcome } = await this.#mint(rotate, () => this.#requireActive(caller));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
     const { record, endedVersion } = outcome;
     const ended = { prefix: caller.prefix, kind: 'rotated', version: endedVersion } as const;
@@ -231,12 +229,25 @@ export class Issuer {
     return { ...issued, replaces: caller.prefix };
   }
 
-  /** Draws a key, hashes it and hands it to `write`, again with another one when the prefix is taken. */
+  /** Only the state counts. The version may have grown since the caller was checked, because the holder changed. */
+  async #requireActive({ prefix }: Caller): Promise<void> {
+    const current = await this.#store.findKey(prefix);
+    if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
+  }
+
+  /**
+   * Draws a key, hashes it and hands it to `write`, again with another one when the prefix is taken.
+   * @param check rejects where no key may be made; it is asked before the hash
+   */
   async #mint<T extends { readonly kind: string }>(
     write: (key: NewKey) => Promise<T>,
+    check = async () => {},
   ): Promise<{ readonly key: Key; readonly outcome: T }> {
     for (let draw = 0; draw < DRAWS; draw += 1) {
       const key = Key.generate(this.#random);
+      // Before the hash, which is what a draw costs. The transaction decides.
+      const [taken] = await Promise.all([this.#store.findKey(key.prefix), check()]);
+      if (taken !== undefined) continue;
       const argon2 = await this.#hasher.hash(key);
       const outcome = await write({
         prefix: key.prefix,

@@ -75,7 +75,8 @@ export async function openStoreOf(
       await write(io.stderr, `Creating a new store at ${file}\n`);
     }
   }
-  return openStore(store);
+  // One person waits, perhaps far from the database, and a key that leaked has to be ended.
+  return openStore(store, { isPatient: true });
 }
 
 /** @throws UsageError. The text is not quoted in any message: it may be most of a key. */

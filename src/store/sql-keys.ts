@@ -38,17 +38,24 @@ export function withHolder(db: Kysely<Tables>) {
 }
 
 export async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
-  return withHolder(db).select(RECORD).where('keys.prefix', '=', prefix).executeTakeFirst();
+  const row = await withHolder(db).select(RECORD).where('keys.prefix', '=', prefix).executeTakeFirst();
+  return row && { ...row, hmac: bytes(row.hmac) };
 }
 
 /** In the order of issue. */
 export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Promise<readonly KeyRecord[]> {
-  return withHolder(db)
+  const rows = await withHolder(db)
     .select(RECORD)
     .where('keys.holder_id', '=', holderId)
     .where('keys.state', '=', 'active')
     .orderBy('keys.id')
     .execute();
+  return rows.map((row) => ({ ...row, hmac: bytes(row.hmac) }));
+}
+
+/** The same bytes in the one class that all records have, whichever database they are from. */
+function bytes({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
 }
 
 /** What a key's record has from its holder. */
@@ -73,7 +80,7 @@ export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | n
     replaces,
     replacedBy: null,
     argon2: key.argon2,
-    hmac: key.hmac,
+    hmac: bytes(key.hmac),
   };
 }
 
@@ -104,7 +111,8 @@ export async function insertKey(
 export function isPrefixTaken(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const isPostgres = Reflect.get(error, 'code') === '23505';
-  const isSqlite = /UNIQUE constraint failed: keys\.prefix/.test(error.message);
+  // Of SQLite, and of the trigger that comes before its constraint.
+  const isSqlite = /UNIQUE constraint failed: keys\.prefix|a key with this prefix/.test(error.message);
   return isSqlite || (isPostgres && Reflect.get(error, 'constraint') === 'keys_prefix_key');
 }
 

@@ -1,18 +1,18 @@
 // A PostgreSQL server that is far away: how often each operation waits for it, and that operations work over such a way.
 import { randomBytes, randomUUID } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { callerOf } from '../../src/auth/caller.ts';
 import { claimDigest } from '../../src/billing/claim-cookie.ts';
 import { freeTerms } from '../../src/billing/order.ts';
-import { openStore } from '../../src/store/open.ts';
 import type { KeyRecord } from '../../src/store/record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type Desk, openDesk, placeOrder, SECRET, SetProvider } from '../billing/played.ts';
-import { type Cable, startCable } from '../helpers/cable.ts';
-import { runCommand, startGateway } from '../helpers/gateway.ts';
-import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
+import { startCable } from '../helpers/cable.ts';
+import { configText, runCommand, startGateway } from '../helpers/gateway.ts';
+import { POSTGRES_TIMEOUT, type PostgresServer, startPostgres } from '../helpers/postgres.ts';
 import { countRoundTrips, type RoundTrips } from '../helpers/round-trips.ts';
-import { tempDir } from '../helpers/wait.ts';
+import { tempDir, until } from '../helpers/wait.ts';
 import { newHolder, newKey } from './samples.ts';
 
 let server: PostgresServer;
@@ -41,8 +41,8 @@ describe('answers that are waited for', () => {
     const url = through(trips.port, await server.createDatabase());
     desk = await openDesk({ kind: 'postgres', url }, provider);
     store = desk.store;
-    // Both pools have a connection.
-    await Promise.all([store.ping(), add()]);
+    // Connections are there.
+    await Promise.all([store.ping(), store.lastChange(), add()]);
   });
 
   afterAll(async () => {
@@ -85,8 +85,8 @@ describe('answers that are waited for', () => {
       },
     ],
     [
-      'a rotation by its holder, with the look before the hash',
-      3,
+      'a rotation by its holder, with two looks at the same time before the hash',
+      4,
       async () => {
         const key = await add();
         return () => desk.issuer.rotate(callerOf(key));
@@ -139,8 +139,8 @@ describe('answers that are waited for', () => {
       },
     ],
     [
-      'a claim',
-      3,
+      'a claim, with two looks before the hash',
+      4,
       async () => {
         const order = await placeOrder(desk, provider);
         pay(order.id);
@@ -161,4 +161,62 @@ describe('answers that are waited for', () => {
       paidUntil: Date.now() + 86_400_000,
     });
   }
+});
+
+describe('a server that is far away', () => {
+  test('checkout and rotation work with 200 ms there and back', async () => {
+    await using cable = await startCable(server.port);
+    const url = through(cable.port, await server.createDatabase());
+    await using gateway = await startGateway({
+      config: {
+        store: url,
+        secret: 'a secret of this test',
+        billing: { provider: 'test' },
+        tiers: { Free: {}, Pro: { price: { amount: 1900, currency: 'usd', interval: 'month' } } },
+      },
+    });
+    await cable.delay(100);
+    const send = async (path: string, body: object, key?: string) => {
+      const headers = {
+        'content-type': 'application/json',
+        ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
+      };
+      const answer = await fetch(`${gateway.url}${path}`, {
+        method: 'POST',
+        headers,
+        body: JSON.stringify(body),
+      });
+      return { status: answer.status, body: (await answer.json()) as Record<string, string> };
+    };
+    const free = await send('/checkout', { tier: 'Free' });
+    expect(free.status).toBe(201);
+    expect((await send('/checkout', { tier: 'Pro' })).status).toBe(201);
+    const rotated = await send('/admin/keys/rotate', {}, free.body['key']);
+    expect(rotated.status).toBe(200);
+    expect((await send('/checkout', { tier: 'Pro' }, rotated.body['key'])).status).toBe(201);
+    const ready = async () => (await fetch(`${gateway.adminUrl}/readyz`)).status === 200;
+    await until(ready, 'readiness');
+  }, 60_000);
+
+  test('the support desk issues, suspends and revokes with half a second there and back', async () => {
+    await using cable = await startCable(server.port);
+    const url = through(cable.port, await server.createDatabase());
+    await using dir = await tempDir();
+    const config = dir.file('config.yaml');
+    await writeFile(config, configText({ config: { store: url, secret: 'a secret of this test' } }));
+    const desk = (...words: string[]) =>
+      runCommand(['keys', ...words, '--config', config], { TEST_DIR: dir.path });
+    const [one, two] = await Promise.all([desk('issue', '--tier', 'Pro'), desk('issue', '--tier', 'Pro')]);
+    await cable.delay(250);
+    const results = await Promise.all([
+      desk('issue', '--tier', 'Lite'),
+      desk('suspend', one.stdout.slice(0, 8)),
+      desk('revoke', two.stdout.slice(0, 8)),
+    ]);
+    expect(results.map(({ code, stderr }) => [code, stderr])).toEqual([
+      [0, expect.stringContaining('Issued')],
+      [0, ''],
+      [0, ''],
+    ]);
+  }, 90_000);
 });
