@@ -94,6 +94,13 @@ export const ERRORS = {
     meaning:
       '`model`, `stream` or another field that the gateway reads stands twice in the body; gateway and upstream could read different ones.',
   },
+  unsupported_parameter: {
+    status: 400,
+    type: BAD,
+    retry: 'no',
+    message: 'A parameter is not allowed with this model.',
+    meaning: 'The operator refuses this field for the model or one of its upstreams; `param` names it.',
+  },
   unsupported_content_type: {
     status: 400,
     type: BAD,

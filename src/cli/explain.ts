@@ -4,6 +4,7 @@ import { hedgeText } from '../config/check.ts';
 import { type EndpointName, offered } from '../config/endpoints.ts';
 import { ConfigError } from '../config/fault.ts';
 import { loadConfig } from '../config/load.ts';
+import { describeMembers } from '../config/members.ts';
 import { nearest } from '../config/nearest.ts';
 import { type Config, type DynamicConfig, TIERS, type Tier, type UpstreamConfig } from '../config/schema.ts';
 import { formatDuration } from '../config/units.ts';
@@ -128,6 +129,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     balance: route.balance,
     /** Null where a second target is never asked beside a silent one. */
     hedge: route.hedge ?? null,
+    members: { refuse: [...(route.refused?.values() ?? [])] },
     targets: route.targets.map((target) => describeTarget(target, route, live)),
     retry,
     /** By tier; null for one that is not on offer. */
@@ -170,6 +172,7 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
     share: sum === 0 ? 0 : weight / sum,
     ...whereTo(upstream.config, pathOf(endpoints)),
     stream_usage,
+    members: { remove: [...(target.removed?.values() ?? [])] },
     timeouts,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
@@ -277,6 +280,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
             string,
           ],
         ]),
+    ...describeMembers({ ...explanation.members, remove: [] }).map(inMembers),
     ['gateway', gatewayText(live, config.hash)],
   ];
   const blocks = targets.map((target, index) => {
@@ -303,6 +307,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
       'usage',
       target.stream_usage === 'inject' ? 'asked for in streams whose client did not' : 'not asked for',
     ],
+    ...describeMembers({ ...target.members, refuse: [] }).map(inMembers),
     ['timeouts', deadlines.join(', ')],
     ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
     ...(target.health === null
@@ -317,6 +322,8 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
   ];
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
+
+const inMembers = (text: string): [string, string] => ['members', text];
 
 function balanceText({ balance }: Explanation): string {
   switch (balance) {

@@ -3,6 +3,7 @@
 import { availableParallelism } from 'node:os';
 import { ENDPOINTS } from './endpoints.ts';
 import { formatFault } from './fault.ts';
+import { describeMembers } from './members.ts';
 import { readRedisAddress, redisHosts } from './redis-address.ts';
 import {
   type BillingConfig,
@@ -55,7 +56,13 @@ function describeUpstream(upstream: UpstreamConfig): string {
   // Its path may hold a credential in a query.
   const health =
     upstream.health === undefined ? [] : [`health asked every ${formatDuration(upstream.health.interval)}`];
-  return [...where, `at most ${upstream.max_concurrency} at once`, deadlines, ...health].join('; ');
+  return [
+    ...where,
+    `at most ${upstream.max_concurrency} at once`,
+    deadlines,
+    ...health,
+    ...describeMembers(upstream.members),
+  ].join('; ');
 }
 
 /** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
@@ -82,6 +89,7 @@ function describeModel(model: ModelConfig): string {
     ...only,
     ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
+    ...describeMembers(model.members),
     ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;

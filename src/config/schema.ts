@@ -22,6 +22,7 @@ import {
   size,
   text,
 } from './fields.ts';
+import { memberRules } from './members.ts';
 import { type Reading, read, refuse } from './units.ts';
 import { upstream, upstreamName } from './upstream-schema.ts';
 
@@ -178,6 +179,9 @@ const model = section({
     .enum(['alias', 'upstream'])
     .prefault('alias')
     .describe('The model name in the response: the one that was asked for, or the one the upstream wrote.'),
+  members: memberRules
+    .exactOptional()
+    .describe('Members of requests for this model, beside those of its upstreams.'),
   price: modelPrice.exactOptional().describe('What the tokens of this model cost, for reports.'),
 });
 

@@ -15,6 +15,7 @@ import {
   section,
   text,
 } from './fields.ts';
+import { memberRules } from './members.ts';
 import { read, refuse } from './units.ts';
 
 const timeouts = section({
@@ -108,6 +109,9 @@ export const upstream = section({
     .describe(
       'Default `true`. `false` takes `model` out of the body, for an API whose URL names the model (an Azure deployment).',
     ),
+  members: memberRules
+    .exactOptional()
+    .describe('Members of requests that this upstream must not get, for one that is a router itself.'),
   health: section({
     path: text((value) =>
       /^\/[!-~]*$/.test(value)

@@ -15,7 +15,8 @@ import type { Estimate } from './estimate.ts';
 import type { Span } from './json.ts';
 import { foldName } from './json-bytes.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
-import type { Target } from './route-table.ts';
+import type { Route, Target } from './route-table.ts';
+import { unsupportedMember, type WatchedMembers } from './watched-members.ts';
 
 const MULTIPART = 'multipart/form-data';
 const MODEL = 'model';
@@ -34,6 +35,8 @@ export interface FormOptions {
   /** Most bytes of the whole body. */
   readonly limit: number;
   readonly room: SpoolRoom;
+  /** Members that the configuration refuses; undefined for none. */
+  readonly watched?: WatchedMembers | undefined;
 }
 
 /** Whether a request is a form that its endpoint takes. */
@@ -64,10 +67,10 @@ export class Form implements FormBody {
     }
   }
 
-  private constructor({ exchange, rules, limit, room }: FormOptions) {
+  private constructor({ exchange, rules, limit, room, watched }: FormOptions) {
     this.contentType = exchange.request.headers['content-type'] ?? '';
     this.#boundary = boundaryOf(this.contentType);
-    this.#fields = new FormFields(rules, this.#boundary);
+    this.#fields = new FormFields(rules, this.#boundary, watched);
     const upload = new Upload(exchange, limit, this.#fields, room);
     this.#upload = upload;
     this.#fields.bytesOf = () => upload.size;
@@ -88,6 +91,14 @@ export class Form implements FormBody {
   /** As of a body of JSON, as far as it has a meaning here. */
   get scan(): RequestScan {
     return { ...NO_SCAN, model: this.#fields.model };
+  }
+
+  /**
+   * The fields that the route refuses, of those that have come and those that come yet.
+   * @throws GatewayError unsupported_parameter
+   */
+  refuse(names: Route['refused']): void {
+    if (names !== undefined) this.#fields.refuse(names);
   }
 
   bodyFor(target: Target): Buffer | BodySource {
@@ -126,6 +137,10 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   /** The same by their folded form. */
   readonly #folded: ReadonlyMap<string, string>;
   readonly #values = new Map<string, string>();
+  readonly #watched: WatchedMembers | undefined;
+  /** Folded names of the fields that some route refuses. */
+  readonly #found = new Set<string>();
+  #refused: Route['refused'];
   readonly #seen = new Set<string>();
   /** Of the part that is being read. */
   #name = '';
@@ -142,7 +157,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   /** Called when all fields are known. */
   onEnd: () => void = () => {};
 
-  constructor(rules: FormRules, boundary: string) {
+  constructor(rules: FormRules, boundary: string, watched: WatchedMembers | undefined) {
+    this.#watched = watched;
     this.#rules = rules;
     this.#scanner = new MultipartScanner(boundary, this);
     this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
@@ -180,6 +196,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
     if (isFile) this.files += 1;
     this.#isFile = isFile;
+    if (this.#watched !== undefined) this.#find(foldName(plainName(name)), this.#watched);
     if (!this.#wanted.has(name)) {
       const plain = plainName(name);
       if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
@@ -200,6 +217,22 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     this.#pieces = [];
     this.#size = 0;
     return true;
+  }
+
+  refuse(names: NonNullable<Route['refused']>): void {
+    this.#refused = names;
+    for (const name of this.#found) this.#check(name);
+  }
+
+  #find(name: string, { root }: WatchedMembers): void {
+    if (root.within.get(name)?.path === undefined) return;
+    this.#found.add(name);
+    this.#check(name);
+  }
+
+  #check(name: string): void {
+    const refused = this.#refused?.get(name);
+    if (refused !== undefined) throw unsupportedMember(refused);
   }
 
   onContent(bytes: Buffer): void {

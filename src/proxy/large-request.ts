@@ -6,18 +6,21 @@ import { Utf8Walk } from './encoding.ts';
 import { JsonWalk } from './json-walk.ts';
 import { RequestReader } from './request-reader.ts';
 import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
+import type { WatchedMembers } from './watched-members.ts';
 
 export class LargeRequest extends BodyMemory {
   readonly #wanted: Wanted;
+  readonly #watched: WatchedMembers | undefined;
   #scan: LargeScan | undefined;
 
-  constructor(wanted: Wanted, slabs: SlabPool) {
+  constructor(wanted: Wanted, slabs: SlabPool, watched?: WatchedMembers) {
     super(slabs);
     this.#wanted = wanted;
+    this.#watched = watched;
   }
 
   protected override advance(bytes: Buffer, size: number): void {
-    this.#scan ??= new LargeScan(this.#wanted);
+    this.#scan ??= new LargeScan(this.#wanted, this.#watched);
     this.#scan.advance(bytes, size);
   }
 
@@ -26,7 +29,7 @@ export class LargeRequest extends BodyMemory {
    * @throws GatewayError as `scanRequest`
    */
   scan(body: Buffer): RequestScan {
-    return this.#scan === undefined ? scanRequest(body, this.#wanted) : this.#scan.end(body);
+    return this.#scan === undefined ? scanRequest(body, this.#wanted, this.#watched) : this.#scan.end(body);
   }
 }
 
@@ -38,8 +41,8 @@ export class LargeScan {
   /** It is no text; then nothing else of it is looked at. */
   #fault: unknown;
 
-  constructor(wanted: Wanted) {
-    this.#reader = new RequestReader(wanted);
+  constructor(wanted: Wanted, watched?: WatchedMembers) {
+    this.#reader = new RequestReader(wanted, watched);
     this.#walk = new JsonWalk(this.#reader);
   }
 

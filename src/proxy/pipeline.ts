@@ -17,6 +17,7 @@ import { Attempts } from './attempts.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { Form, isForm } from './form.ts';
 import { LargeRequest } from './large-request.ts';
+import { checkMembers } from './member-edits.ts';
 import { guardObjects } from './object-guard.ts';
 import type { Objects } from './objects.ts';
 import type { RelayRequest } from './receiver.ts';
@@ -88,12 +89,18 @@ export class Pipeline {
     let isAsked = false;
     let account: Account | undefined;
     let form: Form | undefined;
-    const large = new LargeRequest(endpoint.wanted, this.#options.slabs);
+    const large = new LargeRequest(endpoint.wanted, this.#options.slabs, routes.watched);
     try {
       routes.checkTier(caller.tier, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
-        form = await Form.open({ exchange, rules, limit: config.max_body, room: this.#options.room });
+        form = await Form.open({
+          exchange,
+          rules,
+          limit: config.max_body,
+          room: this.#options.room,
+          watched: routes.watched,
+        });
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
       const scan = form?.scan ?? large.scan(body);
@@ -105,6 +112,8 @@ export class Pipeline {
       exchange.endpoint = endpoint.name;
       const resolved = routes.resolve(scan.model, caller.tier, endpoint.name);
       exchange.entry = resolved.entry;
+      if (form === undefined) checkMembers(resolved, scan.members);
+      else form.refuse(resolved.refused);
       // A form has its files in itself.
       const guarded =
         form === undefined

@@ -6,8 +6,9 @@ import { invalidJson } from './encoding.ts';
 import { tokensOf } from './estimate.ts';
 import { decodeString, type JsonScanner, type Span } from './json.ts';
 import { type LongTextListener, MemberNames } from './json-bytes.ts';
-import type { JsonWalk, WalkListener } from './json-walk.ts';
+import { JsonWalk, type WalkListener } from './json-walk.ts';
 import { choicesAt, countAt } from './request-counts.ts';
+import { type FoundMembers, MemberSearch, type WatchedMembers } from './watched-members.ts';
 
 /** What stands in a request body, and where. Offsets are bytes in the body. */
 export interface RequestScan {
@@ -29,6 +30,8 @@ export interface RequestScan {
   readonly others: ReadonlyMap<string, Span>;
   /** What the body comes to without an answer, in tokens. */
   readonly inputTokens: number;
+  /** Members that the configuration refuses or removes. */
+  readonly members: FoundMembers;
   /** Just before the closing brace of the body: where `,"key":value` may go in. */
   readonly insertAt: number;
   /** The body has no members, so that what goes in needs no comma. */
@@ -47,6 +50,8 @@ export interface Wanted {
 
 /** Read for all endpoints. */
 const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
+/** That of `stream_options.include_usage`. */
+const OPTION_DEPTH = 2;
 const INCLUDE_USAGE = 'stream_options.include_usage';
 /** Of the members of endpoints, those that must be true, false or null. */
 const FLAGS = new Set(['background', 'store']);
@@ -69,6 +74,7 @@ const LONGEST_MODEL = 64 * 1024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
+const NO_MEMBERS: FoundMembers = new Map();
 
 /** What a member is; one that an endpoint wants is its name. */
 const UNREAD = 0;
@@ -81,11 +87,11 @@ const CHOICES = 6;
 type Meaning = number | string;
 
 export class RequestReader implements WalkListener, LongTextListener {
-  /** That of `stream_options.include_usage`. */
-  readonly depth = 2;
+  readonly depth: number;
   /** What has come of the body. */
   body = NO_BYTES;
   readonly #wanted: Wanted;
+  readonly #search: MemberSearch | undefined;
   /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
   #complaint: GatewayError | null = null;
   readonly #seen: string[] = [];
@@ -107,8 +113,11 @@ export class RequestReader implements WalkListener, LongTextListener {
   #meaning: Meaning = UNREAD;
   #isUsageKey = false;
 
-  constructor(wanted: Wanted) {
+  /** @param watched what the configuration refuses or removes; undefined for nothing */
+  constructor(wanted: Wanted, watched?: WatchedMembers) {
     this.#wanted = wanted;
+    this.#search = watched === undefined ? undefined : new MemberSearch(watched);
+    this.depth = Math.max(OPTION_DEPTH, this.#search?.depth ?? 0);
   }
 
   /**
@@ -132,16 +141,24 @@ export class RequestReader implements WalkListener, LongTextListener {
     }
     const insertAt = scanner.pos - 1;
     if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
+    // Few have any of it configured, and only they look twice.
+    if (this.#search !== undefined) new JsonWalk(this.#search).advance(body, body.length, true);
     return this.#result(isObject, insertAt);
+  }
+
+  opened(depth: number, isObject: boolean): void {
+    this.#search?.opened(depth, isObject);
   }
 
   key(depth: number, scanner: JsonScanner): void {
     if (depth === 1) this.#meaning = this.#meaningOf(scanner);
-    else this.#isUsageKey = this.#meaning === OPTIONS && this.#isUsage(scanner);
+    else if (depth === OPTION_DEPTH) this.#isUsageKey = this.#meaning === OPTIONS && this.#isUsage(scanner);
+    this.#search?.key(depth, scanner);
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
-    if (depth === 2) {
+    this.#search?.value(depth, start, end, isMember);
+    if (depth === OPTION_DEPTH) {
       if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
     } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
   }
@@ -185,6 +202,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       choices: choicesAt(this.body, this.#choices),
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
+      members: this.#search?.found ?? NO_MEMBERS,
       insertAt,
       isEmpty: this.#isEmpty,
     };

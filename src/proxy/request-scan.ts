@@ -7,6 +7,7 @@ import { RecentMap } from '../recent-map.ts';
 import { checkEncoding } from './encoding.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
+import type { WatchedMembers } from './watched-members.ts';
 
 export { type RequestScan, type Wanted, wants } from './request-reader.ts';
 
@@ -22,6 +23,7 @@ export const NO_SCAN: RequestScan = {
   choices: 1,
   others: new Map(),
   inputTokens: 0,
+  members: new Map(),
   insertAt: 0,
   isEmpty: true,
 };
@@ -43,15 +45,20 @@ const NOTHING_ELSE = wants([]);
 /**
  * Reads a request, checking that all of it is JSON.
  * @param body the decoded body (no content coding)
+ * @param watched members that the configuration refuses or removes
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
  *   (not an object), and for the fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
  *   `duplicate_parameter`, also in another spelling. A fault of syntax is told before any other. Messages quote nothing of the body.
  */
-export function scanRequest(body: Buffer, wanted: Wanted = NOTHING_ELSE): RequestScan {
+export function scanRequest(
+  body: Buffer,
+  wanted: Wanted = NOTHING_ELSE,
+  watched?: WatchedMembers,
+): RequestScan {
   checkEncoding(body);
   const scanner = new JsonScanner();
   scanner.reset(body);
-  return new RequestReader(wanted).read(body, scanner);
+  return new RequestReader(wanted, watched).read(body, scanner);
 }
 
 /** Whether the value at a span is `true`. */

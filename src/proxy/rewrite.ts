@@ -2,6 +2,7 @@
 // ask for it, usage in streams. Nothing else differs.
 import type { BodySource } from '../http/body-source.ts';
 import type { Span } from './json.ts';
+import { leavesNothing, removedFor, withoutMembers } from './member-edits.ts';
 import { type Edit, jsonString, type RequestScan, splice } from './request-scan.ts';
 import type { Target } from './route-table.ts';
 
@@ -35,39 +36,33 @@ export function bodyFor(
   scan: RequestScan,
   asksUsage = asksForUsage(target, scan),
 ): Buffer | BodySource {
-  const edits: Edit[] = [];
-  if (target.upstream.config.send_model === false) {
-    if (scan.modelSpan !== null) edits.push(withoutModel(body, scan.modelSpan));
-  } else if (target.model !== scan.model) edits.push(modelEdit(target.model, scan));
+  const removed = removedFor(target, scan.members);
+  const sendsModel = target.upstream.config.send_model !== false;
+  if (!sendsModel && scan.modelSpan !== null) removed.push(modelMember(body, scan.modelSpan));
+  const edits = removed.length === 0 ? [] : withoutMembers(body, removed);
+  if (sendsModel && target.model !== scan.model) {
+    const isEmpty = scan.isEmpty || (removed.length > 0 && leavesNothing(body, edits));
+    edits.push(modelEdit(target.model, scan, isEmpty));
+  }
   if (asksUsage) edits.push(usageEdit(body, scan));
   return splice(body, edits);
 }
 
 /** A request that names no model means a default, which has another name at this target: so it is named. */
-function modelEdit(model: string, { modelSpan, insertAt, isEmpty }: RequestScan): Edit {
+function modelEdit(model: string, { modelSpan, insertAt }: RequestScan, isEmpty: boolean): Edit {
   const bytes = jsonString(model);
   if (modelSpan !== null) return { span: modelSpan, bytes };
   const member = Buffer.concat([isEmpty ? NO_BYTES : COMMA, MODEL, bytes]);
   return { span: { start: insertAt, end: insertAt }, bytes: member };
 }
 
-/** Takes out the member, with its name and one comma. The body was scanned, so what stands around the value is known. */
-function withoutModel(body: Buffer, { start, end }: Span): Edit {
+/** The member from its name on. The body was scanned, so what stands in front of the value is known. */
+function modelMember(body: Buffer, { start, end }: Span): Span {
   let from = start - 1;
   while (body[from] !== COLON) from -= 1;
   // The name may be spelled with escapes, but a `"` in it is none of `model`.
   from = body.lastIndexOf(QUOTE, body.lastIndexOf(QUOTE, from) - 1);
-  let before = from - 1;
-  while (isSpace(body[before])) before -= 1;
-  if (body[before] === COMMA[0]) return { span: { start: before, end }, bytes: NO_BYTES };
-  let after = end;
-  while (isSpace(body[after])) after += 1;
-  return { span: { start: from, end: body[after] === COMMA[0] ? after + 1 : end }, bytes: NO_BYTES };
-}
-
-/** RFC 8259, 2. */
-function isSpace(byte: number | undefined): boolean {
-  return byte === 0x20 || byte === 0x09 || byte === 0x0a || byte === 0x0d;
+  return { start: from, end };
 }
 
 function usageEdit(body: Buffer, { streamOptions, includeUsageSpan, insertAt }: RequestScan): Edit {

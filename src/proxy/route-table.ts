@@ -5,6 +5,7 @@ import { type EndpointName, offered } from '../config/endpoints.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { foldPath, WatchedMembers } from './watched-members.ts';
 
 /** Where a request may go: an upstream, and the name that the model has there. */
 export interface Target {
@@ -14,6 +15,8 @@ export interface Target {
   readonly entry: string;
   readonly weight: number;
   readonly priority: number;
+  /** Members of requests that it does not get, as they are configured, by their folded paths. Default: none. */
+  readonly removed?: ReadonlyMap<string, string>;
 }
 
 /** A model name resolved: what a request with this name may do. */
@@ -30,6 +33,8 @@ export interface Route {
   readonly balance: ModelConfig['balance'];
   /** When a second target is asked beside a silent one; undefined for never. */
   readonly hedge: ModelConfig['hedge'] | undefined;
+  /** Members of requests that one of its targets refuses, as they are configured, by their folded paths. Default: none. */
+  readonly refused?: ReadonlyMap<string, string>;
   /** Ascending priority, in the configuration's order within one. Never empty. */
   readonly targets: readonly Target[];
 }
@@ -44,6 +49,8 @@ interface Pattern {
 export class RouteTable {
   readonly #exact = new Map<string, Route>();
   readonly #patterns: Pattern[] = [];
+  /** Members of requests that some rule of the configuration is about; undefined for none. */
+  readonly watched: WatchedMembers | undefined;
   readonly #tiers: DynamicConfig['tiers'];
   readonly #upstreams: ReadonlyMap<string, Upstream>;
 
@@ -58,7 +65,15 @@ export class RouteTable {
   ) {
     this.#tiers = tiers;
     this.#upstreams = upstreams;
+    this.watched = WatchedMembers.of([
+      ...Object.values(models).map(({ members }) => members),
+      ...Array.from(upstreams.values(), ({ config }) => config.members),
+    ]);
     for (const [name, model] of Object.entries(models)) {
+      const rules = [
+        model.members,
+        ...model.targets.map((target) => upstreams.get(target.upstream)?.config.members),
+      ];
       const route: Route = {
         model: name,
         entry: name,
@@ -68,12 +83,17 @@ export class RouteTable {
         responseModel: model.response_model,
         balance: model.balance,
         hedge: model.hedge,
+        ...withMembers(
+          'refused',
+          rules.map((each) => each?.refuse),
+        ),
         targets: model.targets
           .map(({ upstream: key, ...target }) => {
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
-            return { ...target, entry: target.model, upstream };
+            const removed = [model.members?.remove, upstream.config.members?.remove];
+            return { ...target, entry: target.model, upstream, ...withMembers('removed', removed) };
           })
           .sort((a, b) => a.priority - b.priority),
       };
@@ -167,6 +187,19 @@ export class RouteTable {
     }
     return undefined;
   }
+}
+
+/** Nothing where no member is meant, so that nothing is looked up. */
+function withMembers<K extends string>(
+  key: K,
+  lists: readonly (readonly string[] | undefined)[],
+): Partial<Record<K, ReadonlyMap<string, string>>> {
+  const paths = lists.flatMap((each) => each ?? []);
+  if (paths.length === 0) return {};
+  const byPath: ReadonlyMap<string, string> = new Map(paths.map((path) => [foldPath(path), path]));
+  const result: Partial<Record<K, ReadonlyMap<string, string>>> = {};
+  result[key] = byPath;
+  return result;
 }
 
 /** A name as the client sent it, short enough and without control characters for an error message. */
