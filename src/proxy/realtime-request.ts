@@ -1,7 +1,7 @@
 // What a client asks for when it opens a realtime session: the model in the query, the key in a header or a subprotocol. It
 // finds them in the text as it came, and changes nothing but what it was told to.
 import { GatewayError } from '../errors.ts';
-import { foldName } from './json-bytes.ts';
+import { isParameter } from '../upstream/query.ts';
 import { ReferenceFinder } from './object-references.ts';
 
 /** What browsers send a key in, as they can set no header. */
@@ -9,15 +9,16 @@ const KEY_PROTOCOL = 'openai-insecure-api-key.';
 /** The protocol itself and its versions. Others may hold credentials, and stay here. */
 const FORWARDED_PROTOCOL = /^(?:realtime|openai-beta\.[\w.-]{1,64})$/;
 
+const MODEL: ReadonlySet<string> = new Set(['model']);
+
 /** The query of a session, with its model. */
 export interface SessionQuery {
   readonly model: string;
   /**
    * The query for an upstream: every other parameter byte for byte and in its place.
    * @param model the name there; undefined leaves the parameter out
-   * @param own names of parameters that the upstream's own address sets, which a client cannot set beside it
    */
-  rewrite(model: string | undefined, own: ReadonlySet<string>): string;
+  rewrite(model: string | undefined): string;
 }
 
 /**
@@ -30,7 +31,7 @@ export function readSessionQuery(target: string): SessionQuery {
   const pieces = start === -1 ? [] : target.slice(start + 1).split('&');
   const names = pieces.map((piece) => decode(piece.split('=', 1)[0] ?? ''));
   // Gateway and upstream could read different ones.
-  if (names.some((name) => name !== undefined && name !== 'model' && foldName(name) === 'model')) {
+  if (pieces.some((each, index) => names[index] !== 'model' && isParameter(each, MODEL))) {
     throw new GatewayError(
       'invalid_value',
       'The parameter model is spelled in another way: write it exactly so.',
@@ -60,13 +61,11 @@ export function readSessionQuery(target: string): SessionQuery {
   if (finder.certain.size > 0) throw new GatewayError('object_not_found');
   return {
     model,
-    rewrite(name, own) {
+    rewrite(name) {
       return pieces
         .flatMap((each, index) => {
-          if (index === at)
-            return name === undefined ? [] : [`${piece.slice(0, equals)}=${encodeURIComponent(name)}`];
-          const parameter = names[index];
-          return parameter !== undefined && own.has(parameter) ? [] : [each];
+          if (index !== at) return [each];
+          return name === undefined ? [] : [`${piece.slice(0, equals)}=${encodeURIComponent(name)}`];
         })
         .join('&');
     },

@@ -8,7 +8,6 @@ import type { Exchange } from '../http/exchange.ts';
 import { refusalOf, type Upgrade, WANTED } from '../http/upgrade.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
-import { endpoint } from '../upstream/upstream.ts';
 import { tellLimits } from './account.ts';
 import { refused } from './attempts.ts';
 import { answerFailure } from './pipeline.ts';
@@ -246,9 +245,5 @@ async function closeIfSpent(session: Session, account: RunningAccount): Promise<
 function pathAt({ upstream, model }: Target, query: SessionQuery): string {
   const { config } = upstream;
   if (config.kind !== 'http') return '/';
-  const { path } = endpoint(config.base_url, 'realtime', config.query);
-  const [, own = ''] = path.split('?', 2);
-  const names = new Set(new URLSearchParams(own).keys());
-  const rest = query.rewrite(config.send_model === false ? undefined : model, names);
-  return rest === '' ? path : `${path}${own === '' ? '?' : '&'}${rest}`;
+  return upstream.pathWith('realtime', query.rewrite(config.send_model === false ? undefined : model));
 }

@@ -11,6 +11,7 @@ import type { Unsolicited } from './http-connection.ts';
 import { HttpTransport } from './http-transport.ts';
 import { HealthProbe } from './probe.ts';
 import { providerOf, serverOf } from './provider.ts';
+import { joinQuery } from './query.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
@@ -233,16 +234,12 @@ export class Upstream {
   }
 
   /**
-   * Path and query at this upstream, with the client's query behind the configured one, which it cannot write over.
+   * Path and query at this upstream, with the client's query behind the configured one, which it cannot write over
+   * (`joinQuery`).
    * @param suffix below the API root, without a slash in front
    */
   pathWith(suffix: string, query: string): string {
-    const path = this.#makePath(suffix);
-    const at = path.indexOf('?');
-    const taken = new Set(at === -1 ? [] : new URLSearchParams(path.slice(at)).keys());
-    const rest = query.split('&').filter((part) => part !== '' && !taken.has(nameOf(part)));
-    if (rest.length === 0) return path;
-    return `${path}${at === -1 ? '?' : '&'}${rest.join('&')}`;
+    return joinQuery(this.#makePath(suffix), query);
   }
 
   /** Few paths are ever asked for, so each is put together once. */
@@ -303,12 +300,6 @@ function pass(
     const value = from[field];
     if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
   }
-}
-
-/** As an upstream reads it: decoded, where it is an encoding. */
-function nameOf(parameter: string): string {
-  const [name = ''] = new URLSearchParams(parameter).keys();
-  return name;
 }
 
 /** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
