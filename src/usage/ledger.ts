@@ -177,7 +177,7 @@ export class Ledger {
    * @returns whether the store has all of it
    */
   async flush(): Promise<boolean> {
-    await this.#journal.seal(false);
+    await this.#journal.seal(this.#writer.isFailing);
     return this.#writer.drain();
   }
 

@@ -95,3 +95,13 @@ export class SegmentFile {
     }
   }
 }
+
+/** @throws the system's error, or one that says that it took too long */
+export async function syncFile(path: string): Promise<void> {
+  const handle = await inTime(open(path, 'r'), DISK_MS, 'opening a file');
+  try {
+    await inTime(handle.datasync(), DISK_MS, 'syncing a file');
+  } finally {
+    await inTime(handle.close(), DISK_MS, 'closing a file').catch(() => {});
+  }
+}

@@ -11,7 +11,7 @@ import type { UsageRow } from '../store/usage-record.ts';
 import { inTime } from './in-time.ts';
 import { readLine, writeLine } from './line.ts';
 import { enter, isGone, leave, type Owner } from './presence.ts';
-import { type Segment, SegmentFile } from './segment.ts';
+import { type Segment, SegmentFile, syncFile } from './segment.ts';
 
 /** By the clock of the file system, which its users share. */
 const SILENT_MS = 60_000;
@@ -125,6 +125,11 @@ export class Spool {
     segment.path = file.path;
     segment.bytes = file.bytes;
     segment.isDurable = true;
+  }
+
+  /** Makes the file of a segment survive a loss of power, if that can be done. Never rejects. */
+  async sync({ path }: Segment): Promise<void> {
+    if (path !== undefined) await syncFile(path).catch(() => {});
   }
 
   /** Removes the file of a segment that was counted, or keeps it aside when a line of it was wrong. */

@@ -206,6 +206,8 @@ export class Writer {
       return true;
     }
     this.push(segment);
+    // It was closed while the store was thought to be there; from now on its file is all there is.
+    if (segment.failures === 1) await this.#options.spool.sync(segment);
     return false;
   }
 
