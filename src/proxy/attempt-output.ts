@@ -4,7 +4,7 @@ import type { Usage } from './chunk.ts';
 import type { Unreported } from './receiver.ts';
 
 /** Between two pieces of output. A shorter pause is the pace of the model or of the network. */
-const SHORTEST_SILENCE_MS = 1_000;
+export const SHORTEST_SILENCE_MS = 1_000;
 
 export class AttemptOutput {
   usage: Usage | null = null;
@@ -13,7 +13,6 @@ export class AttemptOutput {
   /** The first output came. */
   hasBegun = false;
   #textBytes = 0;
-  #isSilenceCovered = false;
   /** From when the upstream shows nothing; undefined before it has the request, and while the client does not read. */
   #silentSince: number | undefined;
   #silentMs = 0;
@@ -44,22 +43,27 @@ export class AttemptOutput {
     this.#silentSince = now;
   }
 
-  /** As `Source.used`. */
-  used(usage: Usage | null, frames: number, textBytes: number, isSilenceCovered: boolean): void {
+  /** As `Source.used`. A new report covers what was thought before it. */
+  used(now: number, usage: Usage | null, frames: number, textBytes: number): void {
+    if (usage !== null && usage !== this.usage) {
+      this.#silentMs = 0;
+      if (this.#silentSince !== undefined) this.#silentSince = now;
+    }
     this.usage = usage;
     this.frames = frames;
     this.#textBytes = textBytes;
-    this.#isSilenceCovered = isSilenceCovered;
   }
 
   /** @param isAtOnce nothing of the output shows before all of it is there */
   unreported(now: number, isAtOnce: boolean): Unreported {
     this.#addSilence(now);
     this.#silentSince = undefined;
+    // A whole answer reports for all of itself.
+    const isCovered = isAtOnce && this.usage !== null;
     return {
       textBytes: this.#textBytes,
-      silentMs: this.#isSilenceCovered ? 0 : this.#silentMs,
-      isReserved: isAtOnce && this.#wasSent && this.usage === null,
+      silentMs: isCovered ? 0 : this.#silentMs,
+      isReserved: isAtOnce && this.#wasSent && !isCovered,
     };
   }
 

@@ -213,8 +213,8 @@ export class Attempt implements Sink, Source, Contender {
     this.#call?.resume();
   }
 
-  used(usage: Usage | null, outputs: number, textBytes = 0, isSilenceCovered = usage !== null): void {
-    this.#output.used(usage, outputs, textBytes, isSilenceCovered);
+  used(usage: Usage | null, outputs: number, textBytes = 0): void {
+    this.#output.used(performance.now(), usage, outputs, textBytes);
   }
 
   progress(): void {

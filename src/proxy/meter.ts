@@ -94,7 +94,7 @@ export class Meter {
     const seen = visible(use);
     const { silentMs, isReserved } = use.unreported ?? SEEN;
     const thinkingMs = Math.max(0, silentMs - PREFILL_MS);
-    const thought = Math.floor((thinkingMs / 1000) * HIDDEN_TOKENS_PER_SECOND) * choices;
+    const thought = Math.floor((thinkingMs / 1000) * HIDDEN_TOKENS_PER_SECOND * choices);
     const assumed = Math.max(seen + thought, isReserved ? completion : 0);
     return isBounded ? Math.max(seen, Math.min(assumed, completion - reported)) : assumed;
   }

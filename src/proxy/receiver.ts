@@ -147,14 +147,13 @@ export interface Source {
   pause(): void;
   resume(): void;
   /**
-   * What the answer says that it used, and how much output came that this does not cover. The last call before the attempt ends
-   * counts.
+   * What the answer says that it used, when it says so, and how much output came that this does not cover. The last call before the
+   * attempt ends counts.
    * @param usage null when it said nothing
    * @param outputs frames of output
    * @param textBytes their text. Default 0
-   * @param isSilenceCovered the usage was told after output had begun. Default: where there is usage
    */
-  used(usage: Usage | null, outputs: number, textBytes?: number, isSilenceCovered?: boolean): void;
+  used(usage: Usage | null, outputs: number, textBytes?: number): void;
   /** Output came: the deadline for the first token becomes the one for silence, or begins anew. */
   progress(): void;
   /** The client has the first bytes of the answer, so that no other target is asked. */

@@ -47,8 +47,7 @@ export class StreamRelay implements Receiver {
   #outputs = 0;
   #text = 0;
   #hasOutput = false;
-  /** Usage was reported when output had begun, or when the answer was whole. */
-  #isSilenceCovered = false;
+  /** Usage was reported when the answer was whole. */
   #isUsageFinal = false;
   /** The client has left, and only usage is waited for. */
   #isUsageRead = false;
@@ -147,8 +146,9 @@ export class StreamRelay implements Receiver {
     this.#client.dispose();
     // Zeros beside output say that the upstream does not count.
     const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
-    if (this.#isUsageFinal) this.#source.used(this.#usage, 0);
-    else this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text, this.#isSilenceCovered);
+    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
+    // Behind the usage of all of it nothing was thought: it is reported as of now.
+    if (this.#isUsageFinal && this.#usage !== null) this.#source.used({ ...this.#usage }, 0);
     // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
@@ -258,7 +258,7 @@ export class StreamRelay implements Receiver {
     // Some report what they have used so far: what comes behind it is not in it.
     this.#outputs = 0;
     this.#text = 0;
-    this.#isSilenceCovered ||= this.#hasOutput;
+    this.#source.used(usage, 0);
     this.#isUsageFinal = isLast || this.#finished;
   }
 

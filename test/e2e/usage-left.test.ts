@@ -176,6 +176,17 @@ describe('a stream that is left when its answer is there', () => {
     }
   });
 
+  test('is let go at once where its usage came with the finish reason, however late it is left', async () => {
+    const key = await gateway.issueKey('Free');
+    const usage = { prompt_tokens: 4, completion_tokens: 6, total_tokens: 10 };
+    upstream.next(opened([contentChunk('x'), { ...finishChunk(), usage }], silence()));
+    using client = await gateway.open(STREAM, { key });
+    await client.readUntil('"stop"');
+    await pause(1_300);
+    client.destroy();
+    expect(await totalsOf(key)).toEqual({ prompt: 4, completion: 6, estimated: 0 });
+  });
+
   test('counts the same through the events of a response', async () => {
     const key = await gateway.issueKey('Free');
     const event = (type: string, more: object) =>
