@@ -3,6 +3,7 @@
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import Stripe from 'stripe';
+import { DrainEstimate } from '../auth/drain-estimate.ts';
 import { withDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -13,6 +14,8 @@ const SILENCE_MS = 4_000;
 const CALL_MS = 10_000;
 const MOST_SOCKETS = 16;
 const MOST_CALLS = 64;
+/** Of one call, until one was measured. */
+const USUAL_MS = 300;
 /** Failures in a row after which Stripe is taken to be away, and for how long. */
 const OPENS_AFTER = 5;
 const AWAY_MS = 10_000;
@@ -28,6 +31,7 @@ export class StripeCalls {
   readonly #agent: HttpAgent;
   readonly #metrics: Pick<Metrics, 'billing'>;
   readonly #now: () => number;
+  readonly #estimate: DrainEstimate;
   #calls = 0;
   #failures = 0;
   #awayUntil = 0;
@@ -53,6 +57,7 @@ export class StripeCalls {
     });
     this.#metrics = metrics;
     this.#now = now;
+    this.#estimate = new DrainEstimate({ slots: MOST_SOCKETS, initialMs: USUAL_MS, now });
   }
 
   /**
@@ -64,7 +69,10 @@ export class StripeCalls {
   async call<T>(what: string, work: (stripe: Stripe) => Promise<T>): Promise<T | undefined> {
     const wait = this.#awayUntil - this.#now();
     if (wait > 0) throw unavailable('Stripe did not answer of late', wait);
-    if (this.#calls >= MOST_CALLS) throw unavailable(`${MOST_CALLS} calls of Stripe are under way`, 1000);
+    if (this.#calls >= MOST_CALLS) {
+      const retryAfterMs = this.#estimate.retryAfterMs(this.#calls);
+      throw unavailable(`${MOST_CALLS} calls of Stripe are under way`, retryAfterMs);
+    }
     // While it is taken to be away one call at a time finds out whether it still is.
     if (this.#failures >= OPENS_AFTER) this.#awayUntil = this.#now() + AWAY_MS;
     this.#calls += 1;
@@ -74,6 +82,7 @@ export class StripeCalls {
       const late = () => new Error(`Stripe did not answer within ${CALL_MS} ms`);
       const result = await withDeadline(work(this.#stripe), CALL_MS, late);
       this.#isThere();
+      this.#estimate.measured(this.#now() - started);
       return result;
     } catch (error) {
       if (error instanceof GatewayError) throw error;

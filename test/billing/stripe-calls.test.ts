@@ -2,6 +2,7 @@
 import Stripe from 'stripe';
 import { expect, test } from 'vitest';
 import { StripeCalls } from '../../src/billing/stripe-calls.ts';
+import { GatewayError } from '../../src/errors.ts';
 import { createMetrics } from '../../src/telemetry/metrics.ts';
 import { SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
 
@@ -53,6 +54,25 @@ test('an answer that refuses is no failure of Stripe, and what it quotes goes no
     expect(String(error instanceof Error ? error.cause : '')).not.toContain(SECRET_KEY);
   }
   expect(await calls.call('read', async () => 1)).toBe(1);
+});
+
+test('beyond 64 calls at once buyers are told a wait that grows with them, and calls go on when one ends', async () => {
+  const { calls } = open();
+  const held: (() => void)[] = [];
+  const hold = () => calls.call('read', () => new Promise<void>((resolve) => held.push(resolve)));
+  const running = Array.from({ length: 64 }, hold);
+  const told: number[] = [];
+  for (let count = 0; count < 500; count += 1) {
+    const error: unknown = await hold().catch((each: unknown) => each);
+    expect(error).toMatchObject({ code: 'payment_unavailable', retry: 'wait' });
+    if (error instanceof GatewayError) told.push(error.retryAfterMs);
+  }
+  expect(Math.min(...told)).toBeGreaterThanOrEqual(1000);
+  expect(Math.max(...told)).toBeLessThanOrEqual(30_000);
+  expect(Math.min(...told.slice(-20))).toBeGreaterThan(Math.max(...told.slice(0, 20)));
+  for (const end of held) end();
+  await Promise.all(running);
+  expect(await calls.call('read', async () => 'there')).toBe('there');
 });
 
 // Two tries of four seconds.
