@@ -32,6 +32,7 @@ export interface FrameEvents {
 
 export class FrameReader {
   readonly #events: FrameEvents;
+  readonly #maxText: number;
   readonly #head = Buffer.alloc(MAX_HEAD);
   #headLength = 0;
   /** Of the present frame. */
@@ -59,8 +60,10 @@ export class FrameReader {
   #isLost = false;
   #hasClosed = false;
 
-  constructor(events: FrameEvents) {
+  /** @param maxText of one message that is collected, in bytes */
+  constructor(events: FrameEvents, maxText: number = MAX_TEXT) {
     this.#events = events;
+    this.#maxText = maxText;
   }
 
   /** Something may be put between what came and what comes. */
@@ -180,15 +183,15 @@ export class FrameReader {
     const isWhole = this.#size === 0 && bytes.length === this.#left && this.#isFinal;
     this.#size += bytes.length;
     // Most come in one piece, and need not be kept.
-    if (isWhole && this.#size <= MAX_TEXT) this.#whole = this.#plain(bytes);
-    else if (this.#size > MAX_TEXT) {
-      if (this.#size - bytes.length <= MAX_TEXT) {
+    if (isWhole && this.#size <= this.#maxText) this.#whole = this.#plain(bytes);
+    else if (this.#size > this.#maxText) {
+      if (this.#size - bytes.length <= this.#maxText) {
         const start = this.#text?.take() ?? this.#plain(bytes.subarray(0, HEAD_OF_TEXT));
         this.#textHead = Buffer.from(start.subarray(0, HEAD_OF_TEXT));
       }
       this.#text = undefined;
     } else {
-      this.#text ??= new BodyBuffer(MAX_TEXT, undefined);
+      this.#text ??= new BodyBuffer(this.#maxText, undefined);
       this.#text.push(this.#plain(bytes));
     }
   }
@@ -221,7 +224,7 @@ export class FrameReader {
     this.#whole = undefined;
     this.#text = undefined;
     if (!this.#isText || this.#events.onText === undefined) return;
-    if (size > MAX_TEXT) this.#events.onLongText?.(size, this.#textHead);
+    if (size > this.#maxText) this.#events.onLongText?.(size, this.#textHead);
     else this.#events.onText(text);
   }
 

@@ -10,6 +10,7 @@ import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { closeFrame, FrameReader, textFrame } from './realtime-frames.ts';
 import type { Line, LineOwner, UpstreamEnd } from './realtime-line.ts';
+import type { ClientEvents } from './realtime-members.ts';
 import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from './usage-reads.ts';
 
 /** What a side has for its part of the end, after the other side's. */
@@ -28,6 +29,8 @@ export interface SessionOptions {
   readonly upstream: UpstreamEnd;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
+  /** Reads the client's events before they are passed on; undefined where none is refused. */
+  readonly events: ClientEvents | undefined;
   /** Reads the events of both sides that are text. */
   readonly usage: SessionReader;
   /** For the upstream of a client that leaves while an answer is under way. */
@@ -108,7 +111,7 @@ export class Session implements LineOwner {
     const { exchange, client, early, line, limits } = this.#options;
     return new Promise((resolve) => {
       this.#resolve = resolve;
-      client.on('data', (bytes: Buffer) => this.#take(bytes));
+      client.on('data', (bytes: Buffer) => this.#receive(bytes));
       client.once('end', () => this.#clientEnded());
       client.on('drain', () => this.#drained());
       // Before the server hears of it and writes the log.
@@ -118,7 +121,7 @@ export class Session implements LineOwner {
       this.#after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
       this.#watchIdle(limits.idle);
       line.belongTo(this);
-      if (early.length > 0) this.#take(early);
+      if (early.length > 0) this.#receive(early);
       if (exchange.stopReason !== undefined) this.#onStop();
       if (client.destroyed) this.#clientClosed();
     });
@@ -185,6 +188,20 @@ export class Session implements LineOwner {
 
   wantsMore(): void {
     if (this.#hasHead) this.#options.client.resume();
+  }
+
+  #receive(bytes: Buffer): void {
+    const { events } = this.#options;
+    if (events === undefined) {
+      this.#take(bytes);
+      return;
+    }
+    this.#movedAt = performance.now();
+    const admitted = events.admit(bytes);
+    if (admitted.length > 0) this.#take(admitted);
+    if (events.refusal === undefined) return;
+    const { closeCode, error } = events.refusal;
+    this.close(closeCode, error.code, error.code, error);
   }
 
   #take(bytes: Buffer): void {

@@ -14,6 +14,7 @@ import { answerFailure } from './pipeline.ts';
 import { type Next, Plan } from './plan.ts';
 import { type Dialled, dial } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
+import { ClientEvents } from './realtime-members.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
 import { Session, type SessionEnd } from './realtime-session.ts';
 import { SessionUsage } from './realtime-usage.ts';
@@ -42,6 +43,8 @@ interface Order {
   readonly upgrade: Upgrade;
   readonly config: DynamicConfig;
   readonly route: Route;
+  /** Reads the client's events, where some are refused. */
+  readonly events: ClientEvents | undefined;
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
   readonly account: RunningAccount;
@@ -91,7 +94,17 @@ export class Realtime {
       isAsked = true;
       account = await RunningAccount.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
       exchange.throwIfStopped();
-      await this.#open({ exchange, upgrade, config, route, query, protocols: offered.forwarded, account });
+      const events = ClientEvents.for(routes.watched, route);
+      await this.#open({
+        exchange,
+        upgrade,
+        config,
+        route,
+        events,
+        query,
+        protocols: offered.forwarded,
+        account,
+      });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
       if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
@@ -183,7 +196,7 @@ export class Realtime {
   }
 
   async #run(
-    { exchange, upgrade, config, account }: Order,
+    { exchange, upgrade, config, events, account }: Order,
     { line, socket }: Extract<Dialled, { kind: 'open' }>,
     early: EarlyBytes,
     upstream: string,
@@ -205,6 +218,7 @@ export class Realtime {
       line,
       upstream: socket,
       limits: { ...config.realtime, writeStall: config.stream.write_stall },
+      events,
       usage,
       usageReads: this.#options.usageReads,
       onEnd: (end) => {
