@@ -375,6 +375,7 @@ export class Attempt implements Sink, Source, Contender {
       // A picture and a JSON answer are there as a whole or not at all.
       unreported: this.#output.unreported(performance.now(), !stream || ask.outputs !== undefined),
       isSent: this.#isSent,
+      isRefused: (this.#status ?? 200) !== 200,
       outcome,
     });
     this.#usageRead?.end(this.#output.usage !== null);

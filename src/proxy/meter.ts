@@ -66,7 +66,7 @@ export class Meter {
 
   /** What the upstream says counts, and for what came behind its last word an estimate. */
   #count(use: AttemptUse): Pick<MeterReading, 'tokens' | 'isEstimated' | 'isReported'> {
-    const { usage, outcome, outputs } = use;
+    const { usage, outcome, outputs, isRefused = false } = use;
     if (usage !== null) {
       const tokens = tokensOf(usage);
       const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : 0;
@@ -75,7 +75,7 @@ export class Meter {
     }
     const isReported = false;
     // An upstream that failed before any output, or said itself that it failed, has charged nothing.
-    if (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed') {
+    if (isRefused || (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed')) {
       return { tokens: NOTHING, isEstimated: false, isReported };
     }
     if (outcome === 'upstream_error') return { tokens: NOTHING, isEstimated: true, isReported };

@@ -76,6 +76,8 @@ export interface AttemptUse {
   readonly unreported?: Unreported | undefined;
   /** Some of the request may have reached the upstream. */
   readonly isSent: boolean;
+  /** It answered with another status than 200. Default false. */
+  readonly isRefused?: boolean;
   readonly outcome: Outcome | 'superseded';
 }
 

@@ -312,6 +312,67 @@ describe('a stream that is left in the middle', () => {
   });
 });
 
+test('a client that stops reading and never leaves is charged what its upstream reports', async () => {
+  await using own = await startGateway({
+    upstreams: { up: upstream.baseUrl },
+    config: { stream: { write_stall: '1s' } },
+  });
+  upstream.next(async (c) => {
+    await c.head(200, SSE_HEADERS);
+    for (let i = 0; i < 600; i += 1) await c.chunk(frame(contentChunk(WORDS)));
+    await c.chunk(frame(finishChunk()));
+    await c.chunk(frame(usageChunk({ prompt: 1, completion: 55_555 })));
+    await c.chunk(DONE);
+    await c.lastChunk();
+  });
+  using client = await own.open(chatRequest({ stream: true }));
+  await client.responseHead();
+  client.pause();
+  const usage = await until(async () => {
+    const headers = bearer(await own.key());
+    const totals = field(
+      (await ask(own.url, { method: 'GET', target: '/admin/usage', headers })).json(),
+      'totals',
+    );
+    return field(totals, 'requests') === 1 ? totals : undefined;
+  }, 'the usage');
+  expect(usage).toMatchObject({ completion_tokens: 55_555, estimated: 0 });
+});
+
+test('a stream that a hedge has won is read on as any other', async () => {
+  await using slow = await HostileUpstream.start(silence());
+  await using own = await startGateway({
+    upstreams: { slow: slow.baseUrl, up: upstream.baseUrl },
+    config: {
+      models: {
+        m: {
+          targets: [
+            { upstream: 'slow', model: 'm', priority: 1 },
+            { upstream: 'up', model: 'm', priority: 2 },
+          ],
+          hedge: { after: '50ms' },
+        },
+      },
+    },
+  });
+  upstream.next(
+    opened([contentChunk('x'), finishChunk()], async (c) => {
+      await c.wait(400);
+      await c.chunk(frame(usageChunk({ prompt: 21, completion: 34 })));
+      await c.silence();
+    }),
+  );
+  using client = await own.open(STREAM);
+  await client.readUntil('"stop"');
+  client.destroy();
+  const totals = await until(async () => {
+    const headers = bearer(await own.key());
+    const report = (await ask(own.url, { method: 'GET', target: '/admin/usage', headers })).json();
+    return field(report, 'totals', 'requests') === 1 ? field(report, 'totals') : undefined;
+  }, 'the usage');
+  expect(totals).toMatchObject({ prompt_tokens: 21, completion_tokens: 34, estimated: 0 });
+});
+
 test('a client that has only closed its own side gets its answer, and its usage counts', async () => {
   const key = await gateway.issueKey('Pro');
   upstream.next(
@@ -345,6 +406,22 @@ describe('an answer in JSON that is left before it comes', () => {
     const totals = await totalsOf(key);
     expect(totals).toMatchObject({ completion, estimated: 1 });
     expect(totals.prompt).toBeGreaterThan(0);
+  });
+
+  test('counts nothing when it was refused', async () => {
+    const key = await gateway.issueKey('Pro');
+    upstream.next(async (c) => {
+      await c.head(503, { 'content-type': 'application/json', 'content-length': 100 });
+      await c.send('{"error"');
+      await c.silence();
+    });
+    const index = upstream.requests.length;
+    using client = await gateway.open(chatRequest({ model: 'm' }), { key });
+    const request = await upstream.request(index);
+    await until(() => request.bytesSent > 0, 'the refusal to begin');
+    await pause(100);
+    client.destroy();
+    expect(await totalsOf(key)).toEqual({ prompt: 0, completion: 0, estimated: 0 });
   });
 
   test('counts nothing when nothing was sent', async () => {
