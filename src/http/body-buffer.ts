@@ -6,6 +6,11 @@ export const LARGE_BODY = 64 * 1024;
 
 /** Where large bodies are put, and who looks at them as they come. */
 export interface LargeBody {
+  /**
+   * Asked once, as soon as the body is known to be large: before it is read where its length is announced, else before more of it
+   * is read. A rejection (with a GatewayError) ends the reading. Default: it may come.
+   */
+  readonly admit?: (() => Promise<void>) | undefined;
   /** @returns memory for at least so many bytes */
   take(bytes: number): Buffer;
   /** @param bytes the memory that was taken last, of which `size` bytes have come; what was taken before is not used any more */

@@ -9,9 +9,15 @@ export abstract class BodyMemory implements LargeBody {
   /** What stood in it is being copied. */
   #outgrown: Slab | undefined;
 
-  /** It costs nothing until a body turns out to be large. */
-  constructor(slabs: SlabPool) {
+  readonly admit: (() => Promise<void>) | undefined;
+
+  /**
+   * It costs nothing until a body turns out to be large.
+   * @param admit see `LargeBody`
+   */
+  constructor(slabs: SlabPool, admit?: () => Promise<void>) {
     this.#slabs = slabs;
+    this.admit = admit;
   }
 
   take(bytes: number): Buffer {

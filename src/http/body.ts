@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { startDeadline } from '../deadline.ts';
-import { GatewayError } from '../errors.ts';
+import { GatewayError, wrapError } from '../errors.ts';
 import { hasBody } from './answer.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
 import type { Exchange } from './exchange.ts';
@@ -40,8 +40,8 @@ export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
  * @param limit most bytes, both as sent and as decoded
  * @param large of a large body: where it is put, and who looks at it as it comes
  * @returns the decoded body
- * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, or the
- *   reason for which the exchange was stopped
+ * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, what
+ *   `large.admit` rejects with, or the reason for which the exchange was stopped
  */
 export function readBody(
   exchange: Exchange,
@@ -49,7 +49,7 @@ export function readBody(
   pace: BodyPace = PACE,
   large?: LargeBody,
 ): Promise<Buffer> {
-  const { request, response } = exchange;
+  const { request } = exchange;
   if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
   const declared = request.headers['content-length'];
   const expected = declared === undefined ? undefined : Number(declared);
@@ -61,11 +61,43 @@ export function readBody(
     if (create === undefined) return Promise.reject(new GatewayError('unsupported_content_encoding'));
     decoder = create();
   }
-  // Only now: a refusal above reaches a client that waits for 100 Continue before it has sent its body (RFC 9110, 10.1.1).
+  const order = { exchange, limit, pace, large, decoder, expected };
+  if (expected === undefined || expected <= LARGE_BODY || large?.admit === undefined)
+    return receive(order, large?.admit);
+  return large.admit().then(
+    () => receive(order, undefined),
+    (error: unknown) => {
+      decoder?.destroy();
+      throw error;
+    },
+  );
+}
+
+interface Reading {
+  readonly exchange: Exchange;
+  readonly limit: number;
+  readonly pace: BodyPace;
+  readonly large: LargeBody | undefined;
+  readonly decoder: Transform | undefined;
+  readonly expected: number | undefined;
+}
+
+/** @param admit asked when it turns out to be large */
+function receive(
+  { exchange, limit, pace, large, decoder, expected }: Reading,
+  admit: LargeBody['admit'],
+): Promise<Buffer> {
+  const { request, response } = exchange;
+  if (exchange.stopReason !== undefined) {
+    decoder?.destroy();
+    return Promise.reject(exchange.stopReason);
+  }
+  // Only now: a refusal before reaches a client that waits for 100 Continue before it has sent its body (RFC 9110, 10.1.1).
   if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
   return new Promise((resolve, reject) => {
     const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
+    let admission: 'due' | 'asked' | 'given' = admit === undefined ? 'given' : 'due';
     const started = performance.now();
     let last = started;
     let received = 0;
@@ -98,8 +130,22 @@ export function readBody(
         exchange.isLarge = true;
         work ??= new LargeWork();
         work.did(length, performance.now() - now);
-        work.hold(source);
+        if (admission === 'given') work.hold(source);
+        else if (admission === 'due') waitForAdmission();
       }
+    };
+    const waitForAdmission = () => {
+      admission = 'asked';
+      source.pause();
+      admit?.().then(
+        () => {
+          admission = 'given';
+          if (!isOver) source.resume();
+        },
+        (error: unknown) => {
+          if (!isOver) settle(wrapError(error, 'internal_error'));
+        },
+      );
     };
     const onData = (piece: Buffer) => {
       last = performance.now();

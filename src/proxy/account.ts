@@ -1,14 +1,14 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
 import type { Caller } from '../auth/caller.ts';
-import type { DynamicConfig } from '../config/schema.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { type Admission, type Lease, LIMIT_NAMES, type Limiter, type TierLimits } from '../limits/limiter.ts';
+import type { Lease, Limiter, TierLimits } from '../limits/limiter.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Ledger } from '../usage/ledger.ts';
 import { costOf } from '../usage/price.ts';
 import type { Estimate } from './estimate.ts';
-import { limitHeaders, refusalError, refusalHeaders } from './limit-headers.ts';
+import { limitHeaders } from './limit-headers.ts';
 import { Meter } from './meter.ts';
+import { isLimited, type Place } from './place.ts';
 import type { Route } from './route-table.ts';
 
 export interface AccountParts {
@@ -22,8 +22,8 @@ export interface AccountOrder {
   readonly caller: Caller;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
-  /** Of all tiers: a holder may come to another one, and what is used now counts there. */
-  readonly tiers: DynamicConfig['tiers'];
+  /** Of this request. */
+  readonly place: Place;
   readonly estimate: Estimate;
 }
 
@@ -39,24 +39,10 @@ export class Account {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
   static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
-    const { caller, limits, tiers, estimate } = order;
-    const tokens = reserved(estimate, limits);
-    const decision = isCounted(limits, tiers)
-      ? parts.limiter.admit(caller.holderId, limits, tokens)
-      : UNLIMITED;
-    const take = (admission: Admission) => Account.#take(parts, order, tokens, admission);
-    return decision instanceof Promise ? decision.then(take) : take(decision);
-  }
-
-  static #take(parts: AccountParts, order: AccountOrder, tokens: number, admission: Admission): Account {
-    const { exchange, caller } = order;
-    if (admission.kind === 'refused') {
-      parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
-      Object.assign(exchange.headers, refusalHeaders(admission));
-      throw refusalError(admission, tokens);
-    }
-    limitHeaders(admission.states, exchange.headers);
-    return new Account(parts, order, admission.lease);
+    const lease = order.place.admit(reserved(order.estimate, order.limits));
+    return lease instanceof Promise
+      ? lease.then((each) => new Account(parts, order, each))
+      : new Account(parts, order, lease);
   }
 
   private constructor(parts: AccountParts, order: AccountOrder, lease: Lease) {
@@ -119,17 +105,6 @@ export class Account {
       })),
     });
   }
-}
-
-/** Where no tier is limited nothing is counted, and nobody is asked. */
-const UNLIMITED: Admission = { kind: 'admitted', lease: { tokens: 0, settle() {} }, states: {} };
-
-function isLimited(limits: TierLimits): boolean {
-  return LIMIT_NAMES.some((name) => limits[name] !== undefined);
-}
-
-export function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {
-  return isLimited(limits) || Object.values(tiers).some((tier) => tier !== undefined && isLimited(tier));
 }
 
 /** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */

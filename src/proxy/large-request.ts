@@ -13,8 +13,9 @@ export class LargeRequest extends BodyMemory {
   readonly #watched: WatchedMembers | undefined;
   #scan: LargeScan | undefined;
 
-  constructor(wanted: Wanted, slabs: SlabPool, watched?: WatchedMembers) {
-    super(slabs);
+  /** @param admit see `LargeBody` */
+  constructor(wanted: Wanted, slabs: SlabPool, watched?: WatchedMembers, admit?: () => Promise<void>) {
+    super(slabs, admit);
     this.#wanted = wanted;
     this.#watched = watched;
   }

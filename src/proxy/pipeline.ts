@@ -20,6 +20,7 @@ import { LargeRequest } from './large-request.ts';
 import { checkMembers } from './member-edits.ts';
 import { guardObjects } from './object-guard.ts';
 import type { Objects } from './objects.ts';
+import { mayBeLarge, Place } from './place.ts';
 import type { RelayRequest } from './receiver.ts';
 import { isFalse, jsonString, type RequestScan } from './request-scan.ts';
 import type { Resilience } from './resilience.ts';
@@ -86,14 +87,15 @@ export class Pipeline {
     exchange.throwIfStopped();
 
     const limits = config.tiers[caller.tier] ?? {};
-    let isAsked = false;
+    const place = new Place(accounts, { exchange, caller, limits, tiers: config.tiers });
     let account: Account | undefined;
     let form: Form | undefined;
-    const large = new LargeRequest(endpoint.wanted, this.#options.slabs, routes.watched);
+    const large = new LargeRequest(endpoint.wanted, this.#options.slabs, routes.watched, () => place.take());
     try {
       routes.checkTier(caller.tier, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
+        if (mayBeLarge(exchange, config.max_body)) await place.take();
         form = await Form.open({
           exchange,
           rules,
@@ -121,26 +123,19 @@ export class Pipeline {
           : resolved;
       // Most refer to nothing: no promise, no turn of the event loop.
       const route = guarded instanceof Promise ? await guarded : guarded;
-      isAsked = true;
       const { estimate } = ask;
-      const opening = Account.open(accounts, {
-        exchange,
-        caller,
-        route,
-        limits,
-        tiers: config.tiers,
-        estimate,
-      });
+      const opening = Account.open(accounts, { exchange, caller, route, limits, place, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       exchange.throwIfStopped();
       await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      if (!place.isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
+      place.release();
       large.release();
       if (form !== undefined) await form.close();
     }

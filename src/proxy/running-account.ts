@@ -8,13 +8,11 @@ import type { Lease, Limiter, LimitName, TierLimits } from '../limits/limiter.ts
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Ledger } from '../usage/ledger.ts';
 import { costOf } from '../usage/price.ts';
-import { isCounted } from './account.ts';
-import { limitHeaders, refusalError, refusalHeaders } from './limit-headers.ts';
+import { refusalError } from './limit-headers.ts';
+import { isCounted, LEAST_TOKENS, Place } from './place.ts';
 import type { SessionUse } from './realtime-usage.ts';
 import type { Route } from './route-table.ts';
 
-/** Who has none left opens no session; what it will need, nobody knows. */
-const LEAST_TOKENS = 1;
 const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
 
 export interface RunningAccountParts {
@@ -56,16 +54,9 @@ export class RunningAccount {
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   static async open(parts: RunningAccountParts, order: RunningAccountOrder): Promise<RunningAccount> {
-    const { exchange, caller, limits, tiers } = order;
+    const { limits, tiers } = order;
     if (!isCounted(limits, tiers)) return new RunningAccount(parts, order, undefined);
-    const admission = await parts.limiter.admit(caller.holderId, limits, LEAST_TOKENS);
-    if (admission.kind === 'refused') {
-      parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
-      Object.assign(exchange.headers, refusalHeaders(admission));
-      throw refusalError(admission, LEAST_TOKENS);
-    }
-    limitHeaders(admission.states, exchange.headers);
-    return new RunningAccount(parts, order, admission.lease);
+    return new RunningAccount(parts, order, await new Place(parts, order).admit(LEAST_TOKENS));
   }
 
   /**

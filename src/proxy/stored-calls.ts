@@ -1,5 +1,6 @@
 // Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
 // that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
+
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -11,6 +12,7 @@ import type { Usage } from './chunk.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints.ts';
 import { ReferenceFinder } from './object-references.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
+import { Place } from './place.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './receiver.ts';
 import { jsonString, NO_SCAN } from './request-scan.ts';
 import type { Route, RouteTable } from './route-table.ts';
@@ -47,7 +49,7 @@ export class StoredCalls {
     exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const limits = config.tiers[caller.tier] ?? {};
-    let isAsked = false;
+    const place = new Place(accounts, { exchange, caller, limits, tiers: config.tiers });
     let account: Account | undefined;
     try {
       routes.checkTier(caller.tier, 'responses');
@@ -59,15 +61,13 @@ export class StoredCalls {
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
-      isAsked = true;
-      const { tiers } = config;
-      const order = { exchange, caller, route, limits, tiers, estimate: NO_ESTIMATE };
+      const order = { exchange, caller, route, limits, place, estimate: NO_ESTIMATE };
       account = await Account.open(accounts, order);
       exchange.throwIfStopped();
       await this.#relay(exchange, action, { config, response, route, query, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      if (!place.isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
