@@ -29,6 +29,7 @@ export class Place {
   readonly #order: PlaceOrder;
   #lease: Lease | undefined;
   #isAsked = false;
+  #isReleased = false;
 
   constructor(parts: PlaceParts, order: PlaceOrder) {
     this.#parts = parts;
@@ -45,7 +46,11 @@ export class Place {
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   async take(): Promise<void> {
-    if (this.#lease === undefined) this.#lease = await this.admit(LEAST_TOKENS);
+    if (this.#lease !== undefined) return;
+    const lease = await this.admit(LEAST_TOKENS);
+    // The client may have left meanwhile.
+    if (this.#isReleased) lease.settle(0);
+    else this.#lease = lease;
   }
 
   /**
@@ -64,6 +69,7 @@ export class Place {
 
   /** Gives back a place that became no lease of an account; its request stays counted. Idempotent. */
   release(): void {
+    this.#isReleased = true;
     this.#lease?.settle(0);
     this.#lease = undefined;
   }

@@ -150,6 +150,29 @@ describe.each(['in memory', 'in Redis'])('counted %s', (where) => {
     expect((await gateway.chat(GOOD, { key })).status).toBe(200);
   });
 
+  test.runIf(where === 'in Redis')(
+    'a client that leaves while its place is being taken holds none',
+    async () => {
+      const key = await gateway.issueKey('Lite');
+      const piece = `8000\r\n${' '.repeat(0x8000)}\r\n`;
+      const client = await begin(key, { 'transfer-encoding': 'chunked' });
+      await client.write(piece + piece);
+      redis.pause();
+      try {
+        await client.write(piece);
+        client.destroy();
+        await until(
+          () => gateway.logs.some((line) => line['outcome'] === 'client_closed'),
+          'the client to be gone',
+        );
+      } finally {
+        redis.resume();
+      }
+      await until(async () => (await used(key, 'requests_per_minute')) === 1, 'the request');
+      await until(async () => (await used(key, 'concurrency')) === 0, 'the place');
+    },
+  );
+
   test.each([
     ['a model that is unknown', 404, chatRequest({ model: 'nothing', user: 'x'.repeat(100_000) })],
     ['no JSON', 400, `{"model": "m", ${' '.repeat(100_000)}`],
