@@ -20,13 +20,12 @@ const CHARACTERS_PER_TOKEN: Readonly<Record<Content, number>> = {
   text: 16 / 3,
 };
 
-/** Folded names of the members that an attachment stands in: of chat, Responses and images, and of other vendors. */
-const PLACES = new Set(
-  [
-    ...['image_url', 'url', 'data', 'file_data', 'result', 'image', 'images', 'mask', 'audio', 'audio_url'],
-    ...['video', 'video_url', 'input_image', 'input_audio', 'file', 'b64_json', 'base64', 'bytes', 'blob'],
-  ].map(foldName),
-);
+/**
+ * Ends of the folded names of members that an attachment stands in: `image_url`, `data` of `input_audio`, `file_data`, `result`
+ * of `image_generation_call`, `b64_json`, and what other vendors and tools call theirs.
+ */
+const PLACE =
+  /(?:url|uri|data|result|image|images|mask|audio|video|file|b64|b64json|base64|base64encoded|bytes|blob)$/;
 const FILE_DATA = foldName('file_data');
 /** `%PDF-`, in base64. */
 const PDF = 'JVBERi0';
@@ -96,7 +95,7 @@ export class AttachmentCount {
     this.#isFile = key === FILE_DATA;
     this.#isRun = false;
     this.#from = this.#goodTo = start;
-    if (url !== null || PLACES.has(key)) {
+    if (url !== null || PLACE.test(key)) {
       this.#state = WHOLE;
       this.#run.begin(start + (url?.[0].length ?? 0));
     }

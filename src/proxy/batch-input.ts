@@ -1,7 +1,10 @@
 // Reads the file that a batch is made from: each of its lines is a request that the upstream will carry out with the
 // operator's credentials, and may mean objects as any request may.
 import { GatewayError } from '../errors.ts';
+import { memberOf } from '../upstream/outcome.ts';
+import { JsonWalk } from './json-walk.ts';
 import { ReferenceFinder } from './object-references.ts';
+import { MemberSearch, WatchedMembers } from './watched-members.ts';
 
 /** OpenAI takes 200 MB. */
 export const MAX_BATCH_INPUT = 256 * 1024 * 1024;
@@ -12,6 +15,32 @@ const AT_ONCE = 1000;
 const LF = 0x0a;
 /** The member of a line that is the body of its request. */
 const ROOT = 'body';
+
+const INPUT_FILE = 'input_file_id';
+const INPUT_FILE_MEMBER = new WatchedMembers([INPUT_FILE]);
+
+/**
+ * The file that a batch is to be made from; undefined where the request names none.
+ * @param body a valid JSON text
+ * @throws GatewayError duplicate_parameter, or invalid_value for another spelling: the upstream could read another file
+ */
+export function inputFileOf(body: Buffer): string | undefined {
+  const search = new MemberSearch(INPUT_FILE_MEMBER);
+  new JsonWalk(search).advance(body, body.length, true);
+  const [member] = search.found.values();
+  if (member === undefined) return undefined;
+  const param = { param: INPUT_FILE };
+  if (member.isTwice) {
+    const message = `The parameter '${INPUT_FILE}' is given more than once.`;
+    throw new GatewayError('duplicate_parameter', message, param);
+  }
+  const id = memberOf(JSON.parse(body.toString()), INPUT_FILE);
+  if (id === undefined) {
+    const message = `The parameter '${INPUT_FILE}' is spelled in another way: write it exactly so.`;
+    throw new GatewayError('invalid_value', message, param);
+  }
+  return typeof id === 'string' ? id : undefined;
+}
 
 export class BatchInput {
   readonly #check: (found: ReferenceFinder) => Promise<void>;

@@ -14,7 +14,7 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import type { TierLimits } from '../limits/limiter.ts';
 import { judgeRefusal, memberOf, relayedHeaders } from '../upstream/outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { BatchInput, MAX_BATCH_INPUT } from './batch-input.ts';
+import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
 import { itemsIn } from './made.ts';
 import { ReferenceFinder } from './object-references.ts';
 import { HolderObjects, type Objects } from './objects.ts';
@@ -225,8 +225,8 @@ export class Passthrough {
   /** What a batch is made from is in a file, so the file is read too. Files never change. */
   async #checkBatch(call: Call, body: Buffer): Promise<void> {
     const { exchange, upstream, objects } = call;
-    const id = memberOf(parseAnswer(body), 'input_file_id');
-    if (typeof id !== 'string') return;
+    const id = inputFileOf(body);
+    if (id === undefined) return;
     const piped = await this.#ask(call, 'GET', `/v1/files/${encodeURIComponent(id)}/content`, '', NO_BODY);
     // Its lines are requests for models, and may refer to what these may.
     const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));

@@ -42,6 +42,8 @@ describe('an attachment of 800 KB counts as some thousand tokens', () => {
     ['input_file', { type: 'input_file', filename: 'a.pdf', file_data: base64 }],
     ['video_url', { type: 'video_url', video_url: { url: `data:video/mp4;base64,${base64}` } }],
     ['source.data', { type: 'image', source: { type: 'base64', media_type: 'image/png', data: base64 } }],
+    ['what a tool calls it', { screenshot_base64: base64, inlineData: { mimeType: 'image/png' } }],
+    ['a name of Vertex', { image: { bytesBase64Encoded: base64 } }],
     ['another spelling of a place', { type: 'file', file: { fileData: base64 } }],
     [
       'base64url',

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { RESPONSES } from '../../src/proxy/endpoints.ts';
 import { estimateTokens } from '../../src/proxy/estimate.ts';
 import { scanRequest } from '../../src/proxy/request-scan.ts';
 
@@ -69,6 +70,29 @@ describe('the estimate of a request', () => {
   ])('is refused where a reader could take another number: %s %s', (name, value, code) => {
     const body = Buffer.from(`{"model":"m","${name}":${value}}`);
     expect(() => scanRequest(body)).toThrow(expect.objectContaining({ code, param: name }));
+  });
+
+  test.each([
+    ['"max_output_tokens":"5000"', 5000, true],
+    ['"max_output_tokens":5e3', 5000, true],
+    ['"max_output_tokens":null', 256, false],
+    ['"max_output_tokens":-1', 256, false],
+  ])('of a response: %s', (member, completion, isBounded) => {
+    const body = Buffer.from(`{"model":"m",${member}}`);
+    const { estimate: found } = RESPONSES.ask(body, scanRequest(body, RESPONSES.wanted));
+    expect(found).toMatchObject({ completion, isBounded });
+  });
+
+  test.each([
+    ['"max_output_tokens":true', 'max_output_tokens', 'invalid_type'],
+    ['"max_output_tokens":"many"', 'max_output_tokens', 'invalid_type'],
+    ['"background":"true"', 'background', 'invalid_type'],
+    ['"store":0', 'store', 'invalid_type'],
+  ])('of a response is refused: %s', (member, param, code) => {
+    const body = Buffer.from(`{"model":"m",${member}}`);
+    expect(() => RESPONSES.ask(body, scanRequest(body, RESPONSES.wanted))).toThrow(
+      expect.objectContaining({ code, param }),
+    );
   });
 
   test('stays exact however huge a number is', () => {

@@ -3,6 +3,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
+import { inputFileOf } from '../../src/proxy/batch-input.ts';
 import { foldName, MemberNames } from '../../src/proxy/json-bytes.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
 import { scanRequest, type Wanted, wants } from '../../src/proxy/request-scan.ts';
@@ -111,6 +112,27 @@ describe('a name that is read, spelled otherwise', () => {
       const outcome = outcomeOf(`{"model":"m","${name}":1,"${name}":2}`, CHAT);
       expect(outcome).toMatchObject({ code: 'duplicate_parameter', param: name });
     }
+  });
+});
+
+describe('the file that a batch is made from', () => {
+  const file = (members: string) =>
+    inputFileOf(Buffer.from(`{"endpoint":"/v1/chat/completions",${members}}`));
+
+  test('is read where it is spelled exactly', () => {
+    expect(file('"input_file_id":"file-a"')).toBe('file-a');
+    expect(file('"input_file\\u005fid":"file-a","metadata":{"input_file_id":"x"}')).toBe('file-a');
+    expect(file('"metadata":{}')).toBe(undefined);
+  });
+
+  test.each([
+    ['"Input_File_Id":"file-b"', 'invalid_value'],
+    ['"inputFileId":"file-b"', 'invalid_value'],
+    ['"\u0131nput_file_id":"file-b"', 'invalid_value'],
+    ['"input_file_id":"file-a","input_file_id":"file-b"', 'duplicate_parameter'],
+    ['"INPUT_FILE_ID":"file-b","input_file_id":"file-a"', 'duplicate_parameter'],
+  ])('%s is refused', (members, code) => {
+    expect(() => file(members)).toThrow(expect.objectContaining({ code, param: 'input_file_id' }));
   });
 });
 
