@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import type { Issuer } from './auth/issuer.ts';
 import { openKeys } from './auth/keys.ts';
 import { Rotation } from './auth/rotation.ts';
-import { answerAccount } from './billing/account-page.ts';
 import { Billing } from './billing/billing.ts';
 import { planOf } from './billing/plan.ts';
 import { httpUrl } from './config/addresses.ts';
@@ -251,6 +250,7 @@ async function compose(
     logger,
     metrics,
     isLocal: loopbackCheck(fixed.listen.trusted_proxies),
+    listenHost: fixed.listen.host,
   });
   parts.add('billing', () => billing.close());
   const v1 = (method: Method, path: string, handler: Handler) =>
@@ -275,7 +275,6 @@ async function compose(
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
-  server.route('GET', '/account', (exchange) => answerAccount(exchange, snapshot().config));
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 
   /** Where requests find a configuration once its address can be named. */
@@ -298,7 +297,7 @@ async function compose(
   });
 
   const targets = () => [...routing.upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
-  const admin = new AdminServer(metrics, health, { upstreams: targets });
+  const admin = new AdminServer(metrics, health, { upstreams: targets, hosts: fixed.admin.hosts });
   let adminUrl = '';
   if (place === undefined) {
     const bound = await admin.listen(fixed.admin.host, fixed.admin.port);

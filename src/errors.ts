@@ -147,6 +147,13 @@ export const ERRORS = {
     message: 'This form may only be sent from its own site.',
     meaning: 'A browser posted a form of the pricing pages from another origin.',
   },
+  unknown_host: {
+    status: 421,
+    type: 'request_forbidden',
+    retry: 'no',
+    message: 'This page is not published under this name.',
+    meaning: 'A page, or a checkout, was asked for under a name in `Host` that is not of `public_url`.',
+  },
   model_not_found: {
     status: 404,
     type: BAD,

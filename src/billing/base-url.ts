@@ -1,17 +1,15 @@
 // The base URL that pages tell people to put into their SDK.
 import type { DynamicConfig } from '../config/schema.ts';
 import type { Exchange } from '../http/exchange.ts';
-
-/** Hosts that a listener may bind to and that nobody can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
-const UNSPECIFIED = new Set(['0.0.0.0', '[::]']);
+import { isUnspecified } from '../http/own-host.ts';
 
 /**
- * @returns the root of the API as clients reach it, `…/v1`. Without a `public_url` that names a host, the one by which this
- *   very request came: the edge has checked its form.
+ * @returns the root of the API as clients reach it, `…/v1`. Without a `public_url` that names a host, the address by
+ *   which this very request came.
  */
 export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
   const { host } = exchange.request.headers;
-  const isNamed = !UNSPECIFIED.has(new URL(public_url).hostname);
+  const isNamed = !isUnspecified(new URL(public_url));
   return `${isNamed || host === undefined ? public_url : `http://${host}`}/v1`;
 }
 

@@ -8,9 +8,11 @@ import type { Method } from '../http/router.ts';
 import type { BillingStore } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { answerAccount } from './account-page.ts';
 import { Checkout } from './checkout.ts';
 import { Claims } from './claims.ts';
 import { Completion } from './complete-page.ts';
+import { ownHostOnly } from './page-host.ts';
 import { answerPricing } from './pricing.ts';
 import type { PaymentProvider } from './provider.ts';
 import { Settlement } from './settlement.ts';
@@ -27,6 +29,8 @@ export interface BillingParts {
   readonly authenticator: Authenticator;
   /** The configuration in force. */
   readonly config: () => DynamicConfig;
+  /** What the public listener binds to. */
+  readonly listenHost: string;
   readonly logger: Logger;
   readonly metrics: Metrics;
   /** Whether a request was sent on this machine. */
@@ -80,7 +84,7 @@ export class Billing {
   readonly #sweep: Sweep;
   readonly #providers: Providers;
 
-  constructor({ store, issuer, authenticator, config, logger, metrics, isLocal }: BillingParts) {
+  constructor({ store, issuer, authenticator, config, logger, metrics, isLocal, listenHost }: BillingParts) {
     const providers = new Providers({ store, metrics });
     this.#providers = providers;
     const billing = () => config().billing;
@@ -93,14 +97,18 @@ export class Billing {
     const test = new TestPage({ store, settlement, provider, config, isLocal });
     const isOn = () => provider() !== undefined;
     this.#sweep = new Sweep({ store, settlement, isOn, logger, metrics });
+    const page = (handler: Handler) => ownHostOnly(handler, config, listenHost);
     this.routes = [
-      ['GET', '/pricing', (exchange) => answerPricing(exchange, config(), provider())],
-      ['POST', '/checkout', (exchange) => checkout.answer(exchange)],
-      ['GET', '/checkout/complete', (exchange) => completion.show(exchange)],
-      ['GET', '/checkout/cancelled', (exchange) => completion.showCancelled(exchange)],
-      ['POST', '/checkout/claim', (exchange) => completion.claim(exchange)],
+      ['GET', '/pricing', page((exchange) => answerPricing(exchange, config(), provider()))],
+      ['GET', '/account', page((exchange) => answerAccount(exchange, config()))],
+      ['POST', '/checkout', page((exchange) => checkout.answer(exchange))],
+      ['GET', '/checkout/complete', page((exchange) => completion.show(exchange))],
+      ['GET', '/checkout/cancelled', page((exchange) => completion.showCancelled(exchange))],
+      ['POST', '/checkout/claim', page((exchange) => completion.claim(exchange))],
+      // For this machine alone, by a check of their own.
       ['GET', '/checkout/test', (exchange) => test.show(exchange)],
       ['POST', '/checkout/test', (exchange) => test.press(exchange)],
+      // Signed, and perhaps forwarded under another name.
       ['POST', '/webhooks/stripe', (exchange) => webhooks.answer(exchange)],
     ];
   }

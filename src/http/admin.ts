@@ -1,9 +1,12 @@
 // The admin listener: metrics, probes and the state of the targets, on an address of its own that is not for the public.
 import http, { type ServerResponse } from 'node:http';
 import { boundAddress } from './address.ts';
+import { limitConnections } from './admin-connections.ts';
 import { type HealthReport, isReady } from './health.ts';
+import { AdminHosts } from './own-host.ts';
 
-const MAX_CONNECTIONS = 256;
+const WRONG_HOST =
+  'unknown host: ask by address, by a name without dots, or by a name that is listed in admin.hosts\n';
 
 /** What this process knows of one model at one upstream. `GET /upstreams` answers with a JSON array of these. */
 export interface TargetState {
@@ -22,6 +25,8 @@ export interface TargetState {
 export interface AdminOptions {
   /** The targets that were asked since they were configured. Without it there is no `/upstreams`. */
   readonly upstreams?: () => readonly TargetState[] | Promise<readonly TargetState[]>;
+  /** Names by which it may be asked, beyond those that no page of somebody else's can have (`AdminHosts`). Default: none. */
+  readonly hosts?: readonly string[];
 }
 
 /** Of a process, or of several that answer as one. */
@@ -35,7 +40,7 @@ export class AdminServer {
   constructor(
     metrics: MetricsPage,
     health: { report(): Promise<HealthReport> },
-    { upstreams }: AdminOptions = {},
+    { upstreams, hosts = [] }: AdminOptions = {},
   ) {
     const pages: Readonly<Record<string, (response: ServerResponse) => Promise<void>>> = {
       '/metrics': async (response) => {
@@ -52,20 +57,21 @@ export class AdminServer {
           send(response, 200, 'application/json', `${JSON.stringify(await upstreams())}\n`),
       }),
     };
+    const names = new AdminHosts(hosts);
     this.#server = http.createServer(
-      { requestTimeout: 10_000, headersTimeout: 10_000, connectionsCheckingInterval: 1_000 },
+      { requestTimeout: 5_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 },
       (request, response) => {
         const path = request.url?.split('?', 1)[0] ?? '/';
         const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
-        if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
+        if (!names.accepts(request.headers.host)) send(response, 421, 'text/plain', WRONG_HOST);
+        else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
         else if (request.method !== 'GET' && request.method !== 'HEAD') {
           response.setHeader('allow', 'GET, HEAD');
           send(response, 405, 'text/plain', 'only GET\n');
         } else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
       },
     );
-    // Metrics are read by few; who opens more than this is not one of them.
-    this.#server.maxConnections = MAX_CONNECTIONS;
+    limitConnections(this.#server);
   }
 
   /** @throws the system's error (EADDRINUSE, EACCES) */

@@ -5,6 +5,7 @@ import { GatewayError } from '../errors.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
 import { mediaType } from './media-type.ts';
+import { isLocalOrigin } from './own-host.ts';
 
 const MAX_FORM_BYTES = 16 * 1024;
 
@@ -49,9 +50,8 @@ export function requireSameOrigin(exchange: Exchange, own: string): void {
   if (origin === undefined || origin === own) return;
   // A page without a referrer sends its forms with this origin; then the other header has to vouch for it.
   if (origin === 'null' && site === 'same-origin') return;
-  // Reached under another name than the public one (a port forward, a local address): then the Host has to agree.
-  if (origin !== `http://${host}` && origin !== `https://${host}`)
-    throw new GatewayError('cross_origin_form');
+  // Reached under another name than the public one: a port forward, a local address.
+  if (!isLocalOrigin(origin, host)) throw new GatewayError('cross_origin_form');
 }
 
 function parseObject(bytes: Buffer): Map<string, unknown> {

@@ -129,6 +129,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     };
   };
   const { registry } = metrics;
+  const { admin: at } = first.static;
   const admin = new AdminServer(
     {
       registry: {
@@ -150,9 +151,9 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
         const reports = await workers.reports(REPORT_PATIENCE_MS);
         return mergeTargets(reports.map(({ targets }) => targets));
       },
+      hosts: at.hosts,
     },
   );
-  const { admin: at } = first.static;
   const adminAt = await admin.listen(at.host, at.port);
   let url: string;
   try {

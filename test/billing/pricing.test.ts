@@ -142,8 +142,8 @@ describe('the way to a key', () => {
   });
 
   test('a listener on all addresses is named as the browser named it', async () => {
-    const { text } = await pricing({ public_url: 'http://0.0.0.0:8080' }, {}, 'gate.example.com:81');
-    expect(text).toContain('http://gate.example.com:81/v1');
+    const { text } = await pricing({ public_url: 'http://0.0.0.0:8080' }, {}, '192.0.2.7:81');
+    expect(text).toContain('http://192.0.2.7:81/v1');
     expect(text).not.toContain('0.0.0.0');
   });
 
@@ -151,9 +151,9 @@ describe('the way to a key', () => {
     const { page } = await pricing(
       { public_url: 'https://llm.example.com' },
       { 'x-forwarded-host': 'evil.example', forwarded: 'host=evil.example' },
-      'evil.example',
+      '192.0.2.7',
     );
-    expect(page).not.toContain('evil');
+    expect(page).not.toMatch(/evil|192\.0\.2\.7/);
   });
 });
 

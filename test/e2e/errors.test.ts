@@ -381,6 +381,15 @@ describe('errors of the gateway over HTTP', () => {
       expectError(await checkout({ tier: 'Free' }, { 'sec-fetch-site': 'cross-site' }), 'cross_origin_form');
     });
 
+    test('unknown_host', async () => {
+      const answer = await ask(gateway.url, {
+        target: '/checkout',
+        host: 'evil.test',
+        body: { tier: 'Free' },
+      });
+      expectError(answer, 'unknown_host');
+    });
+
     test('what is wrong with the order', async () => {
       expectError(await checkout({}), 'missing_required_parameter', 'tier');
       expectError(await checkout({ tier: 'Gold' }), 'invalid_value', 'tier');
