@@ -140,20 +140,6 @@ export const ERRORS = {
     meaning:
       'The key is good and its holder is suspended. The same key works again when that ends. Until then it reads its usage and can be rotated, and nothing else.',
   },
-  cross_origin_form: {
-    status: 403,
-    type: 'request_forbidden',
-    retry: 'no',
-    message: 'This form may only be sent from its own site.',
-    meaning: 'A browser posted a form of the pricing pages from another origin.',
-  },
-  unknown_host: {
-    status: 421,
-    type: 'request_forbidden',
-    retry: 'no',
-    message: 'This page is not published under this name.',
-    meaning: 'A page, or a checkout, was asked for under a name in `Host` that is not of `public_url`.',
-  },
   model_not_found: {
     status: 404,
     type: BAD,

@@ -1,8 +1,22 @@
-// The errors of orders and payments, as a part of the table in errors.ts. It holds no text of a provider's.
+// The errors of pages, orders and payments, as a part of the table in errors.ts. It holds no text of a provider's.
 
 const BAD = 'invalid_request_error';
 
 export const PAYMENT_ERRORS = {
+  cross_origin_form: {
+    status: 403,
+    type: 'request_forbidden',
+    retry: 'no',
+    message: 'This form may only be sent from its own site.',
+    meaning: 'A browser posted a form of the pricing pages from another origin.',
+  },
+  unknown_host: {
+    status: 421,
+    type: 'request_forbidden',
+    retry: 'no',
+    message: 'This page is not published under this name.',
+    meaning: 'A page, or a checkout, was asked for under a name in `Host` that is not of `public_url`.',
+  },
   invalid_event: {
     status: 400,
     type: BAD,
