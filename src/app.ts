@@ -44,6 +44,7 @@ import { createLogger, type Logger } from './telemetry/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics.ts';
 import { openTracing } from './telemetry/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/breaker.ts';
+import { spoolDirectory } from './usage/directory.ts';
 
 export const VERSION = readVersion();
 
@@ -142,7 +143,9 @@ async function compose(
   });
   parts.add('upstreams', () => routing.close());
   const snapshot = () => routing.snapshot;
-  const store = await openStore(fixed.store);
+  const store = await openStore(fixed.store, { spool: spoolDirectory(fixed) });
+  if (store.isNew)
+    logger.warn('made a new store, which holds no keys; keys of another store are answered with 401');
   parts.add('store', () => store.close());
   const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
   parts.add('store check', async () => storeCheck.stop());

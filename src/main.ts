@@ -17,12 +17,13 @@ import { tuneHeap } from './process/heap.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
+import { openStore } from './store/open.ts';
 import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
   tollgate init              write a config.yaml to begin with
-  tollgate serve             run the gateway
+  tollgate serve             run the gateway; with --new-store also where the former store is gone, without its keys
   tollgate check             check a configuration and say what it means
   tollgate explain           where a request would go: --model M [--tier T] [--json]
   tollgate keys issue        make a key: --tier Free|Lite|Pro [--label TEXT]
@@ -49,9 +50,10 @@ export async function main(argv: string[]): Promise<number> {
   switch (command) {
     case 'serve':
     case 'check': {
-      const file = configFile(rest);
+      const isNewStore = command === 'serve' && rest.includes('--new-store');
+      const file = configFile(isNewStore ? rest.filter((word) => word !== '--new-store') : rest);
       if (file === undefined) return WRONG_USAGE;
-      return command === 'serve' ? serve(file) : runCheck(file, process.env, process);
+      return command === 'serve' ? serve(file, isNewStore) : runCheck(file, process.env, process);
     }
     case 'init':
       return runInit(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
@@ -106,9 +108,16 @@ async function startServing(options: AppOptions): Promise<App> {
   return app;
 }
 
-async function start(file: string, env: NodeJS.ProcessEnv, logger: Logger): Promise<Served> {
+async function start(
+  file: string,
+  isNewStore: boolean,
+  env: NodeJS.ProcessEnv,
+  logger: Logger,
+): Promise<Served> {
   const source = readConfigFile(file);
   const config = parseBytes(source.bytes, file, env);
+  // Once, here: a worker that starts later must not replace a store that vanished meanwhile.
+  if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
   if (workerCount(config.static.workers) === 1) {
     return startServing({ configFile: file, env, logger, loaded: { config, source } });
   }
@@ -132,7 +141,7 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
   return code;
 }
 
-async function serve(file: string): Promise<number> {
+async function serve(file: string, isNewStore: boolean): Promise<number> {
   const number = workerNumber(process.env);
   if (number !== undefined) return serveAsWorker(file, number);
   const signals = new Signals();
@@ -141,7 +150,7 @@ async function serve(file: string): Promise<number> {
   const logger = createLogger();
   let app: Served;
   try {
-    app = await start(file, process.env, logger);
+    app = await start(file, isNewStore, process.env, logger);
   } catch (error) {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;

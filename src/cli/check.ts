@@ -2,6 +2,8 @@
 import type { Writable } from 'node:stream';
 import { describeConfig } from '../config/check.ts';
 import { ConfigError, formatFault, loadConfig } from '../config/load.ts';
+import { earlierStoreWarning } from '../store/earlier-store.ts';
+import { spoolDirectory } from '../usage/directory.ts';
 
 /**
  * @returns the exit code: 0 when the gateway would start with this file, 1 when not
@@ -12,7 +14,12 @@ export function runCheck(
   io: { readonly stdout: Writable; readonly stderr: Writable },
 ): number {
   try {
-    io.stdout.write(`${describeConfig(loadConfig(file, env))}\n`);
+    const config = loadConfig(file, env);
+    io.stdout.write(`${describeConfig(config)}\n`);
+    const { store } = config.static;
+    const warning = earlierStoreWarning(store, { spool: spoolDirectory(config.static) });
+    const path = store.kind === 'sqlite' ? store.path : '';
+    if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
     return 0;
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;

@@ -8,9 +8,11 @@ import { SecretError } from '../auth/secret.ts';
 import { ConfigError } from '../config/fault.ts';
 import type { StaticConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
+import { earlierStoreWarning } from '../store/earlier-store.ts';
 import { openStore, StoreOpenError } from '../store/open.ts';
 import { isPrefix, type Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
+import { spoolDirectory } from '../usage/directory.ts';
 import { UsageError } from './arguments.ts';
 
 export interface CommandIo {
@@ -64,19 +66,21 @@ export function write(stream: Writable, text: string): Promise<void> {
  * @throws StoreOpenError
  */
 export async function openStoreOf(
-  { store }: StaticConfig,
+  config: StaticConfig,
   io: CommandIo,
   missing: 'create' | 'must exist',
 ): Promise<Store> {
-  if (store.kind === 'sqlite') {
-    const file = resolve(store.path);
-    if (!existsSync(file)) {
-      if (missing === 'must exist') throw new StoreOpenError(`there is no store at ${file}`);
-      await write(io.stderr, `Creating a new store at ${file}\n`);
-    }
+  const { store } = config;
+  if (store.kind === 'sqlite' && missing === 'must exist' && !existsSync(resolve(store.path))) {
+    const why = earlierStoreWarning(store, { spool: spoolDirectory(config) });
+    throw new StoreOpenError(why ?? `there is no store at ${resolve(store.path)}`);
   }
   // One person waits, perhaps far from the database, and a key that leaked has to be ended.
-  return openStore(store, { isPatient: true });
+  const opened = await openStore(store, { isPatient: true, spool: spoolDirectory(config) });
+  if (opened.isNew && store.kind === 'sqlite') {
+    await write(io.stderr, `Creating a new store at ${resolve(store.path)}\n`);
+  }
+  return opened;
 }
 
 /** @throws UsageError. The text is not quoted in any message: it may be most of a key. */

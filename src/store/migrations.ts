@@ -42,18 +42,22 @@ interface Applied {
  * migrates and the other finds nothing to do. A database that is up to date is only read: a start need not wait for a
  * lock that somebody holds.
  *
+ * @param onNew called before tables are made in an empty database; may throw
+ * @returns whether the database was empty
  * @throws StoreOpenError when the database is not Tollgate's, or was written by a newer version
  */
 export async function migrate(
   db: Kysely<Tables>,
   dialect: MigrationDialect,
   migrations = MIGRATIONS,
-): Promise<void> {
-  if (missing(await appliedTo(db, dialect), migrations).length === 0) return;
-  await db.transaction().execute(async (trx) => {
+  onNew = () => {},
+): Promise<boolean> {
+  if (missing(await appliedTo(db, dialect), migrations).length === 0) return false;
+  return db.transaction().execute(async (trx) => {
     await dialect.alone(trx);
     const applied = await appliedTo(trx, dialect);
     if (applied === undefined) {
+      onNew();
       await trx.schema
         .createTable('schema_migrations')
         .addColumn('id', 'integer', (column) => column.primaryKey())
@@ -68,6 +72,7 @@ export async function migrate(
         .values({ id: migration.id, name: migration.name, applied_at: new Date().toISOString() })
         .execute();
     }
+    return applied === undefined;
   });
 }
 

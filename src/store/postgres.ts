@@ -4,7 +4,8 @@
 // transaction is read committed; what that means for the operations is in sql-store.ts.
 import { Kysely, sql, type Transaction } from 'kysely';
 import { defer } from './deferred.ts';
-import { type MigrationDialect, migrate } from './migrations.ts';
+import { refuseNewStore } from './earlier-store.ts';
+import { MIGRATIONS, type MigrationDialect, migrate } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { PoolDialect } from './postgres-dialect.ts';
 import { Departure, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
@@ -70,26 +71,34 @@ const PRIVILEGES = {
  * @param url `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with libpq's parameters for TLS and `options`
  * @throws StoreOpenError within about 5 s where the server says nothing; a patient caller waits longer, also for each later call
  */
-export async function openPostgres(url: string, { isPatient = false } = {}): Promise<Store> {
+export async function openPostgres(
+  url: string,
+  {
+    isPatient = false,
+    signs = [],
+  }: { readonly isPatient?: boolean; readonly signs?: readonly string[] } = {},
+): Promise<Store> {
   let name = 'postgres://…';
   try {
     const address = readAddress(url);
     name = address.name;
     const patience = isPatient ? PATIENT : {};
-    await prepare(address.server, { ...OPENING, ...patience });
-    return storeOn(address.server, patience);
+    const refuseNew = () => refuseNewStore(signs, 'the database holds no tables', undefined);
+    const isNew = await prepare(address.server, { ...OPENING, ...patience }, refuseNew);
+    return storeOn(address.server, patience, isNew);
   } catch (error) {
     throw new StoreOpenError(`cannot open the store ${name}: ${explainOpening(error)}`, { cause: error });
   }
 }
 
-function storeOn(server: PostgresServer, patience: Partial<PoolLimits>): Store {
+function storeOn(server: PostgresServer, patience: Partial<PoolLimits>, isNew: boolean): Store {
   const departure = new Departure();
   const writable = new WriteState({ write: () => writeHeartbeat(writer) });
   const reads = new PostgresPool(server, { ...READS, ...patience }, { departure });
   const writes = new PostgresPool(server, { ...WRITES, ...patience }, { departure, writes: writable });
   const writer = over(writes);
   return new SqlStore({
+    isNew,
     reader: over(reads),
     writer,
     writable,
@@ -137,14 +146,15 @@ export const POSTGRES: MigrationDialect = {
 };
 
 /** Migrates and checks, over a connection of its own: what a start may wait for is more than a call may. */
-async function prepare(server: PostgresServer, limits: PoolLimits): Promise<void> {
+async function prepare(server: PostgresServer, limits: PoolLimits, refuseNew: () => void): Promise<boolean> {
   const pool = new PostgresPool(server, limits);
   try {
     const db = over(pool);
     const deadline = performance.now() + OPEN_MS;
     await until(deadline, () => refuseReadOnly(db));
-    await migrate(db, POSTGRES);
+    const isNew = await migrate(db, POSTGRES, MIGRATIONS, refuseNew);
     await refuseWeakRole(db);
+    return isNew;
   } finally {
     await pool.close();
   }

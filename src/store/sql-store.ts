@@ -52,6 +52,7 @@ const HEARTBEAT = 'heartbeat';
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
 export interface SqlParts extends UsageParts {
+  readonly isNew: boolean;
   /** What the writes of `writer` came to. */
   readonly writable: WriteState;
   readonly takeTurn: TakeTurn;
@@ -60,6 +61,7 @@ export interface SqlParts extends UsageParts {
 }
 
 export class SqlStore implements Store {
+  readonly isNew: boolean;
   readonly usage: UsageStore;
   readonly billing: BillingStore;
   readonly objects: ObjectStore;
@@ -70,7 +72,8 @@ export class SqlStore implements Store {
   readonly #takeTurn: SqlParts['takeTurn'];
   readonly #close: () => Promise<void>;
 
-  constructor({ reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
+  constructor({ isNew, reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
+    this.isNew = isNew;
     this.usage = new SqlUsage({ reader, writer, elementsOf });
     this.billing = new SqlBilling({ reader, writer, takeTurn });
     this.objects = new SqlObjects({ reader, writer, elementsOf });

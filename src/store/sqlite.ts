@@ -3,15 +3,17 @@
 // Writes go through one connection, one transaction at a time; reads have a second one, which in WAL mode always sees the
 // last commit and never waits for a writer. A commit is durable when it returns (synchronous=FULL): SQLite's WAL mode with
 // NORMAL may lose acknowledged commits when the power fails, and a lost key cannot be shown again.
-import { closeSync, mkdirSync, openSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Kysely, sql } from 'kysely';
-import { migrate, SQLITE } from './migrations.ts';
+import { refuseNewStore, sizeOf } from './earlier-store.ts';
+import { MIGRATIONS, migrate, SQLITE } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { SqlStore, writeHeartbeat } from './sql-store.ts';
 import { LaneDialect } from './sqlite-dialect.ts';
 import { type LaneLimits, SqliteLane, whenFree } from './sqlite-lane.ts';
+import { explainSqliteOpening } from './sqlite-refusal.ts';
 import type { Store } from './store.ts';
 import type { Tables } from './tables.ts';
 import { WriteState } from './write-state.ts';
@@ -23,20 +25,26 @@ const READS: LaneLimits = { waitMs: 1500, maxWaiting: 1024 };
 
 /**
  * @param path of the file; it and its folder are created when missing, readable by this user alone
+ * @param signs that a store was there before: then a missing or empty file is not made a new store
  * @throws StoreOpenError
  */
-export async function openSqlite(path: string): Promise<Store> {
+export async function openSqlite(path: string, signs: readonly string[] = []): Promise<Store> {
   if (path === '' || path.startsWith(':') || path.startsWith('file:')) {
     throw new StoreOpenError(`a SQLite store needs the path of a file, not ${JSON.stringify(path)}`);
   }
   const file = resolve(path);
   const opened: DatabaseSync[] = [];
   try {
+    const refuseNew = (what: string) => refuseNewStore(signs, what, file);
+    // Before SQLite sees it, which would remove a log without its file.
+    if (sizeOf(file) === 0) refuseNew(existsSync(file) ? 'the file is empty' : 'the file is missing');
     createPrivately(file);
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
     const migrating = new SqliteLane(writing, { ...WRITES, waitMs: OPEN_MS });
-    await migrate(over(migrating), SQLITE);
+    const isNew = await migrate(over(migrating), SQLITE, MIGRATIONS, () =>
+      refuseNew('the file holds no tables'),
+    );
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
     const writable = new WriteState({ write: () => writeHeartbeat(writer) });
@@ -44,6 +52,7 @@ export async function openSqlite(path: string): Promise<Store> {
     const reads = new SqliteLane(reading, READS);
     const writer = over(writes);
     return new SqlStore({
+      isNew,
       reader: over(reads),
       writer,
       writable,
@@ -58,8 +67,9 @@ export async function openSqlite(path: string): Promise<Store> {
     });
   } catch (error) {
     for (const database of opened) if (database.isOpen) database.close();
-    const why = error instanceof Error ? error.message : String(error);
-    throw new StoreOpenError(`cannot open the store ${file}: ${why}`, { cause: error });
+    throw new StoreOpenError(`cannot open the store ${file}: ${explainSqliteOpening(error)}`, {
+      cause: error,
+    });
   }
 }
 

@@ -26,6 +26,8 @@ import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
  * database server may break during a commit.
  */
 export interface Store {
+  /** Whether opening it has made it: it holds no keys. */
+  readonly isNew: boolean;
   /** What was used. */
   readonly usage: UsageStore;
   /** Who ordered what, and whether it is paid. */

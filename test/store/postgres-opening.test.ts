@@ -1,5 +1,6 @@
 // Opening a PostgreSQL store: what is made of an empty database, and what is refused in which words.
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
 import { Kysely } from 'kysely';
 import { Client } from 'pg';
@@ -13,7 +14,7 @@ import { PostgresPool } from '../../src/store/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres-server.ts';
 import type { Tables } from '../../src/store/tables.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
-import { closedPort } from '../helpers/wait.ts';
+import { closedPort, tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 import { batch, row } from './usage-samples.ts';
@@ -104,6 +105,19 @@ describe('an empty database', () => {
     await client.end();
     await (await open(url)).close();
   });
+});
+
+test('an empty database is refused while use waits that another one was to get, until that is meant', async () => {
+  await using dir = await tempDir();
+  await writeFile(dir.file('0123456789ab.1.0123456789ab.0123456789abcdef.jsonl'), '');
+  const options = { spool: dir.path };
+  const opening = openStore({ kind: 'postgres', url }, options);
+  await expect(opening).rejects.toThrow(
+    /the database holds no tables, but there was a store before.*--new-store/,
+  );
+  expect(await query(url, `select 1 from pg_tables where schemaname = 'public'`)).toEqual([]);
+  await (await openStore({ kind: 'postgres', url }, { ...options, createNew: true })).close();
+  await (await openStore({ kind: 'postgres', url }, options)).close();
 });
 
 describe('steps', () => {
