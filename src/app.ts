@@ -144,8 +144,6 @@ async function compose(
   parts.add('upstreams', () => routing.close());
   const snapshot = () => routing.snapshot;
   const store = await openStore(fixed.store, { spool: spoolDirectory(fixed) });
-  if (store.isNew)
-    logger.warn('made a new store, which holds no keys; keys of another store are answered with 401');
   parts.add('store', () => store.close());
   const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
   parts.add('store check', async () => storeCheck.stop());
@@ -310,6 +308,8 @@ async function compose(
   const at = await server.listen(fixed.listen.host, place?.port ?? fixed.listen.port);
   url = httpUrl(at.host, at.port);
   apply(first);
+  if (store.isNew)
+    logger.warn('made a new store, which holds no keys; keys of another store are answered with 401');
   routing.start();
   overload.start();
   billing.start();
