@@ -96,14 +96,7 @@ export class EventReader implements FrameReader {
     const kind = isErrorEvent || type === 'error' ? 'failed' : this.#kinds(type);
     const isEnd = kind === 'end' || kind === 'failed';
     this.#hasEnded ||= isEnd || kind === 'last';
-    if (kind === 'output' || kind === 'last') {
-      if (this.#item !== null && type.endsWith('_item.done')) {
-        itemScanner.reset(data.bytes, this.#item.start, this.#item.end);
-        this.#repeated.bytes += textOf(itemScanner, data.bytes);
-      }
-      this.text = this.#text.add(type, this.#own.bytes, this.#repeated.bytes);
-      this.mayBeLast = kind === 'last' || type.endsWith('.done');
-    }
+    if (kind === 'output' || kind === 'last') this.#countText(type, kind, data.bytes);
     return facts({
       kind: isEnd ? 'done' : 'json',
       hasError: kind === 'failed' || this.#hasError,
@@ -157,11 +150,18 @@ export class EventReader implements FrameReader {
         scanner.peek();
         const { pos } = scanner;
         this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
-      } else if (isPiece(scanner)) this.#own.member(scanner, bytes);
+      } else if (scanner.keyIs('delta') && bytes[scanner.pos] === QUOTE) this.#delta();
+      else if (isPiece(scanner)) this.#own.member(scanner, bytes);
       else if (repeats && REPEATS.some((name) => scanner.keyIs(name))) this.#repeated.member(scanner, bytes);
       else this.#either();
     }
     return scanner.finish();
+  }
+
+  #delta(): void {
+    const scanner = this.#scanner;
+    const { pos: start } = scanner;
+    if (scanner.skipValue()) this.#own.bytes += scanner.pos - start - 2;
   }
 
   /** An item, read once for what is recorded of it and once for its text. */
@@ -184,6 +184,23 @@ export class EventReader implements FrameReader {
       else if (scanner.keyIs('store')) this.#isStored = this.#skipIf(LETTER_F) === null;
       else this.#either();
     }
+  }
+
+  #countText(type: string, kind: EventKind, bytes: Buffer): void {
+    const isDone = type.endsWith('.done');
+    this.mayBeLast = isDone || kind === 'last';
+    if (!isDone) {
+      // Sound in base64, which here its type alone tells from text.
+      const isSound = type.endsWith('audio.delta') && type.startsWith('response.');
+      this.text = this.#text.piece(isSound ? mediaText(this.#own.bytes) : this.#own.bytes);
+      return;
+    }
+    const isItem = type.endsWith('_item.done');
+    if (isItem && this.#item !== null) {
+      itemScanner.reset(bytes, this.#item.start, this.#item.end);
+      this.#repeated.bytes += textOf(itemScanner, bytes);
+    }
+    if (isItem || !type.endsWith('_part.done')) this.text = this.#text.whole(this.#repeated.bytes, isItem);
   }
 
   #tellMade(bytes: Buffer): void {
@@ -237,16 +254,23 @@ class OutputText {
   #items = 0;
   #counted = 0;
 
-  /** @returns how much the event adds */
-  add(type: string, own: number, repeated: number): number {
-    // Sound in base64, which here its type alone tells from text.
-    const isSound = type.startsWith('response.') && type.endsWith('audio.delta');
-    this.#pieces += isSound ? mediaText(own) : own;
-    if (type.endsWith('_item.done')) this.#items += repeated;
-    else if (!type.endsWith('_part.done')) this.#parts += repeated;
-    const all = Math.max(this.#pieces, this.#parts, this.#items);
-    const added = Math.max(0, all - this.#counted);
-    this.#counted += added;
+  /** @returns how much the piece adds */
+  piece(bytes: number): number {
+    this.#pieces += bytes;
+    return this.#added(this.#pieces);
+  }
+
+  /** @returns how much a part adds, or an item */
+  whole(bytes: number, isItem: boolean): number {
+    if (isItem) this.#items += bytes;
+    else this.#parts += bytes;
+    return this.#added(isItem ? this.#items : this.#parts);
+  }
+
+  #added(all: number): number {
+    if (all <= this.#counted) return 0;
+    const added = all - this.#counted;
+    this.#counted = all;
     return added;
   }
 }
