@@ -298,7 +298,7 @@ async function compose(
   });
 
   const targets = () => [...routing.upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
-  const admin = new AdminServer(metrics, health, { upstreams: targets, hosts: fixed.admin.hosts });
+  const admin = new AdminServer(metrics, health, { upstreams: targets, hosts: fixed.admin.hosts ?? [] });
   let adminUrl = '';
   if (place === undefined) {
     const bound = await admin.listen(fixed.admin.host, fixed.admin.port);

@@ -38,7 +38,7 @@ export const admin = section({
     .describe('Port of the admin listener (metrics and probes); 0 takes a free one.'),
   hosts: z
     .array(text((value) => (value === '*' ? read(value) : readHost(value))))
-    .prefault([])
+    .exactOptional()
     .describe(
       'Names with a public domain by which it may be asked, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` always may.',
     ),

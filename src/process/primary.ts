@@ -151,7 +151,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
         const reports = await workers.reports(REPORT_PATIENCE_MS);
         return mergeTargets(reports.map(({ targets }) => targets));
       },
-      hosts: at.hosts,
+      hosts: at.hosts ?? [],
     },
   );
   const adminAt = await admin.listen(at.host, at.port);

@@ -66,7 +66,7 @@ describe('a configuration', () => {
     const config = load(
       [
         'listen: { host: "::1", port: 81, trusted_proxies: [10.0.0.0/8, "fd00::/8", 192.0.2.1], keep_alive: 620s, max_connections: 100 }',
-        'admin: { host: localhost, port: 0 }',
+        'admin: { host: localhost, port: 0, hosts: [metrics.example.com] }',
         'public_url: https://gate.example/api/',
         'store: sqlite:/var/lib/tollgate/db',
         'secret: 0123456789abcdef0123456789abcdef',
@@ -82,6 +82,7 @@ describe('a configuration', () => {
         '    max_concurrency: 1',
         '    stream_usage: off',
         '    send_model: false',
+        '    shared_objects: [pmpt_1, "vs_*"]',
         '    health: { path: /healthz?deep=1, interval: 5s }',
         'models:',
         '  "v/*-chat": { targets: [{ upstream: a, model: "x-*", weight: 0.5, priority: 2 }], tiers: [Pro, Free], endpoints: [embeddings, chat], balance: latency, response_model: upstream, price: { input: 0.15, cached_input: 0.075, output: 0.6 } }',
@@ -105,7 +106,7 @@ describe('a configuration', () => {
         keep_alive: 620_000,
         max_connections: 100,
       },
-      admin: { host: 'localhost', port: 0 },
+      admin: { host: 'localhost', port: 0, hosts: ['metrics.example.com'] },
       store: { kind: 'sqlite', path: '/var/lib/tollgate/db' },
       secret: '0123456789abcdef0123456789abcdef',
       usage: { spool: '/var/lib/tollgate/usage' },
@@ -127,6 +128,7 @@ describe('a configuration', () => {
           max_concurrency: 1,
           stream_usage: 'off',
           send_model: false,
+          shared_objects: ['pmpt_1', 'vs_*'],
           health: { path: '/healthz?deep=1', interval: 5000 },
         },
       },
