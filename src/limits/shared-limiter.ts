@@ -73,7 +73,8 @@ export class SharedLimiter implements Limiter {
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
-    if (!this.#redis.isUp) return this.#local.peek(holder, limits);
+    // A full Redis can be read, and knows nothing of what is admitted here.
+    if (!this.#redis.isUp || this.#isDegraded) return this.#local.peek(holder, limits);
     return this.#shared.peek(holder, limits).catch((error: unknown) => {
       if (!isOfRedis(error)) throw error;
       return this.#local.peek(holder, limits);

@@ -272,3 +272,62 @@ test('closed, it leaves nothing that runs, and what is settled later is counted 
   expect(one.counters.dropped).toEqual({ closed: 1 });
   expect(one.counters.leases).toBe(0);
 });
+
+describe('other tokens for a request that runs', () => {
+  const tokensOf = async ({ limiter }: Gateway, holder: string) => {
+    const { requests_per_minute, tokens_per_minute, concurrency } = await limiter.peek(holder, LIMITS);
+    return [requests_per_minute?.used, tokens_per_minute?.used, concurrency?.used];
+  };
+
+  test('that Redis has admitted, while Redis is away: it keeps its place, and is settled once', async () => {
+    await using one = await gateway(DEADLINE_MS);
+    const holder = newHolder();
+    const { lease } = admitted(await one.admit(holder, 1));
+    server.pause();
+    const changed = admitted(await one.limiter.admit(holder, LIMITS, 500, lease));
+    expect(refused(await one.limiter.admit(holder, LIMITS, 10_000, changed.lease)).limit).toBe(
+      'tokens_per_minute',
+    );
+    server.resume();
+    await isBack(one);
+    changed.lease.settle(70);
+    changed.lease.settle(9);
+    await one.shared.settled();
+    await until(async () => (await tokensOf(one, holder))[2] === 0, 'the place');
+    expect(await tokensOf(one, holder)).toEqual([1, 70, 0]);
+    expect(one.counters.leases).toBe(0);
+  });
+
+  test('that was admitted without Redis, before and after Redis is back', async () => {
+    await using one = await gateway(DEADLINE_MS);
+    const holder = newHolder();
+    server.pause();
+    const { lease } = admitted(await one.admit(holder, 1));
+    const here = admitted(await one.limiter.admit(holder, LIMITS, 300, lease)).lease;
+    expect(await tokensOf(one, holder)).toEqual([1, 300, 1]);
+    server.resume();
+    await isBack(one);
+    await until(async () => (await tokensOf(one, holder))[2] === 1, 'what runs');
+    const there = admitted(await one.limiter.admit(holder, LIMITS, 700, here)).lease;
+    expect(await tokensOf(one, holder)).toEqual([1, 700, 1]);
+    there.settle(50);
+    await one.shared.settled();
+    expect(await tokensOf(one, holder)).toEqual([1, 50, 0]);
+    expect(one.counters.leases).toBe(0);
+  });
+});
+
+test('a Redis that is full is looked at by nobody, so that what is admitted here counts', async () => {
+  await using one = await gateway();
+  const holder = newHolder();
+  await server.config('maxmemory', 1);
+  let count = 0;
+  for (let number = 0; number < 20; number += 1) {
+    const admission = await one.admit(holder);
+    if (admission.kind === 'refused') continue;
+    count += 1;
+    admission.lease.settle(10);
+    await one.limiter.peek(holder, LIMITS);
+  }
+  expect(count).toBe(10);
+});

@@ -147,6 +147,17 @@ describe('a message to be confirmed', () => {
 });
 
 describe('a replica', () => {
+  test('has a place of its own among those that serve, also while Redis is away', async () => {
+    const members = [await join(), await join(), await join()];
+    const places = () => members.map(({ replicas }) => replicas.place);
+    const isKnown = () =>
+      new Set(places().map(({ index }) => index)).size === 3 && places().every(({ count }) => count === 3);
+    await until(isKnown, 'three places');
+    for (const { cable } of members) cable.blackHole();
+    await pause(1500);
+    expect(isKnown()).toBe(true);
+  });
+
   test('hears what is sent to all, its own messages included', async () => {
     const [one, two] = [await join(), await join()];
     await one.replicas.send('1');
