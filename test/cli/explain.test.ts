@@ -52,7 +52,7 @@ models:
     hedge: { after: 1500ms }
   "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
   "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
-  bare: { targets: [{ upstream: bare, model: b }] }
+  bare: { targets: [{ upstream: bare, model: b }], members: { refuse: [models], remove: [user] } }
   vectors: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings, images] }
   numbers: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings] }
 tiers:
@@ -214,6 +214,17 @@ describe('by the configuration alone', () => {
       hedge: { after: 1500 },
     });
     expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  hedge ');
+  });
+
+  test('says which members are refused and removed', async () => {
+    const { out } = await explain(['--model', 'bare']);
+    expect(out).toMatch(/^ {2}members +refuses models$/m);
+    expect(out).toMatch(/^ {4}members +removes user$/m);
+    expect((await asJson('--model', 'bare')).said).toMatchObject({
+      members: { refuse: ['models'] },
+      targets: [{ members: { remove: ['user'] } }],
+    });
+    expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  members ');
   });
 
   test('says in words what matches', async () => {
