@@ -113,7 +113,7 @@ const CREDENTIAL_TEXT =
   /^\W*(?:error:? )?(?:(?:incorrect|invalid|expired|missing|unknown) (?:api[ _-]?key|authentication|access token|bearer|credentials?|x-api-key)|(?:the |your )?(?:api[ _-]?key|access token|credentials?) .{0,80}(?:not valid|invalid|expired|revoked|disabled|restricted)|authentication (?:failed|required)|unauthori[sz]ed)/i;
 /** Of a 403, whose status says already that something is not permitted. */
 const PERMISSION_TEXT =
-  /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|country|region|territory|virtual network|ip address)\b/i;
+  /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|account|organization|project|subscription|tenant|workspace|country|region|territory|virtual network|ip address)\b/i;
 
 /** @param status of the answer, or the one that an error object in a 200 names */
 export function classify(status: number, { words, message }: ErrorAnswer): AnswerClassName {

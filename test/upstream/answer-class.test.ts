@@ -54,6 +54,7 @@ test.each<[AnswerClassName, string, number, unknown]>([
     error('Project `proj_x` does not have access to model `gpt-4o`', null, 'x'),
   ],
   ['credential_text', 'Azure', 403, error('Access denied due to Virtual Network/Firewall rules.')],
+  ['credential_text', 'any', 403, error('Account 12 may not do this')],
   ['account', 'DeepSeek', 402, error('Insufficient Balance', 'invalid_request_error', 'unknown_error')],
   ['account', 'OpenRouter', 402, { error: { code: 402, message: 'This request requires more credits' } }],
   ['account', 'any', 402, '<h1>Payment Required</h1>'],
