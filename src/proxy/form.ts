@@ -14,6 +14,7 @@ import type { Ask, FormRules, FormView } from './endpoint.ts';
 import type { Estimate } from './estimate.ts';
 import type { Span } from './json.ts';
 import { foldName } from './json-bytes.ts';
+import { formOf, meaningOf, plainText } from './object-names.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
 import type { Route, Target } from './route-table.ts';
 import { unsupportedMember, type WatchedMembers } from './watched-members.ts';
@@ -147,6 +148,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   #pieces: Buffer[] = [];
   #size = 0;
   #isUtf8 = true;
+  /** It is a field that nobody here wants, and must not be the id of an object. */
+  #isOther = false;
   modelPart: PartPlace | undefined;
   /** Where the last boundary begins. */
   closedAt = 0;
@@ -202,7 +205,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
       if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
       const meant = this.#folded.get(foldName(plain));
       if (meant !== undefined) throw fault(`the name of a field could be taken for '${meant}'`);
-      return false;
+      return !isFile && this.#mayRefer(foldName(plain));
     }
     if (this.#seen.has(name)) {
       const message = `The parameter '${name}' is given more than once.`;
@@ -235,14 +238,34 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     if (refused !== undefined) throw unsupportedMember(refused);
   }
 
+  /** No endpoint that takes forms takes ids: a field for one could only reach what another holder has. */
+  #mayRefer(name: string): boolean {
+    const isReference = /^(?:object|response)$/.test(meaningOf(name)) && /ids?$/.test(name);
+    if (isReference) throw new GatewayError('object_not_found');
+    this.#isOther = name !== 'prompt';
+    this.#pieces = [];
+    this.#size = 0;
+    return this.#isOther;
+  }
+
   onContent(bytes: Buffer): void {
     this.#size += bytes.length;
+    if (this.#isOther) {
+      if (this.#size <= MAX_VALUE) this.#pieces.push(Buffer.from(bytes));
+      return;
+    }
     if (this.#size > MAX_VALUE) throw wrong('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
     this.#pieces.push(Buffer.from(bytes));
   }
 
   onPartEnd(place: PartPlace): void {
     if (!this.#isFile) this.textBytes += place.contentEnd - place.contentStart;
+    if (this.#isOther) {
+      this.#isOther = false;
+      const id = plainText(Buffer.concat(this.#pieces).toString());
+      if (this.#size <= MAX_VALUE && formOf(id) !== undefined) throw new GatewayError('object_not_found');
+      return;
+    }
     const name = this.#name;
     if (name === '') return;
     this.#name = '';

@@ -386,6 +386,60 @@ test('a call of realtime cannot be joined', async () => {
   expect(upstream.asked).toEqual([]);
 });
 
+test('no field of a form refers to an object', async () => {
+  const id = `file-${'8'.repeat(24)}`;
+  const fields: readonly (readonly [string, string])[] = [
+    ['file_id', 'any'],
+    ['File_Id', 'any'],
+    ['file_ids[]', 'any'],
+    ['fileId', 'any'],
+    ['container-id', 'any'],
+    ['x', id],
+    ['image', ` ${id}\r\n`],
+    ['mask', `cfile_${'8'.repeat(24)}`],
+  ];
+  for (const gateway of gateways) {
+    const ask = async (more: readonly (readonly [string, string])[], isFirst: boolean) => {
+      const form = new FormData();
+      const add = () => {
+        for (const [name, value] of more) form.append(name, value);
+      };
+      if (isFirst) add();
+      form.set('model', 'test-model');
+      form.set('file', new Blob(['x']), 'a.wav');
+      if (!isFirst) add();
+      const response = await fetch(`${gateway.url}/v1/audio/transcriptions`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${await gateway.key()}` },
+        body: form,
+      });
+      return { status: response.status, text: await response.text() };
+    };
+    for (const field of fields) {
+      for (const isFirst of [true, false]) {
+        const answer = await ask([field], isFirst);
+        expect([field, isFirst, answer.status, codeIn(answer.text)]).toEqual([
+          field,
+          isFirst,
+          404,
+          'object_not_found',
+        ]);
+      }
+    }
+    expect(upstream.asked).toEqual([]);
+    await ask(
+      [
+        ['prompt', id],
+        ['user', 'user_0123456789abcdef'],
+        ['language', 'en'],
+      ],
+      true,
+    );
+    expect(upstream.asked.map(({ url }) => url)).toEqual(['/v1/audio/transcriptions']);
+    upstream.asked.length = 0;
+  }
+});
+
 test('the items of a conversation are its holder’s', async () => {
   const [gateway] = gateways;
   const [one, other] = [await gateway.issueKey(), await gateway.issueKey()];
