@@ -172,11 +172,13 @@ async function compose(
     logger,
     metrics,
     tracing,
+    isLate: () => overload.isLate,
   });
   const overload = new Overload({
     limits: () => snapshot().config.overload,
     logger,
     metrics: metrics.overload,
+    acceptQueue: server.acceptQueue,
   });
   parts.add('overload', async () => overload.stop());
   const health = new Health({

@@ -316,7 +316,7 @@ export const ERRORS = {
     retry: 'wait',
     message: 'This gateway has more to do than it can at the moment.',
     meaning:
-      'The event loop or the heap is over its limit in `overload`, or no more uploads can be kept; what was begun before goes on.',
+      'The event loop or the heap is over its limit in `overload`, new connections wait too long, or no more uploads can be kept; what was begun before goes on.',
   },
   draining: {
     status: 503,

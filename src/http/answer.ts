@@ -1,4 +1,5 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
+import { STATUS_CODES } from 'node:http';
 import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../errors.ts';
 import type { BodyPieces } from './body-pieces.ts';
 import { type BodyEvents, BodyWriter } from './body-writer.ts';
@@ -109,6 +110,21 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
     case 'default':
       return {};
   }
+}
+
+/** An error as the bytes of a whole answer that closes its connection, for where there is no exchange. */
+export function closingAnswer(error: GatewayError): Buffer {
+  const body = errorBody(error);
+  const headers = {
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+    connection: 'close',
+    ...retryHeaders(error),
+  };
+  const fields = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  return Buffer.from(
+    `HTTP/1.1 ${error.status} ${STATUS_CODES[error.status]}\r\n${fields.join('')}\r\n${body}`,
+  );
 }
 
 /** Whether the request announced a body: one of its own length or a chunked one (RFC 9112, 6.3). */

@@ -1,9 +1,10 @@
 // One client connection: at most one exchange at a time, the requests that wait behind it, and how it ends. It opens no
 // exchange itself and does not listen.
-import http from 'node:http';
 import type { Socket } from 'node:net';
-import { errorBody, type GatewayError } from '../errors.ts';
+import type { GatewayError } from '../errors.ts';
+import { closingAnswer } from './answer.ts';
 import type { Exchange } from './exchange.ts';
+import { afterPoll } from './poll-phase.ts';
 
 /** Requests that a client may have sent on one connection before it has read their answers. */
 const MOST_WAITING = 1_000;
@@ -16,6 +17,8 @@ const FAREWELL_MS = 1_000;
 /** From one write that looks for a client to the next, doubling. */
 const PROBE_MS = 25;
 const PROBE_MOST_MS = 5_000;
+/** A client that left has answered a probe with RST by then, if it is within 75 ms of here. */
+const PROBED_MS = PROBE_MS * 4;
 
 /** Places for waiting requests, shared by all connections: each costs a few KiB that its sender paid with 30 bytes. */
 export interface WaitingRoom {
@@ -25,6 +28,7 @@ export interface WaitingRoom {
 export class Connection {
   readonly socket: Socket;
   readonly #room: WaitingRoom;
+  readonly #isOverloaded: () => boolean;
   #current: Exchange | undefined;
   /** What begins the requests that arrived before the one in front of them was answered, in order. */
   readonly #waiting: (() => void)[] = [];
@@ -39,9 +43,11 @@ export class Connection {
   /** It is a WebSocket, or asks to be one: what comes on it is not read here. */
   #isHandedOver = false;
 
-  constructor(socket: Socket, room: WaitingRoom) {
+  /** @param isOverloaded whether there is no time to probe a client before its request is sent to an upstream */
+  constructor(socket: Socket, room: WaitingRoom, isOverloaded: () => boolean) {
     this.socket = socket;
     this.#room = room;
+    this.#isOverloaded = isOverloaded;
     socket.once('end', () => this.#onEnd());
     socket.once('close', () => this.#dropWaiting());
     // Node takes its own listener away once it has reported a fault or a CONNECT; 'close' follows and tells enough.
@@ -93,11 +99,37 @@ export class Connection {
 
   take(exchange: Exchange): void {
     this.#current = exchange;
+    exchange.connection = this;
     this.#requests += 1;
     // Node's own limit would answer what was pipelined behind it, without a body.
     if (this.#requests >= MOST_REQUESTS) exchange.response.shouldKeepAlive = false;
     // It waited its turn, and meanwhile the client ended in the middle of its body. Where the parser said so, it is told.
     if (this.#hasEnded && this.#refusal === undefined && !exchange.request.complete) this.socket.destroy();
+  }
+
+  get isOverloaded(): boolean {
+    return this.#isOverloaded();
+  }
+
+  /**
+   * Calls back when everything that its client has sent so far was read. If it sent FIN, it is probed first: a client that left
+   * has closed the connection by then, and its exchange is stopped.
+   */
+  whenRead(callback: () => void): void {
+    const { socket } = this;
+    const current = this.#current;
+    const proceed = () => {
+      const isEnding = socket.destroyed && current !== undefined && this.#current === current;
+      // Its exchange is stopped then, which Node tells some ticks after the end of the socket.
+      if (isEnding) current.response.once('close', callback);
+      else callback();
+    };
+    afterPoll(() => {
+      // HTTP/1.0 has no 1xx to probe with.
+      const isProbed = this.#hasEnded && !this.#isHandedOver && current?.request.httpVersionMinor !== 0;
+      if (isProbed && !socket.destroyed) setTimeout(proceed, PROBED_MS);
+      else proceed();
+    });
   }
 
   /** The answer is complete or cut: on to what waits behind it. */
@@ -160,7 +192,11 @@ export class Connection {
     this.#hasEnded = true;
     if (this.#isHandedOver) return;
     const current = this.#current;
-    if (current !== undefined && !current.request.complete && !current.answered) this.socket.destroy();
+    const isUnanswered = current !== undefined && !current.answered;
+    // A probe takes several ticks: under overload, its request could be sent to an upstream before the answer is known.
+    const hasLeft =
+      isUnanswered && (!current.request.complete || (this.#isOverloaded() && !current.response.headersSent));
+    if (hasLeft) this.socket.destroy();
     else this.#probe(PROBE_MS);
   }
 
@@ -186,14 +222,7 @@ export class Connection {
       socket.destroy();
       return;
     }
-    const body = errorBody(refusal);
-    const head = [
-      `HTTP/1.1 ${refusal.status} ${http.STATUS_CODES[refusal.status]}`,
-      'content-type: application/json',
-      `content-length: ${Buffer.byteLength(body)}`,
-      'connection: close',
-    ];
-    socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+    socket.end(closingAnswer(refusal));
     // Not at once: over bytes that were not read the kernel would send RST, and the answer would be lost.
     setTimeout(() => socket.destroy(), FAREWELL_MS).unref();
   }

@@ -4,13 +4,21 @@
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EndpointName } from '../config/endpoints.ts';
-import type { GatewayError } from '../errors.ts';
+import { GatewayError } from '../errors.ts';
 import { AccessRecord } from '../telemetry/access-log.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
 import type { Upgrade } from './upgrade.ts';
 
 /** A client's own id is kept if it can stand in a log line and a header without harm. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
+
+/** A client is looked for again when its request was not ready to be sent to an upstream within this time. */
+const SLOW_MS = 100;
+/** Under overload, what was not ready by then makes room for requests whose clients will still be there. */
+const STALE_MS = 1_000;
+const STALE_RETRY_MS = 2_000;
+/** A body of this size comes with its head. */
+const SMALL_BYTES = 64 * 1024;
 
 const ID_BYTES = 16;
 /** Random bytes for ids, drawn for many at once: each draw costs more than all the rest of an id. */
@@ -67,6 +75,8 @@ export class Exchange {
   isEnding = false;
   /** Its body, or its answer, is so large that others are served before it. */
   isLarge = false;
+  /** Set by the connection that it came on. */
+  connection: { readonly isOverloaded: boolean; whenRead(callback: () => void): void } | undefined;
   /** Where it is among those under way; for exchanges.ts alone. */
   place: number | undefined;
   #stopReason: GatewayError | undefined;
@@ -99,6 +109,27 @@ export class Exchange {
   /** Throws the reason if the exchange was stopped: called between steps, so that none begins for nobody. */
   throwIfStopped(): void {
     if (this.#stopReason !== undefined) throw this.#stopReason;
+  }
+
+  /**
+   * To be called before work that costs money begins: if the request has taken long so far, its client may have left, and the
+   * FIN is still to be read. Undefined if it has not.
+   * @throws as `throwIfStopped`; GatewayError overloaded (rejects) where its client would soon give up
+   */
+  checkClient(): Promise<void> | undefined {
+    this.throwIfStopped();
+    const { connection } = this;
+    if (connection === undefined || this.elapsed < SLOW_MS) return undefined;
+    return new Promise<void>((resolve) => connection.whenRead(resolve)).then(() => {
+      this.throwIfStopped();
+      if (connection.isOverloaded && this.elapsed > STALE_MS && this.#cameWhole)
+        throw new GatewayError('overloaded', undefined, { retryAfterMs: STALE_RETRY_MS });
+    });
+  }
+
+  /** Whether it waited for the gateway, and not for a body that its client was still sending. */
+  get #cameWhole(): boolean {
+    return Number(this.request.headers['content-length'] ?? 0) < SMALL_BYTES;
   }
 
   /** Calls `listener` once when the exchange is stopped; not called if it was before, so check `stopReason` first. */

@@ -1,5 +1,6 @@
 // Node's HTTP server with the gateway's limits, timeouts and strictness, and nothing of what requests mean.
 import http from 'node:http';
+import { BACKLOG } from './accept-queue.ts';
 import { connectionsWithin, descriptorLimit } from './descriptors.ts';
 
 export interface ListenerLimits {
@@ -63,7 +64,7 @@ export function listen(
 ): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen({ host, port, backlog: 1024 }, () => {
+    server.listen({ host, port, backlog: BACKLOG }, () => {
       server.off('error', reject).on('error', onError);
       resolve();
     });

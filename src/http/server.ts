@@ -8,14 +8,17 @@ import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Tracing } from '../telemetry/tracing.ts';
+import { AcceptQueue } from './accept-queue.ts';
 import { boundAddress } from './address.ts';
 import { answerError } from './answer.ts';
+import { backlogLength } from './backlog.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge } from './edge.ts';
 import { Exchange } from './exchange.ts';
 import { Exchanges } from './exchanges.ts';
 import { exchangeBegan, exchangeEnded } from './large-work.ts';
+import { interceptConnections, rejectLate } from './late-connection.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
 import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
@@ -33,6 +36,8 @@ export interface ServerOptions extends ListenerLimits {
   readonly tracing?: Pick<Tracing, 'begin'>;
   /** Origins of pages that browsers may call from, or `*`; asked for every request. Default: none. */
   readonly corsOrigins?: () => readonly string[];
+  /** Whether the event loop is so late that a client may have left before its request is read. Default: never. */
+  readonly isLate?: () => boolean;
 }
 
 /** Pipelined requests that wait, over all connections. */
@@ -52,6 +57,10 @@ export class Server {
   readonly #cors: Cors;
   /** Paths on which a handshake is taken. */
   readonly #upgradable = new Set<string>();
+  /** Of the connections that wait to be accepted. */
+  readonly acceptQueue = new AcceptQueue({ length: () => backlogLength(this.#http.address()) });
+  readonly #isLate: () => boolean;
+  readonly #isOverloaded = () => this.acceptQueue.isOverloaded;
   readonly #connections = new Map<Socket, Connection>();
   readonly #room: WaitingRoom = { places: MAX_WAITING };
   readonly #active = new Exchanges();
@@ -67,6 +76,7 @@ export class Server {
   constructor(options: ServerOptions) {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
+    this.#isLate = options.isLate ?? (() => false);
     this.#inFlightCell = options.metrics.requestsInFlight.cell({});
     const server = createListener(
       options,
@@ -75,7 +85,7 @@ export class Server {
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
     this.#router = new Router((exchange, error) => this.#fail(exchange, error));
-    server.on('connection', (socket: Socket) => this.#open(socket));
+    interceptConnections(server, (socket, read) => this.#accept(socket, read));
     server.on('drop', () => this.#onDrop());
     server.on('timeout', (socket) => this.#connections.get(socket)?.onInactive(server.timeout));
     const enter = (request: IncomingMessage, response: ServerResponse) => this.#enter(request, response);
@@ -184,8 +194,17 @@ export class Server {
     for (const exchange of this.#active) if (matches(exchange)) this.#stop(exchange, reason);
   }
 
+  #accept(socket: Socket, read: () => void): void {
+    const serve = () => {
+      this.#open(socket);
+      read();
+    };
+    if (this.acceptQueue.accept()) rejectLate(socket, serve, this.#options.metrics);
+    else serve();
+  }
+
   #open(socket: Socket): void {
-    this.#connections.set(socket, new Connection(socket, this.#room));
+    this.#connections.set(socket, new Connection(socket, this.#room, this.#isOverloaded));
     this.#options.metrics.connections.set(this.#connections.size);
     socket.once('close', () => {
       this.#connections.delete(socket);
@@ -232,12 +251,26 @@ export class Server {
       const refusal = isLate ? new GatewayError('draining') : checkEdge(request);
       if (refusal !== undefined) this.#refuse(exchange, refusal);
       else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
-      else this.#router.handle(exchange);
+      else if (!this.#isLate()) this.#router.handle(exchange);
+      else connection.whenRead(() => this.#handle(exchange));
     } catch (error) {
-      // A fault of the gateway: it costs this connection and no other.
-      this.#options.logger.error({ err: error }, 'a request could not be begun');
-      request.socket.destroy();
+      this.#giveUp(request, error);
     }
+  }
+
+  #handle(exchange: Exchange): void {
+    if (exchange.stopReason?.code === 'client_closed') return;
+    try {
+      this.#router.handle(exchange);
+    } catch (error) {
+      this.#giveUp(exchange.request, error);
+    }
+  }
+
+  /** A fault of the gateway: it costs this connection and no other. */
+  #giveUp(request: IncomingMessage, error: unknown): void {
+    this.#options.logger.error({ err: error }, 'a request could not be begun');
+    request.socket.destroy();
   }
 
   #exchange(connection: Connection, request: IncomingMessage, response: ServerResponse): Exchange {
@@ -340,7 +373,7 @@ export class Server {
 
   #say(socket: Socket, refusal: GatewayError): void {
     if (this.#connections.get(socket)?.refuse(refusal) === true) {
-      this.#options.metrics.recordMalformed(refusal.status, refusal.code);
+      this.#options.metrics.recordUnread('malformed', refusal);
     }
   }
 

@@ -4,6 +4,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { getHeapStatistics } from 'node:v8';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
+import type { AcceptQueue } from '../http/accept-queue.ts';
 import type { Handler } from '../http/router.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -17,7 +18,7 @@ export interface Load {
 }
 
 type Limits = DynamicConfig['overload'];
-type Cause = 'event_loop' | 'heap';
+type Cause = 'event_loop' | 'heap' | 'accept_queue';
 
 /** So many windows in a row over the limit: one stall (a machine that is busy elsewhere) is no overload. */
 const SUSTAINED = 3;
@@ -93,11 +94,15 @@ export interface OverloadOptions {
   readonly metrics: Metrics['overload'];
   /** Default: this process. */
   readonly measure?: () => Load;
+  /** Of the public listener. */
+  readonly acceptQueue?: Pick<AcceptQueue, 'isOverloaded' | 'takeReport'>;
   /** Length of a window in milliseconds. Default 250. */
   readonly windowMs?: number;
 }
 
 const WINDOW_MS = 250;
+/** With a loop that is later than this, a client may have left before its request is read. */
+const LATE_MS = 20;
 /** Clients are sent away for a second, and for longer the more are. */
 const RETRY_MS = 1_000;
 const RETRY_SPAN_MS = 4_000;
@@ -107,6 +112,8 @@ export class Overload {
   readonly #shedding = new Shedding();
   readonly #measure: () => Load;
   #timer: NodeJS.Timeout | undefined;
+  #delayMs = 0;
+  #cause: Cause | undefined;
   #stopMeasuring: () => void = () => undefined;
 
   constructor(options: OverloadOptions) {
@@ -130,7 +137,12 @@ export class Overload {
   }
 
   get isOverloaded(): boolean {
-    return this.#shedding.cause !== undefined;
+    return this.#cause !== undefined;
+  }
+
+  /** Whether a request may be read long after it was sent, also where it is not so late that requests are rejected. */
+  get isLate(): boolean {
+    return this.#delayMs > LATE_MS || this.#options.acceptQueue?.isOverloaded === true;
   }
 
   /**
@@ -150,16 +162,25 @@ export class Overload {
   }
 
   #look(): void {
-    const { limits, logger, metrics } = this.#options;
-    const before = this.#shedding.cause;
+    const { limits, logger, metrics, acceptQueue } = this.#options;
     const load = this.#measure();
+    const { waitMs, rejected } = acceptQueue?.takeReport() ?? { waitMs: 0, rejected: 0 };
     this.#shedding.note(load, limits());
-    const { cause, share } = this.#shedding;
+    const { share } = this.#shedding;
+    const before = this.#cause;
+    const cause = this.#shedding.cause ?? (acceptQueue?.isOverloaded === true ? 'accept_queue' : undefined);
+    this.#cause = cause;
+    this.#delayMs = load.delayMs;
+    metrics.acceptWait.set(waitMs / 1000);
     metrics.delay.set(load.delayMs / 1000);
     metrics.heap.set(load.heap);
     metrics.share.set(share);
     if (cause === before) return;
-    const about = { delay_ms: Math.round(load.delayMs), heap: Math.round(load.heap * 100) / 100 };
+    const about = {
+      delay_ms: Math.round(load.delayMs),
+      heap: Math.round(load.heap * 100) / 100,
+      connections_rejected: rejected,
+    };
     if (cause === undefined) logger.info(about, 'no longer overloaded: every request is taken');
     else logger.warn({ ...about, cause }, 'overloaded: new requests are turned away');
   }

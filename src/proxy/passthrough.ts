@@ -102,7 +102,7 @@ export class Passthrough {
     let outcome: 'ok' | ErrorCode = 'internal_error';
     let isAsked = false;
     try {
-      exchange.throwIfStopped();
+      await exchange.checkClient();
       const body = await this.#check(call);
       upstream.acquire();
       isAsked = true;

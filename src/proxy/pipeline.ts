@@ -127,7 +127,8 @@ export class Pipeline {
       const opening = Account.open(accounts, { exchange, caller, route, limits, place, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
-      exchange.throwIfStopped();
+      const checking = exchange.checkClient();
+      if (checking !== undefined) await checking;
       await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.

@@ -93,7 +93,7 @@ export class Realtime {
       exchange.entry = route.entry;
       isAsked = true;
       account = await RunningAccount.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
-      exchange.throwIfStopped();
+      await exchange.checkClient();
       const events = ClientEvents.for(routes.watched, route);
       await this.#open({
         exchange,

@@ -63,7 +63,7 @@ export class StoredCalls {
       exchange.throwIfStopped();
       const order = { exchange, caller, route, limits, place, estimate: NO_ESTIMATE };
       account = await Account.open(accounts, order);
-      exchange.throwIfStopped();
+      await exchange.checkClient();
       await this.#relay(exchange, action, { config, response, route, query, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.

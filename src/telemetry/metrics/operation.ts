@@ -78,9 +78,10 @@ export function overloadMetrics(catalogue: Catalogue, droppedLines: () => number
     refused: catalogue.counter({
       name: 'tollgate_overload_refused_total',
       meaning:
-        'Requests on /v1 answered 503 because the process had too much to do, by cause: event_loop or heap.',
-      labels: { cause: '`event_loop`, `heap`' },
-      action: 'Any: add replicas or processors. `heap`: or raise `--max-old-space-size`.',
+        'Requests on /v1 answered 503 because the process had too much to do, by cause: event_loop, heap or accept_queue (the connection waited too long to be accepted).',
+      labels: { cause: '`event_loop`, `heap`, `accept_queue`' },
+      action:
+        'Any: add replicas or processors. `heap`: or raise `--max-old-space-size`. `accept_queue`: the CPU quota is too small, or clients open too many connections.',
     }),
     share: catalogue.gauge({
       name: 'tollgate_overload_refused_share',
@@ -95,6 +96,15 @@ export function overloadMetrics(catalogue: Catalogue, droppedLines: () => number
       meaning: 'By how much the event loop was late, on average over the last quarter of a second.',
       labels: {},
       action: 'Above 0.05 for long: this process has more to do than one processor can.',
+    }),
+    acceptWait: catalogue.gauge({
+      name: 'tollgate_accept_wait_seconds',
+      across: 'max',
+      meaning:
+        'Upper bound of the time that new connections waited to be accepted, in the last quarter of a second.',
+      labels: {},
+      action:
+        'Above 0.5: clients of new connections wait, and health checks with them. Raise the CPU quota, add replicas, or let clients keep their connections.',
     }),
     heap: catalogue.gauge({
       name: 'tollgate_heap_share',

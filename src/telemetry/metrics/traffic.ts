@@ -61,10 +61,10 @@ export function trafficMetrics(catalogue: Catalogue) {
   }));
   return {
     requests,
-    /** Counts what never became a request. */
-    recordMalformed(status: number, outcome: string): void {
-      requests.inc({ route: 'malformed', status });
-      outcomes.inc({ route: 'malformed', model: 'none', upstream: 'none', outcome });
+    /** Counts what was answered and never became a request. */
+    recordUnread(route: 'malformed' | 'none', { status, code }: { status: number; code: string }): void {
+      requests.inc({ route, status });
+      outcomes.inc({ route, model: 'none', upstream: 'none', outcome: code });
     },
     /** Counts a request when it has ended. */
     recordRequest(request: EndedRequest): void {

@@ -1,0 +1,192 @@
+// When new connections are rejected because they waited too long: the decision with a clock and a queue of its own, and the
+// length of a real one.
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { AcceptQueue, BACKLOG } from '../../src/http/accept-queue.ts';
+import { backlogLength } from '../../src/http/backlog.ts';
+import { until } from '../helpers/wait.ts';
+
+/** A process that accepts one connection per tick, from a queue as the kernel has it. */
+class Simulation {
+  now = 0;
+  cpuMs = 0;
+  waiting = 0;
+  served = 0;
+  rejected = 0;
+  longestWait = 0;
+  readonly queue: AcceptQueue;
+  /** Times of arrival. */
+  readonly #arrivals: number[] = [];
+  #tickEnd: (() => void)[] = [];
+
+  constructor(length?: () => number | undefined) {
+    this.queue = new AcceptQueue({
+      length: length ?? (() => this.#arrivals.length),
+      now: () => this.now,
+      cpuTime: () => this.cpuMs,
+      atTickEnd: (callback) => this.#tickEnd.push(callback),
+    });
+  }
+
+  get length(): number {
+    return this.#arrivals.length;
+  }
+
+  arrive(count: number): void {
+    for (let i = 0; i < count && this.#arrivals.length <= BACKLOG; i += 1) this.#arrivals.push(this.now);
+  }
+
+  /** @param ms by which the clock moves on when a connection is served, with this share of it as CPU time */
+  tick(ms: number, share: number, rejectMs = ms / 10): void {
+    const arrived = this.#arrivals.shift();
+    let took = 0.1;
+    if (arrived !== undefined) {
+      this.longestWait = Math.max(this.longestWait, this.now - arrived);
+      const isRejected = this.queue.accept();
+      if (isRejected) this.rejected += 1;
+      else this.served += 1;
+      took = isRejected ? rejectMs : ms;
+    }
+    this.now += took;
+    this.cpuMs += took * share;
+    for (const callback of this.#tickEnd.splice(0)) callback();
+  }
+
+  /** `rate` new connections a second for `forMs`. */
+  load(rate: number, forMs: number, serveMs: number, share: number): void {
+    const end = this.now + forMs;
+    let due = this.now;
+    while (this.now < end) {
+      while (due <= this.now) {
+        this.arrive(1);
+        due += 1000 / rate;
+      }
+      this.tick(serveMs, share);
+    }
+  }
+}
+
+describe('the accept queue', () => {
+  test('of a process that is short of CPU is kept short, and serves again as soon as the load falls', () => {
+    const process = new Simulation();
+    process.load(200, 10_000, 20, 0.05);
+    expect(process.longestWait).toBeLessThan(1_500);
+    expect(process.served).toBeGreaterThan(150);
+    expect(process.queue.isOverloaded).toBe(true);
+    const { served } = process;
+    process.load(40, 3_000, 20, 0.05);
+    expect(process.served - served).toBeGreaterThan(80);
+    expect(process.length).toBeLessThan(20);
+    process.load(40, 5_000, 20, 0.05);
+    expect(process.queue.isOverloaded).toBe(false);
+  });
+
+  test('rejects nothing of a burst, whether it is served at once or by a process short of CPU', () => {
+    for (const [serveMs, share] of [
+      [0.5, 1],
+      [2, 1],
+      [2.5, 0.1],
+    ] as const) {
+      const process = new Simulation();
+      process.arrive(BACKLOG);
+      while (process.length > 0) process.tick(serveMs, share);
+      expect(process.rejected).toBe(0);
+    }
+  });
+
+  test('rejects nothing where every tick finds a connection and none waits for long', () => {
+    const process = new Simulation();
+    process.arrive(20);
+    while (process.now < 60_000) {
+      process.tick(5, 0.1);
+      process.arrive(1);
+    }
+    expect([process.rejected, process.length]).toEqual([0, 20]);
+  });
+
+  test('of a process that has its CPU may take three seconds, and no more', () => {
+    const process = new Simulation();
+    process.load(200, 30_000, 20, 1);
+    expect(process.rejected).toBeGreaterThan(0);
+    expect(process.longestWait).toBeGreaterThan(1_500);
+    expect(process.longestWait).toBeLessThan(6_500);
+  });
+
+  test('is served from again after three seconds where rejecting does not make it shorter', () => {
+    const process = new Simulation();
+    let longest = 0;
+    let inRow = 0;
+    while (process.now < 60_000) {
+      process.arrive(BACKLOG);
+      const { rejected } = process;
+      process.tick(50, 0.1, 50);
+      inRow = process.rejected > rejected ? inRow + 1 : 0;
+      longest = Math.max(longest, inRow);
+    }
+    expect(process.served).toBeGreaterThan(process.rejected / 10);
+    expect(longest * 50).toBeLessThan(3_500);
+  });
+
+  test('rejects nothing where the system does not say how long it is', () => {
+    const process = new Simulation(() => undefined);
+    process.load(200, 10_000, 20, 0.05);
+    expect([process.rejected, process.queue.isOverloaded]).toEqual([0, false]);
+  });
+
+  test('reports its longest wait and what was rejected, once', () => {
+    const process = new Simulation();
+    process.load(200, 5_000, 20, 0.05);
+    const report = process.queue.takeReport();
+    expect(report.waitMs).toBeGreaterThan(500);
+    expect(report.rejected).toBe(process.rejected);
+    expect(process.queue.takeReport()).toEqual({ waitMs: 0, rejected: 0 });
+  });
+
+  test('is empty and serves within seconds after any load', () => {
+    const phase = fc.record({
+      rate: fc.integer({ min: 1, max: 2_000 }),
+      ms: fc.integer({ min: 1, max: 3_000 }),
+      serveMs: fc.integer({ min: 1, max: 100 }),
+      share: fc.double({ min: 0.01, max: 1, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(fc.array(phase, { maxLength: 6 }), (phases) => {
+        const process = new Simulation();
+        for (const { rate, ms, serveMs, share } of phases) process.load(rate, ms, serveMs, share);
+        // It can serve a hundred a second now, and gets ten.
+        process.load(10, 12_000, 10, 0.05);
+        const { rejected } = process;
+        process.load(10, 2_000, 10, 0.05);
+        expect([process.rejected - rejected, process.length]).toEqual([0, 0]);
+      }),
+      { numRuns: 60 },
+    );
+  });
+});
+
+test.runIf(process.platform === 'linux')(
+  'the length of a real accept queue is what waits in it',
+  async () => {
+    const server = createServer((socket) => socket.destroy());
+    server.listen(0, '127.0.0.1', 100);
+    await once(server, 'listening');
+    const address = server.address();
+    if (address === null || typeof address === 'string') throw new Error('a TCP server has a port');
+    expect(backlogLength(address)).toBe(0);
+    const clients: Socket[] = [];
+    // Within one tick nothing is accepted; the kernel makes the connections meanwhile.
+    for (let i = 0; i < 3; i += 1)
+      clients.push(connect(address.port, '127.0.0.1').on('error', () => undefined));
+    await new Promise((resolve) => process.nextTick(resolve));
+    const end = performance.now() + 10_000;
+    while (backlogLength(address) !== 3 && performance.now() < end);
+    expect(backlogLength(address)).toBe(3);
+    await until(() => backlogLength(address) === 0, 'the queue to be empty');
+    for (const client of clients) client.destroy();
+    server.close();
+    await once(server, 'close');
+    expect(backlogLength(address)).toBeUndefined();
+  },
+);

@@ -1,0 +1,93 @@
+// Takes CPU time from a running process: by a quota of a control group where this machine lets us make one, otherwise by
+// stopping and continuing it ten times a second.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { until } from '../helpers/wait.ts';
+
+const PERIOD_MS = 100;
+const V1 = '/sys/fs/cgroup/cpu';
+const V2 = '/sys/fs/cgroup';
+
+export interface CpuQuota extends AsyncDisposable {
+  /** `cgroup` or `signals`. */
+  readonly by: string;
+}
+
+/** @param share of one processor, until it is disposed of */
+export async function limitCpu(pid: number, share: number): Promise<CpuQuota> {
+  const group = makeGroup(share);
+  if (group === undefined) return limitBySignals(pid, share);
+  const home = readFileSync(`/proc/${pid}/cgroup`, 'utf8');
+  writeFileSync(`${group}/cgroup.procs`, String(pid));
+  return {
+    by: 'cgroup',
+    async [Symbol.asyncDispose]() {
+      const root = group.startsWith(`${V1}/`) ? V1 : V2;
+      const path = /^(?:\d+:cpu(?:,cpuacct)?:|0::)(.*)$/m.exec(home)?.[1] ?? '/';
+      if (existsSync(`/proc/${pid}`)) {
+        // Back to where it was, or to the top where that cannot be named from here.
+        const places = [`${root}${path}/cgroup.procs`, `${root}/cgroup.procs`];
+        places.some((place) => attempt(() => writeFileSync(place, String(pid))));
+      }
+      await until(() => attempt(() => rmdirSync(group)), 'the control group to be empty');
+    },
+  };
+}
+
+/** @returns the folder of a control group with a quota; undefined where none can be made */
+function makeGroup(share: number): string | undefined {
+  const name = `tollgate-test-${process.pid}-${Math.round(performance.now())}`;
+  const quota = Math.round(share * PERIOD_MS * 1000);
+  const period = PERIOD_MS * 1000;
+  for (const [root, write] of [
+    [
+      V1,
+      (group: string) => {
+        writeFileSync(`${group}/cpu.cfs_period_us`, String(period));
+        writeFileSync(`${group}/cpu.cfs_quota_us`, String(quota));
+      },
+    ],
+    [V2, (group: string) => writeFileSync(`${group}/cpu.max`, `${quota} ${period}`)],
+  ] as const) {
+    const group = `${root}/${name}`;
+    if (!existsSync(`${root}/cgroup.procs`)) continue;
+    if (attempt(() => mkdirSync(group)) && attempt(() => write(group))) return group;
+    attempt(() => rmdirSync(group));
+  }
+  return undefined;
+}
+
+function attempt(action: () => void): boolean {
+  try {
+    action();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** From a process of its own, whose timers nobody holds up. */
+export async function limitBySignals(pid: number, share: number): Promise<CpuQuota> {
+  const script = `
+    const pid = Number(process.argv[1]);
+    process.stdin.resume().on('end', () => { clearInterval(timer); process.kill(pid, 'SIGCONT'); process.exit(); });
+    const timer = setInterval(() => {
+      process.kill(pid, 'SIGCONT');
+      setTimeout(() => process.kill(pid, 'SIGSTOP'), ${share * PERIOD_MS});
+    }, ${PERIOD_MS});`;
+  const child: ChildProcess = spawn(process.execPath, ['-e', script, String(pid)], {
+    stdio: ['pipe', 'ignore', 'inherit'],
+  });
+  await once(child, 'spawn');
+  return {
+    by: 'signals',
+    async [Symbol.asyncDispose]() {
+      const ended = once(child, 'exit');
+      child.stdin?.end();
+      await ended;
+      // The last stop may have come behind it.
+      if (existsSync(`/proc/${pid}`)) process.kill(pid, 'SIGCONT');
+    },
+  };
+}
