@@ -13,7 +13,8 @@ import {
   standardAnswer,
 } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
-import { until } from '../helpers/wait.ts';
+import { startRedis } from '../helpers/redis.ts';
+import { pause, until } from '../helpers/wait.ts';
 import { ask, bearer, field, listModels, rotate, statusOf, textField } from './holder.ts';
 
 const CHAT = chatRequest({ model: 'm', max_tokens: 10 });
@@ -202,6 +203,23 @@ describe('on one gateway', () => {
     expect([third.status, third.header('x-ratelimit-remaining-requests')]).toEqual([200, '0']);
     expect((await again.chat(CHAT, { key })).status).toBe(429);
   });
+});
+
+test('what a day has used is known after Redis was emptied, though the gateway is held up', async () => {
+  await using redis = await startRedis();
+  const config = { ...configOf({ requests_per_day: 60 }), redis: redis.url, secret: 'a secret of the test' };
+  await using gateway = await startGateway({ config });
+  const key = await gateway.issueKey('Lite');
+  expect(await count(await many([gateway], 60, key))).toEqual({ 200: 60 });
+  for (let round = 0; round < 3; round += 1) {
+    await redis.flush();
+    const answers = many([gateway], 15, key);
+    // As long as the gateway waits for the store, and longer.
+    await pause(5);
+    const end = performance.now() + 300;
+    while (performance.now() < end);
+    expect(await count(await answers)).toEqual({ 429: 15 });
+  }
 });
 
 describe('on three replicas', () => {
