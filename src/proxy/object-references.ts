@@ -199,8 +199,9 @@ export class ReferenceFinder implements References, WalkListener {
     const text = decodeString(this.#bytes, { start, end });
     switch (meaning) {
       case 'type':
-        if (place !== 'quoted') this.#objectAt(this.#memberAt(depth)).types.push(typeOf(text));
-        this.#consider('none', text, place);
+        if (place !== 'quoted') this.#objectAt(this.#memberAt(depth)).types.push(text);
+        if (this.#options.allTexts !== false || mayBeId(this.#bytes, start, end))
+          this.#consider('none', text, place);
         break;
       case 'id':
         this.#considerOwnId(this.#memberAt(depth), text, place);
@@ -251,8 +252,9 @@ export class ReferenceFinder implements References, WalkListener {
     const object = this.#objects[depth + 1];
     if (object === undefined) return;
     this.#objects[depth + 1] = undefined;
-    const { ids, types, content } = object;
+    const { ids, content } = object;
     if (ids.length === 0) return;
+    const types = object.types.map(typeOf);
     const isReference = types.some((type) => type.replaceAll('_', '') === REFERENCE);
     const isItem = isReference || isItemList(this.#names[depth] ?? '');
     for (const text of ids) {
