@@ -137,15 +137,15 @@ describe('transcriptions', () => {
     const sums = await counted(async (own) =>
       own.audio.transcriptions.create({ file: await sound(noise(159_000)), model: 'm' }),
     );
-    expect(sums).toEqual({ prompt: 100, completion: 4, estimated: 1 });
+    expect(sums).toEqual({ prompt: 101, completion: 4, estimated: 1 });
   });
 
   test.each([
-    ['text', 'text/plain; charset=utf-8', 'It is a fact.\n'],
-    ['srt', 'application/x-subrip', '1\n00:00:00,000 --> 00:00:01,000\nIt is.\n\n'],
-    ['vtt', 'text/vtt', 'WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nIt is.\n\n'],
-    ['text', 'text/plain', ''],
-  ] as const)('as %s (%s) comes as it is', async (response_format, type, text) => {
+    ['text', 'text/plain; charset=utf-8', 13, 'It is a fact.\n'],
+    ['srt', 'application/x-subrip', 12, '1\n00:00:00,000 --> 00:00:01,000\nIt is.\n\n'],
+    ['vtt', 'text/vtt', 12, 'WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nIt is.\n\n'],
+    ['text', 'text/plain', 13, ''],
+  ] as const)('as %s (%s) comes as it is', async (response_format, type, prompt, text) => {
     first.always([
       head(200, { 'content-type': type, 'transfer-encoding': 'chunked' }),
       ...(text === '' ? [] : [chunk(text)]),
@@ -156,7 +156,7 @@ describe('transcriptions', () => {
       const answer = await own.audio.transcriptions.create(request).asResponse();
       expect([answer.headers.get('content-type'), await answer.text()]).toEqual([type, text]);
     });
-    expect(sums).toMatchObject({ prompt: 11, completion: Math.ceil(text.length / 4), estimated: 1 });
+    expect(sums).toMatchObject({ prompt, completion: Math.ceil(text.length / 4), estimated: 1 });
   });
 
   test('text where JSON was asked for cannot be used', async () => {
@@ -307,7 +307,7 @@ describe('images', () => {
   test('varied, and estimated by the picture where nobody says it', async () => {
     first.always(json(200, { created: 1, data: [{ url: 'a' }, { url: 'b' }] }));
     const sums = await counted(async (own) => own.images.createVariation({ image: await picture(), n: 2 }));
-    expect(sums).toEqual({ prompt: 1000, completion: 2000, estimated: 1 });
+    expect(sums).toEqual({ prompt: 1001, completion: 2000, estimated: 1 });
     expect((await asked()).request.target).toBe('/v1/images/variations');
   });
 });

@@ -235,7 +235,7 @@ describe('a stored response', () => {
       headers: bearer(key),
       body: {},
     });
-    expect([options.status, options.header('allow')]).toEqual([405, 'GET, DELETE']);
+    expect([options.status, options.header('allow')]).toEqual([405, 'GET, HEAD, DELETE']);
   });
 });
 

@@ -187,7 +187,8 @@ describe('an error before any output means', () => {
       false,
     ],
     [eventFrame({ type: 'error', message: 'x', code: null }), 502, true],
-    ['data: {"error":{"message":"m","code":403}}\n\n', 502, true],
+    ['data: {"error":{"message":"m","code":403}}\n\n', 403, true],
+    ['data: {"error":{"message":"m","code":401}}\n\n', 502, true],
     ['data: {"error":{"message":"m","code":429}}\n\n', 429, true],
   ])('%#', (frame, status, next) => {
     const judged = reader().judge(Buffer.from(frame), {});
