@@ -3,7 +3,6 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, type AppOptions, startApp, VERSION } from './app.ts';
-import { maskKeys } from './auth/key.ts';
 import { faultReport, runCheck } from './cli/check.ts';
 import { runExplain } from './cli/explain.ts';
 import { runInit } from './cli/init.ts';
@@ -18,6 +17,7 @@ import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
 import { openStore } from './store/open.ts';
+import { maskKeys } from './telemetry/key-mask.ts';
 import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway

@@ -57,9 +57,3 @@ export class Key {
     return `Key(${this.toString()})`;
   }
 }
-
-/** Text with everything in it that has the form of a key, in either case, cut to its prefix. For messages that quote input. */
-export function maskKeys(text: string): string {
-  if (text.length < KEY_DIGITS) return text;
-  return text.replaceAll(/[0-9a-f]{32,}/gi, (found) => `${found.slice(0, PREFIX_LENGTH)}…`);
-}

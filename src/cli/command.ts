@@ -3,7 +3,7 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
-import { Key, maskKeys } from '../auth/key.ts';
+import { Key } from '../auth/key.ts';
 import { SecretError } from '../auth/secret.ts';
 import { ConfigError } from '../config/fault.ts';
 import type { StaticConfig } from '../config/schema.ts';
@@ -12,6 +12,7 @@ import { earlierStoreWarning } from '../store/earlier-store.ts';
 import { openStore, StoreOpenError } from '../store/open.ts';
 import { isPrefix, type Prefix } from '../store/record.ts';
 import type { Store } from '../store/store.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import { spoolDirectory } from '../usage/directory.ts';
 import { UsageError } from './arguments.ts';
 

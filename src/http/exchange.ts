@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { EndpointName } from '../config/endpoints.ts';
 import { GatewayError } from '../errors.ts';
 import { AccessRecord } from '../telemetry/access-log.ts';
+import { holdsKey, maskKeys } from '../telemetry/key-mask.ts';
 import type { RequestSpan } from '../telemetry/tracing.ts';
 import type { Upgrade } from './upgrade.ts';
 
@@ -90,9 +91,13 @@ export class Exchange {
     this.target = request.url ?? '/';
     this.address = address;
     const given = request.headers['x-request-id'];
-    this.id = typeof given === 'string' && SANE_ID.test(given) ? given : newId();
+    const isSane = typeof given === 'string' && SANE_ID.test(given);
+    // Clients send keys in the wrong header: such an id is in the log by its prefix alone.
+    const isKept = isSane && !holdsKey(given);
+    this.id = isKept ? given : newId();
     this.headers = { 'x-request-id': this.id };
     this.access = new AccessRecord(this.id, request.method ?? '');
+    if (isSane && !isKept) this.access.client_request_id = maskKeys(given);
   }
 
   /** The method of the handler: RFC 9110, 9.3.2, HEAD is GET without the body, which Node leaves out. */

@@ -4,6 +4,7 @@ import type { TargetState } from '../http/admin.ts';
 import type { Metering } from '../proxy/metering.ts';
 import type { Resilience } from '../proxy/resilience.ts';
 import type { Store } from '../store/store.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -68,7 +69,7 @@ export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering):
 export function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
   return Array.from(standings.known(upstream), ([model, { breaker }]) => {
     const { state, inFlight, refusal } = breaker.snapshot();
-    const about = { upstream: upstream.name, model, state, in_flight: inFlight };
+    const about = { upstream: upstream.name, model: maskKeys(model), state, in_flight: inFlight };
     return refusal === undefined
       ? about
       : { ...about, until_ms: Math.max(1, Math.ceil(refusal.until - now())) };

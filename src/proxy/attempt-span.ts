@@ -1,5 +1,5 @@
 // The span of one attempt in a trace: what it says of the upstream and the model.
-import { maskKeys } from '../auth/key.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import type { RelayRequest } from './receiver.ts';
 import type { Target } from './route-table.ts';

@@ -3,6 +3,7 @@
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
@@ -83,14 +84,12 @@ export class Attempt implements Sink, Source, Contender {
       return Promise.resolve(failed({ ...failure(busy, true), free: true }));
     }
     const number = this.#watcher.onBegin();
-    exchange.access.attempts = number;
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
       this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
-      const { timeouts } = upstream.config;
-      this.#deadlines = new Deadlines(timeouts, this.#onDeadline, undefined, searchMs);
+      this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, number);
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
@@ -152,8 +151,7 @@ export class Attempt implements Sink, Source, Contender {
   #takeHead(status: number, headers: ResponseHeaders): void {
     const { stream } = this.#request;
     this.#status = status;
-    const id = headers['x-request-id'];
-    if (typeof id === 'string') this.#upstreamRequestId = id.slice(0, 128);
+    this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
     if (this.rivalry === undefined) this.sign();
 
     const type = mediaType(headers);
@@ -232,6 +230,10 @@ export class Attempt implements Sink, Source, Contender {
     this.#deadlines?.endSearch();
   }
 
+  quotesCredential(text: Buffer): boolean {
+    return this.#target.upstream.quotesCredential(text);
+  }
+
   lastFrame(): void {
     this.#deadlines?.enter('end');
   }
@@ -264,7 +266,7 @@ export class Attempt implements Sink, Source, Contender {
   sign(): void {
     const { access } = this.#request.exchange;
     access.upstream = this.#target.upstream.name;
-    access.upstream_model = this.#target.model;
+    access.upstream_model = maskKeys(this.#target.model);
     access.upstream_status = this.#status;
     access.upstream_request_id = this.#upstreamRequestId;
     if (this.#outcome !== undefined) access.outcome = this.#outcome;

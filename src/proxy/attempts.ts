@@ -242,6 +242,7 @@ export class Attempts {
     const watcher = {
       onBegin: () => {
         this.#sent += 1;
+        request.exchange.access.attempts = this.#sent;
         return this.#sent;
       },
       onOutput(ms: number | undefined) {

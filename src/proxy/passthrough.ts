@@ -23,6 +23,7 @@ import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthro
 import { type Found, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
 import { answerFailure } from './pipeline.ts';
+import { shown } from './refusal.ts';
 import { RunningAccount, type RunningAccountParts } from './running-account.ts';
 import { holding, type Snapshot } from './snapshot.ts';
 
@@ -279,15 +280,12 @@ export class Passthrough {
     });
     const { statusCode = 0, headers: told } = piped.response;
     exchange.access.upstream_status = statusCode;
-    const id = told['x-request-id'];
-    if (typeof id === 'string') exchange.access.upstream_request_id = id.slice(0, 128);
+    exchange.access.upstream_request_id = upstream.requestIdIn(told);
     if (statusCode >= 200 && statusCode < 300) return piped;
     const { idle } = upstream.config.timeouts;
     const text = await collect(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
     exchange.throwIfStopped();
-    const { verbatim, ...failure } = judgeRefusal(statusCode, told, text);
-    const isShown = verbatim !== undefined && !upstream.quotesCredential(verbatim.body);
-    throw new Refused(isShown ? { ...failure, verbatim } : failure);
+    throw new Refused(shown(judgeRefusal(statusCode, told, text), upstream));
   }
 }
 

@@ -1,7 +1,6 @@
 // The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Caller } from '../auth/caller.ts';
-import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import { answer, answerError } from '../http/answer.ts';
@@ -10,6 +9,7 @@ import type { Exchange } from '../http/exchange.ts';
 import { isJson, mediaType } from '../http/media-type.ts';
 import type { SlabPool } from '../http/slab-pool.ts';
 import type { SpoolRoom } from '../http/spool.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import { Account, type AccountParts, tellLimits } from './account.ts';

@@ -16,6 +16,7 @@ import { type Failure, failure, judgeRefusal, relayedHeaders } from '../upstream
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
 import { Line, type UpstreamEnd } from './realtime-line.ts';
+import { shown } from './refusal.ts';
 
 /** RFC 6455, 1.3. */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
@@ -199,10 +200,10 @@ class Dial {
   }
 
   #note(status: number, headers: IncomingMessage['headers']): void {
-    const { access } = this.#order.exchange;
+    const { exchange, upstream } = this.#order;
+    const { access } = exchange;
     access.upstream_status = status;
-    const id = headers['x-request-id'];
-    if (typeof id === 'string') access.upstream_request_id = id.slice(0, 128);
+    access.upstream_request_id = upstream.requestIdIn(headers);
   }
 
   #onError(cause: unknown): void {
@@ -242,10 +243,4 @@ function acceptOf({ request }: Exchange): string {
   return createHash('sha1')
     .update(`${request.headers['sec-websocket-key'] ?? ''}${GUID}`)
     .digest('base64');
-}
-
-/** An upstream's own text goes on to the client, unless it quotes the credential that it was asked with. */
-function shown(cause: Failure, upstream: Upstream): Failure {
-  const { verbatim, ...rest } = cause;
-  return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
 }

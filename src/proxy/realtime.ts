@@ -1,11 +1,11 @@
 // `GET /v1/realtime`: from a handshake to a session with one of the model's targets. The order of the steps is here, as in
 // pipeline.ts for chat; the attempt is realtime-dial.ts, what follows the 101 realtime-session.ts.
 import type { Authenticator } from '../auth/authenticator.ts';
-import { maskKeys } from '../auth/key.ts';
 import type { DynamicConfig } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { refusalOf, type Upgrade, WANTED } from '../http/upgrade.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/outcome.ts';
 import { tellLimits } from './account.ts';
@@ -174,7 +174,7 @@ export class Realtime {
     try {
       access.attempts = account.asked(upstream.name);
       access.upstream = upstream.name;
-      access.upstream_model = model;
+      access.upstream_model = maskKeys(model);
       access.upstream_status = undefined;
       access.upstream_request_id = undefined;
       const path = pathAt(target, query);

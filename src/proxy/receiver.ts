@@ -162,6 +162,8 @@ export interface Source {
   committed(): void;
   /** Nothing more is expected but the rest of a line end, or the end of the body: `end` is called after a moment. */
   lastFrame(): void;
+  /** Whether a text of the upstream quotes what it was asked with. Default: none does. */
+  quotesCredential?(text: Buffer): boolean;
   /** The answer cannot be used. */
   unusable(reason: unknown): void;
   /** The gateway's own code failed. */

@@ -46,10 +46,16 @@ export class Refusal implements Receiver {
   }
 }
 
-/** An upstream's own text goes on to the client, unless it quotes the credential that it was asked with. */
-export function shown(cause: Failure, upstream: Upstream): Failure {
-  const { verbatim, ...rest } = cause;
-  return verbatim !== undefined && upstream.quotesCredential(verbatim.body) ? rest : cause;
+/** An upstream's own text goes on to the client, and a word of it into the log, unless it quotes the credential that it was asked with. */
+export function shown(failure: Failure, upstream: Upstream): Failure {
+  const { verbatim, ...rest } = failure;
+  const isShown = verbatim === undefined || !upstream.quotesCredential(verbatim.body);
+  const judged = isShown ? failure : rest;
+  const { error } = judged;
+  if (!upstream.quotesCredential(String(error.cause ?? ''))) return judged;
+  const { status, retryAfterMs } = error;
+  const cause = new Error('the upstream quoted the credential that it was asked with');
+  return { ...judged, error: new GatewayError(error.code, error.message, { cause, status, retryAfterMs }) };
 }
 
 /** The answer cannot be used. */

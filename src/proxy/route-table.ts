@@ -1,9 +1,10 @@
 // Which route a model name takes: exact names first, then the longest pattern. Built once from the configuration; it
 // knows names and targets, not the state of upstreams.
-import { maskKeys } from '../auth/key.ts';
+
 import { type EndpointName, offered } from '../config/endpoints.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
 import { GatewayError } from '../errors.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { foldPath, WatchedMembers } from './watched-members.ts';
 

@@ -6,6 +6,7 @@ import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { RESPONSE_PATH } from '../http/server.ts';
 import type { StoredResponse } from '../store/response-record.ts';
+import { maskKeys } from '../telemetry/key-mask.ts';
 import { Account, tellLimits } from './account.ts';
 import { Attempts } from './attempts.ts';
 import type { Usage } from './chunk.ts';
@@ -56,7 +57,7 @@ export class StoredCalls {
       const [id = '', query = ''] = partsOf(exchange.target);
       const response = await stored.find(id, caller.holderId);
       await this.#checkQuery(query, caller.holderId);
-      exchange.model = response.model;
+      exchange.model = maskKeys(response.model);
       const route = routeOf(response, routes);
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';

@@ -186,8 +186,13 @@ export class StreamRelay implements Receiver {
       } else if (facts.finish !== null) this.#finished = true;
       if (facts.hasOutput) this.#countOutput();
       if (facts.usage !== null) this.#meter(facts.usage, facts.kind === 'done');
+      const isQuotation = facts.hasError && this.#source.quotesCredential?.(bytes.subarray(start, end));
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
-      if ((facts.usageOnly && hides) || surplus === 'all') {
+      if (isQuotation === true && this.#failure !== undefined) {
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        out = append(out, this.#errorFrame(this.#failure));
+        taken = end;
+      } else if ((facts.usageOnly && hides) || surplus === 'all') {
         // Asked for by the gateway, or nothing for this client: so it ends here.
         if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;

@@ -1,5 +1,6 @@
 // The access log: one line for every request, when it has ended. It gets plain facts; who collects them is not its business.
 import { symbols } from 'pino';
+import { maskKeys } from './key-mask.ts';
 import type { Logger } from './logger.ts';
 
 /**
@@ -13,6 +14,8 @@ export class AccessRecord {
   /** What the client read, or 499 if it left before the answer was complete. */
   status = 0;
   duration_ms = 0;
+  /** Where `x-request-id` had the form of a key: what may be shown of it. */
+  client_request_id: string | undefined;
   /** Of the trace, where traces are configured: 32 hexadecimal digits. */
   trace_id: string | undefined;
   route: string | undefined;
@@ -112,5 +115,5 @@ function describe(cause: unknown): string {
     parts.push(typeof code === 'string' ? `${code}: ${error.message}` : error.message);
     error = error.cause;
   }
-  return parts.join(' < ');
+  return maskKeys(parts.join(' < '));
 }

@@ -1,6 +1,7 @@
 // The process logger: pino with redaction. Who logs what is decided elsewhere; here only that no secret gets out.
 import { fstatSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
+import { maskKeys } from './key-mask.ts';
 import { fileOutput, LogSink, streamOutput } from './log-sink.ts';
 
 export type { Logger };
@@ -32,9 +33,15 @@ export function createLogger(
 
 /** Name, text and place of an error, and of what caused it. Other properties stay out: foreign errors carry headers and bodies. */
 function describeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return String(error);
+  if (!(error instanceof Error)) return maskKeys(String(error));
   const { name, message, stack, cause } = error;
-  return { type: name, message, stack, ...(cause === undefined ? {} : { cause: describeError(cause) }) };
+  const [shownMessage, shownStack] = [maskKeys(message), stack && maskKeys(stack)];
+  return {
+    type: name,
+    message: shownMessage,
+    stack: shownStack,
+    ...(cause === undefined ? {} : { cause: describeError(cause) }),
+  };
 }
 
 let sink: LogSink | undefined;

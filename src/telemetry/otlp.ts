@@ -25,6 +25,7 @@ import {
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
 import { withDeadline } from '../deadline.ts';
+import { holdsKey } from './key-mask.ts';
 import type { Logger } from './logger.ts';
 import { OPERATIONS } from './operations.ts';
 import { type SpanCounter, spanQueue } from './span-queue.ts';
@@ -101,13 +102,16 @@ function parentOf({ headers }: RequestHead): Context {
   const parent = parseTraceParent(headers['traceparent']);
   if (parent === undefined) return ROOT_CONTEXT;
   const { traceId, spanId, isSampled } = parent;
+  // Ids of traces have the form of a key; the one that this request is authenticated with is none.
+  if ([headers.authorization, headers['api-key']].some((value) => value?.includes(traceId) === true))
+    return ROOT_CONTEXT;
   const state = headers['tracestate'];
   return trace.setSpanContext(ROOT_CONTEXT, {
     traceId,
     spanId,
     traceFlags: isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE,
     isRemote: true,
-    ...(typeof state === 'string' ? { traceState: createTraceState(state) } : {}),
+    ...(typeof state === 'string' && !holdsKey(state) ? { traceState: createTraceState(state) } : {}),
   });
 }
 

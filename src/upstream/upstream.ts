@@ -5,6 +5,7 @@ import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { TraceContext } from '../telemetry/tracing.ts';
+import { Credentials } from './credentials.ts';
 import { EchoTransport } from './echo.ts';
 import { connectionNames } from './header-names.ts';
 import type { Unsolicited } from './http-connection.ts';
@@ -26,6 +27,9 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
   ...FORWARDED,
   ...FORWARDED_TRACE,
 ]);
+
+/** Of an upstream's id of a request, in characters. */
+const MAX_ID = 128;
 
 export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -87,7 +91,7 @@ export class Upstream {
   /** Outcome → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
-  readonly #credentials: readonly Buffer[];
+  readonly #credentials: Credentials;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -142,7 +146,7 @@ export class Upstream {
     const entries = Object.entries(headers);
     this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
     this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
-    this.#credentials = credentialsOf(config);
+    this.#credentials = new Credentials(config);
     const { health } = config;
     if (health !== undefined) {
       this.#probe = new HealthProbe({
@@ -177,9 +181,15 @@ export class Upstream {
     return this.#transport.retire();
   }
 
-  /** Whether a text of the upstream quotes what the gateway authenticates with: such a text never reaches a client. */
-  quotesCredential(text: Buffer): boolean {
-    return this.#credentials.some((credential) => text.includes(credential));
+  /** Whether a text of the upstream quotes what the gateway authenticates with: it reaches no client and no log. */
+  quotesCredential(text: Buffer | string): boolean {
+    return this.#credentials.areQuotedIn(text.toString());
+  }
+
+  /** The upstream's own id of a request, for the log. */
+  requestIdIn({ 'x-request-id': id }: ClientHeaders): string | undefined {
+    if (typeof id !== 'string' || this.quotesCredential(id)) return undefined;
+    return id.slice(0, MAX_ID);
   }
 
   get inFlight(): number {
@@ -300,15 +310,6 @@ function pass(
     const value = from[field];
     if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
   }
-}
-
-/** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
-const SHORTEST_CREDENTIAL = 8;
-
-function credentialsOf(config: UpstreamConfig): Buffer[] {
-  if (config.kind === 'builtin') return [];
-  const values = [config.api_key ?? '', ...Object.values(config.headers)];
-  return values.filter((value) => value.length >= SHORTEST_CREDENTIAL).map((value) => Buffer.from(value));
 }
 
 /**

@@ -1,7 +1,8 @@
 import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Key, maskKeys } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key.ts';
+import { holdsKey, maskKeys } from '../../src/telemetry/key-mask.ts';
 
 const TEXT = '0123456789abcdef0123456789abcdef';
 const hex = (length: number) =>
@@ -102,5 +103,11 @@ test('masking cuts everything that could be a key to its prefix, in either case'
   expect(maskKeys(`a ${TEXT} b`)).toBe('a 01234567… b');
   expect(maskKeys(`--x=${TEXT.toUpperCase()}!`)).toBe('--x=01234567…!');
   expect(maskKeys(`${TEXT}${TEXT}`)).toBe('01234567…');
+  const encoded = TEXT.replace(/./g, (digit, index) =>
+    index % 3 === 0 ? digit : `%${digit.charCodeAt(0).toString(16)}`,
+  );
+  expect(maskKeys(`/x?k=${encoded}&%zz`)).toBe('/x?k=01234567…&%zz');
+  expect([TEXT, `a.${TEXT}`, encoded, 'x'].map(holdsKey)).toEqual([true, true, true, false]);
+  expect(maskKeys('100%25 is no key, and stays as it is')).toBe('100%25 is no key, and stays as it is');
   expect(maskKeys('0123456789abcdef is short')).toBe('0123456789abcdef is short');
 });

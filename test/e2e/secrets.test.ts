@@ -34,7 +34,7 @@ const UNKNOWN_KEY = 'deadbeefcafef00d5eedfacade0ddba1';
 const PROMPT = 'The patient, Ärztin Müller, said "my PIN is 4711" <quietly>';
 const ANSWER = 'Confidential-answer-8842-of-the-model';
 /** Put where it must be found, so that the search is known to work. */
-const PLANTED = '5ec2e7f1a9b8c7d6e5f4a3b2c1d0e9f8';
+const PLANTED = 'planted-5ec2e7f1a9b8c7d6e5f4a3b2';
 
 /** Makes a handler throw an error that drags all of its request along, as careless libraries do. */
 const CRASH = `
