@@ -83,14 +83,13 @@ export class Attempt implements Sink, Source, Contender {
       const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
       return Promise.resolve(failed({ ...failure(busy, true), free: true }));
     }
-    const number = this.#watcher.onBegin();
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
       this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline, undefined, searchMs);
-      this.#span = beginSpan(this.#request, this.#target, number);
+      this.#span = beginSpan(this.#request, this.#target, this.#watcher.onBegin());
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
       const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
