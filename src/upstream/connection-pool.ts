@@ -53,7 +53,7 @@ const REST_MS = 10;
 const MAX_RESTING = 16;
 /** So many requests that had to wait, none long after the one before, and further ones have connections opened. */
 const WAITS = 8;
-const WAITS_APART_MS = 100;
+const WAITS_APART_MS = 25;
 /** Beyond `connections`, and no more than those. */
 const MAX_SPARE = 2 * MAX_RESTING;
 

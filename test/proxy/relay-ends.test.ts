@@ -223,13 +223,16 @@ describe('a stream is whole', () => {
   });
 
   test('and its connection is used again', async () => {
-    const before = upstream.connections;
+    // One of its own: connections to an upstream that sent bytes behind an answer are not kept.
+    await using sound = await HostileUpstream.start(ending(whole, (c) => c.lastChunk()));
+    await using fresh = await startGateway({ upstreams: { up: sound.baseUrl } });
     for (let i = 0; i < 8; i++) {
-      await expectWhole(await relayed(ending(whole, (c) => c.lastChunk())), whole.join(''));
+      const response = await fresh.chat(STREAM);
+      expect([response.complete, response.text()]).toEqual([true, whole.join('')]);
       // The client has its end before the gateway has the upstream's.
-      await until(() => upstream.answering === 0);
+      await until(() => sound.answering === 0);
     }
-    expect(upstream.connections - before).toBeLessThanOrEqual(3);
+    expect(sound.connections).toBeLessThanOrEqual(3);
   });
 
   test('and the connection of an upstream that never ends is closed', async () => {
