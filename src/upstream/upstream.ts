@@ -127,6 +127,10 @@ export class Upstream {
       this.#transport = transport ?? new EchoTransport();
     } else {
       const { origin } = new URL(config.base_url);
+      // `increase` misses the first count of a series that begins with it.
+      for (const kind of ['idle', 'unsent', 'surplus']) {
+        metrics.upstreamUnsolicited.inc({ upstream: name, kind }, 0);
+      }
       this.#transport =
         transport ??
         new HttpTransport({

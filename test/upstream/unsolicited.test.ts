@@ -234,9 +234,11 @@ describe('an origin that sent bytes which answer no request', () => {
       upstreams: { up: upstream.baseUrl },
       config: { retry: { budget: 0 } },
     });
+    const metric = 'tollgate_upstream_unsolicited_bytes_total{upstream="up",kind="idle"}';
+    // An alert on its increase sees the first one only if the series was there before.
+    expect(await gateway.metric(metric)).toBe(0);
     await Promise.all(Array.from({ length: 4 }, () => gateway.chat(chatRequest())));
     await until(async () => (await upstream.sendUnsolicited(FOREIGN)) > 1);
-    const metric = 'tollgate_upstream_unsolicited_bytes_total{upstream="up",kind="idle"}';
     await until(async () => ((await gateway.metric(metric)) ?? 0) > 0);
     for (let i = 0; i < 3; i += 1) {
       const response = await gateway.chat(chatRequest());
