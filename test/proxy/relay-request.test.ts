@@ -202,7 +202,8 @@ describe('the body that the upstream gets', () => {
     const value = fc.json({ maxDepth: 4 });
     const key = fc
       .string({ unit: 'grapheme' })
-      .filter((name) => !/^(model|stream|stream_options)$/i.test(name));
+      // What the gateway reads has a meaning and a type of its own.
+      .filter((name) => !/^(model|stream|stream_options|max_(completion_)?tokens|n)$/iu.test(name));
     const members = fc.array(fc.tuple(key, value, space, space), { maxLength: 5 });
     await fc.assert(
       fc.asyncProperty(members, members, space, async (before, after, pad) => {
