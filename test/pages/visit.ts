@@ -51,8 +51,9 @@ export class Visit implements AsyncDisposable {
       colorScheme: theme,
       viewport: { width, height: 900 },
       javaScriptEnabled: scripts,
-      // Each visitor comes from elsewhere, for a gateway that believes it: orders of one address are limited.
-      extraHTTPHeaders: { 'x-forwarded-for': `10.0.${visits >> 8}.${visits & 255}` },
+      // Each visitor has an address of its own, for a gateway that believes it: orders of one address are limited. They are loopback
+      // addresses, because test payments are for this machine alone.
+      extraHTTPHeaders: { 'x-forwarded-for': `127.1.${visits >> 8}.${visits & 255}` },
       permissions: mayCopy ? ['clipboard-read', 'clipboard-write'] : [],
     });
     return new Visit(await context.newPage(), origin);
