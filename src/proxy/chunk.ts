@@ -13,6 +13,8 @@ export interface Usage {
   readonly cached: number;
   /** Part of `completion`. */
   readonly reasoning: number;
+  /** It has no count of the output, so that output beside it is not in it. Default false. */
+  readonly isInputOnly?: boolean;
 }
 
 /** What a chunk and a completion have in common. Spans are offsets in the buffer that was read. */
@@ -250,12 +252,19 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
-  const prompt = count(usage, 'prompt_tokens') || count(usage, 'input_tokens') || soundTokens(usage);
-  const completion = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
+  const input = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
+  const sound = input === 0 ? soundTokens(usage) : 0;
+  const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
+  // Some vendors report nothing but the total, and some leave out of the output what was thought.
+  const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
+  const isTotalAlone = input === 0 && output === 0;
+  const prompt = isTotalAlone ? sound || rest : input;
+  const completion = isTotalAlone ? 0 : output + rest;
   return {
     prompt,
     completion,
-    total: count(usage, 'total_tokens') || prompt + completion,
+    total: prompt + completion,
+    ...(completion === 0 && input > 0 ? { isInputOnly: true } : {}),
     cached:
       count(member(usage, 'prompt_tokens_details'), 'cached_tokens') ||
       count(member(usage, 'input_tokens_details'), 'cached_tokens') ||
@@ -264,6 +273,25 @@ export function parseUsage(bytes: Buffer, span: Span): Usage {
       count(member(usage, 'completion_tokens_details'), 'reasoning_tokens') ||
       count(member(usage, 'output_tokens_details'), 'reasoning_tokens') ||
       count(usage, 'reasoning_tokens'),
+  };
+}
+
+/**
+ * What two reports about one answer come to: the later one, and what it leaves out as the earlier one has it. Some vendors report
+ * the input at the beginning and the output at the end.
+ */
+export function laterUsage(earlier: Usage | null, later: Usage): Usage {
+  if (earlier === null || (later.prompt > 0 && later.completion > 0)) return later;
+  const { prompt, cached } = later.prompt > 0 ? later : earlier;
+  const { completion, reasoning } = later.completion > 0 ? later : earlier;
+  const isInputOnly = later.isInputOnly === true && completion === 0;
+  return {
+    prompt,
+    completion,
+    total: prompt + completion,
+    cached,
+    reasoning,
+    ...(isInputOnly ? { isInputOnly } : {}),
   };
 }
 

@@ -16,6 +16,14 @@ import { type Edit, splice } from './request-scan.ts';
 /** Larger than any completion that a model produces; images in base64 included. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
+/** What is read of a whole answer; only of a small one whether there is output. */
+type Facts = CompletionFacts & { readonly hasOutput?: boolean };
+
+/** Zeros for an answer say that the upstream does not count. */
+function reportedUsage({ usage }: Facts): Facts['usage'] {
+  return usage?.total === 0 ? null : usage;
+}
+
 export class Completion implements Receiver {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
@@ -64,7 +72,7 @@ export class Completion implements Receiver {
     return large;
   }
 
-  #whole(): { readonly body: Buffer; readonly facts: CompletionFacts } {
+  #whole(): { readonly body: Buffer; readonly facts: Facts } {
     if (this.#large !== undefined) return this.#large.end();
     const [first] = this.#chunks;
     const body =
@@ -92,12 +100,13 @@ export class Completion implements Receiver {
    * What is to be changed takes its turns, and what the upstream has stored can be asked for as soon as its id is told: so where it is
    * is noted first.
    */
-  async #answerLater(body: Buffer, facts: CompletionFacts): Promise<void> {
+  async #answerLater(body: Buffer, facts: Facts): Promise<void> {
     const { ask, endpoint } = this.#request;
     this.#isEditing = true;
     try {
       // It is known already, whatever becomes of the wait.
-      this.#source.used(facts.usage, facts.usage === null ? (ask.outputs ?? 0) : 0);
+      const usage = reportedUsage(facts);
+      this.#source.used(usage, usage === null ? (ask.outputs ?? 0) : 0);
       const edits = (await ask.edits?.(body)) ?? [];
       const made = this.#source.made && endpoint.madeIn?.(body);
       if (made !== undefined) await this.#source.made?.(made);
@@ -124,22 +133,24 @@ export class Completion implements Receiver {
   }
 
   /** In a streaming SDK a JSON body would read as a silent, empty answer. */
-  #answerStream(body: Buffer, facts: CompletionFacts): void {
+  #answerStream(body: Buffer, facts: Facts): void {
     const { alias, includeUsage, endpoint } = this.#request;
     const events = endpoint.asStream?.(body, alias, includeUsage);
     if (events === undefined) this.#source.unusable('a JSON answer that cannot be the stream it should be');
     else this.#answer('text/event-stream; charset=utf-8', events, facts);
   }
 
-  #answer(type: string, body: Buffer | BodyPieces, facts: CompletionFacts): void {
+  #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
     const { exchange, ask } = this.#request;
-    const usage = facts.usage ?? ask.usage ?? null;
+    const reported = reportedUsage(facts);
+    const usage = reported ?? ask.usage ?? null;
     if (this.#source.rivalry?.claim() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }
-    this.#source.used(usage, ask.outputs ?? tokensOf(this.#size));
+    const isCovered = usage !== null && (usage.isInputOnly !== true || facts.hasOutput !== true);
+    this.#source.used(usage, isCovered ? 0 : (ask.outputs ?? tokensOf(this.#size)));
     exchange.markFirstOutput();
     const headers = relayedHeaders(this.#headers);
     headers['content-type'] = type;

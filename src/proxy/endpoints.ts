@@ -40,7 +40,12 @@ export const CHAT: Endpoint = {
 };
 
 /** `POST /v1/completions`: chat's frames, with `text` where chat has `delta`. */
-export const COMPLETIONS: Endpoint = { ...CHAT, name: 'completions', path: 'completions' };
+export const COMPLETIONS: Endpoint = {
+  ...CHAT,
+  name: 'completions',
+  path: 'completions',
+  wanted: wants(['prompt', 'best_of']),
+};
 
 /** `POST /v1/embeddings` */
 export const EMBEDDINGS: Endpoint = {

@@ -69,7 +69,8 @@ export class Meter {
     const { usage, outcome, outputs, isRefused = false } = use;
     if (usage !== null) {
       const tokens = tokensOf(usage);
-      const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : 0;
+      // Behind the report of a whole answer nothing is left, unless it reports early, or the input alone.
+      const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : visible(use);
       const completion = tokens.completion + more;
       return { tokens: { ...tokens, completion }, isEstimated: more > 0, isReported: more === 0 };
     }

@@ -11,6 +11,8 @@ export const MEDIA_BYTES_PER_TOKEN = 3200;
 const MAX_LEVEL = 8;
 /** No model writes so much text between two frames; a data URL of that size in it is an image. */
 const LARGE_TEXT = 64 * 1024;
+/** Of text in the place of media, so much is looked at. */
+const PROSE_HEAD = 64;
 const DATA_URL = Buffer.from(';base64,');
 
 const SPACE = 0x20;
@@ -19,6 +21,7 @@ const OPEN_ARRAY = 0x5b;
 const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 const OPEN_OBJECT = 0x7b;
+const DELETE = 0x7f;
 
 /** What the value of a member is. `thought` repeats in several spellings: routers send the same text under each. */
 type Kind = 'text' | 'thought' | 'media' | 'other';
@@ -124,7 +127,8 @@ export class TextCount {
   }
 
   #addString(kind: Kind, bytes: Buffer, start: number, length: number): void {
-    this.#add(kind, kind === 'media' ? mediaText(length) : textIn(bytes, start, length));
+    const isMedia = kind === 'media' && !isProse(bytes, start, Math.min(length, PROSE_HEAD));
+    this.#add(kind, isMedia ? mediaText(length) : textIn(bytes, start, length));
   }
 
   #add(kind: Kind, count: number): void {
@@ -184,6 +188,15 @@ function textIn(bytes: Buffer, start: number, length: number): number {
     if (at - from >= LARGE_TEXT / 2) media += at - from;
   }
   return length - media + mediaText(media);
+}
+
+/** Whether what stands in the place of media is text: a byte in it is in no base64, and in no URL. */
+function isProse(bytes: Buffer, start: number, length: number): boolean {
+  for (let at = start; at < start + length; at++) {
+    const byte = bytes[at] ?? 0;
+    if (byte <= SPACE || byte >= DELETE) return true;
+  }
+  return false;
 }
 
 /** Letters, digits and `+ - / = _`; a slash may be escaped. */

@@ -163,6 +163,7 @@ export class Pipeline {
       endpoint,
       ask,
       stream: ask.stream,
+      choices: ask.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,

@@ -17,6 +17,8 @@ export interface RelayRequest {
   readonly ask: Omit<Ask, 'stream' | 'estimate'>;
   /** Of a form it may be known only when its last field has come. */
   readonly stream: boolean;
+  /** Answers that are written at the same time, each with a finish reason of its own. Default 1. */
+  readonly choices?: number | undefined;
   /** JSON string token to put in place of the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;
   /** Whether the client itself asked for usage in its stream. */

@@ -24,7 +24,7 @@ export interface RequestScan {
   readonly includeUsageSpan: Span | null;
   /** `max_completion_tokens` or the older `max_tokens`, the larger of both; null where neither sets a bound. */
   readonly maxTokens: number | null;
-  /** `n`: how many answers are asked for. */
+  /** How many answers are written: `n`, or `best_of`, of each prompt. */
   readonly choices: number;
   /** The values of the members that were asked for by name, where they stand in the body. */
   readonly others: ReadonlyMap<string, Span>;
@@ -55,6 +55,9 @@ const OPTION_DEPTH = 2;
 const INCLUDE_USAGE = 'stream_options.include_usage';
 /** Of the members of endpoints, those that must be true, false or null. */
 const FLAGS = new Set(['background', 'store']);
+/** Of completions: several prompts have answers of their own, and of `best_of` answers only some are shown. */
+const PROMPT = 'prompt';
+const BEST_OF = 'best_of';
 const OPTION_NAMES = new MemberNames(['include_usage']);
 
 /** @param members read beyond those that are read for all endpoints */
@@ -68,6 +71,7 @@ const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 const LETTER_T = 0x74;
 const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
 
 /** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
 const LONGEST_MODEL = 64 * 1024;
@@ -106,6 +110,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   #maxTokens: Span | null = null;
   #maxCompletionTokens: Span | null = null;
   #choices: Span | null = null;
+  #prompts = 0;
   #others: Map<string, Span> | undefined;
   #isEmpty = true;
   #attachments: AttachmentCount | undefined;
@@ -132,8 +137,9 @@ export class RequestReader implements WalkListener, LongTextListener {
       while (scanner.nextMember()) {
         const meaning = this.#meaningOf(scanner);
         const { pos: start } = scanner;
-        if (meaning !== OPTIONS || !scanner.enterObject()) scanner.skipValue();
-        else this.#readOptions(scanner);
+        if (meaning === OPTIONS && scanner.enterObject()) this.#readOptions(scanner);
+        else if (meaning === PROMPT && scanner.enterArray()) this.#readPrompts(scanner);
+        else scanner.skipValue();
         if (meaning !== UNREAD) this.#take(meaning, start, scanner.pos);
       }
     } else {
@@ -160,6 +166,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.#search?.value(depth, start, end, isMember);
     if (depth === OPTION_DEPTH) {
       if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
+      else if (this.#meaning === PROMPT && !isMember) this.#takePrompt(start);
     } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
   }
 
@@ -199,13 +206,19 @@ export class RequestReader implements WalkListener, LongTextListener {
       includeUsage: this.#includeUsage,
       includeUsageSpan: this.#includeUsageSpan,
       maxTokens: this.#mostTokens(),
-      choices: choicesAt(this.body, this.#choices),
+      choices: this.#answers(),
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
       members: this.#search?.found ?? NO_MEMBERS,
       insertAt,
       isEmpty: this.#isEmpty,
     };
+  }
+
+  #answers(): number {
+    const choices = choicesAt(this.body, this.#choices);
+    const best = countAt(this.body, this.#others?.get(BEST_OF), BEST_OF) ?? 1;
+    return Math.max(choices, best) * Math.max(1, this.#prompts);
   }
 
   /** Upstreams know the one name, or the other, or both. */
@@ -275,6 +288,19 @@ export class RequestReader implements WalkListener, LongTextListener {
       scanner.skipValue();
       if (isUsage) this.#takeUsage(start, scanner.pos);
     }
+  }
+
+  #readPrompts(scanner: JsonScanner): void {
+    while (scanner.nextElement()) {
+      this.#takePrompt(scanner.pos);
+      scanner.skipValue();
+    }
+  }
+
+  /** An element of a list of prompts: a text, or a list of tokens. Tokens that stand there themselves are one prompt. */
+  #takePrompt(start: number): void {
+    const first = this.body[start];
+    if (first === QUOTE || first === OPEN_ARRAY) this.#prompts += 1;
   }
 
   /** Of the key of an option that the scanner has just read. */

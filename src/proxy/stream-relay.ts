@@ -3,9 +3,10 @@
 import { errorBody, GatewayError } from '../errors.ts';
 import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import { type ChunkFacts, readChunk, textOfChunk, type Usage } from './chunk.ts';
+import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from './chunk.ts';
 import { ClientStream } from './client-stream.ts';
 import type { FrameReader } from './endpoint.ts';
+import { BYTES_PER_TOKEN } from './estimate.ts';
 import { surplusFields } from './fields.ts';
 import { type FrameBatch, FrameScanner } from './frames.ts';
 import type { Span } from './json.ts';
@@ -36,6 +37,8 @@ export class StreamRelay implements Receiver {
   #isDue = false;
   /** A finish reason was seen: an upstream that sends no `[DONE]` may end. */
   #finished = false;
+  /** Frames with one. */
+  #finishes = 0;
   /** `[DONE]` was seen. What an upstream says after it is not relayed: clients are told to stop there. */
   #done = false;
   /** The upstream's own error frame was relayed. */
@@ -148,7 +151,8 @@ export class StreamRelay implements Receiver {
     const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
     this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
     // Behind the usage of all of it nothing was thought: it is reported as of now.
-    if (this.#isUsageFinal && this.#usage !== null) this.#source.used({ ...this.#usage }, 0);
+    if (this.#isUsageFinal && this.#usage !== null)
+      this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
     // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
@@ -183,9 +187,8 @@ export class StreamRelay implements Receiver {
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
       if (facts.hasError) {
         if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
-      } else if (facts.finish !== null) this.#finished = true;
-      if (facts.hasOutput) this.#countOutput();
-      if (facts.usage !== null) this.#meter(facts.usage, facts.kind === 'done');
+      }
+      this.#count(facts, end - start);
       const isQuotation = facts.hasError && this.#source.quotesCredential?.(bytes.subarray(start, end));
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
       if (isQuotation === true && this.#failure !== undefined) {
@@ -246,25 +249,41 @@ export class StreamRelay implements Receiver {
     else this.#source.lastFrame();
   }
 
-  #countOutput(): void {
+  /** @param size of the frame */
+  #count(facts: ChunkFacts, size: number): void {
+    if (facts.finish !== null && !facts.hasError) {
+      this.#finished = true;
+      this.#finishes += 1;
+    }
+    if (facts.hasOutput) this.#countOutput(this.#reader === undefined ? textOfChunk() : this.#reader.text);
+    // What is no JSON here (a NaN in it, say) may be an answer for the client.
+    else if (facts.kind === 'other' && !facts.usageOnly) this.#countOutput(size);
+    if (facts.usage !== null) this.#meter(facts.usage, facts);
+  }
+
+  #countOutput(text: number): void {
     this.#outputs += 1;
-    this.#text += this.#reader === undefined ? textOfChunk() : this.#reader.text;
+    this.#text += text;
     this.#hasOutput = true;
     this.#isUsageFinal = false;
   }
 
-  #meter(usage: Usage, isLast: boolean): void {
+  #meter(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
     // Some write zeros on every chunk until they know better.
-    if (usage.total === 0) {
-      this.#usage ??= usage;
+    if (reported.total === 0) {
+      this.#usage ??= reported;
       return;
     }
+    const usage = laterUsage(this.#usage, reported);
     this.#usage = usage;
     // Some report what they have used so far: what comes behind it is not in it.
-    this.#outputs = 0;
-    this.#text = 0;
-    this.#source.used(usage, 0);
-    this.#isUsageFinal = isLast || this.#finished;
+    if (usage.isInputOnly !== true || this.#text < BYTES_PER_TOKEN) {
+      this.#outputs = 0;
+      this.#text = 0;
+    }
+    this.#source.used(usage, this.#outputs, this.#text);
+    const isEach = this.#finishes >= (this.#request.choices ?? 1);
+    this.#isUsageFinal = kind === 'done' || isEach || (usageOnly && this.#finished);
   }
 
   /** As `#relay`, for a client that has left: nothing is written, and the last word of the upstream ends it. */
@@ -274,9 +293,7 @@ export class StreamRelay implements Receiver {
     for (const end of ends) {
       const facts =
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
-      if (facts.finish !== null) this.#finished = true;
-      if (facts.hasOutput) this.#countOutput();
-      if (facts.usage !== null) this.#meter(facts.usage, facts.kind === 'done');
+      this.#count(facts, end - start);
       if (facts.kind === 'done' || facts.hasError || this.#isUsageFinal) {
         this.#source.finish(LEFT);
         return;

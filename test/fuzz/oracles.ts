@@ -106,12 +106,15 @@ function usageOf(usage: Record<string, unknown>): Usage {
   const tokens = (value: unknown) =>
     typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
   const part = (details: unknown, name: string) => (isObject(details) ? tokens(details[name]) : 0);
-  const prompt = tokens(usage['prompt_tokens']);
-  const completion = tokens(usage['completion_tokens']);
+  const input = tokens(usage['prompt_tokens']);
+  const output = tokens(usage['completion_tokens']);
+  const rest = Math.max(0, tokens(usage['total_tokens']) - input - output);
+  const [prompt, completion] = input + output === 0 ? [rest, 0] : [input, output + rest];
   return {
     prompt,
     completion,
-    total: tokens(usage['total_tokens']) || prompt + completion,
+    total: prompt + completion,
+    ...(completion === 0 && input > 0 ? { isInputOnly: true } : {}),
     cached: part(usage['prompt_tokens_details'], 'cached_tokens') || tokens(usage['prompt_cache_hit_tokens']),
     reasoning:
       part(usage['completion_tokens_details'], 'reasoning_tokens') || tokens(usage['reasoning_tokens']),

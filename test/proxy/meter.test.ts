@@ -38,7 +38,7 @@ describe('what a request has used', () => {
   });
 
   test('is what the upstream says', () => {
-    expect(read({ usage: usage(3, 5), outputs: 9 })).toEqual({
+    expect(read({ usage: usage(3, 5) })).toEqual({
       attempts: 1,
       upstream: 'a',
       provider: 'p',
@@ -104,10 +104,11 @@ describe('what a request has used', () => {
     ).toBe(500);
   });
 
-  test('has what came behind a report added to it, unless the answer is whole', () => {
+  test('has what came behind a report added to it, however the answer ended', () => {
     const part = { usage: usage(3, 5), outputs: 2 };
     expect(left(part, { textBytes: 4_000 })).toBe(1_005);
-    expect(left({ ...part, outcome: 'ok' }, { textBytes: 4_000 })).toBe(5);
+    expect(left({ ...part, outcome: 'ok' }, { textBytes: 4_000 })).toBe(1_005);
+    expect(left({ ...part, outputs: 0, outcome: 'ok' }, { textBytes: 0 })).toBe(5);
     expect(left({ ...part, outcome: 'stream_incomplete' }, { textBytes: 4_000 })).toBe(1_005);
   });
 
