@@ -101,6 +101,7 @@ describe('errors of the gateway over HTTP', () => {
           limited: { targets: [{ upstream: 'up', model: 'limited' }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
           'vectors-only': { targets: [scripted], endpoints: ['embeddings'] },
+          guarded: { targets: [scripted], members: { refuse: ['provider'] } },
           refused: { targets: [{ upstream: 'refused', model: 'm' }] },
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
         },
@@ -280,6 +281,11 @@ describe('errors of the gateway over HTTP', () => {
 
     test.each(['[]', 'null', '"x"', '1'])('invalid_body: %s', async (body) => {
       expectError(await chat(body), 'invalid_body');
+    });
+
+    test('unsupported_parameter names the parameter', async () => {
+      const body = chatRequest({ model: 'guarded', Provider: { only: ['x'] } });
+      expectError(await chat(body), 'unsupported_parameter', 'provider');
     });
 
     test('missing_required_parameter, invalid_type and invalid_value name the parameter', async () => {
