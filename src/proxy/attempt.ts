@@ -2,16 +2,14 @@
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
-import { isJson, mediaType } from '../http/media-type.ts';
 import { maskKeys } from '../telemetry/key-mask.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
 import { type Failure, failure } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
+import { AnswerStart } from './answer-start.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { beginSpan } from './attempt-span.ts';
-import { BytesRelay } from './bytes-relay.ts';
 import type { Usage } from './chunk.ts';
-import { Completion } from './completion.ts';
 import { Deadlines, END_MS, type Passed } from './deadlines.ts';
 import type { Contender, Entry, Race } from './hedge.ts';
 import type { Made } from './made.ts';
@@ -27,7 +25,6 @@ import {
 } from './receiver.ts';
 import { Refusal, shown, unusable } from './refusal.ts';
 import type { Target } from './route-table.ts';
-import { StreamRelay } from './stream-relay.ts';
 import type { UsageRead } from './usage-reads.ts';
 
 export class Attempt implements Sink, Source, Contender {
@@ -148,31 +145,24 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   #takeHead(status: number, headers: ResponseHeaders): void {
-    const { stream } = this.#request;
     this.#status = status;
     this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
     if (this.rivalry === undefined) this.sign();
 
-    const type = mediaType(headers);
     if (status !== 200) {
       this.#receiver = new Refusal(status, headers, this);
       this.#deadlines?.enter('refusal');
-    } else if (stream && type === 'text/event-stream') {
-      this.#isStream = true;
-      this.#receiver = new StreamRelay(this.#request, headers, this);
-      this.#deadlines?.enter('first_token');
-    } else if (isJson(type)) {
-      this.committed();
-      this.#receiver = new Completion(this.#request, headers, this);
-      this.#deadlines?.enter('idle');
-    } else if (!stream && this.#request.endpoint.isBinary?.(type, this.#request.ask) === true) {
-      this.#isStream = true;
-      // With its parameters: of raw sound they say how fast it is.
-      const { 'content-type': full } = headers;
-      const told = typeof full === 'string' ? full : type;
-      this.#receiver = new BytesRelay(this.#request, told, headers, this);
-      this.#deadlines?.enter('first_token');
-    } else this.unusable(`content-type ${type || 'missing'}`);
+    } else this.#receiver = new AnswerStart(this.#request, headers, this);
+  }
+
+  expects(isStream: boolean): void {
+    this.#isStream = isStream;
+    if (!isStream) this.committed();
+    this.#deadlines?.enter(isStream ? 'first_token' : 'idle');
+  }
+
+  reads(receiver: Receiver): void {
+    this.#receiver = receiver;
   }
 
   onError(error: GatewayError, delivery: Delivery): void {

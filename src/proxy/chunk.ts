@@ -1,5 +1,6 @@
 // What the gateway reads from the upstream's answer: the facts of one SSE frame, and of a whole JSON completion.
 // It changes nothing and decides nothing; framing is frames.ts, retries and metering are their own.
+import { shapeOf } from './answer-shape.ts';
 import { BOM, DATA, dataOf, isLineBreak, isText, readFields, spanInFrame, startsWith } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { TextCount } from './output-text.ts';
@@ -35,7 +36,7 @@ export interface ChunkFacts extends AnswerFacts {
    * the SDKs make. `json`: data that is a JSON object. `other`: any other data, which is passed on as it is.
    */
   readonly kind: 'comment' | 'done' | 'json' | 'other';
-  /** A top-level `error` that is truthy (the SDKs' test), or `event: error`. */
+  /** A top-level `error` that is truthy (the SDKs' test), `event: error`, or an error object without that wrapper. */
   readonly hasError: boolean;
   /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. Of typed events: hidden. */
   readonly usageOnly: boolean;
@@ -173,6 +174,16 @@ class AnswerReader implements AnswerFacts {
     }
   }
 
+  /** Of a frame that says nothing that is known; called for few. */
+  isBareError(start: number, end: number): boolean {
+    return shapeOf(this.#bytes, start, end, false) === 'error';
+  }
+
+  /** Whether nothing was found by which a chunk is known. */
+  get saysNothing(): boolean {
+    return !this.hasChoices && this.usage === null && !this.hasError;
+  }
+
   /** Skips the value; its span when it begins with `first`, else null. */
   #skipIf(first: number): Span | null {
     const scanner = this.#scanner;
@@ -200,6 +211,7 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
     while (stop > text && isLineBreak(bytes[stop - 1])) stop--;
     if (text < stop && bytes[text] === OPEN_OBJECT) {
       if (frameReader.read(bytes, text, stop) && !frameReader.sawLineBreak) {
+        if (frameReader.saysNothing) frameReader.hasError = frameReader.isBareError(text, stop);
         return chunkFacts('json', frameReader.hasError, frameReader);
       }
     }
@@ -233,6 +245,7 @@ function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   if (data.isDone) return chunkFacts('done', isErrorEvent, null);
   const reader = frameReader;
   if (!reader.read(data.bytes, data.start, data.end)) return chunkFacts('other', isErrorEvent, null);
+  if (reader.saysNothing) reader.hasError = reader.isBareError(data.start, data.end);
   if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);
   return chunkFacts('json', isErrorEvent || reader.hasError, reader);
 }

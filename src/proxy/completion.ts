@@ -5,10 +5,12 @@ import { answer } from '../http/answer.ts';
 import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { BodyPieces } from '../http/body-pieces.ts';
 import { LargeWork } from '../http/large-work.ts';
-import { judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
+import { failure, judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
+import { shapeOf } from './answer-shape.ts';
 import { type CompletionFacts, readCompletion } from './chunk.ts';
 import { tokensOf } from './estimate.ts';
+import { BOM, startsWith } from './fields.ts';
 import { LargeAnswer } from './large-answer.ts';
 import type { Receiver, RelayRequest, Source } from './receiver.ts';
 import { type Edit, splice } from './request-scan.ts';
@@ -28,6 +30,7 @@ export class Completion implements Receiver {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
+  readonly #isLabelled: boolean;
   #chunks: Buffer[] = [];
   /** What came, once that is much. */
   #large: LargeAnswer | undefined;
@@ -37,7 +40,9 @@ export class Completion implements Receiver {
   #isEditing = false;
   #isOver = false;
 
-  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
+  /** @param isLabelled the upstream itself says that it is JSON; if not, it has to be known as an answer or an error */
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled = true) {
+    this.#isLabelled = isLabelled;
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
@@ -85,15 +90,20 @@ export class Completion implements Receiver {
     const whole = this.#whole();
     const { body } = whole;
     const { ask, endpoint, stream } = this.#request;
-    const facts = endpoint.factsOf?.(whole.facts) ?? whole.facts;
-    if (!facts.valid) this.#source.unusable('not a JSON object of this endpoint');
+    if (!whole.facts.valid) {
+      this.#source.unusable('not a JSON object');
+      return;
+    }
+    const shape = whole.facts.isError ? 'error' : shapeOf(withoutMark(body));
+    const read = shape === 'error' ? { ...whole.facts, isError: true } : whole.facts;
+    const facts = endpoint.factsOf?.(read) ?? read;
+    if (!this.#isLabelled && shape === 'other') this.#source.unusable('JSON by chance, under another label');
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
-    } else if (stream) this.#answerStream(body, facts);
-    else if (ask.edits === undefined && this.#source.made === undefined) {
-      this.#answer('application/json', this.#spliced(body, facts, []), facts);
-    } else void this.#answerLater(body, facts);
+    } else if (!facts.valid && !stream) this.#source.unusable('JSON that is no answer of this endpoint');
+    else if (ask.edits === undefined && this.#source.made === undefined) this.#answerWith(body, facts, []);
+    else void this.#answerLater(body, facts);
   }
 
   /**
@@ -110,7 +120,7 @@ export class Completion implements Receiver {
       const edits = (await ask.edits?.(body)) ?? [];
       const made = this.#source.made && endpoint.madeIn?.(body);
       if (made !== undefined) await this.#source.made?.(made);
-      if (!this.#isOver) this.#answer('application/json', this.#spliced(body, facts, edits), facts);
+      if (!this.#isOver) this.#answerWith(body, facts, edits);
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')
         this.#source.unusable(error.cause);
@@ -132,12 +142,28 @@ export class Completion implements Receiver {
     if (!this.#isEditing) this.#large?.release();
   }
 
-  /** In a streaming SDK a JSON body would read as a silent, empty answer. */
-  #answerStream(body: Buffer, facts: Facts): void {
-    const { alias, includeUsage, endpoint } = this.#request;
-    const events = endpoint.asStream?.(body, alias, includeUsage);
-    if (events === undefined) this.#source.unusable('a JSON answer that cannot be the stream it should be');
+  #answerWith(body: Buffer, facts: Facts, edits: readonly Edit[]): void {
+    const { alias, includeUsage, endpoint, stream } = this.#request;
+    if (!stream) {
+      this.#answer('application/json', this.#spliced(body, facts, edits), facts);
+      return;
+    }
+    // In a streaming SDK a JSON body would read as a silent, empty answer.
+    const events = endpoint.asStream?.(withoutMark(body), alias, includeUsage);
+    if (events === undefined) this.#unrelayable('JSON that cannot be the stream that was asked for', facts);
     else this.#answer('text/event-stream; charset=utf-8', events, facts);
+  }
+
+  /**
+   * The upstream did the work and bills it, and the client cannot have it. To ask for it again, here or by the client, would be billed
+   * again, and the target is not ill.
+   */
+  #unrelayable(cause: string, facts: Facts): void {
+    const message = `The upstream answered with ${cause}. It may have billed the answer, so it was not asked again.`;
+    const error = new GatewayError('upstream_invalid_response', message, { cause, retry: 'no' });
+    this.#source.used(reportedUsage(facts), 0);
+    const judged = failure(error, this.#request.afterSend);
+    this.#source.finish({ kind: 'failed', failure: { ...judged, blame: { kind: 'neutral' } } });
   }
 
   #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
@@ -164,4 +190,9 @@ export class Completion implements Receiver {
     const isRenamed = alias !== undefined && modelSpan !== null;
     return splice(body, isRenamed ? [...edits, { span: modelSpan, bytes: alias }] : edits);
   }
+}
+
+/** A byte order mark is no part of the JSON. */
+function withoutMark(body: Buffer): Buffer {
+  return startsWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
 }

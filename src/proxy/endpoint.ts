@@ -5,6 +5,7 @@ import type { GatewayError } from '../errors.ts';
 import type { BodyPieces } from '../http/body-pieces.ts';
 import type { Failure } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
+import type { ByteEvents } from './byte-events.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
 import type { Estimate } from './estimate.ts';
 import type { Made } from './made.ts';
@@ -52,6 +53,8 @@ export interface Endpoint {
     alias: Buffer | undefined,
     includeUsage: boolean,
   ) => Buffer | BodyPieces | undefined;
+  /** The same for an answer of bytes, as they come. */
+  readonly bytesAsStream?: () => ByteEvents;
   /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
   readonly isBinary?: (type: string, ask: Pick<Ask, 'takesText'>) => boolean;
   /** What is read of a request that is a form; undefined where none is taken. */

@@ -1,15 +1,19 @@
 // The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
 // what it counts as. To add one is to add a value here; its path is served by app.ts.
+
+import { SpeechEvents } from './byte-events.ts';
 import type { CompletionFacts, Usage } from './chunk.ts';
 import { asStream } from './conversion.ts';
 import { base64Edits } from './embeddings.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
 import { estimateTokens } from './estimate.ts';
+import { imageEvents, speechEvents } from './event-conversion.ts';
 import { type EventKind, EventReader, judgeNamed } from './events.ts';
 import type { Span } from './json.ts';
 import { madeIn } from './made.ts';
 import { countAt } from './request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
+import { responseEvents } from './response-events.ts';
 
 const JSON_TYPE = 'application/json';
 const MIB = 1024 * 1024;
@@ -91,6 +95,7 @@ export const RESPONSES: Endpoint = {
   namesObjects: true,
   maxFrameBytes: MEDIA_FRAME,
   judgeAnswer: judgeNamed,
+  asStream: responseEvents,
 };
 
 /** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
@@ -165,6 +170,7 @@ export const IMAGES: Endpoint = {
   },
   frames: () => new EventReader(mediaEvent),
   maxFrameBytes: MEDIA_FRAME,
+  asStream: imageEvents('image_generation'),
 };
 
 /** `POST /v1/audio/speech` */
@@ -185,8 +191,10 @@ export const SPEECH: Endpoint = {
   },
   frames: () => new EventReader(mediaEvent),
   maxFrameBytes: MEDIA_FRAME,
-  // There is no speech in JSON: only an error can be.
+  // Without a stream there is no speech in JSON: only an error can be.
   factsOf: onlyErrors,
+  asStream: speechEvents,
+  bytesAsStream: () => new SpeechEvents(),
   isBinary: (type) => type.startsWith('audio/') || type === 'application/octet-stream',
 };
 

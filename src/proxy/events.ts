@@ -3,9 +3,10 @@
 import type { GatewayError } from '../errors.ts';
 import { type Failure, judgeErrorObject, memberOf, parse } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
+import { shapeOf } from './answer-shape.ts';
 import { type ChunkFacts, isTruthy, parseUsage, type Usage } from './chunk.ts';
 import type { FrameReader } from './endpoint.ts';
-import { dataOf, isText, readFields, spanInFrame } from './fields.ts';
+import { type Data, dataOf, isText, readFields, spanInFrame } from './fields.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { type Made, type MadeItem, readAnnotation, readItem } from './made.ts';
 import { mediaText, TextCount, textOf } from './output-text.ts';
@@ -93,7 +94,8 @@ export class EventReader implements FrameReader {
       return facts({ kind: 'other', hasError: isErrorEvent });
     this.#tellMade(data.bytes);
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
-    const kind = isErrorEvent || type === 'error' ? 'failed' : this.#kinds(type);
+    const isError = isErrorEvent || type === 'error' || this.#isBareError(type, data);
+    const kind = isError ? 'failed' : this.#kinds(type);
     const isEnd = kind === 'end' || kind === 'failed';
     this.#hasEnded ||= isEnd || kind === 'last';
     if (kind === 'output' || kind === 'last') this.#countText(type, kind, data.bytes);
@@ -119,6 +121,11 @@ export class EventReader implements FrameReader {
   judge(frame: Buffer, headers: ResponseHeaders): Failure {
     const data = dataOf(frame, readFields(frame, 0, frame.length).values);
     return judgeNamed(data === null ? '' : data.bytes.toString('utf8', data.start, data.end), headers);
+  }
+
+  /** An error object without a wrapper. The types of all events that carry something have a dot. */
+  #isBareError(type: string, { bytes, start, end }: Data): boolean {
+    return !type.includes('.') && !this.#hasError && shapeOf(bytes, start, end, false) === 'error';
   }
 
   /** @returns whether the text is a JSON object */
@@ -286,6 +293,8 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
   const told = memberOf(memberOf(event, 'response'), 'error') ?? event;
   const status = statusNamed(told);
   const message = memberOf(told, 'message');
+  const isFlat = told === event && event !== undefined;
+  if (isFlat && typeof message !== 'string') return judgeErrorObject(text, headers, status);
   const error = {
     message: typeof message === 'string' && message !== '' ? message : 'The upstream failed.',
     type: status < 500 ? 'invalid_request_error' : 'server_error',

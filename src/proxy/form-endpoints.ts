@@ -2,9 +2,11 @@
 // Those that take JSON are endpoints.ts.
 
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from './attachments.ts';
+import { TranscriptEvents } from './byte-events.ts';
 import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
 import { IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME, tokensOfImages } from './endpoints.ts';
 import { ANSWER_TOKENS, tokensOf } from './estimate.ts';
+import { imageEvents, transcriptEvents } from './event-conversion.ts';
 import { EventReader } from './events.ts';
 import { choicesOf } from './request-counts.ts';
 import { wants } from './request-scan.ts';
@@ -45,6 +47,7 @@ export const TRANSCRIPTIONS: Endpoint = {
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
   maxFrameBytes: TEXT_FRAME,
   asStream: transcriptEvents,
+  bytesAsStream: () => new TranscriptEvents(),
   isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),
 };
 
@@ -63,6 +66,7 @@ const PICTURES: FormRules = {
 export const IMAGE_EDITS: Endpoint = {
   ...IMAGES,
   path: 'images/edits',
+  asStream: imageEvents('image_edit'),
   form: { ...PICTURES, isEither: true },
 };
 
@@ -98,18 +102,4 @@ function askForImages(form: FormView): Ask {
 function tokensOfFiles({ files, bytes, textBytes }: FormView): number {
   const length = ((bytes - textBytes) * 4) / 3;
   return Math.max(ATTACHMENT_TOKENS * Math.max(1, files), Math.ceil(length / MEDIA_CHARACTERS_PER_TOKEN));
-}
-
-/** A whole transcript as the stream that was asked for: some models do not stream, and say nothing of it. */
-function transcriptEvents(body: Buffer): Buffer | undefined {
-  const answer: unknown = JSON.parse(body.toString());
-  if (typeof answer !== 'object' || answer === null || !('text' in answer)) return undefined;
-  const { text } = answer;
-  if (typeof text !== 'string') return undefined;
-  const usage = 'usage' in answer ? { usage: answer.usage } : {};
-  const events = [
-    ...(text === '' ? [] : [{ type: 'transcript.text.delta', delta: text }]),
-    { type: 'transcript.text.done', text, ...usage },
-  ];
-  return Buffer.from(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''));
 }

@@ -147,6 +147,10 @@ export interface Source {
   readonly rivalry?: Rivalry | undefined;
   /** The upstream has made something that later calls may refer to. Undefined where that is recorded by nobody. */
   made?: ((made: Made) => Promise<void>) | undefined;
+  /** What kind of answer comes: one in pieces, or one that counts when all of it is there. The wait for it begins. */
+  expects(isStream: boolean): void;
+  /** From now on this one reads the answer. */
+  reads(receiver: Receiver): void;
   /** Stop reading: the client does not keep up. */
   pause(): void;
   resume(): void;

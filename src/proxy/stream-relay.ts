@@ -3,16 +3,17 @@
 import { errorBody, GatewayError } from '../errors.ts';
 import { judgeErrorObject } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
+import { textOfBareError } from './answer-shape.ts';
 import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from './chunk.ts';
 import { ClientStream } from './client-stream.ts';
 import type { FrameReader } from './endpoint.ts';
 import { BYTES_PER_TOKEN } from './estimate.ts';
 import { surplusFields } from './fields.ts';
+import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { type FrameBatch, FrameScanner } from './frames.ts';
-import type { Span } from './json.ts';
 import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from './receiver.ts';
-import { spliceSpans } from './request-scan.ts';
 import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';
+import { withoutUsage } from './usage-strip.ts';
 
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
@@ -21,7 +22,6 @@ const LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
 
 const LF = 0x0a;
 const CR = 0x0d;
-const COLON = 0x3a;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 export class StreamRelay implements Receiver {
@@ -75,6 +75,11 @@ export class StreamRelay implements Receiver {
     }, request.commitAfter);
   }
 
+  /** The client has the beginning of it. */
+  get isOpen(): boolean {
+    return this.#client.isOpen;
+  }
+
   data(chunk: Buffer): void {
     if (this.#client.isOver && !this.#isUsageRead) return;
     try {
@@ -95,13 +100,10 @@ export class StreamRelay implements Receiver {
     }
     if (!client.isOver && !this.#done) this.#lastWords();
     if (client.isOver) return;
-    if (this.#done || (this.#finished && this.#failure === undefined)) {
+    if (this.#done || this.#finished || this.#failure !== undefined) {
+      // Of an error that was told, the end is the upstream's own: some clients wait for ever behind one that is cut.
       this.#commit();
       this.#endAnswer();
-    } else if (this.#failure !== undefined) {
-      // The error was told; to end as a whole answer does would contradict it.
-      client.cut(this.#failure, undefined);
-      this.#source.finish(this.#answered());
     } else this.#source.incomplete('the stream ended without a sign that it is whole');
   }
 
@@ -167,7 +169,7 @@ export class StreamRelay implements Receiver {
   #relay({ bytes, ends }: FrameBatch): void {
     const { alias } = this.#request;
     // Where an endpoint has frames of its own, its reader marks what ends here.
-    const hides = this.#request.hideUsage || this.#reader !== undefined;
+    const hidesUsage = this.#request.hideUsage === true && this.#reader === undefined;
     const isLfAlone = ends[0] === 1 && bytes[0] === LF;
     if (this.#done) {
       // Only the second half of its line end still belongs to it.
@@ -189,20 +191,24 @@ export class StreamRelay implements Receiver {
         if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
       }
       this.#count(facts, end - start);
-      const isQuotation = facts.hasError && this.#source.quotesCredential?.(bytes.subarray(start, end));
+      const replacement = facts.hasError ? this.#replacementOf(bytes.subarray(start, end)) : undefined;
+      const usage = hidesUsage && facts.usage !== null ? withoutUsage(bytes, start, end) : undefined;
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
-      if (isQuotation === true && this.#failure !== undefined) {
+      if (replacement !== undefined) {
         if (taken < start) out = append(out, bytes.subarray(taken, start));
-        out = append(out, this.#errorFrame(this.#failure));
+        out = append(out, replacement);
         taken = end;
-      } else if ((facts.usageOnly && hides) || surplus === 'all') {
+      } else if (usage === 'all' || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined)) {
         // Asked for by the gateway, or nothing for this client: so it ends here.
         if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;
         this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
-      } else if (surplus !== undefined) {
+      } else if (surplus !== undefined || usage !== undefined) {
+        const edits = [...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })), ...(usage ?? [])];
         if (taken < start) out = append(out, bytes.subarray(taken, start));
-        out = append(out, this.#rewritten(bytes, start, end, facts.modelSpan, surplus));
+        if (alias !== undefined && facts.modelSpan !== null)
+          edits.push({ span: facts.modelSpan, bytes: alias });
+        out = append(out, rewritten(bytes, start, end, edits));
         taken = end;
       } else if (alias !== undefined && differs(bytes, facts.modelSpan, alias)) {
         out = append(out, bytes.subarray(taken, facts.modelSpan.start));
@@ -223,18 +229,6 @@ export class StreamRelay implements Receiver {
     }
     if (out !== undefined) this.#client.passAll(out);
     this.#afterBatch(hasOutput, bytes[start - 1] === LF);
-  }
-
-  /** A frame without its surplus lines, and with the model in place: rare, so it is copied. */
-  #rewritten(bytes: Buffer, start: number, end: number, model: ModelSpan, surplus: readonly Span[]): Buffer {
-    const { alias } = this.#request;
-    const edits = surplus.map((span) => ({ span, bytes: NO_BYTES }));
-    if (alias !== undefined && model !== null) edits.push({ span: model, bytes: alias });
-    const shifted = edits.map((edit) => ({
-      bytes: edit.bytes,
-      span: { start: edit.span.start - start, end: edit.span.end - start },
-    }));
-    return spliceSpans(bytes.subarray(start, end), shifted);
   }
 
   #afterBatch(hasOutput: boolean, endsWithLf: boolean): void {
@@ -315,7 +309,7 @@ export class StreamRelay implements Receiver {
       const failure = this.#reader?.judge(frame, this.#headers);
       this.#source.finish({
         kind: 'failed',
-        failure: failure ?? judgeErrorObject(dataOf(frame), this.#headers),
+        failure: failure ?? judgeErrorObject(dataText(frame), this.#headers),
       });
       return false;
     }
@@ -339,6 +333,18 @@ export class StreamRelay implements Receiver {
     }
     const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
     if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
+  }
+
+  /**
+   * What the client gets in the place of an error frame: nothing that quotes a credential, and where SDKs would not see an error (it
+   * has no wrapper), one that they see, with the upstream's text.
+   * @returns undefined to leave it as it came
+   */
+  #replacementOf(frame: Buffer): Buffer | undefined {
+    if (this.#failure === undefined) return undefined;
+    if (this.#source.quotesCredential?.(frame) === true) return this.#errorFrame(this.#failure);
+    const message = textOfBareError(frame, dataText(frame), this.#reader !== undefined);
+    return message === undefined ? undefined : this.#errorFrame(new GatewayError('upstream_error', message));
   }
 
   #errorFrame(error: GatewayError): Buffer {
@@ -368,24 +374,4 @@ function append(pieces: Buffer[] | undefined, piece: Buffer): Buffer[] {
   if (pieces === undefined) return [piece];
   pieces.push(piece);
   return pieces;
-}
-
-type ModelSpan = ChunkFacts['modelSpan'];
-
-/** Whether there is a span whose bytes are not the token already. */
-function differs(bytes: Buffer, span: ModelSpan, token: Buffer): span is NonNullable<ModelSpan> {
-  if (span === null) return false;
-  return bytes.compare(token, 0, token.length, span.start, span.end) !== 0;
-}
-
-/** Whether the last line is a comment or complete: `da` could have become data. */
-function endsWithComment(frame: Buffer): boolean {
-  const line = Math.max(frame.lastIndexOf(LF), frame.lastIndexOf(CR)) + 1;
-  return line === frame.length || frame[line] === COLON;
-}
-
-/** The data of one frame as text, for the rare frame that is read as a whole. */
-function dataOf(frame: Buffer): string {
-  const lines = frame.toString().split(/\r\n|\r|\n/);
-  return lines.flatMap((line) => (/^data(:|$)/.test(line) ? [line.replace(/^data:? ?/, '')] : [])).join('\n');
 }

@@ -10,9 +10,38 @@ export interface ErrorAnswer {
   readonly status: number | undefined;
 }
 
+/** What an error object may be called, and nothing else is. */
+const ERROR_WORD = /error|exception|fail/i;
+/** Members in which a text about an error stands. */
+const TEXTS = ['message', 'msg', 'detail', 'errors'] as const;
+/** Of texts within texts: `message.detail[0].msg`. */
+const MAX_LEVEL = 4;
+
+/**
+ * Whether an object is an error without OpenAI's wrapper, the member `error`. It is not asked about objects with an answer in them: no
+ * choices, no output, no data.
+ * @param isWhole it is all of the answer; an event of a stream that only has a message may be a notice
+ */
+export function isErrorObject(value: unknown, isWhole: boolean): boolean {
+  const named = ['object', 'type', 'status'].map((name) => memberOf(value, name));
+  if (named.some((name) => typeof name === 'string' && /^(?:error|failed|failure)$/i.test(name))) return true;
+  if (statusIn(value) !== undefined) return true;
+  if (textIn(memberOf(value, 'detail')) !== '' || textIn(memberOf(value, 'errors')) !== '') return true;
+  if (textIn(memberOf(value, 'message')) === '' && textIn(memberOf(value, 'msg')) === '') return false;
+  const code = memberOf(value, 'code');
+  const type = memberOf(value, 'type');
+  return (
+    (typeof code === 'string' && code !== '') ||
+    (typeof code === 'number' && code !== 0 && code !== 200) ||
+    (typeof type === 'string' && ERROR_WORD.test(type)) ||
+    memberOf(value, 'success') === false ||
+    (isWhole && memberOf(value, 'id') === undefined)
+  );
+}
+
 /**
  * Reads OpenAI's error object, and what others send: bare text in `error`, a flat object, an array of one, an object within
- * the object, and any of these as an event of a stream.
+ * the object, lists of details, and any of these as an event of a stream.
  * @param status of the answer, for the type of an error object that is made
  */
 export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
@@ -23,9 +52,7 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   const outer = Array.isArray(parsed) ? parsed[0] : parsed;
   const error = memberOf(outer, 'error');
   const levels = [memberOf(error, 'error'), error, outer];
-  const message = levels
-    .flatMap((level) => [level, memberOf(level, 'message'), memberOf(level, 'detail')])
-    .find((found): found is string => typeof found === 'string' && found !== '');
+  const message = levels.map((level) => textIn(level)).find((found) => found !== '');
   const isShaped = typeof memberOf(memberOf(parsed, 'error'), 'message') === 'string';
   const own = whole === undefined ? Buffer.from(json) : bytes;
   return {
@@ -62,6 +89,23 @@ function statusIn(level: unknown): number | undefined {
       return status;
   }
   return undefined;
+}
+
+/** A text, or those of an object or a list: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
+function textIn(value: unknown, level = 0): string {
+  if (typeof value === 'string') return value;
+  if (level >= MAX_LEVEL) return '';
+  if (Array.isArray(value)) {
+    return value
+      .map((each) => textIn(each, level + 1))
+      .filter((text) => text !== '')
+      .join('; ');
+  }
+  const [text = ''] = TEXTS.map((name) => textIn(memberOf(value, name), level + 1)).filter(
+    (found) => found !== '',
+  );
+  const place = memberOf(value, 'loc');
+  return text !== '' && Array.isArray(place) ? `${place.join('.')}: ${text}` : text;
 }
 
 /** A member of its own of any value; undefined where there is none. */

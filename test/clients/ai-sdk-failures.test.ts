@@ -13,6 +13,7 @@ import {
   frame,
   json,
   lastChunk,
+  reset,
   roleChunk,
   type Step,
   sse,
@@ -89,12 +90,27 @@ describe('a stream that breaks is no short success', () => {
     const { text, types, errors, reported } = await readBroken((told) => [
       chunk(frame(error)),
       waitFor(() => told.length > 0),
-      lastChunk(),
+      reset(),
     ]);
     expect(text).toBe('Half of');
     expect(types).not.toContain('finish');
     expect(StreamProviderError.isInstance(errors[0])).toBe(true);
     expect(errors[0]).toMatchObject({ message: 'The machine is on fire', type: 'fire', code: 'fire_alarm' });
+    expect(reported[0]).toBe(errors[0]);
+  });
+
+  test('with an error of the upstream and then a clean end: everything settles, and the reason is the error', async () => {
+    const error = upstreamError('The machine is on fire', { type: 'fire', code: 'fire_alarm' });
+    setting.answers(inStep(['Half of'], () => true, chunk(frame(error)), lastChunk()));
+    const reported: unknown[] = [];
+    const result = streamText({
+      model: model(),
+      prompt: 'Say hello',
+      onError: ({ error: told }) => void reported.push(told),
+    });
+    const { text, errors, thrown } = await collect(result.stream);
+    expect([text, thrown, await result.finishReason]).toEqual(['Half of', undefined, 'error']);
+    expect(errors[0]).toMatchObject({ message: 'The machine is on fire' });
     expect(reported[0]).toBe(errors[0]);
   });
 

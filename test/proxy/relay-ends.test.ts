@@ -134,12 +134,23 @@ describe('a stream that breaks after its first output', () => {
 
 describe('an error frame of the upstream in a stream that has begun', () => {
   test.each<[string, Step]>([
-    ['a clean end', ending([...TWO, ERROR], (c) => c.lastChunk())],
     ['a reset', ending([...TWO, ERROR], (c) => c.reset())],
     ['a close', ending([...TWO, ERROR], (c) => c.close())],
   ])('is forwarded as it is, with nothing behind it, before %s', async (_name, script) => {
     const response = await relayed(script);
     expect([response.text(), response.complete]).toEqual([TWO.join('') + ERROR, false]);
+    expect(await gateway.accessLine(response)).toMatchObject({ outcome: 'upstream_error', status: 200 });
+  });
+
+  test.each<[string, Step]>([
+    ['its final chunk', ending([...TWO, ERROR], (c) => c.lastChunk())],
+    [
+      'the end of a connection that frames it',
+      ending([...TWO, ERROR], (c) => c.close(), { 'content-type': 'text/event-stream', connection: 'close' }),
+    ],
+  ])('ends as cleanly as the upstream did, by %s', async (_name, script) => {
+    const response = await relayed(script);
+    expect([response.text(), response.complete]).toEqual([TWO.join('') + ERROR, true]);
     expect(await gateway.accessLine(response)).toMatchObject({ outcome: 'upstream_error', status: 200 });
   });
 
@@ -149,18 +160,18 @@ describe('an error frame of the upstream in a stream that has begun', () => {
     expect(await gateway.accessLine(response)).toMatchObject({ outcome: 'upstream_error' });
   });
 
-  test('beside a finish reason does not make the stream whole', async () => {
+  test('beside a finish reason is an error all the same', async () => {
     const chunk =
       'data: {"id":"x","error":{"code":"server_error","message":"gone"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}\n\n';
     const response = await relayed(ending([...TWO, chunk], (c) => c.lastChunk()));
-    expect([response.text(), response.complete]).toEqual([TWO.join('') + chunk, false]);
+    expect([response.text(), response.complete]).toEqual([TWO.join('') + chunk, true]);
     expect(await gateway.accessLine(response)).toMatchObject({ outcome: 'upstream_error' });
   });
 
   test('of `event: error` counts too', async () => {
     const event = 'event: error\ndata: {"message":"gone"}\n\n';
     const response = await relayed(ending([...TWO, event], (c) => c.lastChunk()));
-    expect([response.text(), response.complete]).toEqual([TWO.join('') + event, false]);
+    expect([response.text(), response.complete]).toEqual([TWO.join('') + event, true]);
     expect(await gateway.accessLine(response)).toMatchObject({ outcome: 'upstream_error' });
   });
 
@@ -270,7 +281,7 @@ describe('a client of HTTP/1.0, where the end of the connection is the end of th
   test.each<[string, Step]>([
     ['breaks', ending(TWO, (c) => c.reset())],
     ['is incomplete', ending(TWO, (c) => c.lastChunk())],
-    ['has an error', ending([...TWO, ERROR], (c) => c.lastChunk())],
+    ['has an error', ending([...TWO, ERROR], (c) => c.reset())],
   ])('gets a reset when it %s', async (_name, script) => {
     const { text, end } = await old(script);
     expect(end).toBe('ECONNRESET');

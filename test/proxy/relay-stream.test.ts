@@ -257,11 +257,6 @@ describe('usage that the gateway asked for', () => {
     ],
     ['with null choices', '{"choices":null,"usage":{"prompt_tokens":3,"completion_tokens":5}}', false],
     [
-      'with a choice',
-      '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":5}}',
-      true,
-    ],
-    [
       'in x_groq',
       '{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"x_groq":{"usage":{"prompt_tokens":3,"completion_tokens":5}}}',
       true,

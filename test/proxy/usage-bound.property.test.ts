@@ -257,6 +257,8 @@ function run(given: Answer): Outcome {
     throw new Error('the relay gave up', { cause: reason });
   };
   const source: Source = {
+    expects: () => undefined,
+    reads: () => undefined,
     pause: () => output.hold(now),
     resume: () => output.resume(now),
     used: (usage, frames, textBytes = 0) => output.used(now, usage, frames, textBytes),
