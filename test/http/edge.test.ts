@@ -522,13 +522,16 @@ describe('garbage', () => {
 });
 
 describe('the id of a request', () => {
-  test.each(['abc', 'A.b_c:d-1', '0123456789'.repeat(12)])('%s is kept', async (id) => {
+  test.each(['abc', 'A.b_c:d-1', 'x123456789'.repeat(12)])('%s is kept', async (id) => {
     const { response } = await served.say(get('/health', `x-request-id: ${id}`));
     expect(response.header('x-request-id')).toBe(id);
   });
 
-  test.each(['', 'a b', 'a"b', '0123456789'.repeat(13), '<script>'])('"%s" is replaced', async (id) => {
-    const { response } = await served.say(get('/health', `x-request-id: ${id}`));
-    expect(response.header('x-request-id')).toMatch(/^req_[0-9a-f]{32}$/);
-  });
+  test.each(['', 'a b', 'a"b', 'x123456789'.repeat(13), '0123456789abcdef'.repeat(2), '<script>'])(
+    '"%s" is replaced',
+    async (id) => {
+      const { response } = await served.say(get('/health', `x-request-id: ${id}`));
+      expect(response.header('x-request-id')).toMatch(/^req_[0-9a-f]{32}$/);
+    },
+  );
 });
