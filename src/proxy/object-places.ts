@@ -33,11 +33,17 @@ const CONTENT_OF: Readonly<Record<string, readonly string[]>> = {
   shell_call: ['action'],
   shell_call_output: ['output'],
   apply_patch_call: ['operation'],
+  apply_patch_call_output: ['output', 'status'],
   mcp_call: ['arguments'],
   mcp_list_tools: ['tools'],
   mcp_approval_request: ['arguments'],
   mcp_approval_response: ['approve'],
+  tool_search_call: ['arguments'],
+  tool_search_output: ['tools'],
+  configuration_update: ['reasoning', 'text'],
 };
+/** What an upstream looks up by the id where the content is empty. Other content may be empty: a call without arguments, say. */
+const LOOKED_UP: ReadonlySet<string> = new Set(['reasoning', 'compaction', 'image_generation_call']);
 const CONTENT: ReadonlySet<string> = new Set([...Object.values(CONTENT_OF).flat(), 'function']);
 
 export function isContent(name: string): boolean {
@@ -48,16 +54,24 @@ export function isContent(name: string): boolean {
  * Whether an object with these members is more than a reference.
  * @param types all that are given; an object without one is a message
  * @param content names of its members with content, as they are written
+ * @param empty those of which the content is empty, and not null
  */
-export function isWhole(types: readonly string[], content: readonly string[]): boolean {
+export function isWhole(
+  types: readonly string[],
+  content: readonly string[],
+  empty: readonly string[],
+): boolean {
   const given = types.filter((type) => type !== '');
   const wanted = given.length === 0 ? ['message'] : given;
   return wanted.every((type) => {
     const names = Object.hasOwn(CONTENT_OF, type) ? CONTENT_OF[type] : undefined;
-    return names === undefined ? content.length > 0 : content.some((name) => names.includes(name));
+    if (names === undefined) return content.some((name) => name !== 'status');
+    const has = (name: string) => names.includes(name);
+    return content.some(has) || (!LOOKED_UP.has(type) && empty.some(has));
   });
 }
 
+/** Also names that a person chose for something, and what a service is to know about its caller. */
 const TEXTS: ReadonlySet<string> = new Set([
   'text',
   'output',
@@ -70,15 +84,34 @@ const TEXTS: ReadonlySet<string> = new Set([
   'code',
   'query',
   'prompt',
+  'name',
+  'title',
+  'key',
+  'value',
+  'stop',
+  'user',
+  'user_id',
+  'session_id',
+  'custom_id',
+  'safety_identifier',
+  'prompt_cache_key',
 ]);
 
 const MAPS = ['metadata', 'attributes', 'files.#.attributes', 'prompt.variables'];
+/** Descriptions of data, and what goes to other servers or tools under names that these chose. */
 const SCHEMAS = [
   'tools.#.parameters',
+  'tools.#.output_schema',
   'tools.#.function.parameters',
+  'tools.#.tools.#.parameters',
+  'tools.#.tools.#.output_schema',
+  'tools.#.headers',
   'functions.#.parameters',
   'text.format.schema',
   'response_format.json_schema.schema',
+  'guided_json',
+  'structured_outputs.json',
+  'chat_template_kwargs',
 ];
 /** Below an item, or a message. */
 const ANSWERED = [
@@ -88,7 +121,13 @@ const ANSWERED = [
   'pending_safety_checks',
   'acknowledged_safety_checks',
   'tools.#.parameters',
+  'tools.#.output_schema',
   'tools.#.input_schema',
+  'tools.#.tools.#.parameters',
+  'tools.#.tools.#.output_schema',
+  'text.format.schema',
+  'action.env',
+  'reasoning_details',
 ];
 const ITEM_LISTS = ['input', 'items', 'messages'];
 

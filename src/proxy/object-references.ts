@@ -35,6 +35,7 @@ const TURN_MS = 0.5;
 const QUOTE = 0x22;
 const HYPHEN = 0x2d;
 const BACKSLASH = 0x5c;
+const LETTER_N = 0x6e;
 const UNDERSCORE = 0x5f;
 const OPEN_OBJECT = 0x7b;
 const OPEN_ARRAY = 0x5b;
@@ -64,8 +65,9 @@ export interface FinderOptions {
 interface OpenObject {
   readonly ids: string[];
   readonly types: string[];
-  /** Names of its members that hold content. */
+  /** Names of its members that hold content, and of those where it is empty. */
   readonly content: string[];
+  readonly empty: string[];
 }
 
 /** The type of what is an id and nothing else. */
@@ -163,7 +165,7 @@ export class ReferenceFinder implements References, WalkListener {
     this.#path[depth] = '#';
     this.#names[depth] = this.#names[depth - 1] ?? '';
     this.#meanings[depth] = this.#meanings[depth - 1] ?? 'none';
-    this.#places[depth] = above === 'quoted' ? above : 'plain';
+    this.#places[depth] = above === 'quoted' || above === 'text' ? above : 'plain';
   }
 
   key(depth: number, scanner: JsonScanner): void {
@@ -181,8 +183,12 @@ export class ReferenceFinder implements References, WalkListener {
   value(depth: number, start: number, end: number, isMember: boolean): void {
     const first = this.#bytes[start];
     const name = this.#path[depth] ?? '';
-    if (isMember && isContent(name) && !isEmpty(this.#bytes, start, end))
-      this.#objectAt(depth).content.push(name);
+    if (isMember && first !== LETTER_N && isContent(name)) {
+      const { content, empty } = this.#objectAt(depth);
+      if (!isEmpty(this.#bytes, start, end)) content.push(name);
+      // A message of no words is its id alone; a call or an output of none is not.
+      else if (first !== QUOTE || name !== 'content') empty.push(name);
+    }
     if (first === OPEN_OBJECT) this.#closed(depth);
     if (first === QUOTE) this.#text(depth, start, end);
   }
@@ -234,7 +240,7 @@ export class ReferenceFinder implements References, WalkListener {
   #objectAt(depth: number): OpenObject {
     let object = this.#objects[depth];
     if (object === undefined) {
-      object = { ids: [], types: [], content: [] };
+      object = { ids: [], types: [], content: [], empty: [] };
       this.#objects[depth] = object;
     }
     return object;
@@ -252,7 +258,7 @@ export class ReferenceFinder implements References, WalkListener {
     const object = this.#objects[depth + 1];
     if (object === undefined) return;
     this.#objects[depth + 1] = undefined;
-    const { ids, content } = object;
+    const { ids, content, empty } = object;
     if (ids.length === 0) return;
     const types = object.types.map(typeOf);
     const isReference = types.some((type) => type.replaceAll('_', '') === REFERENCE);
@@ -260,7 +266,7 @@ export class ReferenceFinder implements References, WalkListener {
     for (const text of ids) {
       if (text === '') continue;
       if (!isItem && formOf(plainText(text)) !== 'item') this.#consider('none', text, 'plain');
-      else if (isReference || !isWhole(types, content)) this.#add(text, this.certain);
+      else if (isReference || !isWhole(types, content, empty)) this.#add(text, this.certain);
       else {
         this.#complete.add(text);
         this.#addPossible(text);
@@ -325,11 +331,11 @@ function mayBeId(bytes: Buffer, start: number, end: number): boolean {
   return false;
 }
 
-/** null, and a text, a list or an object with nothing in it. */
+/** A text, a list or an object with nothing in it. */
 function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   const first = bytes[start];
   if (first === QUOTE) return end - start === 2;
-  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return bytes[start] === 0x6e;
+  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return false;
   let pos = start + 1;
   while (pos < end && (bytes[pos] ?? 0) <= SPACE) pos += 1;
   return pos === end - 1;
