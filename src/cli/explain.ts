@@ -7,6 +7,7 @@ import { loadConfig } from '../config/load.ts';
 import { describeMembers } from '../config/members.ts';
 import { nearest } from '../config/nearest.ts';
 import { type Config, type DynamicConfig, TIERS, type Tier, type UpstreamConfig } from '../config/schema.ts';
+import { describeTimeouts } from '../config/timeouts.ts';
 import { formatDuration } from '../config/units.ts';
 import { GatewayError } from '../errors.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints.ts';
@@ -160,7 +161,7 @@ function matchOf(model: string, name: string) {
 
 function describeTarget(target: Target, { targets: all, endpoints }: Route, live: LiveState) {
   const { upstream, model, weight, priority } = target;
-  const { timeouts, max_concurrency, stream_usage, health } = upstream.config;
+  const { timeouts: common, max_concurrency, stream_usage, health } = upstream.config;
   const group = all.filter((other) => other.priority === priority);
   const sum = group.reduce((total, other) => total + other.weight, 0);
   return {
@@ -173,7 +174,7 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
     ...whereTo(upstream.config, pathOf(endpoints)),
     stream_usage,
     members: { remove: [...(target.removed?.values() ?? [])] },
-    timeouts,
+    timeouts: target.timeouts ?? common,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
     live: liveOf(live, upstream.name, model),
@@ -294,9 +295,6 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
   const { upstream, builtin, scheme, host, path, headers, timeouts, live } = target;
   const share =
     target.weight === 0 ? 'weight 0: never asked' : `weight ${target.weight}: ${percent(target.share)}`;
-  const deadlines = Object.entries(timeouts).map(
-    ([name, ms]) => `${name.replaceAll('_', ' ')} ${formatDuration(ms)}`,
-  );
   const lines: [string, string][] = [
     ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
     ['as model', quote(target.model)],
@@ -308,7 +306,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
       target.stream_usage === 'inject' ? 'asked for in streams whose client did not' : 'not asked for',
     ],
     ...describeMembers({ ...target.members, refuse: [] }).map(inMembers),
-    ['timeouts', deadlines.join(', ')],
+    ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
     ...(target.health === null
       ? []

@@ -14,6 +14,7 @@ import {
   type TierConfig,
   type UpstreamConfig,
 } from './schema.ts';
+import { describeTimeouts } from './timeouts.ts';
 import { formatDuration, formatSize } from './units.ts';
 
 const LIMITS = [
@@ -41,7 +42,6 @@ function describeRedis(url: string): string {
 }
 
 function describeUpstream(upstream: UpstreamConfig): string {
-  const { connect, headers, first_token, idle, total } = upstream.timeouts;
   const where =
     upstream.kind === 'builtin'
       ? [`built in (${upstream.builtin})`]
@@ -52,14 +52,13 @@ function describeUpstream(upstream: UpstreamConfig): string {
             ? []
             : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
         ];
-  const deadlines = `connect ${formatDuration(connect)}, headers ${formatDuration(headers)}, first token ${formatDuration(first_token)}, idle ${formatDuration(idle)}, total ${formatDuration(total)}`;
   // Its path may hold a credential in a query.
   const health =
     upstream.health === undefined ? [] : [`health asked every ${formatDuration(upstream.health.interval)}`];
   return [
     ...where,
     `at most ${upstream.max_concurrency} at once`,
-    deadlines,
+    describeTimeouts(upstream.timeouts),
     ...health,
     ...describeMembers(upstream.members),
   ].join('; ');
@@ -73,9 +72,12 @@ function describeTargets({ targets }: ModelConfig): string {
       const group = targets.filter((target) => target.priority === priority);
       const sum = group.reduce((total, { weight }) => total + weight, 0);
       return group
-        .map(({ upstream, model, weight }) => {
-          const share = group.length === 1 ? '' : ` (${Number(((100 * weight) / sum).toFixed(1))}%)`;
-          return `${upstream}: ${model}${share}`;
+        .map(({ upstream, model, weight, timeouts }) => {
+          const notes = [
+            ...(group.length === 1 ? [] : [`${Number(((100 * weight) / sum).toFixed(1))}%`]),
+            ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
+          ];
+          return `${upstream}: ${model}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
         })
         .join(', ');
     })
@@ -89,6 +91,7 @@ function describeModel(model: ModelConfig): string {
     ...only,
     ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
+    ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeMembers(model.members),
     ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
   ];

@@ -5,6 +5,7 @@ import { checkBilling } from './billing-check.ts';
 import { origin, suggestion } from './issues.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { TIERS } from './schema.ts';
+import { checkTimeouts } from './timeouts-check.ts';
 import {
   type Branch,
   type Entry,
@@ -245,6 +246,7 @@ export function checkReferences(tree: Branch, port: number | undefined): Finding
 
   checkListeners(tree, port, fault);
   checkTrustedProxies(tree, warn);
+  checkTimeouts(tree, warn);
   checkWorkers(tree, fault);
   const secret = find(tree, ['secret'])?.node;
   const length = textOf(secret)?.trim().length ?? 0;

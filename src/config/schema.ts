@@ -25,7 +25,7 @@ import {
 import { admin, listen } from './listener-schema.ts';
 import { memberRules } from './members.ts';
 import { type Reading, read, refuse } from './units.ts';
-import { upstream, upstreamName } from './upstream-schema.ts';
+import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
 export type Tier = (typeof TIERS)[number];
@@ -91,6 +91,9 @@ const target = section({
   priority: integer(1, 1000)
     .prefault('1')
     .describe('1 is tried first; the next number when nothing is left of the one before.'),
+  timeouts: ownTimeouts
+    .exactOptional()
+    .describe('Deadlines of requests to this target, instead of those of the model and the upstream.'),
 });
 
 const modelPrice = section({
@@ -142,6 +145,9 @@ const model = section({
     .describe(
       'Asks a second target where the first is slow to begin a stream; the first output wins. Both may be billed.',
     ),
+  timeouts: ownTimeouts
+    .exactOptional()
+    .describe('Deadlines of requests for this model, instead of those of its upstreams.'),
   response_model: z
     .enum(['alias', 'upstream'])
     .prefault('alias')

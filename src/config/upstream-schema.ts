@@ -18,20 +18,35 @@ import {
 import { memberRules } from './members.ts';
 import { read, refuse } from './units.ts';
 
+const wait = () => duration('1ms', LONGEST);
+
+/** Deadlines that a model and a target may set as well. The most specific value wins. */
+const answerTimeouts = {
+  headers: wait()
+    .exactOptional()
+    .describe(
+      'From the request sent to the response headers; a JSON response has them when all of it is there. Default: bounded by `total` and `retry.deadline`.',
+    ),
+  first_token: wait()
+    .exactOptional()
+    .describe(
+      'From the response headers of a stream to its first frame with output; without `headers`, also from the request sent to the headers of a stream. Default: no deadline of its own.',
+    ),
+};
+
 const timeouts = section({
-  connect: duration('1ms', LONGEST)
-    .prefault('3s')
-    .describe('For the connection, with name resolution and TLS.'),
-  headers: duration('1ms', LONGEST)
-    .prefault('60s')
-    .describe('From the request sent to the response headers.'),
-  first_token: duration('1ms', LONGEST)
-    .prefault('60s')
-    .describe('From the response headers of a stream to its first frame with output.'),
-  idle: duration('1ms', LONGEST)
-    .prefault('60s')
-    .describe('Between two reads of a response; and while it takes no more of an upload.'),
-  total: duration('1ms', LONGEST).prefault('10m').describe('For the whole of one upstream request.'),
+  connect: wait().prefault('3s').describe('For the connection, with name resolution and TLS.'),
+  ...answerTimeouts,
+  idle: wait()
+    .prefault('10m')
+    .describe('Between two reads of a response, of any bytes; and while it takes no more of an upload.'),
+  total: wait().prefault('1h').describe('For the whole of one upstream request.'),
+});
+
+/** Those of a model or a target. */
+export const ownTimeouts = section({
+  ...answerTimeouts,
+  idle: wait().exactOptional().describe('Between two reads of a response, of any bytes.'),
 });
 
 /** RFC 9110, 5.6.2. */

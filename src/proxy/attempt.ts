@@ -4,7 +4,7 @@ import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import { maskKeys } from '../telemetry/key-mask.ts';
 import type { AttemptSpan } from '../telemetry/tracing.ts';
-import { type Failure, failure } from '../upstream/outcome.ts';
+import { certainBlame, type Failure, failure, unconnected } from '../upstream/outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../upstream/transport.ts';
 import { AnswerStart } from './answer-start.ts';
 import { AttemptOutput } from './attempt-output.ts';
@@ -44,8 +44,6 @@ export class Attempt implements Sink, Source, Contender {
   readonly #output = new AttemptOutput();
   /** The client has left, and the upstream is read on for its usage. */
   #usageRead: UsageRead | undefined;
-  /** `retry.deadline` has passed before this target had the request. */
-  #isSearchOver = false;
   #call: Call | undefined;
   #span: AttemptSpan | undefined;
   #deadlines: Deadlines | undefined;
@@ -85,7 +83,8 @@ export class Attempt implements Sink, Source, Contender {
       this.#settle = resolve;
       this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
-      this.#deadlines = new Deadlines(upstream.config.timeouts, this.#onDeadline, undefined, searchMs);
+      const { timeouts = upstream.config.timeouts } = this.#target;
+      this.#deadlines = new Deadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, this.#watcher.onBegin());
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
@@ -98,7 +97,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#isSent = true;
     this.#sentAt = performance.now();
     this.#output.sent(this.#sentAt);
-    if (this.#receiver === undefined) this.#deadlines?.enter('headers');
+    if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.stream);
   }
 
   onUpload(): void {
@@ -122,8 +121,8 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onData(chunk: Buffer): void {
-    // A stream tells itself what counts as progress: comments do not. And a refusal has one time for all of its text.
-    if (!this.#isStream && this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
+    // Comments and pings count here, and only output before the first token. A refusal has one time for all of its text.
+    if (this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
     try {
       if (this.#settle !== undefined) this.#receiver?.data(chunk);
     } catch (error) {
@@ -158,7 +157,8 @@ export class Attempt implements Sink, Source, Contender {
   expects(isStream: boolean): void {
     this.#isStream = isStream;
     if (!isStream) this.committed();
-    this.#deadlines?.enter(isStream ? 'first_token' : 'idle');
+    if (isStream) this.#deadlines?.awaitOutput();
+    else this.#deadlines?.enter('idle');
   }
 
   reads(receiver: Receiver): void {
@@ -174,7 +174,7 @@ export class Attempt implements Sink, Source, Contender {
     else if (delivery === 'not_sent') {
       // A refusal can be over in a moment; a deadline for the connection took long enough.
       const retry = error.code === 'upstream_unreachable';
-      this.#finish(failed({ ...failure(error, true), retry, free: true }));
+      this.#finish(failed({ ...unconnected(error), retry }));
     } else if (this.#receiver === undefined) {
       // What cannot be used says that the upstream is not well, and nothing of it was an answer.
       if (error.code === 'upstream_invalid_response') this.#fail(error, true);
@@ -210,9 +210,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#watcher.onOutput(now - this.#sentAt);
       this.#span?.firstOutput();
     }
-    const phase = this.#deadlines?.phase;
-    if (phase === 'idle') this.#deadlines?.refresh();
-    else if (phase !== 'end') this.#deadlines?.enter('idle');
+    if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
   }
 
   committed(): void {
@@ -287,25 +285,22 @@ export class Attempt implements Sink, Source, Contender {
   readonly #onDeadline = (which: Passed) => {
     if (which === 'end') this.#endOfBody();
     else {
-      this.#isSearchOver = which === 'search';
       const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
       const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
       // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
       // upstream may be at work. When all of the time is used up, nobody else gets more.
-      if (which === 'headers' || which === 'first_token')
+      const hasHead = this.#receiver !== undefined;
+      const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
+      if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
         this.#watcher.onSilence(performance.now() - this.#sentAt);
-      if (which === 'headers' || which === 'upload') this.#finish(failed(this.#maybeBegun(error)));
-      else if (which === 'connect') this.#finish(failed({ ...failure(error, true), free: true }));
-      else this.#fail(error, which !== 'total' && which !== 'search' && this.#receiver !== undefined);
+      if (which === 'connect') this.#finish(failed(unconnected(error)));
+      else if (which === 'upload')
+        this.#finish(failed({ ...this.#maybeBegun(error), blame: certainBlame(code) }));
+      else if (which === 'headers' || (which === 'first_token' && !hasHead))
+        this.#finish(failed(this.#maybeBegun(error)));
+      else this.#fail(error, which !== 'total' && which !== 'search' && hasHead);
     }
   };
-
-  /** To have had little time is not the upstream's fault. */
-  #judged(error: GatewayError, next: boolean): Failure {
-    const judged = failure(error, next);
-    const isOurs = this.#isSearchOver && error.code === 'upstream_timeout';
-    return isOurs ? { ...judged, blame: { kind: 'neutral' } } : judged;
-  }
 
   /** It was sent, and nothing came back. */
   #maybeBegun(error: GatewayError): Failure {
@@ -337,7 +332,7 @@ export class Attempt implements Sink, Source, Contender {
     const result = this.#receiver?.broken(error);
     if (result !== undefined) this.#finish(result);
     // No stream has begun for the client, so for it there is none that is incomplete.
-    else if (error.code !== 'stream_incomplete') this.#finish(failed(this.#judged(error, next)));
+    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 

@@ -1,10 +1,10 @@
 // The deadlines of one attempt: what it waits for now, and all of it together. It measures and reports; what a passed
 // deadline means is for the attempt.
-import type { UpstreamConfig } from '../config/schema.ts';
+import type { Timeouts } from '../config/timeouts.ts';
 
 /**
- * What an attempt waits for: a connection, that a long body goes on, the head of the answer, its first output, the next
- * output; or, when it needs nothing more of the answer, the text of a refusal or what follows the last frame.
+ * What an attempt waits for: a connection, progress of a long body, the response headers, the first output of a stream, the
+ * next bytes; or, when it needs nothing more of the answer, the text of a refusal or what follows the last frame.
  */
 export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
 
@@ -31,7 +31,7 @@ const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performa
  * out when it fires whether something has passed.
  */
 export class Deadlines {
-  readonly #limits: UpstreamConfig['timeouts'];
+  readonly #limits: Timeouts;
   readonly #passed: (which: Passed) => void;
   readonly #timers: Timers;
   #phase: Phase = 'connect';
@@ -53,7 +53,7 @@ export class Deadlines {
    * @param searchMs what is left of the search for a target
    */
   constructor(
-    limits: UpstreamConfig['timeouts'],
+    limits: Timeouts,
     passed: (which: Passed) => void,
     timers: Timers = REAL,
     searchMs = Number.POSITIVE_INFINITY,
@@ -82,6 +82,20 @@ export class Deadlines {
     if (this.#phase === 'upload') this.#isHeld = false;
     this.#phase = phase;
     this.#begin();
+  }
+
+  /**
+   * The request is sent. `first_token` alone bounds also the headers of a stream: many upstreams send them together with the
+   * first output.
+   */
+  awaitHead(isStream: boolean): void {
+    const { headers, first_token } = this.#limits;
+    this.enter(isStream && headers === undefined && first_token !== undefined ? 'first_token' : 'headers');
+  }
+
+  /** The headers of a stream are there. Until `first_token` there is no other deadline; without one, silence counts. */
+  awaitOutput(): void {
+    this.enter(this.#limits.first_token === undefined ? 'idle' : 'first_token');
   }
 
   /** A long body is being sent. Only while the upstream takes no more of it is it the upstream that is waited for. */
@@ -149,7 +163,7 @@ export class Deadlines {
       case 'upload':
         return this.#limits.idle;
       default:
-        return this.#limits[this.#phase];
+        return this.#limits[this.#phase] ?? Number.POSITIVE_INFINITY;
     }
   }
 

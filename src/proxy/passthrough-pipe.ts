@@ -9,6 +9,7 @@ import { GatewayError } from '../errors.ts';
 import { LARGE_BODY } from '../http/body-buffer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { LargeWork } from '../http/large-work.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/connection-pool.ts';
 import { isDistrust } from '../upstream/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
@@ -96,6 +97,7 @@ class Pipe {
   begin(): void {
     const { exchange, upstream, body } = this.#order;
     const { config } = upstream;
+    const { connect, headers = config.timeouts.total, idle } = config.timeouts;
     if (exchange.stopReason !== undefined) {
       this.#fail(exchange.stopReason);
       return;
@@ -109,8 +111,9 @@ class Pipe {
     proxy.on('proxyReq', (request) => {
       this.#request = request;
       if (this.#isAborted) request.destroy();
+      request.once('socket', (socket) => socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS));
       // From here on the upstream has the word.
-      request.once('finish', () => this.#await(config.timeouts.headers));
+      request.once('finish', () => this.#await(headers));
     });
     proxy.on('proxyRes', (response) => this.#onHead(response));
     proxy.on('error', (error) => this.#onError(error));
@@ -123,10 +126,10 @@ class Pipe {
       toProxy: true,
       // It would pass on every header, and leave a client waiting for the rest of an answer that was cut.
       selfHandleResponse: true,
-      connectTimeout: config.timeouts.connect,
-      buffer: this.#body(config.timeouts.idle),
+      connectTimeout: connect,
+      buffer: this.#body(idle),
     };
-    if (Buffer.isBuffer(body)) this.#await(config.timeouts.connect + config.timeouts.headers);
+    if (Buffer.isBuffer(body)) this.#await(connect + headers);
     const request = this.#facade();
     // Its end is told by the exchange; nothing is ever written to this one.
     proxy.web(request, new ServerResponse(request), options, (error) => this.#onError(error));

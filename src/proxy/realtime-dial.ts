@@ -8,11 +8,20 @@ import { type ClientRequest, IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
+import type { Timeouts } from '../config/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/connection-pool.ts';
 import { isDistrust } from '../upstream/http-transport.ts';
-import { type Failure, failure, judgeRefusal, relayedHeaders } from '../upstream/outcome.ts';
+import {
+  certainBlame,
+  type Failure,
+  failure,
+  judgeRefusal,
+  relayedHeaders,
+  unconnected,
+} from '../upstream/outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
 import { Line, type UpstreamEnd } from './realtime-line.ts';
@@ -23,11 +32,14 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 /** The text of a refusal is read to this size, and for so long. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 const ERROR_MS = 5_000;
+/** For the answer to a handshake, where `timeouts.headers` is not set: nobody thinks before it. */
+const HANDSHAKE_MS = 60_000;
 const NO_BYTES = Buffer.alloc(0);
 
 export interface DialOrder {
   readonly exchange: Exchange;
   readonly upstream: Upstream;
+  readonly timeouts: Timeouts;
   /** Path and query at the upstream. */
   readonly path: string;
   readonly protocols: readonly string[];
@@ -61,19 +73,21 @@ class Dial {
   }
 
   begin(): void {
-    const { exchange, upstream, mostMs } = this.#order;
+    const { exchange, upstream, timeouts, mostMs } = this.#order;
     const { config } = upstream;
     if (config.kind !== 'http') {
       this.#echo();
       return;
     }
     exchange.onStop(this.#onStop);
-    const { connect, headers } = config.timeouts;
-    this.#stopDeadline = startDeadline(Math.min(connect + headers, mostMs), () =>
-      this.#fail(
-        failure(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' }), true),
-      ),
-    );
+    const { connect, headers = HANDSHAKE_MS } = timeouts;
+    const ms = connect + headers;
+    this.#stopDeadline = startDeadline(Math.min(ms, mostMs), () => {
+      const late = new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' });
+      const judged = failure(late, true);
+      // No model thinks before a handshake. To have had little time is not the upstream's fault.
+      this.#fail(ms <= mostMs ? { ...judged, blame: certainBlame(late.code) } : judged);
+    });
     const proxy = createProxyServer({});
     proxy.on('proxyReqWs', (request) => this.#prepare(request));
     // Errors of the line, which are the session's.
@@ -149,6 +163,7 @@ class Dial {
   #prepare(request: ClientRequest): void {
     this.#request = request;
     request.once('socket', (socket) => {
+      socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS);
       if (!socket.connecting) this.#hasConnected = true;
       else socket.once('connect', () => (this.#hasConnected = true));
     });
@@ -215,7 +230,8 @@ class Dial {
         : cause instanceof Error && 'code' in cause && String(cause.code).startsWith('HPE_')
           ? 'upstream_invalid_response'
           : 'upstream_unreachable';
-    this.#fail({ ...failure(new GatewayError(code, undefined, { cause }), true), free: !this.#hasConnected });
+    const error = new GatewayError(code, undefined, { cause });
+    this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
   }
 
   readonly #onStop = () => {

@@ -178,7 +178,8 @@ export class Realtime {
       access.upstream_status = undefined;
       access.upstream_request_id = undefined;
       const path = pathAt(target, query);
-      const result = await dial({ exchange, upstream, path, protocols, model, mostMs });
+      const { timeouts = upstream.config.timeouts } = target;
+      const result = await dial({ exchange, upstream, timeouts, path, protocols, model, mostMs });
       if (result.kind === 'failed') {
         judged = result.failure;
         return judged;

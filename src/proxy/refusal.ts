@@ -1,7 +1,7 @@
 // The reader of an answer that is not a 200: collects its text, within bounds, to be judged as a whole. Nothing of it goes
 // to the client from here.
 import { GatewayError } from '../errors.ts';
-import { blameFor, type Failure, judgeRefusal } from '../upstream/outcome.ts';
+import { certainBlame, type Failure, judgeRefusal } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import type { AttemptResult, Receiver, Source } from './receiver.ts';
@@ -36,7 +36,7 @@ export class Refusal implements Receiver {
 
   /** The status came, and it says more than the way in which the text broke off. */
   broken({ code }: GatewayError): AttemptResult | undefined {
-    return blameFor(code).kind === 'neutral' ? undefined : this.#judge(NO_BYTES);
+    return certainBlame(code).kind === 'neutral' ? undefined : this.#judge(NO_BYTES);
   }
 
   dispose(): void {}

@@ -3,6 +3,7 @@
 
 import { type EndpointName, offered } from '../config/endpoints.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../config/schema.ts';
+import { type Timeouts, timeoutsOf } from '../config/timeouts.ts';
 import { GatewayError } from '../errors.ts';
 import { maskKeys } from '../telemetry/key-mask.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -16,6 +17,8 @@ export interface Target {
   readonly entry: string;
   readonly weight: number;
   readonly priority: number;
+  /** Where its model or the target itself sets some. Default: those of the upstream. */
+  readonly timeouts?: Timeouts;
   /** Members of requests that it does not get, as they are configured, by their folded paths. Default: none. */
   readonly removed?: ReadonlyMap<string, string>;
 }
@@ -89,12 +92,20 @@ export class RouteTable {
           rules.map((each) => each?.refuse),
         ),
         targets: model.targets
-          .map(({ upstream: key, ...target }) => {
+          .map(({ upstream: key, timeouts: own, ...target }) => {
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
             const removed = [model.members?.remove, upstream.config.members?.remove];
-            return { ...target, entry: target.model, upstream, ...withMembers('removed', removed) };
+            const { timeouts: common } = upstream.config;
+            const timeouts = timeoutsOf(common, model.timeouts, own);
+            return {
+              ...target,
+              entry: target.model,
+              upstream,
+              ...(timeouts === common ? {} : { timeouts }),
+              ...withMembers('removed', removed),
+            };
           })
           .sort((a, b) => a.priority - b.priority),
       };

@@ -149,7 +149,9 @@ function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, route
     throw new GatewayError('response_not_found', message);
   }
   const route = routes.find(model);
-  const entry = route?.targets.find((target) => target.upstream === upstream)?.entry ?? 'unknown';
+  const ofUpstream = route?.targets.filter((target) => target.upstream === upstream) ?? [];
+  const known = ofUpstream.find((target) => target.model === upstreamModel) ?? ofUpstream[0];
+  const { entry = 'unknown', timeouts } = known ?? {};
   return {
     model,
     entry: route?.entry ?? 'unknown',
@@ -159,7 +161,16 @@ function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, route
     responseModel: route?.responseModel ?? 'alias',
     balance: 'weighted',
     hedge: undefined,
-    targets: [{ upstream, model: upstreamModel, weight: 1, priority: 1, entry }],
+    targets: [
+      {
+        upstream,
+        model: upstreamModel,
+        weight: 1,
+        priority: 1,
+        entry,
+        ...(timeouts === undefined ? {} : { timeouts }),
+      },
+    ],
   };
 }
 

@@ -88,6 +88,9 @@ const UNSAID_REST_MS = 1000;
 /** When to ask again while a probe is out; nobody knows how long it takes. */
 const PROBING_MS = 1000;
 
+/** A probe may be a request that is thought about for minutes: after so long without output there is another one. */
+const PROBE_PATIENCE_MS = 10_000;
+
 /** The part of the cool-down that is left to chance, so that replicas do not probe in step. */
 const JITTER = 0.2;
 
@@ -113,6 +116,7 @@ export class CircuitBreaker {
   #openUntil: number | undefined;
   #rest: Rest | undefined;
   #probe: Ticket | undefined;
+  #probeSince = 0;
   #inFlight = 0;
   #failuresInRow = 0;
   #failedProbes = 0;
@@ -193,17 +197,23 @@ export class CircuitBreaker {
 
   #opened(now: number): Refusal | undefined {
     if (this.#openUntil === undefined) return undefined;
-    if (this.#probe !== undefined) return { kind: 'refusal', cause: 'probing', until: now + PROBING_MS };
+    if (this.#isProbing(now)) return { kind: 'refusal', cause: 'probing', until: now + PROBING_MS };
     return now < this.#openUntil ? { kind: 'refusal', cause: 'open', until: this.#openUntil } : undefined;
   }
 
+  /** Whether a probe is out for which others wait. */
+  #isProbing(now: number): boolean {
+    return this.#probe !== undefined && now < this.#probeSince + PROBE_PATIENCE_MS;
+  }
+
   #take(forced: boolean): Permit {
-    const isProbe =
-      this.#openUntil !== undefined && this.#probe === undefined && this.#now() >= this.#openUntil;
+    const now = this.#openUntil === undefined ? 0 : this.#now();
+    const isProbe = this.#openUntil !== undefined && !this.#isProbing(now) && now >= this.#openUntil;
     const ticket = new Ticket(this.#period, isProbe, forced, this.#onAnswered, this.#onRelease);
     this.#inFlight += 1;
     if (isProbe) {
       this.#probe = ticket;
+      this.#probeSince = now;
       this.#onChange('half_open');
     }
     return ticket;

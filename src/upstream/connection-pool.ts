@@ -40,6 +40,11 @@ const KEEP_ALIVE_MS = 10_000;
 const MAX_KEEP_ALIVE_MS = 60_000;
 /** Before the upstream's own end of its patience, so that a request does not meet it. */
 const KEEP_ALIVE_MARGIN_MS = 1_000;
+/**
+ * TCP keep-alive: a host that has gone is found while an answer is waited for, however long that takes. Node then probes each
+ * second and gives up after ten probes, so that it takes 20 s.
+ */
+export const TCP_KEEP_ALIVE_MS = 10_000;
 /** A name is never resolved again while connections live on, so they are replaced. */
 const MAX_AGE_MS = 60_000;
 const MAX_REQUESTS = 1_000;
@@ -92,6 +97,8 @@ export class ConnectionPool implements Home {
     this.#connect = buildConnector({
       timeout: connectTimeout,
       autoSelectFamily: true,
+      keepAlive: true,
+      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
       allowH2: false,
       lookup: resolver.lookup,
       onread: READ_OPTIONS,

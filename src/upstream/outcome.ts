@@ -56,16 +56,28 @@ export function failure(error: GatewayError, next: boolean): Failure {
   return { error, next, blame: blameFor(error.code), headers: {} };
 }
 
+/** No connection: nothing was sent, so that another target costs nothing, and to be late counts as well. */
+export function unconnected(error: GatewayError): Failure {
+  return { ...failure(error, true), blame: certainBlame(error.code), free: true };
+}
+
+/** `blameFor`, where the target had nothing to think about when its time passed: a connection, a handshake, an upload. */
+export function certainBlame(outcome: ErrorCode): Outcome {
+  return outcome === 'upstream_timeout' ? { kind: 'failure' } : blameFor(outcome);
+}
+
 /** What an outcome of the gateway's own finding says about the target. */
 export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
   switch (outcome) {
     case 'ok':
       return { kind: 'success' };
-    // The client's and the gateway's own doing.
+    // The client's and the gateway's own doing, and what proves nothing.
     case 'client_closed':
     case 'draining':
     case 'invalid_api_key':
     case 'upstream_busy':
+    // A target that thinks for long cannot be told from one that hangs.
+    case 'upstream_timeout':
     case 'invalid_form':
     case 'request_timeout':
     case 'request_too_large':

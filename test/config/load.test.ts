@@ -27,7 +27,7 @@ function write(content: string | Uint8Array): string {
 describe('a configuration', () => {
   it('has a default for everything but upstreams and models', () => {
     const { static: fixed, dynamic, warnings, file } = load(MINIMAL);
-    const timeouts = { connect: 3000, headers: 60_000, first_token: 60_000, idle: 60_000, total: 600_000 };
+    const timeouts = { connect: 3000, idle: 600_000, total: 3_600_000 };
     expect(file).toBe('config.yaml');
     expect(warnings).toEqual([]);
     expect(fixed).toEqual({

@@ -1,6 +1,8 @@
 // Each deadline of an upstream by itself, with all the others far away.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { Timeouts } from '../../src/config/timeouts.ts';
 import { Deadlines, type Phase } from '../../src/proxy/deadlines.ts';
+import { load, MINIMAL } from '../config/sample.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -159,30 +161,31 @@ describe('first_token', () => {
 });
 
 describe('idle', () => {
-  test.each<[string, Script]>([
-    ['silence', opened([X])],
-    [
-      'comments',
-      opened([X], async (c) => {
-        for (;;) {
-          await c.chunk(': keep-alive\n\n');
-          await c.wait(20);
-        }
-      }),
-    ],
-    [
-      'a frame that trickles in',
-      opened([X, 'data: {"choices":"'], async (c) => {
-        for (;;) {
-          await c.chunk('x');
-          await c.wait(20);
-        }
-      }),
-    ],
-  ])('passes on %s between outputs', async (_name, script) => {
-    const response = await passes('idle', script);
+  test('passes on silence between outputs', async () => {
+    const response = await passes('idle', opened([X]));
     expectCut(response);
     expect(response.text().startsWith(X)).toBe(true);
+  });
+
+  test('passes on silence behind a comment', async () => {
+    expectCut(await passes('idle', opened([X, ': keep-alive\n\n'])));
+  });
+
+  test.each([
+    ['comments', [], Array<string>(12).fill(': keep-alive\n\n')],
+    ['a frame that trickles in', ['data: '], [...JSON.stringify(contentChunk('y')), '\n\n']],
+  ])('begins anew with any byte: %s', async (_name, first, pieces) => {
+    upstream.next(
+      opened([X, ...first], async (c) => {
+        for (const piece of pieces) {
+          await c.wait(60);
+          await c.chunk(piece);
+        }
+        await c.chunk(frame('[DONE]'));
+        await c.lastChunk();
+      }),
+    );
+    expect((await named('idle').chat(STREAM)).complete).toBe(true);
   });
 
   test('passes on a JSON answer that stops', async () => {
@@ -277,9 +280,10 @@ test('the text of a refusal that does not come keeps its status for at most a fe
 
 describe('Deadlines', () => {
   const LIMITS = { connect: 1, headers: 2, first_token: 3, idle: 4, total: 100 };
+  const DEFAULTS = load(MINIMAL).dynamic.upstreams['demo']?.timeouts ?? LIMITS;
 
   /** A clock that the test moves. */
-  function clock(searchMs?: number) {
+  function clock(searchMs?: number, limits: Timeouts = LIMITS) {
     type Entry = { at: number; ms: number; callback: () => void };
     const entries = new Map<NodeJS.Timeout, Entry>();
     const passed: string[] = [];
@@ -295,14 +299,14 @@ describe('Deadlines', () => {
     const clear = (timer: NodeJS.Timeout | undefined) => void (timer && entries.delete(timer));
     const advance = (ms: number) => {
       for (const end = now + ms; now < end; ) {
-        now += 1;
+        now = Math.min(end, ...Array.from(entries.values(), ({ at }) => Math.max(at, now + 1)));
         for (const [timer, entry] of entries) {
           if (entry.at === now && entries.delete(timer)) entry.callback();
         }
       }
     };
     const deadlines = new Deadlines(
-      LIMITS,
+      limits,
       (which) => passed.push(which),
       { set, clear, now: () => now },
       searchMs,
@@ -324,6 +328,48 @@ describe('Deadlines', () => {
     expect(passed.filter((which) => which !== 'total')).toEqual([]);
     advance(1);
     expect(passed.filter((which) => which !== 'total')).toEqual([phase]);
+  });
+
+  test('without configuration nothing passes that the SDKs would wait for', () => {
+    const { deadlines, advance, passed } = clock(undefined, DEFAULTS);
+    deadlines.awaitHead(true);
+    advance(599_000);
+    deadlines.awaitOutput();
+    for (let s = 0; s < 2_000; s += 20) {
+      advance(20_000);
+      deadlines.refresh();
+    }
+    advance(599_000);
+    expect(passed).toEqual([]);
+    advance(600_000);
+    expect(passed).toEqual(['idle', 'total']);
+  });
+
+  test.each([
+    [true, ['first_token']],
+    [false, []],
+  ])(
+    'without `headers`, `first_token` bounds the headers of a stream (%s) and of nothing else',
+    (isStream, names) => {
+      const { deadlines, advance, passed } = clock(undefined, {
+        connect: 1,
+        first_token: 3,
+        idle: 4,
+        total: 100,
+      });
+      deadlines.awaitHead(isStream);
+      advance(50);
+      expect(passed).toEqual(names);
+    },
+  );
+
+  test('idle does not pass while `first_token` is waited for', () => {
+    const { deadlines, advance, passed } = clock(undefined, { ...LIMITS, first_token: 50 });
+    deadlines.awaitOutput();
+    advance(49);
+    expect(passed).toEqual([]);
+    advance(1);
+    expect(passed).toEqual(['first_token']);
   });
 
   test('refresh begins the wait anew, hold stops it, resume starts it, and the total goes on', () => {

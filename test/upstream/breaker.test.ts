@@ -196,6 +196,19 @@ describe('half-open', () => {
     other.release(SUCCESS);
   });
 
+  test('a probe without output for 10 s does not keep others away, and its output still closes', () => {
+    const { clock, breaker, permit } = opened();
+    const thinking = permit();
+    clock.now += 9_999;
+    expect(breaker.refusal()).toMatchObject({ cause: 'probing' });
+    clock.now += 1;
+    const second = permit();
+    expect([second.probe, breaker.refusal()]).toMatchObject([true, { cause: 'probing' }]);
+    second.release(NEUTRAL);
+    thinking.answered();
+    expect(breaker.state).toBe('closed');
+  });
+
   test('a permit counts once, however often it is released', () => {
     const { breaker, permit } = opened();
     const probe = permit();
@@ -315,7 +328,7 @@ test('it is pristine when there is nothing to remember', () => {
 /** What the commands below know: the clock, and the permits that they hold. */
 interface Model {
   readonly clock: { now: number };
-  readonly out: { readonly permit: Permit; readonly since: number }[];
+  readonly out: { readonly permit: Permit; readonly since: number; readonly at: number }[];
   readonly done: Permit[];
   /** Grows while the breaker is closed: a probe from before that decides nothing any more. */
   closings: number;
@@ -337,8 +350,10 @@ class Command implements fc.Command<Model, CircuitBreaker> {
   run(model: Model, breaker: CircuitBreaker): void {
     this.#act(model, breaker);
     if (breaker.state === 'closed') model.closings += 1;
-    const { out, closings } = model;
-    expect(out.filter(({ permit, since }) => permit.probe && since === closings).length).toBeLessThan(2);
+    const { clock, out, closings } = model;
+    const probes = out.filter(({ permit, since }) => permit.probe && since === closings);
+    // One that has been thought about for long keeps nobody away.
+    expect(probes.filter(({ at }) => clock.now < at + 10_000).length).toBeLessThan(2);
     expect(breaker.inFlight).toBe(out.length);
     if (breaker.state === 'open') expect(breaker.refusal()).toBeDefined();
   }
@@ -349,7 +364,7 @@ class Command implements fc.Command<Model, CircuitBreaker> {
 }
 
 function take({ clock, out, closings }: Model, admission: Permit | Refusal): void {
-  if (admission.kind === 'permit') out.push({ permit: admission, since: closings });
+  if (admission.kind === 'permit') out.push({ permit: admission, since: closings, at: clock.now });
   else {
     expect(admission.until).toBeGreaterThan(clock.now);
     expect(admission.until).toBeLessThanOrEqual(clock.now + 60_000);

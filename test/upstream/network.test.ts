@@ -1,6 +1,7 @@
 // A network that fails below HTTP: addresses behind which nothing is, names that resolve to nothing or to another address.
 import dns, { type LookupAddress } from 'node:dns';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { connect, createServer, type LookupFunction, type Server, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -8,7 +9,7 @@ import type { GatewayError } from '../../src/errors.ts';
 import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http-transport.ts';
 import type { Delivery } from '../../src/upstream/transport.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
-import { chatRequest, completion, HostileUpstream, json } from '../helpers/hostile-upstream.ts';
+import { chatRequest, completion, HostileUpstream, json, silence } from '../helpers/hostile-upstream.ts';
 import { closedPort, pause, until, within } from '../helpers/wait.ts';
 import { BlackHole } from './black-hole.ts';
 
@@ -73,6 +74,32 @@ async function timed<T>(what: () => Promise<T>): Promise<[number, T]> {
   const result = await what();
   return [Math.round(performance.now() - began), result];
 }
+
+/** Milliseconds to the next TCP keep-alive probe of this machine's connections to a port, as Linux tells them. */
+function keepAliveTimers(port: number): number[] {
+  const ending = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  return readFileSync('/proc/net/tcp', 'utf8')
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, , remote, state]) => remote?.endsWith(ending) === true && state === '01')
+    .map(([, , , , , timer = '']) => timer.split(':'))
+    .map(([kind, ticks = '']) =>
+      kind === '02' ? Number.parseInt(ticks, 16) * 10 : Number.POSITIVE_INFINITY,
+    );
+}
+
+test('a host that vanishes while an answer is waited for is looked for within seconds', async () => {
+  upstream.always(silence());
+  const { port } = new URL(upstream.baseUrl);
+  const running = await start({ upstreams: { up: upstream.baseUrl } });
+  using _client = await running.open(chatRequest());
+  await upstream.requestHead(0);
+  // While bytes are unacknowledged it is another timer.
+  const timers = () => keepAliveTimers(Number(port)).filter((ms) => Number.isFinite(ms));
+  await until(() => timers().length > 0, 'a keep-alive timer');
+  expect(Math.max(...timers())).toBeLessThanOrEqual(10_000);
+});
 
 describe('an address that answers no SYN', () => {
   const CONNECT_MS = 200;
