@@ -13,6 +13,11 @@ const MEASURE_FACTOR = 0.25;
 const SPAN_FACTOR = 0.75;
 /** Rejecting ends when the queue is this much shorter. */
 const SHORT_FACTOR = 0.25;
+/**
+ * More arrive than are served when connections, waiting and open, become more by this share of those accepted. With clients that
+ * wait for an answer before they connect again, the queue may be long and connections are never more than clients.
+ */
+const GROWTH_SHARE = 0.25;
 /** A shorter queue is always served: it is soon over, and says little about the load. */
 const MIN_LENGTH = 50;
 /** A process that gets less than this share of one processor is short of CPU. */
@@ -29,6 +34,8 @@ const OVERLOADED_MS = 5_000;
 export interface AcceptQueueOptions {
   /** Connections that are waiting; undefined where it is not known, and then none is rejected. */
   readonly length: () => number | undefined;
+  /** Connections that were accepted and are open. Default: none. */
+  readonly open?: () => number;
   /** Milliseconds that a connection may wait while the process is short of CPU. Default 500. */
   readonly maxWait?: number;
   /** Monotonic milliseconds. */
@@ -53,10 +60,13 @@ interface Sample {
   /** Connections accepted so far. */
   readonly accepted: number;
   readonly length: number;
+  /** Connections, waiting and open. */
+  readonly total: number;
 }
 
 export class AcceptQueue {
   readonly #length: () => number | undefined;
+  readonly #open: () => number;
   readonly #maxWait: number;
   readonly #now: () => number;
   readonly #cpuTime: () => number;
@@ -73,8 +83,9 @@ export class AcceptQueue {
   #rejectedAt = Number.NEGATIVE_INFINITY;
   #report = { waitMs: 0, rejected: 0 };
 
-  constructor({ length, maxWait, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
+  constructor({ length, open, maxWait, now, cpuTime, atTickEnd }: AcceptQueueOptions) {
     this.#length = length;
+    this.#open = open ?? (() => 0);
     this.#maxWait = maxWait ?? MAX_WAIT_MS;
     this.#now = now ?? (() => performance.now());
     this.#cpuTime = cpuTime ?? processCpuTime;
@@ -123,7 +134,8 @@ export class AcceptQueue {
       this.#sample = undefined;
       return;
     }
-    const sample = { at: now, cpuMs: this.#cpuTime(), accepted: this.#accepted, length };
+    const total = length + this.#open();
+    const sample = { at: now, cpuMs: this.#cpuTime(), accepted: this.#accepted, length, total };
     const before = this.#sample;
     const elapsed = before === undefined ? 0 : now - before.at;
     if (before === undefined || elapsed < this.#maxWait * SPAN_FACTOR) {
@@ -131,17 +143,19 @@ export class AcceptQueue {
       return;
     }
     this.#sample = sample;
-    const rate = (sample.accepted - before.accepted) / elapsed;
+    const accepted = sample.accepted - before.accepted;
+    const rate = accepted / elapsed;
     // Little's law: so long waits the last one.
     const wait = length / rate;
     this.#report.waitMs = Math.max(this.#report.waitMs, wait);
+    // A burst is over when it has been served.
+    const isGrowing =
+      (length > before.length && total - before.total > accepted * GROWTH_SHARE) || length >= BACKLOG;
+    if (length < MIN_LENGTH || !isGrowing) return;
     const isStarved =
       sample.cpuMs - before.cpuMs < elapsed * STARVED_SHARE &&
-      BACKLOG / rate > this.#maxWait * BACKLOG_FACTOR &&
-      // A burst is over when it has been served.
-      (length > before.length || length >= BACKLOG);
+      BACKLOG / rate > this.#maxWait * BACKLOG_FACTOR;
     const burst = this.#maxWait * BURST_FACTOR;
-    if (length < MIN_LENGTH) return;
     if (isStarved ? wait > this.#maxWait : wait > burst && busyMs > burst)
       this.#rejecting = { since: now, rate };
   }

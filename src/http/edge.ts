@@ -161,3 +161,10 @@ function checkName(field: string): string | undefined {
 function refuse(message: string): GatewayError {
   return new GatewayError('invalid_http', message);
 }
+
+/** @param code why llhttp, or Node's server, could not read a request */
+export function refusalFor(code: string | undefined): GatewayError {
+  if (code === 'HPE_HEADER_OVERFLOW') return new GatewayError('headers_too_large');
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new GatewayError('request_timeout');
+  return new GatewayError('invalid_http');
+}

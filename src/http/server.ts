@@ -14,7 +14,7 @@ import { answerError } from './answer.ts';
 import { backlogLength } from './backlog.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
-import { ALLOWED_METHODS, checkEdge } from './edge.ts';
+import { ALLOWED_METHODS, checkEdge, refusalFor } from './edge.ts';
 import { Exchange } from './exchange.ts';
 import { Exchanges } from './exchanges.ts';
 import { exchangeBegan, exchangeEnded } from './large-work.ts';
@@ -58,7 +58,7 @@ export class Server {
   /** Paths on which a handshake is taken. */
   readonly #upgradable = new Set<string>();
   /** Of the connections that wait to be accepted. */
-  readonly acceptQueue = new AcceptQueue({ length: () => backlogLength(this.#http.address()) });
+  readonly acceptQueue: AcceptQueue;
   readonly #isLate: () => boolean;
   readonly #isOverloaded = () => this.acceptQueue.isOverloaded;
   readonly #connections = new Map<Socket, Connection>();
@@ -84,6 +84,8 @@ export class Server {
     );
     options.metrics.overload.connectionsLimit.set(server.maxConnections);
     this.#http = server;
+    const length = () => backlogLength(server.address());
+    this.acceptQueue = new AcceptQueue({ length, open: () => this.#connections.size });
     this.#router = new Router((exchange, error) => this.#fail(exchange, error));
     interceptConnections(server, (socket, read) => this.#accept(socket, read));
     server.on('drop', () => this.#onDrop());
@@ -392,9 +394,3 @@ export class Server {
 }
 
 function ignore(): void {}
-
-function refusalFor(code: string | undefined): GatewayError {
-  if (code === 'HPE_HEADER_OVERFLOW') return new GatewayError('headers_too_large');
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new GatewayError('request_timeout');
-  return new GatewayError('invalid_http');
-}

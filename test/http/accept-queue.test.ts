@@ -21,9 +21,10 @@ class Simulation {
   readonly #arrivals: number[] = [];
   #tickEnd: (() => void)[] = [];
 
-  constructor(length?: () => number | undefined) {
+  constructor(length?: () => number | undefined, open?: () => number) {
     this.queue = new AcceptQueue({
       length: length ?? (() => this.#arrivals.length),
+      ...(open === undefined ? {} : { open }),
       now: () => this.now,
       cpuTime: () => this.cpuMs,
       atTickEnd: (callback) => this.#tickEnd.push(callback),
@@ -95,6 +96,44 @@ describe('the accept queue', () => {
       expect(process.rejected).toBe(0);
     }
   });
+
+  test.each([
+    [0.1, 60],
+    [0.1, 250],
+    [1, 400],
+    [1, 1_000],
+  ])(
+    'rejects nothing of clients that wait for their answers, with a share of %f of a processor: %d',
+    (share, clients) => {
+      fc.assert(
+        fc.property(
+          fc.integer({ min: 5, max: 15 }),
+          fc.integer({ min: 1, max: 400 }),
+          fc.nat(),
+          (serveMs, answerMs, seed) => {
+            const answered: number[] = [];
+            const process = new Simulation(undefined, () => answered.length);
+            let chance = seed;
+            process.arrive(clients);
+            while (process.now < 15_000) {
+              const { served } = process;
+              process.tick(serveMs, share);
+              chance = (chance * 1_103_515_245 + 12_345) % 2 ** 31;
+              // Upstreams answer in batches, and each client asks again at once.
+              if (process.served > served)
+                answered.push(Math.ceil((process.now + (chance % answerMs)) / 200) * 200);
+              const due = answered.filter((at) => at <= process.now);
+              if (due.length === 0) continue;
+              answered.splice(0, answered.length, ...answered.filter((at) => at > process.now));
+              process.arrive(due.length);
+            }
+            expect(process.rejected).toBe(0);
+          },
+        ),
+        { numRuns: 20 },
+      );
+    },
+  );
 
   test('rejects nothing where every tick finds a connection and none waits for long', () => {
     const process = new Simulation();
