@@ -290,8 +290,8 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   #considerParameter(name: string, value: string): void {
-    const plain = value.includes('%') ? decodedAgain(value) : value;
-    const meaning = meaningOf(name.replace(/\[[^\]]*\]/g, ''));
+    const plain = decodedAgain(value);
+    const meaning = meaningOf(decodedAgain(name).replace(/\[[^\]]*\]/g, ''));
     // Pages of a list begin behind an element of it.
     const isCursor = name === 'after' || name === 'before';
     const isNamed = meaning !== 'none' && meaning !== 'type' && plain !== '';
@@ -342,6 +342,7 @@ function isEmpty(bytes: Buffer, start: number, end: number): boolean {
 }
 
 function decodedAgain(text: string): string {
+  if (!text.includes('%')) return text;
   try {
     return decodeURIComponent(text);
   } catch {

@@ -3,6 +3,8 @@ import type { UpstreamConfig } from '../config/schema.ts';
 
 /** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
 const SHORTEST = 8;
+/** A random value of this length is recognised by its middle third, also where it was cut or most of it is shown. */
+const RANDOM = /^[\w+/=.~-]{32,}$/;
 /** Before a credential in the value of a header. */
 const SCHEME = /^(?:bearer|basic|token|key|api-?key)\s+(\S.*)$/i;
 /** Parameters whose values are credentials; others are versions and names, which errors quote with good reason. */
@@ -13,8 +15,21 @@ const MAX_ROUNDS = 5;
 /** JSON, JavaScript and Python; runs of bytes in a URL; HTML. */
 const ESCAPE = /\\(?:u([\da-f]{4})|u\{([\da-f]{1,6})\}|x([\da-f]{2})|([\s\S]))/gi;
 const ENCODED = /(?:%[\da-f]{2})+/gi;
-const ENTITY = /&(?:#(\d{1,7})|#x([\da-f]{1,6})|(amp|lt|gt|quot|apos));/gi;
-const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" };
+const ENTITY =
+  /&(?:#(\d{1,7})|#x([\da-f]{1,6})|(amp|lt|gt|quot|apos|plus|equals|sol|lowbar|period|hyphen));/gi;
+const ENTITIES: Readonly<Record<string, string>> = {
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  apos: "'",
+  plus: '+',
+  equals: '=',
+  sol: '/',
+  lowbar: '_',
+  period: '.',
+  hyphen: '-',
+};
 
 export class Credentials {
   readonly #needles: readonly string[];
@@ -22,13 +37,14 @@ export class Credentials {
 
   constructor(config: UpstreamConfig) {
     const values = valuesOf(config).filter((value) => value.length >= SHORTEST);
-    this.#needles = [...new Set(values.flatMap((value) => [value, value.toLowerCase(), ...inBase64(value)]))];
+    const forms = values.flatMap(partsOf).flatMap((value) => [value, inHex(value), ...inBase64(value)]);
+    this.#needles = [...new Set(forms.map((form) => form.toLowerCase()))];
     this.#shortest = Math.min(Number.POSITIVE_INFINITY, ...this.#needles.map(({ length }) => length));
   }
 
   /**
-   * Whether the text quotes one of them: as it is, with escapes of JSON, of URLs or of HTML, also several in one another, or within
-   * Base64. Parts of one, as in `sk-…abcd`, are no quotation.
+   * Whether the text quotes one of them: as it is, in other case, over several lines, with escapes of JSON, of URLs or of HTML, also
+   * several in one another, or within Base64 or hexadecimal digits. Parts of one, as in `sk-…abcd`, are no quotation; two thirds are.
    */
   areQuotedIn(text: string): boolean {
     // No way of writing makes a text shorter.
@@ -49,7 +65,8 @@ export class Credentials {
   }
 
   #areIn(text: string): boolean {
-    return this.#needles.some((needle) => text.includes(needle));
+    const lower = text.toLowerCase();
+    return this.#needles.some((needle) => lower.includes(needle));
   }
 }
 
@@ -57,7 +74,9 @@ const UNDO: readonly ((text: string) => string)[] = [
   (text) =>
     text.includes('\\')
       ? text.replace(ESCAPE, (_found, code: string, point: string, byte: string, letter: string) =>
-          letter === undefined ? letterOf(Number.parseInt(code ?? point ?? byte, 16)) : letter,
+          letter === undefined
+            ? letterOf(Number.parseInt(code ?? point ?? byte, 16))
+            : letter.replace(/[nrt]/, ' '),
         )
       : text,
   (text) =>
@@ -72,6 +91,8 @@ const UNDO: readonly ((text: string) => string)[] = [
             : (ENTITIES[name.toLowerCase()] ?? ''),
         )
       : text,
+  // Of what was wrapped.
+  (text) => text.replace(/\s+/g, ''),
 ];
 
 function letterOf(code: number): string {
@@ -89,6 +110,16 @@ function valuesOf(config: UpstreamConfig): string[] {
     ...headers.flatMap((value) => passwordIn(value)),
     ...query.flatMap(([name, value]) => (SECRET_PARAMETER.test(name) ? [value] : [])),
   ];
+}
+
+/** The value, or the part of it that is in any two thirds of it. */
+function partsOf(value: string): string[] {
+  const third = Math.floor(value.length / 3);
+  return RANDOM.test(value) ? [value.slice(third, value.length - third)] : [value];
+}
+
+function inHex(value: string): string {
+  return Buffer.from(value).toString('hex');
 }
 
 /** Of HTTP Basic: what stands in its Base64. */

@@ -362,6 +362,7 @@ test('a call of realtime cannot be joined', async () => {
   for (const gateway of gateways) {
     for (const query of [
       'call_id=rtc_1',
+      'call%255Fid=rtc_1',
       'Call-Id=x',
       'callId=x',
       'x=y;call_id=x',

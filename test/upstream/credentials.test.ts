@@ -86,6 +86,31 @@ describe('a credential', () => {
   });
 });
 
+describe('a long random credential', () => {
+  const long = 'sk-vend/AbCdEf+GhIjKlMnOpQr=StUv_1234567890';
+  const own = new Credentials({ ...CONFIG, api_key: long });
+
+  test.each([
+    ['in capitals', long.toUpperCase()],
+    ['in hexadecimal digits', Buffer.from(long).toString('hex')],
+    ['with named entities', long.replace('/', '&sol;').replace('+', '&plus;').replace('=', '&equals;')],
+    ['wrapped', `${long.slice(0, 20)}\n${long.slice(20)}`],
+    ['wrapped within a string', `${long.slice(0, 20)}\\r\\n  ${long.slice(20)}`],
+    ['cut at its end', long.slice(0, 30)],
+    ['cut at its beginning', long.slice(-30)],
+    ['cut, in Base64', Buffer.from(long).toString('base64').slice(0, 42)],
+  ])('is found %s', (_, written) => {
+    expect(own.areQuotedIn(`{"error":{"message":"bad ${written} here"}}`)).toBe(true);
+  });
+
+  test.each(['sk-vend/AbCd***7890', `${long.slice(0, 12)}…`, 'sk-vend/AbCdEf+G...'])(
+    'is not quoted by the parts that vendors show: %s',
+    (written) => {
+      expect(own.areQuotedIn(`Incorrect API key provided: ${written}`)).toBe(false);
+    },
+  );
+});
+
 test.each([
   'Incorrect API key provided: sk-AAA/***c=1.',
   'The API version 2024-10-21 has no deployment gpt-4o-mini.',
