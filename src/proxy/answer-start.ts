@@ -5,6 +5,7 @@ import { isJson, mediaType } from '../http/media-type.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import { Completion } from './completion.ts';
+import { EmbeddingsRelay } from './embeddings-relay.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from './receiver.ts';
 import { StreamRelay } from './stream-relay.ts';
 
@@ -123,8 +124,10 @@ export class AnswerStart implements Receiver {
       case 'events':
         if (!this.#request.stream) return undefined;
         return this.#relay ?? new StreamRelay(this.#request, headers, this.#source);
-      case 'json':
-        return new Completion(this.#request, headers, this.#source, this.#label === 'json');
+      case 'json': {
+        const Reader = this.#request.endpoint.isEmbeddings === true ? EmbeddingsRelay : Completion;
+        return new Reader(this.#request, headers, this.#source, this.#label === 'json');
+      }
       case 'bytes': {
         // With its parameters: of raw sound they say how fast it is.
         const { 'content-type': full } = headers;

@@ -49,8 +49,11 @@ export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
   return edits;
 }
 
-/** @param vector a JSON array */
-function base64(vector: string): string {
+/**
+ * @param vector a JSON array
+ * @throws GatewayError upstream_invalid_response where it holds anything but numbers that are 32-bit floats
+ */
+export function base64(vector: string): string {
   const numbers: unknown = JSON.parse(vector);
   if (!Array.isArray(numbers)) throw unusable();
   const bytes = Buffer.allocUnsafe(numbers.length * Float32Array.BYTES_PER_ELEMENT);

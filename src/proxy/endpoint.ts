@@ -37,8 +37,8 @@ export interface Endpoint {
   readonly madeIn?: (body: Buffer) => Made;
   /** Requests may refer to what upstreams have made for a holder. Default false. */
   readonly namesObjects?: boolean;
-  /** The largest frame of a stream, in bytes. */
-  readonly maxFrameBytes: number;
+  /** Its JSON answers are embeddings, which may be too large to be held. Default false. */
+  readonly isEmbeddings?: boolean;
   /** What was read of a whole JSON answer, as it is meant here: one that is no answer of this endpoint is not `valid`. */
   readonly factsOf?: (facts: CompletionFacts) => CompletionFacts;
   /** What a whole answer that is an error means. Default: by the status that it names. */

@@ -16,11 +16,6 @@ import { isTrue, type RequestScan, textAt, wants } from './request-scan.ts';
 import { responseEvents } from './response-events.ts';
 
 const JSON_TYPE = 'application/json';
-const MIB = 1024 * 1024;
-/** A frame of text is a few hundred bytes. */
-export const TEXT_FRAME = MIB;
-/** One that holds an image is some megabytes in base64. */
-export const MEDIA_FRAME = 32 * MIB;
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
 export const IMAGE_TOKENS = 1000;
 /** More are not made in one request. */
@@ -39,7 +34,6 @@ export const CHAT: Endpoint = {
   wanted: wants([]),
   hasUsageOption: true,
   ask: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
-  maxFrameBytes: TEXT_FRAME,
   asStream,
 };
 
@@ -62,7 +56,7 @@ export const EMBEDDINGS: Endpoint = {
     ...inputOnly(body, scan),
     ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
   }),
-  maxFrameBytes: TEXT_FRAME,
+  isEmbeddings: true,
 };
 
 /** `POST /v1/moderations` */
@@ -73,7 +67,6 @@ export const MODERATIONS: Endpoint = {
   wanted: wants([], 'omni-moderation-latest'),
   hasUsageOption: false,
   ask: inputOnly,
-  maxFrameBytes: TEXT_FRAME,
 };
 
 /** `POST /v1/responses` */
@@ -93,7 +86,6 @@ export const RESPONSES: Endpoint = {
   frames: (onMade) => new EventReader(responseEvent, onMade),
   madeIn,
   namesObjects: true,
-  maxFrameBytes: MEDIA_FRAME,
   judgeAnswer: judgeNamed,
   asStream: responseEvents,
 };
@@ -107,7 +99,6 @@ export const COMPACT: Endpoint = {
   namesObjects: true,
   hasUsageOption: false,
   ask: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
-  maxFrameBytes: TEXT_FRAME,
 };
 
 /** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
@@ -146,7 +137,6 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
       new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
     // Of one in the background, the items are first told here. Those of the input were not made.
     ...(action === 'input_items' ? {} : { madeIn }),
-    maxFrameBytes: MEDIA_FRAME,
     factsOf: (facts) => ({ ...facts, isError: false }),
   };
 }
@@ -169,7 +159,6 @@ export const IMAGES: Endpoint = {
     };
   },
   frames: () => new EventReader(mediaEvent),
-  maxFrameBytes: MEDIA_FRAME,
   asStream: imageEvents('image_generation'),
 };
 
@@ -190,7 +179,6 @@ export const SPEECH: Endpoint = {
     };
   },
   frames: () => new EventReader(mediaEvent),
-  maxFrameBytes: MEDIA_FRAME,
   // Without a stream there is no speech in JSON: only an error can be.
   factsOf: onlyErrors,
   asStream: speechEvents,

@@ -4,7 +4,7 @@
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from './attachments.ts';
 import { TranscriptEvents } from './byte-events.ts';
 import type { Ask, Endpoint, FormRules, FormView } from './endpoint.ts';
-import { IMAGES, JSON_ENDPOINTS, mediaEvent, TEXT_FRAME, tokensOfImages } from './endpoints.ts';
+import { IMAGES, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './endpoints.ts';
 import { ANSWER_TOKENS, tokensOf } from './estimate.ts';
 import { imageEvents, transcriptEvents } from './event-conversion.ts';
 import { EventReader } from './events.ts';
@@ -45,7 +45,6 @@ export const TRANSCRIPTIONS: Endpoint = {
   ask: () => NO_JSON,
   form: SOUND,
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
-  maxFrameBytes: TEXT_FRAME,
   asStream: transcriptEvents,
   bytesAsStream: () => new TranscriptEvents(),
   isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),

@@ -15,6 +15,8 @@ import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from './r
 import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';
 import { withoutUsage } from './usage-strip.ts';
 
+/** Of all endpoints: one that holds an image is some megabytes in base64. */
+const MAX_FRAME_BYTES = 32 * 1024 * 1024;
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
 
@@ -60,7 +62,7 @@ export class StreamRelay implements Receiver {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
-    this.#scanner = new FrameScanner(request.endpoint.maxFrameBytes);
+    this.#scanner = new FrameScanner(MAX_FRAME_BYTES);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
     this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
     this.#client = new ClientStream(request, headers, source);
