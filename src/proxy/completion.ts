@@ -175,7 +175,8 @@ export class Completion implements Receiver {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }
-    const isCovered = usage !== null && (usage.isInputOnly !== true || facts.hasOutput !== true);
+    const hasOutput = facts.hasOutput === true || (ask.outputs ?? 0) > 0;
+    const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
     this.#source.used(usage, isCovered ? 0 : (ask.outputs ?? tokensOf(this.#size)));
     exchange.markFirstOutput();
     const headers = relayedHeaders(this.#headers);

@@ -170,6 +170,14 @@ describe('a whole JSON answer counts', () => {
     expect(completion).toBeGreaterThanOrEqual(1_000);
   });
 
+  test('images that are asked for where only the input is reported, or zeros', async () => {
+    for (const usage of [{ input_tokens: 10 }, { input_tokens: 0, output_tokens: 0, total_tokens: 0 }]) {
+      const script = json(200, { created: 1, data: [{ b64_json: 'AAAA' }], usage });
+      const { completion } = await whole(script, { prompt: 'x', n: 3 }, '/v1/images/generations');
+      expect(completion).toBe(3_000);
+    }
+  });
+
   test('embeddings by a total alone, and as estimated by zeros', async () => {
     const body = { input: TEXT };
     const script = json(200, embeddingsWith({ total_tokens: 900 }));
