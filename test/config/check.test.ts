@@ -77,6 +77,10 @@ describe('the description of a configuration', () => {
     ],
     ['targets: [{ upstream: up, model: a }, { upstream: up, model: b, weight: 0 }]', ''],
     ['targets: [{ upstream: up, model: a }]', ''],
+    [
+      'targets: [{ upstream: up, model: a, timeouts: { headers: 2m } }]\n    timeouts: { first_token: 3s, idle: 1m }',
+      ' (headers 2m) (first token 3s, idle 1m)',
+    ],
   ])('says how a model is balanced and hedged: %s', (model, expected) => {
     const line = withModel(model)
       .split('\n')

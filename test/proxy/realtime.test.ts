@@ -573,6 +573,24 @@ describe('an upstream that opens no session', () => {
     expect([answer.status, errorCode(answer.body)]).toEqual([504, 'upstream_timeout']);
   });
 
+  test('counts in the breaker when it is not answered in time, by a deadline of the target', async () => {
+    await using upstream = await RealtimeUpstream.start({ refuse: () => true });
+    const target = { upstream: 'up', model: 'upstream-model', timeouts: { headers: '20ms' } };
+    await using gateway = await startGateway({
+      upstreams: { up: upstream.baseUrl },
+      config: {
+        upstreams: { up: { timeouts: { connect: '1s', headers: '1h' } } },
+        models: { 'test-model': { targets: [target] } },
+      },
+    });
+    const headers = { authorization: `Bearer ${await gateway.key()}` };
+    for (let i = 0; i < 5; i += 1) {
+      expect((await refusal(gateway, '?model=test-model', headers)).status).toBe(504);
+    }
+    const breaker = 'tollgate_upstream_breaker_state{upstream="up",model="upstream-model"}';
+    expect(await gateway.metric(breaker)).toBe(2);
+  });
+
   test('is left when the client leaves first', async () => {
     let socket: Socket | undefined;
     await using upstream = await RealtimeUpstream.start({

@@ -83,6 +83,20 @@ test('silence after the first events ends the same way', async () => {
   expect([answer.complete, answer.text().includes('"code":"upstream_timeout"')]).toEqual([false, true]);
 });
 
+test('events without output, `keepalive` among them, are not waited for longer than `first_token`', async () => {
+  upstream.next(async (c) => {
+    await c.head(200, SSE_HEADERS);
+    await c.chunk(responseEvents().slice(0, 4).map(eventFrame).join(''));
+    for (;;) {
+      await c.chunk('event: keepalive\ndata: {"type":"keepalive","sequence_number":5}\n\n');
+      await c.wait(50);
+    }
+  });
+  const answer = await post('/v1/responses', STREAM);
+  expect(answer.status).toBe(504);
+  expect(await gateway.accessLine(answer)).toMatchObject({ cause: 'deadline: first_token' });
+});
+
 test('silence before any output is a status', async () => {
   upstream.next([
     head(200, SSE_HEADERS),
