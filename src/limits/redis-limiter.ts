@@ -268,9 +268,8 @@ export class RedisLimiter implements Limiter {
     try {
       const age = Math.max(0, Math.round(this.#now() - recent.since));
       const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
-      const isDone = await this.#call(holder, args);
-      // A mere id is of a lease that need not exist.
-      if (isDone === 0 && member.includes(':')) this.#waiting.drop('unknown');
+      // Where there is no such lease, it was taken back, or settled by a call whose answer was late.
+      await this.#call(holder, args);
     } catch (error) {
       if (!(error instanceof RedisUnavailable)) this.#waiting.drop('error');
       else if (error.reason === 'closed' || this.#isClosed) this.#waiting.drop('closed');

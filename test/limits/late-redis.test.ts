@@ -183,6 +183,21 @@ test('late now and then, for one replica or another: no more than allowed in all
   expect(most).toBeLessThanOrEqual(40 + 24);
 });
 
+test('a settlement whose answer is late is counted once, and is no settlement that was dropped', async () => {
+  const [holder, limits] = [newHolder(), { tokens_per_month: 1_000 }];
+  const { limiter, cable, counters, shared, outcomes } = replicas[0] ?? unreachable();
+  const admission = await limiter.admit(holder, limits, 500);
+  if (admission.kind === 'refused') throw new Error('there is room');
+  const late = outcomes.deadline;
+  await cable.delay(LATE_MS);
+  admission.lease.settle(70);
+  await until(() => outcomes.deadline > late && shared.waiting > 0, 'an answer to be late');
+  cable.pass();
+  await isBack();
+  expect(await limiter.peek(holder, limits)).toMatchObject({ tokens_per_month: { used: 70 } });
+  expect(counters.dropped).toEqual({});
+});
+
 test('a replica that has not heard anything takes its share of the whole', async () => {
   const [holder, limits] = [newHolder(), { requests_per_minute: 10 }];
   await delayAll(LATE_MS);
