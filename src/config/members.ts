@@ -19,6 +19,8 @@ export const READ_MEMBERS = [
   'input',
   'stream_format',
   'response_format',
+  'prompt',
+  'best_of',
 ] as const;
 
 /** A name, or several with dots between for a member of a member. */
