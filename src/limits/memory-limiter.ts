@@ -103,7 +103,8 @@ export class MemoryLimiter implements Limiter {
   async close(): Promise<void> {}
 
   #moment(): Moment {
-    return { now: this.#now(), wallMs: this.#wallNow() };
+    // Whole milliseconds: sums of others are not exact, and a whole window could look longer than it is.
+    return { now: Math.floor(this.#now()), wallMs: this.#wallNow() };
   }
 
   async #admitUnknown(

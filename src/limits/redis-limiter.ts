@@ -240,7 +240,8 @@ export class RedisLimiter implements Limiter {
     const hasTotals = needTotals(limits) && !isProvisional;
     const own = this.#leases.get(holder)?.size ?? 0;
     const [, leaseMs] = this.#times;
-    this.#heard.set(holder, new Heard({ used, hasTotals, now: this.#now(), own, leaseMs }));
+    // In whole milliseconds, as memory-limiter.ts, which goes on from there.
+    this.#heard.set(holder, new Heard({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }));
   }
 
   #lease(holder: string, member: string, tokens: number): Lease {

@@ -85,6 +85,21 @@ test.each<[string, MakeRig, number]>([
   );
 });
 
+test('a window that has just been opened, at any moment of a clock with fractions', async () => {
+  const moments = fc.double({ min: 0, max: 1e9, noNaN: true });
+  await fc.assert(
+    fc.asyncProperty(moments, async (now) => {
+      await using rig = await memoryRig();
+      await rig.advance(now);
+      const [holder, limit] = [newHolder(), { requests_per_minute: 1 }];
+      admitted(await rig.limiter.admit(holder, limit, 0)).lease.settle(0);
+      const { retryAfterMs } = refused(await rig.limiter.admit(holder, limit, 0));
+      expect(retryAfterMs).toBe(59_999);
+    }),
+    { numRuns: 100 },
+  );
+});
+
 test('failures of an address', () => {
   const passes = fc.array(fc.oneof(fc.constantFrom(0, 1, 59_998), fc.integer({ min: 0, max: 3000 })), {
     maxLength: 40,
