@@ -59,7 +59,7 @@ const MAX_RESTING = 16;
 /** So many requests that had to wait, none long after the one before, and further ones have connections opened. */
 const WAITS = 8;
 const WAITS_APART_MS = 25;
-/** Beyond `connections`, and no more than those. */
+/** Beyond `connections`, and fewer than those: a server that gets one request at a time may serve no second connection. */
 const MAX_SPARE = 2 * MAX_RESTING;
 
 export class ConnectionPool implements Home {
@@ -158,7 +158,7 @@ export class ConnectionPool implements Home {
   /** Those that are kept; what is asked for is made, whatever their number. */
   get #maxConnections(): number {
     const { connections } = this.#options;
-    return connections + Math.min(connections, MAX_SPARE);
+    return connections + Math.min(connections - 1, MAX_SPARE);
   }
 
   /**
