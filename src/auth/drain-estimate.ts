@@ -1,8 +1,8 @@
-// How long a caller that was turned away from a full queue is told to wait: until the queue, and those who were turned away
+// The wait for callers that a full queue rejects: until the queue, and those who were turned away
 // before it, have been served. It estimates from measured times and holds nobody back: a caller that returns sooner and finds
 // room is served.
 
-/** What is told, in milliseconds. */
+/** The wait, in milliseconds. */
 export const SHORTEST_MS = 1000;
 export const LONGEST_MS = 30_000;
 /** A wait is stretched by up to this share of itself, so that callers do not return all at once. */
@@ -42,7 +42,7 @@ export class DrainEstimate {
   }
 
   /**
-   * To be called for each caller that is turned away: it reserves the next turn, so the next caller is told a later one.
+   * Call it for each rejected caller: it reserves the next turn, so that the next caller reads a later one.
    * @param ahead how many are being served or wait in the queue
    * @returns milliseconds, from SHORTEST_MS to LONGEST_MS
    */

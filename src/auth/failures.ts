@@ -3,7 +3,7 @@ import { LONGEST_WAIT_MS } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
 
 const MAX_SUBJECTS = 50_000;
-/** No longer wait is told to clients. */
+/** The longest wait that clients read. */
 const MINUTE_MS = LONGEST_WAIT_MS;
 
 interface Bucket {

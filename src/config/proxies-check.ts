@@ -1,4 +1,4 @@
-// Warnings about `listen.trusted_proxies`: whoever is in one of these networks may claim any client address, and with it another
+// Warnings about `listen.trusted_proxies`: every host in these networks can claim any client address, and with it another
 // client's limits and failures.
 import { isIP } from 'node:net';
 import { isLoopbackAddress } from './addresses.ts';

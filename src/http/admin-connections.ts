@@ -17,7 +17,7 @@ interface Place {
 
 /** Gives connections of the server their places. */
 export function limitConnections(server: Server): void {
-  /** Oldest first; who has been answered is the newest again. */
+  /** Oldest first; an answered one becomes the newest. */
   const places = new Map<Socket, Place>();
   /** How many each address has. */
   const counts = new Map<string, number>();

@@ -7,7 +7,7 @@ import type { Exchange } from './exchange.ts';
 
 /** Hosts that a listener may bind to and that nobody can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
 const UNSPECIFIED = new Set(['0.0.0.0', '[::]']);
-/** Top-level domains that are nobody's to register (RFC 6761, RFC 6762, RFC 8375, ICANN), and what Kubernetes calls services by. */
+/** Top-level domains that cannot be registered (RFC 6761, RFC 6762, RFC 8375, ICANN), and what Kubernetes calls services by. */
 const PRIVATE = /\.(?:localhost|local|internal|test|svc|home\.arpa)$/;
 
 /** @returns undefined for what names no host */

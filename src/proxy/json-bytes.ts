@@ -16,7 +16,7 @@ export type JsonFault =
   | 'nested deeper than 1000 levels'
   | 'more bytes after the value';
 
-/** Strings of values that are longer than this are told to who wants to hear of them. */
+/** The listener is called for strings that are longer than this. */
 export const LONG_TEXT = 4096;
 
 /** Hears of long strings of values. */

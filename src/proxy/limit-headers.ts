@@ -85,7 +85,7 @@ export function refusalError({ limit, reason, retryAfterMs, states }: Refused, t
   if (limit === 'tokens_per_month') {
     return new GatewayError('insufficient_quota', `The limit of ${most} ${WORDS[limit]} is reached.`);
   }
-  // Some SDKs obey `retry-after` without a cap, others not beyond a minute: no longer wait is told.
+  // Some SDKs obey `retry-after` without a cap, others not beyond a minute: send no longer wait.
   const helps = retryAfterMs !== undefined && Math.ceil(retryAfterMs) <= LONGEST_WAIT_MS;
   return new GatewayError('rate_limit_exceeded', `The limit of ${most} ${WORDS[limit]} is reached.`, {
     ...type,

@@ -8,7 +8,7 @@ import { foldName } from './json-bytes.ts';
  * - `object`: the id of an object.
  * - `response`: the id of a stored response.
  * - `approval`: the id of an item that stands in the same input, or in a stored one.
- * - `call`: joins a call and its output, and is chosen by whoever writes it.
+ * - `call`: joins a call and its output, and is chosen by its writer.
  * - `id`: of whatever the object around it is.
  * - `type`: of the object around it.
  */

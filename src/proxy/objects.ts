@@ -6,20 +6,15 @@ import { RecentMap } from '../recent-map.ts';
 import type { ObjectOwner, ObjectQuery, ObjectStore } from '../store/object-record.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { References } from './object-references.ts';
+import { Retention } from './retention.ts';
 
 /** Ids in one look-up. */
 const AT_ONCE = 1000;
 /** What an id can be that is recorded: nothing that a server could take for a way to somewhere else. */
 const RECORDABLE = /^[\w.:-]{1,200}$/;
-/** Records of items live as long as those of responses: as long as the best known vendor keeps both. */
-const RETENTION_MS = 30 * 24 * 3_600_000;
-const FORGET_EVERY_MS = 10 * 60_000;
-const FORGET_AT_ONCE = 1000;
 /** An answer is not held back longer for the record of its items. */
 const RECORD_MS = 1_000;
 const MAX_RECENT = 50_000;
-/** Between two lines of the log that say the same. */
-const LOG_EVERY_MS = 10_000;
 
 /** An object that was made, or was seen to be part of what is the holder's. */
 export interface SeenObject {
@@ -48,18 +43,21 @@ const NOBODY: Owners = [];
 /** The objects of all holders at all upstreams. */
 export class Objects {
   readonly store: ObjectStore;
-  readonly #logger: ObjectsOptions['logger'];
+  readonly #retention: Retention;
   readonly #clock: () => number;
   /** What was found to be its holder's: that never changes. */
   readonly #recent = new RecentMap<string, Owners>(MAX_RECENT);
   /** By holder: items are being recorded that a look-up has to wait for. */
   readonly #recording = new Map<string, Promise<unknown>>();
-  #forgetAt = 0;
-  #loggedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ store, logger, clock = Date.now }: ObjectsOptions) {
     this.store = store;
-    this.#logger = logger;
+    this.#retention = new Retention({
+      remove: (before, limit) => store.forgetItems(before, limit),
+      logger,
+      message:
+        'failed to record whose the items of a response are; a request that refers to them will be refused',
+    });
     this.#clock = clock;
   }
 
@@ -73,7 +71,7 @@ export class Objects {
     holderId: string,
     upstreams: readonly Keeper[],
   ): Promise<readonly Keeper[]> {
-    // What the operator lists is no holder's. What could not be recorded is nobody's, and is not looked up.
+    // Listed objects are the operator's. Unrecorded ones have no owner, so there is nothing to look up.
     const listed = new Set(upstreams.flatMap(({ shared }) => shared));
     const ids = [...certain, ...possible].filter((id) => RECORDABLE.test(id) && !listed.has(id));
     const others = [...certain].filter((id) => !RECORDABLE.test(id) || listed.has(id));
@@ -109,12 +107,12 @@ export class Objects {
       this.store.addItems(recordable.map((id) => ({ id, upstream, holderId, createdAt }))),
       RECORD_MS,
       late,
-    ).catch((error: unknown) => this.#warn(error));
+    ).catch((error: unknown) => this.#retention.warn(error));
     const all = Promise.all([this.#recording.get(holderId), written]);
     this.#recording.set(holderId, all);
     await all;
     if (this.#recording.get(holderId) === all) this.#recording.delete(holderId);
-    this.#forget(now);
+    this.#retention.onRecord(now);
   }
 
   async #ownersOf(ids: readonly string[], holderId: string): Promise<ReadonlyMap<string, Owners>> {
@@ -134,28 +132,6 @@ export class Objects {
       if (owners?.some((owner) => owner.holderId === holderId) === true) this.#recent.set(id, owners);
     }
     return found;
-  }
-
-  #forget(now: number): void {
-    if (now < this.#forgetAt) return;
-    this.#forgetAt = now + FORGET_EVERY_MS;
-    const before = new Date(now - RETENTION_MS).toISOString();
-    this.store
-      .forgetItems(before, FORGET_AT_ONCE)
-      .then((count) => {
-        // More are due: with the next record, so that as many go as come.
-        if (count >= FORGET_AT_ONCE) this.#forgetAt = 0;
-      })
-      .catch((error: unknown) => this.#warn(error));
-  }
-
-  #warn(error: unknown): void {
-    const now = performance.now();
-    if (now - this.#loggedAt < LOG_EVERY_MS) return;
-    this.#loggedAt = now;
-    const words =
-      'failed to record whose the items of a response are; a request that refers to them will be refused';
-    this.#logger.warn({ err: error }, words);
   }
 }
 

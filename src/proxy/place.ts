@@ -93,7 +93,7 @@ export function mayBeLarge({ request }: Exchange, limit: number): boolean {
   return declared === undefined || (Number(declared) > LARGE_BODY && Number(declared) <= limit);
 }
 
-/** Where no tier is limited nothing is counted, and nobody is asked. */
+/** Without a limited tier nothing is counted, and no limiter is asked. */
 const UNLIMITED: Lease = { tokens: 0, settle() {} };
 
 export function isLimited(limits: TierLimits): boolean {

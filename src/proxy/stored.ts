@@ -10,17 +10,12 @@ import type { Ask } from './endpoint.ts';
 import { MAX_ITEMS, type Made } from './made.ts';
 import type { Objects } from './objects.ts';
 import type { RelayRequest } from './receiver.ts';
+import { Retention } from './retention.ts';
 import type { Route } from './route-table.ts';
 
-/** As long as the best known vendor keeps them. */
-const RETENTION_MS = 30 * 24 * 3_600_000;
-const FORGET_EVERY_MS = 10 * 60_000;
-const FORGET_AT_ONCE = 1000;
 /** An answer is not held back longer for the note of where it is. */
 const KEEP_MS = 1_000;
 const MAX_RECENT = 10_000;
-/** Between two lines of the log that say the same. */
-const LOG_EVERY_MS = 10_000;
 
 /** What an id may look like that is written down: others are no vendor's. */
 const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
@@ -109,15 +104,17 @@ export interface StoredOptions {
 
 export class StoredResponses {
   readonly #store: ResponseStore;
-  readonly #logger: StoredOptions['logger'];
+  readonly #retention: Retention;
   readonly #clock: () => number;
   readonly #recent = new RecentMap<string, StoredResponse>(MAX_RECENT);
-  #forgetAt = 0;
-  #loggedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ store, logger, clock = Date.now }: StoredOptions) {
     this.#store = store;
-    this.#logger = logger;
+    this.#retention = new Retention({
+      remove: (before, limit) => store.forgetResponses(before, limit),
+      logger,
+      message: 'where stored responses are could not be written down',
+    });
     this.#clock = clock;
   }
 
@@ -133,9 +130,9 @@ export class StoredResponses {
       const late = () => new GatewayError('store_unavailable');
       await withDeadline(this.#store.addResponse(record), KEEP_MS, late);
     } catch (error) {
-      this.#warn(error);
+      this.#retention.warn(error);
     }
-    this.#forget(now);
+    this.#retention.onRecord(now);
   }
 
   /**
@@ -158,7 +155,7 @@ export class StoredResponses {
     try {
       return await this.#store.settleResponse(id);
     } catch (error) {
-      this.#warn(error);
+      this.#retention.warn(error);
       return false;
     }
   }
@@ -170,27 +167,7 @@ export class StoredResponses {
       await this.#store.removeResponse(id);
     } catch (error) {
       // It is forgotten in time; until then its upstream says that it is gone.
-      this.#warn(error);
+      this.#retention.warn(error);
     }
-  }
-
-  #forget(now: number): void {
-    if (now < this.#forgetAt) return;
-    this.#forgetAt = now + FORGET_EVERY_MS;
-    const before = new Date(now - RETENTION_MS).toISOString();
-    this.#store
-      .forgetResponses(before, FORGET_AT_ONCE)
-      .then((count) => {
-        // More are due: with the next response, so that as many go as come.
-        if (count >= FORGET_AT_ONCE) this.#forgetAt = 0;
-      })
-      .catch((error: unknown) => this.#warn(error));
-  }
-
-  #warn(error: unknown): void {
-    const now = performance.now();
-    if (now - this.#loggedAt < LOG_EVERY_MS) return;
-    this.#loggedAt = now;
-    this.#logger.warn({ err: error }, 'where stored responses are could not be written down');
   }
 }

@@ -14,7 +14,7 @@ export interface ObjectRecord {
   readonly createdAt: string;
 }
 
-/** Who has an object of this id, at which upstream. */
+/** The holder and the upstream of an object. */
 export interface ObjectOwner {
   readonly id: string;
   readonly upstream: string;

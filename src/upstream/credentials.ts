@@ -9,7 +9,7 @@ const RANDOM = /^[\w+/=.~-]{32,}$/;
 const SCHEME = /^(?:bearer|basic|token|key|api-?key)\s+(\S.*)$/i;
 /** Parameters whose values are credentials; others are versions and names, which errors quote with good reason. */
 const SECRET_PARAMETER = /key|token|secret|sig|auth|pass|cred|code/i;
-/** JSON in a string of JSON, in a string of a log, encoded for a URL: deeper is nobody's error. */
+/** JSON in a string of JSON, in a string of a log, encoded for a URL: deeper nesting is not an error message. */
 const MAX_ROUNDS = 5;
 
 /** JSON, JavaScript and Python; runs of bytes in a URL; HTML. */

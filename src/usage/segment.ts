@@ -11,7 +11,7 @@ export interface Segment {
   path: string | undefined;
   /** Undefined where the file alone has it. With a file beside it, this has at least as much. */
   totals: Totals | undefined;
-  /** Who is in it, where that is known; until then anybody may be. */
+  /** The holders in it, once they are known; until then it may hold any. */
   holders: HolderFilter | undefined;
   bytes: number;
   /** Whether all of it is in the file, so that the memory can be given up. */

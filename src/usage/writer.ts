@@ -180,7 +180,7 @@ export class Writer {
     return true;
   }
 
-  /** Who reads between two batches finds the segment either gone, because the store has it, or marked as one that failed. */
+  /** A reader between two batches finds the segment either gone, because the store has it, or marked as one that failed. */
   async #store(segment: Segment, rows: readonly UsageRow[]): Promise<'written' | 'known'> {
     const { store, clock } = this.#options;
     const at = new Date(clock()).toISOString();
