@@ -10,7 +10,16 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
+import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 import type { WriteState } from './write-state.ts';
+
+/** Of a connection that writes. */
+export interface LaneWrites {
+  /** Hears what writes come to. */
+  readonly state: Pick<WriteState, 'succeeded' | 'failed'>;
+  /** Is checked before each write. */
+  readonly file: Pick<SqliteFile, 'check'>;
+}
 
 export interface LaneLimits {
   /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
@@ -39,7 +48,7 @@ interface Prepared {
 export class SqliteLane implements DatabaseConnection {
   readonly #database: DatabaseSync;
   readonly #limits: LaneLimits;
-  readonly #writes: Pick<WriteState, 'succeeded' | 'failed'> | undefined;
+  readonly #writes: LaneWrites | undefined;
   readonly #waiting = new Set<Waiter>();
   /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
   readonly #statements = new RecentMap<string, Prepared>(MAX_STATEMENTS);
@@ -49,8 +58,7 @@ export class SqliteLane implements DatabaseConnection {
   /** `performance.now()` until when the present owner may wait for the lock of the file. */
   #deadline = 0;
 
-  /** @param writes of a connection that writes: hears what that comes to */
-  constructor(database: DatabaseSync, limits: LaneLimits, writes?: Pick<WriteState, 'succeeded' | 'failed'>) {
+  constructor(database: DatabaseSync, limits: LaneLimits, writes?: LaneWrites) {
     this.#database = database;
     this.#limits = limits;
     this.#writes = writes;
@@ -99,6 +107,7 @@ export class SqliteLane implements DatabaseConnection {
   /** Takes the write lock at once: a transaction that began reading could find it taken when it comes to write. */
   async begin(): Promise<void> {
     try {
+      this.#writes?.file.check();
       await whenFree(() => this.#database.exec('begin immediate'), this.#deadline);
     } catch (error) {
       throw this.#failed(error);
@@ -111,7 +120,7 @@ export class SqliteLane implements DatabaseConnection {
     } catch (error) {
       throw this.#failed(error);
     }
-    this.#writes?.succeeded();
+    this.#writes?.state.succeeded();
   }
 
   rollback(): void {
@@ -124,8 +133,9 @@ export class SqliteLane implements DatabaseConnection {
     try {
       // Inside a transaction the write lock is held, and a single statement must not be tried again on its own.
       if (this.#database.isTransaction) return run();
+      this.#writes?.file.check();
       const result = await whenFree(run, this.#deadline);
-      this.#writes?.succeeded();
+      this.#writes?.state.succeeded();
       return result;
     } catch (error) {
       throw this.#failed(error);
@@ -154,7 +164,7 @@ export class SqliteLane implements DatabaseConnection {
   }
 
   #failed(error: unknown): unknown {
-    if (error instanceof Error && makesUnwritable(error)) this.#writes?.failed(error, true);
+    if (error instanceof Error && makesUnwritable(error)) this.#writes?.state.failed(error, true);
     return error;
   }
 
@@ -212,7 +222,7 @@ function isBusy(error: unknown): boolean {
  * CANTOPEN, NOTADB. A statement that breaks a constraint says nothing about the file.
  */
 function makesUnwritable(error: unknown): boolean {
-  return [5, 6, 8, 10, 11, 13, 14, 26].includes(primaryCode(error));
+  return error instanceof StoreFileGone || [5, 6, 8, 10, 11, 13, 14, 26].includes(primaryCode(error));
 }
 
 /** SQLite's result code without its extension; 0 of an error that is not SQLite's. */

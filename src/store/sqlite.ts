@@ -12,6 +12,7 @@ import { MIGRATIONS, migrate, SQLITE } from './migrations.ts';
 import { StoreOpenError } from './open-error.ts';
 import { SqlStore, writeHeartbeat } from './sql-store.ts';
 import { LaneDialect } from './sqlite-dialect.ts';
+import { SqliteFile } from './sqlite-file.ts';
 import { type LaneLimits, SqliteLane, whenFree } from './sqlite-lane.ts';
 import { explainSqliteOpening } from './sqlite-refusal.ts';
 import type { Store } from './store.ts';
@@ -48,7 +49,9 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
     const writable = new WriteState({ write: () => writeHeartbeat(writer) });
-    const writes = new SqliteLane(writing, WRITES, writable);
+    const identity = new SqliteFile(file);
+    identity.check();
+    const writes = new SqliteLane(writing, WRITES, { state: writable, file: identity });
     const reads = new SqliteLane(reading, READS);
     const writer = over(writes);
     return new SqlStore({

@@ -1,11 +1,17 @@
 // Ready means writable: what real writes come to is what the check says, a lock that another process holds is noticed, and a check
 // that comes often writes seldom.
+import { copyFileSync, renameSync, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { WriteState } from '../../src/store/write-state.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { until } from '../helpers/wait.ts';
+
+function replace(file: string): void {
+  copyFileSync(file, `${file}.copy`);
+  renameSync(`${file}.copy`, file);
+}
 
 interface Report {
   readonly status: string;
@@ -50,6 +56,24 @@ test('another process that holds the lock of the file: writes 503, not ready, de
   expect((await write()).status).toBe(201);
   expect(await gateway.metric('tollgate_store_writable')).toBe(1);
   await gateway.logLine(({ msg }) => msg === 'the store can be written again');
+});
+
+test.concurrent.each<[string, (file: string) => void]>([
+  ['deleted', (file) => rmSync(file)],
+  ['replaced', replace],
+  ['without its log', (file) => rmSync(`${file}-wal`)],
+])('a file that is %s while it is open takes no write that would be lost', async (_how, damage) => {
+  await using gateway = await startGateway();
+  const chat = async () =>
+    (await gateway.chat({ model: 'test-model', messages: [{ role: 'user', content: 'hello' }] })).status;
+  const isReady = async () => (await fetch(`${gateway.adminUrl}/readyz`)).status === 200;
+  expect([await chat(), await isReady()]).toEqual([200, true]);
+  damage(gateway.directory.file('tollgate.db'));
+  await expect(gateway.issueKey()).rejects.toThrow();
+  await until(async () => !(await isReady()), 'unreadiness');
+  expect(await chat()).toBe(200);
+  const { err } = await gateway.logLine(({ msg }) => String(msg).startsWith('the store cannot be written'));
+  expect(JSON.stringify(err)).toMatch(/deleted|replaced/);
 });
 
 describe('the state', () => {
