@@ -48,6 +48,8 @@ export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'
   readonly valid: boolean;
   /** A truthy top-level `error` and no choices beside it. */
   readonly isError: boolean;
+  /** It has `choices`, so that it is no error object in another shape. */
+  readonly hasChoices: boolean;
 }
 
 const SPACE = 0x20;
@@ -231,9 +233,12 @@ export function textOfChunk(): number {
 export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
   const reader = new AnswerReader();
   const valid = reader.read(body, startsWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
-  if (!valid) return { valid, isError: false, modelSpan: null, hasOutput: false, finish: null, usage: null };
-  const { modelSpan, hasOutput, finish, usage } = reader;
-  return { valid, isError: reader.hasError && !reader.hasChoices, modelSpan, hasOutput, finish, usage };
+  if (!valid) {
+    const nothing = { modelSpan: null, hasOutput: false, finish: null, usage: null };
+    return { valid, isError: false, hasChoices: false, ...nothing };
+  }
+  const { modelSpan, hasOutput, finish, usage, hasChoices } = reader;
+  return { valid, isError: reader.hasError && !hasChoices, hasChoices, modelSpan, hasOutput, finish, usage };
 }
 
 /** The frame field by field, for what `readChunk` does not see at first glance. */

@@ -7,7 +7,7 @@ import type { BodyPieces } from '../http/body-pieces.ts';
 import { LargeWork } from '../http/large-work.ts';
 import { failure, judgeErrorObject, relayedHeaders } from '../upstream/outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import { shapeOf } from './answer-shape.ts';
+import { type Shape, shapeOf } from './answer-shape.ts';
 import { type CompletionFacts, readCompletion } from './chunk.ts';
 import { tokensOf } from './estimate.ts';
 import { BOM, startsWith } from './fields.ts';
@@ -94,7 +94,7 @@ export class Completion implements Receiver {
       this.#source.unusable('not a JSON object');
       return;
     }
-    const shape = whole.facts.isError ? 'error' : shapeOf(withoutMark(body));
+    const shape = shapeFor(whole.facts, body);
     const read = shape === 'error' ? { ...whole.facts, isError: true } : whole.facts;
     const facts = endpoint.factsOf?.(read) ?? read;
     if (!this.#isLabelled && shape === 'other') this.#source.unusable('JSON by chance, under another label');
@@ -196,4 +196,10 @@ export class Completion implements Receiver {
 /** A byte order mark is no part of the JSON. */
 function withoutMark(body: Buffer): Buffer {
   return startsWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
+}
+
+/** Most answers are completions, which are not looked at again. */
+function shapeFor({ isError, hasChoices }: Facts, body: Buffer): Shape {
+  if (isError) return 'error';
+  return hasChoices ? 'answer' : shapeOf(withoutMark(body));
 }

@@ -46,11 +46,12 @@ export class AnswerWalk implements WalkListener {
   /** When it has seen all of it. */
   facts(): CompletionFacts {
     const valid = this.#walk.fault === null && this.#walk.isObject;
-    if (!valid) return { valid, isError: false, modelSpan: null, usage: null };
+    if (!valid) return { valid, isError: false, hasChoices: false, modelSpan: null, usage: null };
     const usage = this.#usageSpan ?? this.#groqSpan;
     return {
       valid,
       isError: this.#hasError && !this.#hasChoices,
+      hasChoices: this.#hasChoices,
       modelSpan: this.#modelSpan,
       usage: usage === null ? null : parseUsage(this.#bytes, usage),
     };

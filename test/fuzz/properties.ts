@@ -169,8 +169,8 @@ export const properties = {
       const walk = new AnswerWalk();
       const whole = inSteps(body, steps, (memory, size) => walk.advance(memory, size, false));
       walk.advance(whole, whole.length, true);
-      const { valid, isError, modelSpan, usage } = readCompletion(body);
-      expect(walk.facts()).toEqual({ valid, isError, modelSpan, usage });
+      const { valid, isError, hasChoices, modelSpan, usage } = readCompletion(body);
+      expect(walk.facts()).toEqual({ valid, isError, hasChoices, modelSpan, usage });
     },
   ),
 };

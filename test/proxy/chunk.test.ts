@@ -329,6 +329,7 @@ describe('a whole completion', () => {
     expect(facts).toEqual({
       valid: true,
       isError: false,
+      hasChoices: true,
       modelSpan: { start: text.indexOf('"gpt'), end: text.indexOf(',"choices') },
       hasOutput: true,
       finish: 'stop',
@@ -362,6 +363,7 @@ describe('a whole completion', () => {
     const nothing = {
       valid: false,
       isError: false,
+      hasChoices: false,
       modelSpan: null,
       hasOutput: false,
       finish: null,
