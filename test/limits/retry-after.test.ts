@@ -23,7 +23,7 @@ const isTold = (headers: Record<string, string>) => headers['x-should-retry'] !=
 const ms = (headers: Record<string, string>) => Number(headers['retry-after-ms']);
 const seconds = (headers: Record<string, string>) => 1000 * Number(headers['retry-after']);
 
-/** As WIRE says of each: milliseconds first, then seconds; how long a wait may be at most. */
+/** What each client obeys: milliseconds first, then seconds, and up to which wait. */
 const READERS: readonly (readonly [string, Reader])[] = [
   ['openai-node', (headers) => within(ms(headers), (wait) => wait < 60_000)],
   ['openai-python', (headers) => within(ms(headers), (wait) => wait > 0 && wait <= 60_000)],
