@@ -1,6 +1,7 @@
 // Members of requests that an upstream or a model refuses, or does not get: a list of names for each.
 import { z } from 'zod';
 import { section, text } from './fields.ts';
+import { foldName } from './fold-name.ts';
 import { type Reading, read, refuse } from './units.ts';
 
 /** Members that the gateway itself reads from requests: what it read has to reach the upstream. */
@@ -26,24 +27,22 @@ export const READ_MEMBERS = [
 /** A name, or several with dots between for a member of a member. */
 const PATH = /^[A-Za-z0-9_-]{1,64}(?:\.[A-Za-z0-9_-]{1,64}){0,5}$/;
 
-const folded = (name: string): string => name.toLowerCase().replace(/[_-]/g, '');
-
 function readPath(value: string): Reading<string> {
-  const isPath = PATH.test(value) && value.split('.').every((each) => folded(each) !== '');
+  const isPath = PATH.test(value) && value.split('.').every((each) => foldName(each) !== '');
   return isPath
     ? read(value)
     : refuse('must be the name of a member, such as provider, or a path, such as session.model');
 }
 
 function readRefused(value: string): Reading<string> {
-  return folded(value) === 'model'
+  return foldName(value) === 'model'
     ? refuse('must not be model: without it no request finds its way')
     : readPath(value);
 }
 
 function readRemoved(value: string): Reading<string> {
   const [first = ''] = value.split('.', 1);
-  return READ_MEMBERS.some((name) => folded(name) === folded(first))
+  return READ_MEMBERS.some((name) => foldName(name) === foldName(first))
     ? refuse('is read by the gateway and cannot be removed; it can be refused')
     : readPath(value);
 }

@@ -2,7 +2,7 @@
 // It decides nothing and reads no clock.
 import { dayOf, monthOf } from './calendar.ts';
 import type { Heard } from './heard.ts';
-import { msUntil, type Totals } from './limiter.ts';
+import type { Totals } from './limiter.ts';
 import type { Used } from './verdict.ts';
 
 /** Both clocks at one moment: windows go by the one that nobody can set, days and months by the one on the wall. */
@@ -121,7 +121,7 @@ export class Account {
   }
 
   used({ now, wallMs }: Moment): Used {
-    const windowLeftMs = msUntil(this.#windowStart + this.#windowMs, now);
+    const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
     const isOpen = windowLeftMs > 0;
     const knows = this.knowsTotals(wallMs);
     return {
@@ -214,6 +214,6 @@ export class Account {
   }
 
   #isOpen(now: number): boolean {
-    return msUntil(this.#windowStart + this.#windowMs, now) > 0;
+    return now < this.#windowStart + this.#windowMs;
   }
 }

@@ -1,7 +1,6 @@
 // What Redis last said of one holder. It is where a replica goes on from while Redis does not answer.
 
 import { dayOf, monthOf } from './calendar.ts';
-import { msUntil } from './limiter.ts';
 import type { Used } from './verdict.ts';
 
 /** Where this replica stands among those that are there. */
@@ -65,7 +64,7 @@ export class Heard {
 
   /** What of it still counts. */
   at(now: number, wallMs: number): Used {
-    const windowLeftMs = msUntil(this.windowEndsAt, now);
+    const windowLeftMs = Math.max(0, this.windowEndsAt - now);
     const isOpen = windowLeftMs > 0;
     return {
       wallMs,

@@ -5,14 +5,6 @@ import { LONGEST_WAIT_MS } from '../errors.ts';
 /** How long a window of the limits of a minute lasts: a millisecond less, so that every wait is one that SDKs obey. */
 export const WINDOW_MS = LONGEST_WAIT_MS;
 
-/**
- * Milliseconds from `now` to `end`, 0 when it has passed. To the microsecond: sums of clock readings are off by less, and what a
- * client is told to wait must be what it has to.
- */
-export function msUntil(end: number, now: number): number {
-  return Math.max(0, Math.round((end - now) * 1000) / 1000);
-}
-
 export const LIMIT_NAMES = [
   'requests_per_minute',
   'tokens_per_minute',

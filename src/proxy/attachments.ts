@@ -1,7 +1,9 @@
 // What of a request's input are attachments: images, sound and files in base64, whose bytes say little about their tokens. It
 // looks at long strings alone, in slices as they come. What text comes to is estimate.ts.
+
+import { foldName } from '../config/fold-name.ts';
 import { tokensOf } from './estimate.ts';
-import { foldName, LONG_TEXT } from './json-bytes.ts';
+import { LONG_TEXT } from './json-bytes.ts';
 
 /** A shorter string is counted as text, which comes to about as much. */
 const SHORTEST_ATTACHMENT = LONG_TEXT;

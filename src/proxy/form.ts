@@ -1,6 +1,7 @@
 // A request that is a form: what is read of its fields while it comes, and the form in the words of one target. How its bytes are
 // kept and passed on is http/upload.ts; what its fields mean is the endpoint's.
 import { isAscii, isUtf8 } from 'node:buffer';
+import { foldName } from '../config/fold-name.ts';
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/body-source.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -13,7 +14,6 @@ import type { FormBody } from './attempts.ts';
 import type { Ask, FormRules, FormView } from './endpoint.ts';
 import type { Estimate } from './estimate.ts';
 import type { Span } from './json.ts';
-import { foldName } from './json-bytes.ts';
 import { formOf, meaningOf, plainText } from './object-names.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
 import type { Route, Target } from './route-table.ts';

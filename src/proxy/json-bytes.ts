@@ -1,5 +1,7 @@
 // Single characters of JSON, long strings, and the rule for member names: which spellings some reader takes for the same name.
 // Where members stand is json.ts.
+import { foldName } from '../config/fold-name.ts';
+
 const BACKSLASH = 0x5c;
 export const LETTER_U = 0x75;
 const UNDERSCORE = 0x5f;
@@ -54,22 +56,6 @@ export function readsAs(bytes: Buffer, start: number, end: number, name: string)
     if (code !== name.charCodeAt(i)) return false;
   }
   return pos === end;
-}
-
-/**
- * The folded form of a name: two names are the same name if their folded forms are equal. Readers differ in what they take
- * for the same: Go's encoding/json folds case by Unicode (U+017F is an s, U+212A a k), its v2 and protobuf's JSON mapping
- * ignore `_` and `-` as well, Java's and .NET's fold i by locale (U+0130, U+0131), and readers in C end a name at U+0000.
- * @param name with its escapes undone
- */
-export function foldName(name: string): string {
-  if (/^[a-z\d]*$/.test(name)) return name;
-  const end = name.indexOf('\0');
-  return (end === -1 ? name : name.slice(0, end))
-    .replace(/[_-]/g, '')
-    .replace(/[\u0130\u0131]/g, 'i')
-    .replaceAll('\u017f', 's')
-    .toLowerCase();
 }
 
 /** The folded form of the key that is being looked up; shared, because a look-up is not interrupted. */

@@ -1,6 +1,6 @@
 // Which member names name objects that an upstream keeps, and which texts have the form of their ids. It knows names and texts;
 // where they stand in a body is object-references.ts.
-import { foldName } from './json-bytes.ts';
+import { plainName } from '../config/fold-name.ts';
 
 /**
  * What the value of a member is:
@@ -45,15 +45,6 @@ export function meaningOf(name: string): NameMeaning {
   // A long name would be kept as long as a short one.
   if (name.length <= 64) known.set(name, meaning);
   return meaning;
-}
-
-/**
- * The letters and digits of a folded name: some readers drop what is no valid character, take compatible characters for the
- * same, or write lists as `file_ids[]`.
- */
-export function plainName(name: string): string {
-  const folded = foldName(name.normalize('NFKC'));
-  return /[^a-z\d]/.test(folded) ? folded.replace(/\[[^\]]*\]$/, '').replace(/[^a-z\d]/g, '') : folded;
 }
 
 /** What an `id` means in an object of this name; in the elements of a list, its name is the list's. */

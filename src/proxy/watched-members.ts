@@ -1,9 +1,11 @@
 // Members of a request that the configuration refuses or removes: which there are, and where they stand in a body, in any
 // spelling that some reader takes for the same.
+
+import { foldName } from '../config/fold-name.ts';
 import type { MemberRules } from '../config/members.ts';
 import { GatewayError } from '../errors.ts';
 import type { JsonScanner, Span } from './json.ts';
-import { foldName, MemberNames } from './json-bytes.ts';
+import { MemberNames } from './json-bytes.ts';
 import type { WalkListener } from './json-walk.ts';
 
 export interface FoundMember {

@@ -1,5 +1,6 @@
 // The query of a client's request as it goes to an upstream, behind what the operator sets there. A client cannot set a parameter
 // of the operator's a second time, in any spelling that some reader takes for the same name.
+import { plainName } from '../config/fold-name.ts';
 
 /** How often an encoding may stand in another one and be read by somebody. */
 const MAX_DECODINGS = 3;
@@ -42,14 +43,6 @@ function nameOf(piece: string): string {
   const [written = ''] = piece.split('=', 1);
   const [text = ''] = decoded(written).split(/[\0;=]/, 1);
   return text.trimStart().split('[', 1)[0] ?? '';
-}
-
-function plainName(name: string): string {
-  return name
-    .normalize('NFKC')
-    .replace(/[\u0130\u0131]/g, 'i')
-    .toLowerCase()
-    .replace(/[^a-z\d]/g, '');
 }
 
 /** As forms are encoded. What is no encoding stays as it is, as readers leave it. */

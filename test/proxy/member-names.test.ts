@@ -2,9 +2,10 @@
 // small and in large bodies; what stands where the gateway reads nothing is left alone.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { foldName } from '../../src/config/fold-name.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { inputFileOf } from '../../src/proxy/batch-input.ts';
-import { foldName, MemberNames } from '../../src/proxy/json-bytes.ts';
+import { MemberNames } from '../../src/proxy/json-bytes.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
 import { scanRequest, type Wanted, wants } from '../../src/proxy/request-scan.ts';
 

@@ -2,9 +2,9 @@
 // without a change to anything else.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { foldName } from '../../src/config/fold-name.ts';
 import { READ_MEMBERS } from '../../src/config/members.ts';
 import { MODEL_ENDPOINTS } from '../../src/proxy/form-endpoints.ts';
-import { foldName } from '../../src/proxy/json-bytes.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
 import { leavesNothing, withoutMembers } from '../../src/proxy/member-edits.ts';
 import { scanRequest, spliceSpans, wants } from '../../src/proxy/request-scan.ts';
