@@ -5,7 +5,7 @@ import { UPSTREAM_ERRORS } from './upstream-errors.ts';
 
 /**
  * The longest wait that all SDKs obey, in milliseconds: openai-node ignores a minute and more, openai-python more than a minute.
- * What is counted by the minute is counted for so long, so that the wait that clients are told is the true one.
+ * What is counted by the minute is counted for so long, so that the wait in `retry-after` is the true one.
  */
 export const LONGEST_WAIT_MS = 59_999;
 

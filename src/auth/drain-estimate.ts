@@ -1,5 +1,5 @@
 // The wait for callers that a full queue rejects: until the queue, and those who were turned away
-// before it, have been served. It estimates from measured times and holds nobody back: a caller that returns sooner and finds
+// before it, have been served. It estimates from measured times and blocks no caller: one that returns sooner and finds
 // room is served.
 
 /** The wait, in milliseconds. */
@@ -51,7 +51,7 @@ export class DrainEstimate {
     const each = this.#serviceMs / this.#slots;
     const longest = LONGEST_MS / (1 + JITTER);
     const turn = Math.max(this.#servedAt, now + ahead * each) + each;
-    // Bounded, so that callers who return too early again and again put nobody off for longer than that.
+    // Bounded, so that callers that keep returning too early cannot delay others for longer.
     this.#servedAt = Math.min(turn, now + longest);
     const wait = Math.max(SHORTEST_MS, this.#servedAt - now);
     return Math.round(wait * (1 + JITTER * this.#random()));

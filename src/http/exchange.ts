@@ -45,7 +45,7 @@ export class Exchange {
   readonly address: string;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
-  /** Written by everyone who learns something, read when the request has ended and by nobody before. */
+  /** Written by everyone who learns something, read once the request has ended. */
   readonly access: AccessRecord;
   /** The path of the route that serves the request; undefined where none does. */
   route: string | undefined;

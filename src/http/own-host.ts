@@ -5,7 +5,7 @@ import { isLoopback } from '../config/addresses.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 
-/** Hosts that a listener may bind to and that nobody can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
+/** Hosts that a listener may bind to and that no client can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
 const UNSPECIFIED = new Set(['0.0.0.0', '[::]']);
 /** Top-level domains that cannot be registered (RFC 6761, RFC 6762, RFC 8375, ICANN), and what Kubernetes calls services by. */
 const PRIVATE = /\.(?:localhost|local|internal|test|svc|home\.arpa)$/;

@@ -33,7 +33,7 @@ export interface MemoryLimiterOptions {
 export interface Elsewhere {
   /** Until now, of a holder. */
   readonly heard: (holder: string) => Heard | undefined;
-  /** Among whom what is left has to be divided at the moment; undefined: among nobody. */
+  /** The replicas that share what is left at the moment, and which of them this is; undefined: it is not shared. */
   readonly fleet: () => FleetPlace | undefined;
 }
 

@@ -1,5 +1,5 @@
 // The limits of a fleet: those in Redis, and those of this process while Redis does not answer. What this process admits alone
-// begins with what Redis last said of the holder, and is told to Redis as soon as it answers again; how either counts is its
+// begins with what Redis last said of the holder, and is sent to Redis as soon as it answers again; how either counts is its
 // own matter.
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/client.ts';
 import type { FleetPlace } from './heard.ts';

@@ -9,7 +9,7 @@ import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
-/** Between two checks that nobody asked for. */
+/** Between two checks while no real write tells the state, in milliseconds. */
 const STORE_CHECK_MS = 5000;
 
 export interface StoreCheckOptions {

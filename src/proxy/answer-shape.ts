@@ -36,7 +36,7 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
 /**
  * What an error frame says in which no SDK sees an error: it has no wrapper, and no name for what it is.
  * @param text its data
- * @param isTyped events of its endpoint are told apart by their type
+ * @param isTyped events of its endpoint differ by their type
  * @returns undefined where SDKs see it
  */
 export function textOfBareError(frame: Buffer, text: string, isTyped: boolean): string | undefined {

@@ -148,7 +148,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   #pieces: Buffer[] = [];
   #size = 0;
   #isUtf8 = true;
-  /** It is a field that nobody here wants, and must not be the id of an object. */
+  /** An unread field, which must not be the id of an object. */
   #isOther = false;
   modelPart: PartPlace | undefined;
   /** Where the last boundary begins. */
@@ -199,9 +199,9 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
     if (isFile) this.files += 1;
     this.#isFile = isFile;
-    if (this.#watched !== undefined) this.#find(foldName(plainName(name)), this.#watched);
+    if (this.#watched !== undefined) this.#find(foldName(fieldName(name)), this.#watched);
     if (!this.#wanted.has(name)) {
-      const plain = plainName(name);
+      const plain = fieldName(name);
       if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
       const meant = this.#folded.get(foldName(plain));
       if (meant !== undefined) throw fault(`the name of a field could be taken for '${meant}'`);
@@ -293,7 +293,7 @@ function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: stri
 }
 
 /** The name that is left of one that is percent-encoded, quoted, or of an array or an object. */
-function plainName(name: string): string {
+function fieldName(name: string): string {
   // Headers were read as Latin-1, and are mostly written in UTF-8.
   let decoded = Buffer.from(name, 'latin1').toString().replaceAll('\\', '');
   try {

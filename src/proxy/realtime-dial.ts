@@ -32,7 +32,7 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 /** The text of a refusal is read to this size, and for so long. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 const ERROR_MS = 5_000;
-/** For the answer to a handshake, where `timeouts.headers` is not set: nobody thinks before it. */
+/** For the answer to a handshake, where `timeouts.headers` is not set: no model runs before it. */
 const HANDSHAKE_MS = 60_000;
 const NO_BYTES = Buffer.alloc(0);
 

@@ -52,7 +52,7 @@ export class ClientEvents {
     const reader = this.#reader;
     let passed = 0;
     for (let at = 0; at < bytes.length; ) {
-      // Some servers read JSON in binary messages too, and nobody else sends them.
+      // Some servers read JSON in binary messages too, and no client needs them.
       if (reader.betweenMessages && ((bytes[at] ?? 0) & 0x0f) === BINARY)
         this.#refuse(1003, 'invalid_value', 'Events have to be text messages.');
       else at += reader.push(bytes.subarray(at), true);

@@ -1,5 +1,5 @@
 // Reads from the events of a realtime session what its answers used: what the upstream reports, and an estimate of what it
-// does not. It sees events one by one, of both sides, and remembers of an answer only sums that nobody has counted yet.
+// does not. It sees events one by one, of both sides, and remembers of an answer only sums that are not counted yet.
 import { memberOf, parse } from '../upstream/outcome.ts';
 import { BYTES_PER_TOKEN } from './estimate.ts';
 import { decodeString, JsonScanner } from './json.ts';

@@ -145,7 +145,7 @@ export interface Rivalry {
 export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
-  /** The upstream has made something that later calls may refer to. Undefined where that is recorded by nobody. */
+  /** The upstream has made something that later calls may refer to. Undefined where that is not recorded. */
   made?: ((made: Made) => Promise<void>) | undefined;
   /** What kind of answer comes: one in pieces, or one that counts when all of it is there. The wait for it begins. */
   expects(isStream: boolean): void;

@@ -48,7 +48,7 @@ const NOTHING_ELSE = wants([]);
  * @param watched members that the configuration refuses or removes
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
  *   (not an object), and for the fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
- *   `duplicate_parameter`, also in another spelling. A fault of syntax is told before any other. Messages quote nothing of the body.
+ *   `duplicate_parameter`, also in another spelling. A fault of syntax is reported before any other. Messages quote nothing of the body.
  */
 export function scanRequest(
   body: Buffer,

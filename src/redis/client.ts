@@ -1,5 +1,5 @@
 // Redis for commands: every call ends within its deadline, and while Redis is away calls are refused at once. There is one
-// connection at a time. When an answer is late, nobody waits for further ones until Redis has proved in the background that it is
+// connection at a time. When an answer is late, no request waits for further ones until Redis has proved in the background that it is
 // in time again; a connection that stays late, or fails, is given up as a whole, and another one is made and proven. No call
 // waits for that, and none is sent twice. What is kept in Redis is the callers' matter.
 import { createHash } from 'node:crypto';

@@ -20,7 +20,7 @@ export async function defer<R>(
   return (await trx.executeQuery(compiled)).rows;
 }
 
-/** For drivers: whether nobody waits for the answer to this query. */
+/** For drivers: whether the answer to this query is not awaited. */
 export function isDeferred(query: object): boolean {
   return DEFERRED.has(query);
 }

@@ -23,7 +23,7 @@ export function earlierStoreSigns(
   if (store.kind !== 'sqlite') return unsent;
   const file = resolve(store.path);
   const own = [`${file}.secret`, `${file}-wal`].filter((path) => sizeOf(path) > 0);
-  // Nobody but the gateway makes a folder of this name.
+  // Only the gateway makes a folder of this name.
   const folder = `${file}.usage`;
   return [...new Set([...own, ...(exists(folder) ? [folder] : []), ...unsent])];
 }
@@ -59,7 +59,7 @@ function refusal(what: string, signs: readonly string[], file: string | undefine
   );
 }
 
-/** Files of the spool: what was used, who is using it, and what was kept aside. */
+/** Files of the spool: usage, signs of life of its owners, and files kept aside. */
 function holdsUse(folder: string): boolean {
   try {
     return readdirSync(folder).some((name) => /\.(jsonl|alive|aside)$/.test(name));

@@ -87,7 +87,7 @@ export class HttpConnection {
   restsUntil = 0;
   /** Milliseconds that the next request waits before it is written. */
   waitMs = 0;
-  /** It was idle, so that it may be closed by now, or hold bytes that nobody asked for. */
+  /** It was idle, so that it may be closed by now, or hold unsolicited bytes. */
   isKept = false;
   #keepAliveMs: number | undefined;
   #occupant: Occupant | undefined;
