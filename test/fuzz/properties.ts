@@ -8,6 +8,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/chunk.ts';
 import { FrameScanner } from '../../src/proxy/frames.ts';
 import { JsonScanner, type Span } from '../../src/proxy/json.ts';
+import { MemberNames } from '../../src/proxy/json-bytes.ts';
 import { AnswerWalk } from '../../src/proxy/large-answer.ts';
 import { LargeScan } from '../../src/proxy/large-request.ts';
 import {
@@ -175,6 +176,8 @@ export const properties = {
   ),
 };
 
+/** The names that are read within `stream_options`. */
+const OPTION_NAMES = new MemberNames(['include_usage']);
 const WANTED: readonly Wanted[] = [
   wants([]),
   wants(['store', 'role', 'max_output_tokens']),
@@ -248,17 +251,11 @@ function checkRequest(body: Buffer): void {
   expect(code).not.toBe('invalid_json');
   expect(code).not.toBe('invalid_body');
   if (code === 'duplicate_parameter') return;
-  const read = wants([]).names;
-  const isOddly = Object.keys(parsed.value).some((key) => {
-    const bytes = Buffer.from(JSON.stringify(key));
-    const name = read.find(bytes, 1, bytes.length - 1);
-    return name !== undefined && name !== key;
-  });
-  if (isOddly) {
+  const { model, stream, stream_options: options } = parsed.value;
+  if (hasOtherSpelling(parsed.value, wants([]).names) || hasOtherSpelling(options, OPTION_NAMES)) {
     expect(code).not.toBe('ok');
     return;
   }
-  const { model, stream, stream_options: options } = parsed.value;
   const asked = isObject(options) ? options['include_usage'] : undefined;
   const isFlag = (value: unknown) => value === undefined || value === null || typeof value === 'boolean';
   const isSound =
@@ -279,6 +276,16 @@ function checkRequest(body: Buffer): void {
   expect(valueAt(body, result.streamOptions)).toEqual(options);
   expect(valueAt(body, result.includeUsageSpan)).toEqual(asked);
   expect(body.subarray(result.insertAt).toString().trim()).toBe('}');
+}
+
+/** Whether an object has a name that is read, spelled in another way. */
+function hasOtherSpelling(value: unknown, names: MemberNames): boolean {
+  if (!isObject(value)) return false;
+  return Object.keys(value).some((key) => {
+    const bytes = Buffer.from(JSON.stringify(key));
+    const name = names.find(bytes, 1, bytes.length - 1);
+    return name !== undefined && name !== key;
+  });
 }
 
 function isCount(value: unknown, least: number): boolean {
