@@ -1,0 +1,4 @@
+// The list of clients that the comparison knows. A new client is one line here.
+import type { ComparedClient } from '../types.ts';
+
+export const CLIENTS: readonly ComparedClient[] = [];

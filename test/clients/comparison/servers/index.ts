@@ -1,0 +1,4 @@
+// The list of servers that the comparison knows. A new server is one line here.
+import type { ComparedServer } from '../types.ts';
+
+export const SERVERS: readonly ComparedServer[] = [];
