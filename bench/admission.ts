@@ -1,12 +1,13 @@
 // What admitting and settling a request costs: in memory in nanoseconds, in Redis as a multiple of one bare round trip in the
 // same run: `node bench/admission.ts`. Medians of many samples, taken in turns.
+
+import { Seeds } from '../src/limits/initial-totals.ts';
 import type { Admission, TierLimits } from '../src/limits/limiter.ts';
 import { MemoryLimiter } from '../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../src/limits/redis-limiter.ts';
-import { Seeds } from '../src/limits/seeds.ts';
-import { RedisClient } from '../src/redis/client.ts';
-import { createLogger } from '../src/telemetry/logger.ts';
-import { createMetrics } from '../src/telemetry/metrics.ts';
+import { RedisClient } from '../src/redis/redis-client.ts';
+import { createLogger } from '../src/telemetry/log/logger.ts';
+import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
 import { startRedis } from '../test/helpers/redis.ts';
 
 /** None is ever reached, so that every request does all of the work. */

@@ -3,22 +3,22 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, type AppOptions, startApp, VERSION } from './app.ts';
-import { faultReport, runCheck } from './cli/check.ts';
-import { runExplain } from './cli/explain.ts';
-import { runInit } from './cli/init.ts';
-import { runKeys } from './cli/keys.ts';
-import { runOrders } from './cli/orders.ts';
-import { runUsage } from './cli/usage.ts';
-import { ConfigError } from './config/fault.ts';
-import { readConfigFile } from './config/file.ts';
-import { parseBytes } from './config/load.ts';
-import { tuneHeap } from './process/heap.ts';
+import { faultReport, runCheck } from './cli/check-command.ts';
+import { runExplain } from './cli/explain-command.ts';
+import { runInit } from './cli/init-command.ts';
+import { runKeys } from './cli/keys-commands.ts';
+import { runOrders } from './cli/orders-commands.ts';
+import { runUsage } from './cli/usage-command.ts';
+import { parseBytes } from './config/load-config.ts';
+import { ConfigError } from './config/source/config-fault.ts';
+import { readConfigFile } from './config/source/config-file.ts';
+import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
 import { openStore } from './store/open.ts';
-import { maskKeys } from './telemetry/key-mask.ts';
-import { createLogger, type Logger, passOn } from './telemetry/logger.ts';
+import { maskKeys } from './telemetry/log/key-mask.ts';
+import { createLogger, type Logger, passOn } from './telemetry/log/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 

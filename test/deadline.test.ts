@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDeadline, withDeadline } from '../src/deadline.ts';
-import { Seeds } from '../src/limits/seeds.ts';
+import { Seeds } from '../src/limits/initial-totals.ts';
 import { pause } from './helpers/wait.ts';
 import { Counters } from './limits/setting.ts';
 

@@ -2,7 +2,7 @@
 // `node tools/answer-classes.ts docs/relay.md` writes it into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { ERRORS } from '../src/errors.ts';
-import { ANSWER_CLASSES, type AnswerClass } from '../src/upstream/answer-class.ts';
+import { ANSWER_CLASSES, type AnswerClass } from '../src/upstream/error-class.ts';
 
 const MARKERS = /(<!-- answer classes -->\n)[\s\S]*?(\n<!-- end -->)/;
 

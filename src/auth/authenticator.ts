@@ -1,4 +1,4 @@
-// From an Authorization header to a caller, cheapest check first. It writes nothing: keys are made and ended in issuer.ts.
+// From an Authorization header to a caller, cheapest check first. It writes nothing: keys are made and ended in key-issuer.ts.
 //
 //   form → known good (fresh) → known bad → failures of the address → record by prefix → HMAC → Argon2id
 //
@@ -6,10 +6,16 @@
 // HMAC; a good key gets there once. What cannot be checked is answered 503, never 401, and never let in.
 import { timingSafeEqual } from 'node:crypto';
 import { GatewayError } from '../errors.ts';
-import type { Prefix } from '../store/record.ts';
+import type { Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
-import type { Metrics } from '../telemetry/metrics.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { addressBlock } from './address-block.ts';
+import { reasonOf, unavailable } from './auth-unavailable.ts';
+import { FailureLimit } from './failure-limits.ts';
+import type { Hasher } from './hashing/hasher.ts';
+import type { KeySecret } from './hashing/hashing-secret.ts';
+import { Key } from './key.ts';
+import { type Caller, type CheckableKey, callerOf } from './principal.ts';
 import {
   ChangeClock,
   type Fingerprint,
@@ -21,15 +27,9 @@ import {
   KnownKeys,
   RefusedKeys,
   UNLINKED_FRESH_MS,
-} from './cache.ts';
-import { type Caller, type CheckableKey, callerOf } from './caller.ts';
-import { FailureLimit } from './failures.ts';
-import type { Hasher } from './hasher.ts';
-import { Key } from './key.ts';
-import { RecordLookup } from './record-lookup.ts';
-import type { KeySecret } from './secret.ts';
-import type { SharedRecords } from './shared-records.ts';
-import { reasonOf, unavailable } from './unavailable.ts';
+} from './records/key-cache.ts';
+import { RecordLookup } from './records/record-lookup.ts';
+import type { SharedRecords } from './records/shared-records.ts';
 
 /** A key may change while it is being checked; then it is checked again, but not for ever. */
 const ROUNDS = 3;

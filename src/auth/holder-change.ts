@@ -1,11 +1,11 @@
 // Another tier or standing for a holder, and that everybody hears of it. Like a revocation it needs neither the secret nor a
-// hash. What is written is store/sql-holders.ts's.
-import type { ChangeOutcome, HolderChange } from '../store/record.ts';
+// hash. What is written is store/sql/sql-holders.ts's.
+import type { ChangeOutcome, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
-import type { Announcer } from './announcer.ts';
-import type { KeyListener } from './cache.ts';
-import type { CheckableKey } from './caller.ts';
-import { keepable } from './kept-text.ts';
+import type { CheckableKey } from './principal.ts';
+import type { Announcer } from './records/announcer.ts';
+import type { KeyListener } from './records/key-cache.ts';
+import { keepable } from './stored-text.ts';
 
 /** Who is told of changes. */
 export interface Tellers {

@@ -2,9 +2,9 @@
 // answers in time and in the right form. It sends nothing to upstreams.
 import { Pool } from 'undici';
 import { z } from 'zod';
-import { httpUrl } from '../config/addresses.ts';
-import type { StaticConfig } from '../config/schema.ts';
-import type { TargetState } from '../http/admin.ts';
+import { httpUrl } from '../config/schema/addresses.ts';
+import type { StaticConfig } from '../config/schema/config-schema.ts';
+import type { TargetState } from '../http/admin/admin-listener.ts';
 
 /** Far above the state of any number of targets that a gateway remembers. */
 const MAX_ANSWER = 2 ** 23;

@@ -2,9 +2,9 @@
 // exchange itself and does not listen.
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
-import { closingAnswer } from './answer.ts';
+import { afterPoll } from './accept/poll-phase.ts';
 import type { Exchange } from './exchange.ts';
-import { afterPoll } from './poll-phase.ts';
+import { closingAnswer } from './response-writer.ts';
 
 /** Requests that a client may have sent on one connection before it has read their answers. */
 const MOST_WAITING = 1_000;

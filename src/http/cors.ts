@@ -1,8 +1,9 @@
 // Which web pages may call the gateway from a browser (Fetch standard, 3.2): the answer to preflights, and the headers on
 // all other answers. Keys are sent in a header and never as cookies, so no credentials are allowed.
-import { answer } from './answer.ts';
+
 import { ALLOWED_METHODS } from './edge.ts';
 import type { Exchange } from './exchange.ts';
+import { answer } from './response-writer.ts';
 
 /** What SDKs send from browsers; `*` would not cover authorization. */
 const ALLOWED_HEADERS = [

@@ -1,7 +1,7 @@
 // Node's HTTP server with the gateway's limits, timeouts and strictness, and nothing of what requests mean.
 import http from 'node:http';
-import { BACKLOG } from './accept-queue.ts';
-import { connectionsWithin, descriptorLimit } from './descriptors.ts';
+import { BACKLOG } from './accept/accept-queue.ts';
+import { connectionsWithin, descriptorLimit } from './accept/descriptors.ts';
 
 export interface ListenerLimits {
   /** Milliseconds that an answer may wait for a client that does not read. Default 60 s. */
@@ -33,7 +33,7 @@ export function createListener(
     shouldUpgradeCallback: shouldUpgrade,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: headersTimeout ?? HEADERS_TIMEOUT_MS,
-    // The body has its own deadlines (body.ts); a large one on a slow line is no fault.
+    // The body has its own deadlines (read-body.ts); a large one on a slow line is no fault.
     requestTimeout: 0,
     keepAliveTimeout: keepAlive ?? KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1_000, headersTimeout ?? 1_000),

@@ -1,8 +1,8 @@
 // Whether a request comes from a program on this machine. It fails closed: whatever speaks of another machine on the way, in any
 // of the usual headers, makes the request a foreign one.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import { isLoopbackAddress, isLoopbackHost } from '../config/addresses.ts';
-import { trustedAddresses, withoutPort } from './address.ts';
+import { isLoopbackAddress, isLoopbackHost } from '../config/schema/addresses.ts';
+import { trustedAddresses, withoutPort } from './client-address.ts';
 
 /** Headers by which proxies and tunnels report where a request came from. `x-forwarded-for` is read, the others are not. */
 const OTHER_REPORTS = new Set([

@@ -1,7 +1,7 @@
 // Which names in a Host header are the gateway's own. A page of somebody else's can give its own name the gateway's address (DNS
 // rebinding), and is then of one origin with it; it cannot do that with an address, nor with a name that no public DNS has.
 import { isIP } from 'node:net';
-import { isLoopback } from '../config/addresses.ts';
+import { isLoopback } from '../config/schema/addresses.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 

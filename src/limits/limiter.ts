@@ -1,5 +1,5 @@
 // What a limiter is asked and what it answers: the types that the limiters in memory and in Redis share. It counts nothing.
-import type { TierConfig } from '../config/schema.ts';
+import type { TierConfig } from '../config/schema/config-schema.ts';
 import { LONGEST_WAIT_MS } from '../errors.ts';
 
 /** How long a window of the limits of a minute lasts: a millisecond less, so that every wait is one that SDKs obey. */

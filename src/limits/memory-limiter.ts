@@ -1,7 +1,8 @@
 // The limits of holders as this process alone sees them: the accounts it remembers and the requests it has admitted. It is
-// synchronous for a holder whose totals are known. How it counts is account.ts's, what is refused verdict.ts's.
-import { Account, type Moment, type Reservation } from './account.ts';
-import { type FleetPlace, type Heard, shareOf } from './heard.ts';
+// synchronous for a holder whose totals are known. How it counts is holder-counters.ts's, what is refused verdict.ts's.
+import { Account, type Moment, type Reservation } from './holder-counters.ts';
+import type { Seeds } from './initial-totals.ts';
+import { type FleetPlace, type Heard, shareOf } from './last-known.ts';
 import {
   type Admission,
   type Lease,
@@ -13,7 +14,6 @@ import {
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
-import type { Seeds } from './seeds.ts';
 import { capsOf, refusalOf, statesOf, sumOf, type Used } from './verdict.ts';
 
 export interface MemoryLimiterOptions {

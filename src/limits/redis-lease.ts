@@ -1,6 +1,6 @@
 // The lease of a request that Redis has admitted, and what is sent when it ends.
 import { type Lease, wholeTokens } from './limiter.ts';
-import type { Settlement } from './settlements.ts';
+import type { Settlement } from './pending-releases.ts';
 
 export class RedisLease implements Lease {
   readonly holder: string;

@@ -2,8 +2,14 @@
 // Redis is away it refuses to decide, remembers what is to be settled, and delivers that afterwards.
 import { randomBytes } from 'node:crypto';
 import { RecentMap } from '../recent-map.ts';
-import { type RedisClient, RedisCommandError, type RedisScript, RedisUnavailable } from '../redis/client.ts';
-import { Heard } from './heard.ts';
+import {
+  type RedisClient,
+  RedisCommandError,
+  type RedisScript,
+  RedisUnavailable,
+} from '../redis/redis-client.ts';
+import type { Seeds } from './initial-totals.ts';
+import { Heard } from './last-known.ts';
 import {
   type Admission,
   type Lease,
@@ -15,10 +21,9 @@ import {
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
+import { type Settlement, Settlements } from './pending-releases.ts';
 import { idOf, RedisLease, settlementOf, useOf } from './redis-lease.ts';
 import { type Answer, keysOf, LUA, limitArgs, readAnswer, seedArgs, unexpected } from './reserve-script.ts';
-import type { Seeds } from './seeds.ts';
-import { type Settlement, Settlements } from './settlements.ts';
 import { refusalOf, statesOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one: each has to end within the deadline of a call. */

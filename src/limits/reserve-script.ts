@@ -1,6 +1,6 @@
 // What reserve.lua is called with and what it answers.
 import { readFileSync } from 'node:fs';
-import { RedisCommandError } from '../redis/client.ts';
+import { RedisCommandError } from '../redis/redis-client.ts';
 import type { TierLimits, Totals } from './limiter.ts';
 import type { Used } from './verdict.ts';
 

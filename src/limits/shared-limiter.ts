@@ -1,8 +1,8 @@
 // The limits of a fleet: those in Redis, and those of this process while Redis does not answer. What this process admits alone
 // begins with what Redis last said of the holder, and is sent to Redis as soon as it answers again; how either counts is its
 // own matter.
-import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/client.ts';
-import type { FleetPlace } from './heard.ts';
+import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
+import type { FleetPlace } from './last-known.ts';
 import type { Admission, Lease, Limiter, LimitMetrics, LimitStates, TierLimits } from './limiter.ts';
 import type { MemoryLimiter } from './memory-limiter.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';

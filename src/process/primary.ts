@@ -3,15 +3,15 @@
 // process is.
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
-import { httpUrl } from '../config/addresses.ts';
-import type { FileBytes } from '../config/file.ts';
-import type { Config, StaticConfig } from '../config/schema.ts';
-import { FileWatch } from '../config/watch.ts';
-import { AdminServer } from '../http/admin.ts';
-import type { HealthReport } from '../http/health.ts';
-import type { Logger } from '../telemetry/logger.ts';
-import { createMetrics } from '../telemetry/metrics.ts';
-import { Reloader } from './reload.ts';
+import { httpUrl } from '../config/schema/addresses.ts';
+import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
+import type { FileBytes } from '../config/source/config-file.ts';
+import { FileWatch } from '../config/watch-config.ts';
+import { AdminServer } from '../http/admin/admin-listener.ts';
+import type { HealthReport } from '../http/admin/health.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { Reloader } from './config-reload.ts';
 import { MergedMetrics, mergeChecks, mergeTargets } from './worker-merge.ts';
 import { Workers, type WorkerTimes } from './workers.ts';
 

@@ -1,7 +1,7 @@
 // What is left of a request when it has ended: a line of the access log, the counters, the end of the span.
 import type { Exchange } from '../http/exchange.ts';
-import type { AccessLog } from '../telemetry/access-log.ts';
-import type { Metrics } from '../telemetry/metrics.ts';
+import type { AccessLog } from '../telemetry/log/access-log.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 
 /** To be called once for each exchange, when its answer or its connection has ended. */
 export function recordEnd(exchange: Exchange, log: AccessLog, metrics: Metrics): void {

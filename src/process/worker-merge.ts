@@ -1,8 +1,8 @@
 // What several workers come to that answer as one: their health, their targets, their metrics. Counters of a worker that has
 // ended stay in the sum, so that none goes backwards.
 import { AggregatorRegistry } from 'prom-client';
-import type { TargetState } from '../http/admin.ts';
-import type { CheckState, HealthReport } from '../http/health.ts';
+import type { TargetState } from '../http/admin/admin-listener.ts';
+import type { CheckState, HealthReport } from '../http/admin/health.ts';
 import type { Samples } from './worker-messages.ts';
 
 /** What the primary says itself and no sum would: it reads the file, and it has the workers. */

@@ -1,8 +1,8 @@
 // What the primary and its workers say to each other. Both ends are always of this file: a worker is forked by its primary
 // from the same code, and nobody else has the channel.
 import type { Registry } from 'prom-client';
-import type { TargetState } from '../http/admin.ts';
-import type { HealthReport } from '../http/health.ts';
+import type { TargetState } from '../http/admin/admin-listener.ts';
+import type { HealthReport } from '../http/admin/health.ts';
 
 /** Metrics of one process as prom-client gives them. */
 export type Samples = Awaited<ReturnType<Registry['getMetricsAsJSON']>>;

@@ -4,7 +4,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { StringDecoder } from 'node:string_decoder';
 import { startDeadline } from '../deadline.ts';
-import type { HealthReport } from '../http/health.ts';
+import type { HealthReport } from '../http/admin/health.ts';
 import { type FromWorker, type Report, type ToWorker, WORKER_VARIABLE } from './worker-messages.ts';
 
 export interface Ended {

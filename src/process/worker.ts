@@ -2,12 +2,12 @@
 // told, and drains by itself when the primary is gone. Signals are the primary's: those that reach a whole process group
 // (Ctrl-C, a service manager) are not heard here, so that they do not count twice.
 import cluster from 'node:cluster';
-import { succeed } from '../config/change.ts';
-import type { FileBytes } from '../config/file.ts';
-import { parseBytes } from '../config/load.ts';
-import type { Config } from '../config/schema.ts';
-import type { HealthReport } from '../http/health.ts';
-import type { Logger } from '../telemetry/logger.ts';
+import { parseBytes } from '../config/load-config.ts';
+import { succeed } from '../config/reloadable.ts';
+import type { Config } from '../config/schema/config-schema.ts';
+import type { FileBytes } from '../config/source/config-file.ts';
+import type { HealthReport } from '../http/admin/health.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
 import {
   BEAT_MS,
   type Begin,

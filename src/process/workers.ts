@@ -3,9 +3,9 @@
 
 import { setTimeout as pause } from 'node:timers/promises';
 import { startDeadline } from '../deadline.ts';
-import { Backoff, type BackoffOptions } from '../redis/backoff.ts';
-import type { Logger } from '../telemetry/logger.ts';
-import type { Metrics } from '../telemetry/metrics.ts';
+import { Backoff, type BackoffOptions } from '../redis/reconnect-backoff.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { BEAT_MS, type Begin, type Report, type ToWorker } from './worker-messages.ts';
 import { type Ended, WorkerProcess } from './worker-process.ts';
 

@@ -1,15 +1,15 @@
 // What distinguishes one endpoint of the API from another for the road that they share: only shapes. The endpoints
-// themselves are endpoints.ts; the road is pipeline.ts.
-import type { EndpointName } from '../config/endpoints.ts';
+// themselves are json-endpoints.ts; the road is pipeline.ts.
+import type { EndpointName } from '../config/schema/endpoint-names.ts';
 import type { GatewayError } from '../errors.ts';
-import type { BodyPieces } from '../http/body-pieces.ts';
-import type { Failure } from '../upstream/outcome.ts';
+import type { BodyPieces } from '../http/body/body-pieces.ts';
+import type { Failure } from '../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../upstream/transport.ts';
-import type { ByteEvents } from './byte-events.ts';
-import type { ChunkFacts, CompletionFacts, Usage } from './chunk.ts';
-import type { Estimate } from './estimate.ts';
-import type { Made } from './made.ts';
-import type { Edit, RequestScan, Wanted } from './request-scan.ts';
+import type { ChunkFacts, CompletionFacts, Usage } from './answer/chat-chunk.ts';
+import type { ByteEvents } from './endpoints/byte-events.ts';
+import type { Made } from './objects/created-objects.ts';
+import type { Edit, RequestScan, Wanted } from './request/request-scan.ts';
+import type { Estimate } from './request/token-estimate.ts';
 
 export interface Endpoint {
   /** As YAML calls it; several paths may share a name. */
@@ -108,9 +108,9 @@ export interface Ask {
 
 /** Reads the frames of one stream in their order. */
 export interface FrameReader {
-  /** As `readChunk` of chunk.ts: `done` is a frame after which nothing is relayed. */
+  /** As `readChunk` of chat-chunk.ts: `done` is a frame after which nothing is relayed. */
   read(bytes: Buffer, start: number, end: number): ChunkFacts;
-  /** Text in the output of the frame that was read last, as `textOfChunk` of chunk.ts. */
+  /** Text in the output of the frame that was read last, as `textOfChunk` of chat-chunk.ts. */
   readonly text: number;
   /** The client may have all of the answer with the frames that were read, although its usage is still to come. */
   readonly mayBeLast: boolean;

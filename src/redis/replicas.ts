@@ -3,10 +3,10 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import type { Logger } from '../telemetry/logger.ts';
-import type { RedisClient, RedisScript } from './client.ts';
-import { inTime } from './deadline.ts';
-import { readForeign } from './foreign.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import { readForeign } from './foreign-text.ts';
+import type { RedisClient, RedisScript } from './redis-client.ts';
+import { inTime } from './redis-deadline.ts';
 import { Subscription } from './subscription.ts';
 
 const CHANNEL = 'tollgate:changes';

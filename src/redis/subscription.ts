@@ -2,12 +2,12 @@
 // when some may have been missed: the connection is pinged, and one that is silent is lost like one that has ended. What to
 // do about missed messages is the caller's matter.
 import type { Redis } from 'ioredis';
-import { type RedisAddress, redisHosts } from '../config/redis-address.ts';
-import type { Logger } from '../telemetry/logger.ts';
-import { createSubscriber, parseRedisUrl } from './address.ts';
-import { Backoff } from './backoff.ts';
-import { inTime, pause } from './deadline.ts';
-import { plainError } from './fault.ts';
+import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import { createSubscriber, parseRedisUrl } from './open-redis.ts';
+import { Backoff } from './reconnect-backoff.ts';
+import { inTime, pause } from './redis-deadline.ts';
+import { plainError } from './redis-fault.ts';
 
 export interface SubscriptionOptions {
   /** In a form of `readRedisAddress`. */

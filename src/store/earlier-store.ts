@@ -2,7 +2,7 @@
 // database of another name. A new store in its place would answer every key that was issued with 401.
 import { readdirSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { StaticConfig } from '../config/schema.ts';
+import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { StoreOpenError } from './open-error.ts';
 
 export interface EarlierStoreOptions {

@@ -1,9 +1,9 @@
 // Which store a configuration means.
-import type { StaticConfig } from '../config/schema.ts';
+import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
 import { StoreOpenError } from './open-error.ts';
-import { openPostgres } from './postgres.ts';
-import { openSqlite } from './sqlite.ts';
+import { openPostgres } from './postgres/postgres.ts';
+import { openSqlite } from './sqlite/sqlite.ts';
 import type { Store } from './store.ts';
 
 export { StoreOpenError };

@@ -1,6 +1,5 @@
 // What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
 import type { BillingStore } from './billing-record.ts';
-import type { ObjectStore } from './object-record.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
@@ -16,7 +15,8 @@ import type {
   Prefix,
   RevokeOutcome,
   RotateOutcome,
-} from './record.ts';
+} from './key-record.ts';
+import type { ObjectStore } from './object-record.ts';
 import type { ResponseStore } from './response-record.ts';
 import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 

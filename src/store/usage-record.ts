@@ -1,5 +1,5 @@
 // What the store keeps of use: sums by hour, holder, key, model and upstream. What a request adds to them is usage/'s.
-import type { Tier } from '../config/schema.ts';
+import type { Tier } from '../config/schema/config-schema.ts';
 
 /** The columns that are summed, by their names in the table. */
 export const USAGE_SUMS = [

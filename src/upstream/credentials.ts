@@ -1,5 +1,5 @@
 // What the gateway authenticates with at an upstream, and whether a text of that upstream quotes it, in whatever way it is written there.
-import type { UpstreamConfig } from '../config/schema.ts';
+import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
 /** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
 const SHORTEST = 8;

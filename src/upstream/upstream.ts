@@ -1,19 +1,19 @@
 // One configured upstream: where it is, how the gateway presents itself there, and how much it has under way.
 // It does not choose between upstreams and does not read what they answer.
-import type { UpstreamConfig } from '../config/schema.ts';
+import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
-import type { BodySource } from '../http/body-source.ts';
-import type { Metrics } from '../telemetry/metrics.ts';
-import type { TraceContext } from '../telemetry/tracing.ts';
+import type { BodySource } from '../http/body/body-source.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import { Credentials } from './credentials.ts';
-import { EchoTransport } from './echo.ts';
-import { connectionNames } from './header-names.ts';
-import type { Unsolicited } from './http-connection.ts';
-import { HttpTransport } from './http-transport.ts';
-import { HealthProbe } from './probe.ts';
-import { providerOf, serverOf } from './provider.ts';
-import { joinQuery } from './query.ts';
+import { EchoTransport } from './echo/echo.ts';
+import { HealthProbe } from './health-probe.ts';
+import { connectionNames } from './http/header-names.ts';
+import { HttpTransport } from './http/http-transport.ts';
+import type { Unsolicited } from './http/upstream-connection.ts';
+import { providerOf, serverOf } from './provider-name.ts';
 import type { Call, Sink, Transport } from './transport.ts';
+import { joinQuery } from './upstream-query.ts';
 
 /** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
 const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;

@@ -1,11 +1,11 @@
 import { DatabaseSync } from 'node:sqlite';
 import { describe, expect, test } from 'vitest';
 import { Authenticator } from '../../src/auth/authenticator.ts';
-import { Hasher } from '../../src/auth/hasher.ts';
+import { Hasher } from '../../src/auth/hashing/hasher.ts';
+import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
 import type { Key } from '../../src/auth/key.ts';
-import { KeySecret } from '../../src/auth/secret.ts';
-import type { KeyRecord } from '../../src/store/record.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import type { KeyRecord } from '../../src/store/key-record.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import {
   atOnce,
   bearer,

@@ -1,5 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { Key } from '../../src/auth/key.ts';
+import type { Caller } from '../../src/auth/principal.ts';
 import {
   ChangeClock,
   Fingerprints,
@@ -7,10 +9,8 @@ import {
   KnownKeys,
   RefusedKeys,
   STALE_MS,
-} from '../../src/auth/cache.ts';
-import type { Caller } from '../../src/auth/caller.ts';
-import { Key } from '../../src/auth/key.ts';
-import { isPrefix } from '../../src/store/record.ts';
+} from '../../src/auth/records/key-cache.ts';
+import { isPrefix } from '../../src/store/key-record.ts';
 
 const fingerprints = new Fingerprints();
 

@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { KeyChanges } from '../../src/auth/changes.ts';
+import { KeyChanges } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
-import type { ChangeKind, KeyChange, Prefix } from '../../src/store/record.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import type { ChangeKind, KeyChange, Prefix } from '../../src/store/key-record.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { prefix } from '../store/samples.ts';

@@ -1,7 +1,7 @@
 // The wait that is told to callers who are turned away: its bounds, its growth, and what becomes of callers who obey it.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DrainEstimate, LONGEST_MS, SHORTEST_MS } from '../../src/auth/drain-estimate.ts';
+import { DrainEstimate, LONGEST_MS, SHORTEST_MS } from '../../src/auth/hashing/drain-estimate.ts';
 
 const parameters = {
   slots: fc.integer({ min: 1, max: 64 }),

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { addressBlock } from '../../src/auth/address-block.ts';
-import { FailureLimit } from '../../src/auth/failures.ts';
+import { FailureLimit } from '../../src/auth/failure-limits.ts';
 
 function limit(perMinute: number) {
   const state = { now: 5000, perMinute };

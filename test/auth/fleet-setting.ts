@@ -1,15 +1,15 @@
 // Replicas that share a real Redis beside the store, with the clock, the store's mood and the Argon2 of the setting below.
 import { Authenticator } from '../../src/auth/authenticator.ts';
-import type { CheckableKey } from '../../src/auth/caller.ts';
-import { KeyChanges } from '../../src/auth/changes.ts';
-import { KeyAnnouncer, KeyFleet } from '../../src/auth/fleet.ts';
-import { Hasher } from '../../src/auth/hasher.ts';
-import { Issuer } from '../../src/auth/issuer.ts';
-import { KeyMarks, SharedRecords } from '../../src/auth/shared-records.ts';
-import { RedisClient } from '../../src/redis/client.ts';
-import type { Prefix } from '../../src/store/record.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { Hasher } from '../../src/auth/hashing/hasher.ts';
+import { Issuer } from '../../src/auth/key-issuer.ts';
+import type { CheckableKey } from '../../src/auth/principal.ts';
+import { KeyChanges } from '../../src/auth/records/change-feed.ts';
+import { KeyAnnouncer, KeyFleet } from '../../src/auth/records/key-broadcast.ts';
+import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';
+import { RedisClient } from '../../src/redis/redis-client.ts';
+import type { Prefix } from '../../src/store/key-record.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { prefix as samplePrefix } from '../store/samples.ts';
 import { openSetting, quickArgon2, type Replica, type Setting } from './setting.ts';
 

@@ -1,8 +1,8 @@
 // A holder that changes, in a fleet: what Redis holds of its keys afterwards, who believes it, and what is left when messages or
 // Redis fail.
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import { KeyAnnouncer } from '../../src/auth/fleet.ts';
 import { changeHolder } from '../../src/auth/holder-change.ts';
+import { KeyAnnouncer } from '../../src/auth/records/key-broadcast.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import {

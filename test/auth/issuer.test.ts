@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test, vi } from 'vitest';
-import { Issuer } from '../../src/auth/issuer.ts';
+import { Issuer } from '../../src/auth/key-issuer.ts';
 import { GatewayError } from '../../src/errors.ts';
+import { isPrefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import { isPrefix } from '../../src/store/record.ts';
 import { atOnce, bearer, openSetting, outcome, wrongKey } from './setting.ts';
 
 const code = (error: unknown) => (error instanceof GatewayError ? error.code : error);

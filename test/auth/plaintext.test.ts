@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
 import type { Key } from '../../src/auth/key.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { tempDir } from '../helpers/wait.ts';
 import { bearer, openSetting, wrongKey } from './setting.ts';
 

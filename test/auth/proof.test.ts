@@ -1,6 +1,6 @@
 // Argon2 in a fleet: replicas on one real Redis that meet a key at the same time prove it once between them.
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { SLOTS } from '../../src/auth/hasher.ts';
+import { SLOTS } from '../../src/auth/hashing/hasher.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { openFleetSetting, proofKey, recordKey, recordOf } from './fleet-setting.ts';

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { ChangeClock, type KeyNotice } from '../../src/auth/cache.ts';
-import type { CheckableKey } from '../../src/auth/caller.ts';
-import { type Found, RecordLookup } from '../../src/auth/record-lookup.ts';
-import type { SharedAnswer } from '../../src/auth/shared-records.ts';
+import type { CheckableKey } from '../../src/auth/principal.ts';
+import { ChangeClock, type KeyNotice } from '../../src/auth/records/key-cache.ts';
+import { type Found, RecordLookup } from '../../src/auth/records/record-lookup.ts';
+import type { SharedAnswer } from '../../src/auth/records/shared-records.ts';
 import { GatewayError } from '../../src/errors.ts';
-import type { KeyRecord, Prefix } from '../../src/store/record.ts';
+import type { KeyRecord, Prefix } from '../../src/store/key-record.ts';
 import { until } from '../helpers/wait.ts';
 import { numbered, recordOf } from './fleet-setting.ts';
 

@@ -1,17 +1,17 @@
 // A gateway's parts around keys, on a real SQLite file, with a clock that the test moves and a store that it can break.
 import { createHash } from 'node:crypto';
 import { Authenticator } from '../../src/auth/authenticator.ts';
-import type { Caller } from '../../src/auth/caller.ts';
-import { KeyChanges } from '../../src/auth/changes.ts';
-import { type Argon2, Hasher } from '../../src/auth/hasher.ts';
-import { type IssuedKey, Issuer } from '../../src/auth/issuer.ts';
+import { type Argon2, Hasher } from '../../src/auth/hashing/hasher.ts';
+import { type KeySecret, openSecret } from '../../src/auth/hashing/hashing-secret.ts';
 import { Key } from '../../src/auth/key.ts';
-import { type KeySecret, openSecret } from '../../src/auth/secret.ts';
+import { type IssuedKey, Issuer } from '../../src/auth/key-issuer.ts';
+import type { Caller } from '../../src/auth/principal.ts';
+import { KeyChanges } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
+import type { KeyRecord, Prefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import type { KeyRecord, Prefix } from '../../src/store/record.ts';
 import type { Store } from '../../src/store/store.ts';
-import { createMetrics, type Metrics } from '../../src/telemetry/metrics.ts';
+import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 
 /** How the store answers an authenticator: as it is, with an error, or never. */

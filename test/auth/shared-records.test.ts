@@ -1,11 +1,11 @@
 // What is kept in Redis, on a real one: who may overwrite what, and that nothing damaged, forged or outdated is believed.
 import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { CheckableKey } from '../../src/auth/caller.ts';
-import { KeySecret } from '../../src/auth/secret.ts';
-import { KeyMarks, SharedRecords } from '../../src/auth/shared-records.ts';
-import type { RedisClient } from '../../src/redis/client.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
+import type { CheckableKey } from '../../src/auth/principal.ts';
+import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';
+import type { RedisClient } from '../../src/redis/redis-client.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { connect, marksIn, numbered, proofKey, recordKey, recordOf } from './fleet-setting.ts';

@@ -10,14 +10,14 @@ import {
   mismatchOf,
   replacedBy,
   targetOf,
-} from '../../src/billing/judgement.ts';
+} from '../../src/billing/order-verdict.ts';
 import {
   type MoneyFacts,
   NO_MONEY,
   type PaymentFacts,
   type SessionFacts,
   type SubscriptionFacts,
-} from '../../src/billing/provider.ts';
+} from '../../src/billing/payment-provider.ts';
 import type { Order } from '../../src/store/billing-record.ts';
 import { orderSample } from './order-sample.ts';
 

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { javaScriptLines, pythonLines } from '../../src/billing/key-page.ts';
+import { javaScriptLines, pythonLines } from '../../src/billing/pages/key-page.ts';
 import { keyOnPage, orderByForm } from '../e2e/holder.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { readPage } from './markup.ts';

@@ -1,7 +1,7 @@
 // What becomes of a holder after it has paid: renewed, failed, cancelled, refunded, disputed; on the wire, at once.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys.ts';
-import { runOrders } from '../../src/cli/orders.ts';
+import { runKeys } from '../../src/cli/keys-commands.ts';
+import { runOrders } from '../../src/cli/orders-commands.ts';
 import { openStore } from '../../src/store/open.ts';
 import { collector } from '../cli/collector.ts';
 import { ask, bearer, codeOf, field, listModels } from '../e2e/holder.ts';

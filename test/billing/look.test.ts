@@ -2,9 +2,9 @@
 // and no name, contact or text gets out of its place.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { contactHref, contrastOf, lookOf } from '../../src/billing/look.ts';
-import { hashSource } from '../../src/billing/scripts.ts';
-import { GROUNDS, STYLE } from '../../src/billing/style.ts';
+import { hashSource } from '../../src/billing/pages/page-scripts.ts';
+import { GROUNDS, STYLE } from '../../src/billing/pages/page-style.ts';
+import { contactHref, contrastOf, lookOf } from '../../src/billing/pages/theme.ts';
 import { errorOf, load, MINIMAL } from '../config/sample.ts';
 import { ask, orderByForm } from '../e2e/holder.ts';
 import { startGateway } from '../helpers/gateway.ts';

@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { copyBox, html, textBox } from '../../src/billing/page.ts';
-import { STYLE } from '../../src/billing/style.ts';
+import { copyBox, html, textBox } from '../../src/billing/pages/page-frame.ts';
+import { STYLE } from '../../src/billing/pages/page-style.ts';
 import { ask } from '../e2e/holder.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';

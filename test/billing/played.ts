@@ -1,26 +1,26 @@
 // Orders without HTTP: a payment whose facts a test sets at will, and replicas that share a store and nothing else.
 import { Authenticator } from '../../src/auth/authenticator.ts';
-import { Hasher } from '../../src/auth/hasher.ts';
-import { Issuer } from '../../src/auth/issuer.ts';
-import { openSecret } from '../../src/auth/secret.ts';
+import { Hasher } from '../../src/auth/hashing/hasher.ts';
+import { openSecret } from '../../src/auth/hashing/hashing-secret.ts';
+import { Issuer } from '../../src/auth/key-issuer.ts';
 import { claimDigest } from '../../src/billing/claim-cookie.ts';
-import { Claims } from '../../src/billing/claims.ts';
-import { paidTerms } from '../../src/billing/order.ts';
+import { Claims } from '../../src/billing/key-claims.ts';
+import { paidTerms } from '../../src/billing/new-order.ts';
 import type {
   MoneyFacts,
   PaymentFacts,
   PaymentProvider,
   SubscriptionFacts,
-} from '../../src/billing/provider.ts';
-import { NO_MONEY } from '../../src/billing/provider.ts';
-import { Settlement } from '../../src/billing/settlement.ts';
-import type { StoreAddress } from '../../src/config/addresses.ts';
-import type { BillingConfig, Tier } from '../../src/config/schema.ts';
+} from '../../src/billing/payment-provider.ts';
+import { NO_MONEY } from '../../src/billing/payment-provider.ts';
+import { Settlement } from '../../src/billing/payment-reconciliation.ts';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import type { BillingConfig, Tier } from '../../src/config/schema/config-schema.ts';
 import type { BillingEvent, Order } from '../../src/store/billing-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { quickArgon2 } from '../auth/setting.ts';
 
 export const DAY = 86_400_000;

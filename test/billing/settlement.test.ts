@@ -2,9 +2,9 @@
 import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { IssuedKey } from '../../src/auth/issuer.ts';
-import { judge } from '../../src/billing/judgement.ts';
-import type { StoreAddress } from '../../src/config/addresses.ts';
+import type { IssuedKey } from '../../src/auth/key-issuer.ts';
+import { judge } from '../../src/billing/order-verdict.ts';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { Order } from '../../src/store/billing-record.ts';
 import { POSTGRES_KIND, SQLITE_KIND, type StoreSource } from '../store/stores.ts';
 import {

@@ -1,9 +1,9 @@
 // Calls of Stripe: none while it is away, one to find out whether it is back, and how long one that is silent is borne.
 import Stripe from 'stripe';
 import { expect, test } from 'vitest';
-import { StripeCalls } from '../../src/billing/stripe-calls.ts';
+import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { SECRET_KEY, StripeStandIn } from './stripe-stand-in.ts';
 
 function open(api_base?: string) {

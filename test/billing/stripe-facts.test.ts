@@ -3,10 +3,10 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { idOf, StripeProvider } from '../../src/billing/stripe.ts';
-import { StripeCalls } from '../../src/billing/stripe-calls.ts';
+import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
+import { idOf, StripeProvider } from '../../src/billing/stripe/stripe-provider.ts';
 import type { Order } from '../../src/store/billing-record.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { orderSample } from './order-sample.ts';
 
 type Json = Record<string, unknown>;

@@ -4,11 +4,11 @@ import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runExplain } from '../../src/cli/explain.ts';
-import { loadConfig } from '../../src/config/load.ts';
-import { AdminServer, type TargetState } from '../../src/http/admin.ts';
-import { Health } from '../../src/http/health.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { runExplain } from '../../src/cli/explain-command.ts';
+import { loadConfig } from '../../src/config/load-config.ts';
+import { AdminServer, type TargetState } from '../../src/http/admin/admin-listener.ts';
+import { Health } from '../../src/http/admin/health.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { closedPort, PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
 import { collector } from './collector.ts';
 

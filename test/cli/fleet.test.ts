@@ -1,10 +1,10 @@
 // The command that revokes, beside replicas on a real Redis: what it says, and with which exit code.
 import { writeFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys.ts';
-import { RedisClient } from '../../src/redis/client.ts';
+import { runKeys } from '../../src/cli/keys-commands.ts';
+import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { collector } from './collector.ts';

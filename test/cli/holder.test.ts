@@ -2,10 +2,10 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { runKeys } from '../../src/cli/keys.ts';
-import { RedisClient } from '../../src/redis/client.ts';
+import { runKeys } from '../../src/cli/keys-commands.ts';
+import { RedisClient } from '../../src/redis/redis-client.ts';
 import { Replicas } from '../../src/redis/replicas.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { collector } from './collector.ts';

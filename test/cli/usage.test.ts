@@ -1,7 +1,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { runUsage } from '../../src/cli/usage.ts';
+import { runUsage } from '../../src/cli/usage-command.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';

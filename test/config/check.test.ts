@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { describeConfig } from '../../src/config/check.ts';
+import { describeConfig } from '../../src/config/check/summary.ts';
 import { load } from './sample.ts';
 
 describe('the description of a configuration', () => {

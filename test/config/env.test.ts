@@ -1,7 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: references of the configuration look like placeholders
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { expand } from '../../src/config/env.ts';
+import { expand } from '../../src/config/source/environment.ts';
 import { errorOf, extended, load, placesBefore, placesOf, withUpstream } from './sample.ts';
 
 const expanded = (text: string, env: NodeJS.ProcessEnv = {}): string => {

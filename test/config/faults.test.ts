@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ConfigError, formatFault } from '../../src/config/load.ts';
+import { ConfigError, formatFault } from '../../src/config/load-config.ts';
 import { errorOf, FILE, faultsOf, load, MINIMAL, placesBefore, placesOf, withUpstream } from './sample.ts';
 
 describe('faults', () => {

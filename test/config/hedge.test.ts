@@ -2,9 +2,9 @@
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { jsonSchema } from '../../src/config/json-schema.ts';
-import { fieldRows } from '../../src/config/reference.ts';
-import { dynamicShape } from '../../src/config/schema.ts';
+import { dynamicShape } from '../../src/config/schema/config-schema.ts';
+import { fieldRows } from '../../src/config/schema/configuration-tables.ts';
+import { jsonSchema } from '../../src/config/schema/json-schema.ts';
 import { load, placesOf } from './sample.ts';
 
 const withHedge = (hedge: string): string =>

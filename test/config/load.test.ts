@@ -3,8 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, expectTypeOf, it } from 'vitest';
-import { ENDPOINTS } from '../../src/config/endpoints.ts';
-import { loadConfig } from '../../src/config/load.ts';
+import { loadConfig } from '../../src/config/load-config.ts';
 import type {
   DynamicConfig,
   ModelConfig,
@@ -12,7 +11,8 @@ import type {
   Tier,
   TierConfig,
   UpstreamConfig,
-} from '../../src/config/schema.ts';
+} from '../../src/config/schema/config-schema.ts';
+import { ENDPOINTS } from '../../src/config/schema/endpoint-names.ts';
 import { errorOf, extended, load, MINIMAL, placesBefore, withUpstream } from './sample.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'tollgate-config-'));

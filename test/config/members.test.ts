@@ -1,6 +1,6 @@
 // `members` of upstreams and models: what may be written there, and what `tollgate check` says of it.
 import { describe, expect, it } from 'vitest';
-import { describeConfig } from '../../src/config/check.ts';
+import { describeConfig } from '../../src/config/check/summary.ts';
 import { faultsOf, load } from './sample.ts';
 
 const withMembers = (ofUpstream: string, ofModel = '{}'): string =>

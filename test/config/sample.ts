@@ -1,6 +1,6 @@
 // Configurations for the tests of this folder, and short ways to load them.
-import { ConfigError, type Fault, parseConfig } from '../../src/config/load.ts';
-import type { Config } from '../../src/config/schema.ts';
+import { ConfigError, type Fault, parseConfig } from '../../src/config/load-config.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 
 export const FILE = 'config.yaml';
 

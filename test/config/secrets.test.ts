@@ -3,8 +3,8 @@
 import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { describeConfig } from '../../src/config/check.ts';
-import { ConfigError, parseConfig } from '../../src/config/load.ts';
+import { describeConfig } from '../../src/config/check/summary.ts';
+import { ConfigError, parseConfig } from '../../src/config/load-config.ts';
 import { errorOf, load, MINIMAL } from './sample.ts';
 
 /** Every credential begins with the same sign, so that a part of one is found as well. */

@@ -8,7 +8,7 @@ import {
   readDuration,
   readInteger,
   readSize,
-} from '../../src/config/units.ts';
+} from '../../src/config/schema/units.ts';
 
 const value = (reading: { ok: boolean; value?: unknown }): unknown =>
   reading.ok ? reading.value : 'refused';

@@ -2,7 +2,7 @@
 import { mkdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test as sequential } from 'vitest';
-import { FileWatch, type WatchTimes } from '../../src/config/watch.ts';
+import { FileWatch, type WatchTimes } from '../../src/config/watch-config.ts';
 import { pause, type TempDir, tempDir, until } from '../helpers/wait.ts';
 
 /** Most of the time is waiting, so they wait together. */

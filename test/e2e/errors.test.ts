@@ -615,7 +615,7 @@ describe('errors of the gateway over HTTP', () => {
     });
 
     test('internal_error: the log has the fault under the id that the client read', async () => {
-      const fault = new TypeError('a fault at /src/auth/issuer.ts');
+      const fault = new TypeError('a fault at /src/auth/key-issuer.ts');
       const spy = vi.spyOn(gateway.app.issuer, 'rotate').mockRejectedValue(fault);
       try {
         const response = await rotate(gateway.url, key);

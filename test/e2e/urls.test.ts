@@ -1,7 +1,7 @@
 // Where a request goes and who may send it there: the URL, headers and credentials of an upstream as configured, and the one
 // name by which a model is found, allowed and logged. From the client's socket to the upstream's.
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Tier } from '../../src/config/schema.ts';
+import type { Tier } from '../../src/config/schema/config-schema.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,

@@ -1,8 +1,8 @@
 // What a holder is charged who leaves an answer: at its end, in the middle, before its beginning, of a stream or not. The upstream
 // adds up what it would bill, and the limits must have counted it, or the documented estimate of it.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { BYTES_PER_TOKEN } from '../../src/proxy/estimate.ts';
-import { HIDDEN_TOKENS_PER_SECOND } from '../../src/proxy/meter.ts';
+import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
+import { HIDDEN_TOKENS_PER_SECOND } from '../../src/proxy/reservation/usage-meter.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,

@@ -5,12 +5,9 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/chunk.ts';
-import { FrameScanner } from '../../src/proxy/frames.ts';
-import { JsonScanner, type Span } from '../../src/proxy/json.ts';
-import { MemberNames } from '../../src/proxy/json-bytes.ts';
-import { AnswerWalk } from '../../src/proxy/large-answer.ts';
-import { LargeScan } from '../../src/proxy/large-request.ts';
+import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/answer/chat-chunk.ts';
+import { AnswerWalk } from '../../src/proxy/answer/large-answer.ts';
+import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import {
   jsonString,
   type RequestScan,
@@ -18,7 +15,10 @@ import {
   spliceSpans,
   type Wanted,
   wants,
-} from '../../src/proxy/request-scan.ts';
+} from '../../src/proxy/request/request-scan.ts';
+import { JsonScanner, type Span } from '../../src/wire/json.ts';
+import { MemberNames } from '../../src/wire/json-bytes.ts';
+import { FrameScanner } from '../../src/wire/sse-frames.ts';
 import {
   chunkValue,
   cuts,

@@ -7,8 +7,8 @@ import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { stringify } from 'yaml';
 import { type App, startApp } from '../../src/app.ts';
-import type { Tier } from '../../src/config/schema.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
+import type { Tier } from '../../src/config/schema/config-schema.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { PATIENCE, type TempDir, tempDir, until, within } from './wait.ts';
 

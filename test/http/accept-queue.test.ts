@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { AcceptQueue, BACKLOG } from '../../src/http/accept-queue.ts';
-import { backlogLength } from '../../src/http/backlog.ts';
+import { AcceptQueue, BACKLOG } from '../../src/http/accept/accept-queue.ts';
+import { backlogLength } from '../../src/http/accept/backlog.ts';
 import { until } from '../helpers/wait.ts';
 
 /** A process that accepts one connection per tick, from a queue as the kernel has it. */

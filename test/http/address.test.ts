@@ -3,7 +3,7 @@
 import { createServer } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { boundAddress, clientAddress } from '../../src/http/address.ts';
+import { boundAddress, clientAddress } from '../../src/http/client-address.ts';
 
 describe('without trusted proxies', () => {
   const addressOf = clientAddress([]);

@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { AdminServer } from '../../src/http/admin.ts';
-import { Health } from '../../src/http/health.ts';
+import { AdminServer } from '../../src/http/admin/admin-listener.ts';
+import { Health } from '../../src/http/admin/health.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { until, within } from '../helpers/wait.ts';
 

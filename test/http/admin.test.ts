@@ -1,9 +1,9 @@
 // The admin listener: metrics, probes and the state of targets, and that it survives what is not a request.
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { AdminServer, type TargetState } from '../../src/http/admin.ts';
-import { type CheckState, Health } from '../../src/http/health.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { AdminServer, type TargetState } from '../../src/http/admin/admin-listener.ts';
+import { type CheckState, Health } from '../../src/http/admin/health.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 
 let admin: AdminServer;

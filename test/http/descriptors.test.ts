@@ -2,9 +2,9 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { connectionsWithin } from '../../src/http/descriptors.ts';
+import { connectionsWithin } from '../../src/http/accept/descriptors.ts';
 
-const MODULE = fileURLToPath(new URL('../../src/http/descriptors.ts', import.meta.url));
+const MODULE = fileURLToPath(new URL('../../src/http/accept/descriptors.ts', import.meta.url));
 
 test('the limit is that of the process', () => {
   const script = `import { descriptorLimit } from '${MODULE}'; process.stdout.write(String(descriptorLimit()));`;

@@ -1,6 +1,6 @@
 // Health: its states, and that asking for it costs little however often and however badly the parts behave.
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { type CheckState, Health, type HealthOptions } from '../../src/http/health.ts';
+import { type CheckState, Health, type HealthOptions } from '../../src/http/admin/health.ts';
 import { Served } from './served.ts';
 
 function health(checks: HealthOptions['checks'], draining = false): Health {

@@ -1,8 +1,8 @@
 // Connections that waited too long to be accepted, and requests whose clients have left before they could be served.
 import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
-import { answerJson } from '../../src/http/answer.ts';
-import { readBody } from '../../src/http/body.ts';
+import { readBody } from '../../src/http/body/read-body.ts';
+import { answerJson } from '../../src/http/response-writer.ts';
 import { until } from '../helpers/wait.ts';
 import { errorCode, Served } from './served.ts';
 

@@ -1,6 +1,6 @@
 // What the content type of a message is read as.
 import { describe, expect, test } from 'vitest';
-import { isJson, mediaType } from '../../src/http/media-type.ts';
+import { isJson, mediaType } from '../../src/http/multipart/media-type.ts';
 
 describe('the media type', () => {
   test.each([

@@ -3,8 +3,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { MultipartScanner, type PartPlace } from '../../src/http/multipart.ts';
-import { boundaryOf, type PartHead } from '../../src/http/part-head.ts';
+import { MultipartScanner, type PartPlace } from '../../src/http/multipart/multipart-parser.ts';
+import { boundaryOf, type PartHead } from '../../src/http/multipart/part-head.ts';
 
 const B = 'x-boundary';
 

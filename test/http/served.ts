@@ -1,12 +1,12 @@
 // A public listener for the tests of http/: a real Server on a free port with a few routes, and what it did.
 import { Writable } from 'node:stream';
-import { clientAddress } from '../../src/http/address.ts';
-import { answerJson } from '../../src/http/answer.ts';
-import { type BodyPace, readBody } from '../../src/http/body.ts';
+import { type BodyPace, readBody } from '../../src/http/body/read-body.ts';
+import { clientAddress } from '../../src/http/client-address.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
+import { answerJson } from '../../src/http/response-writer.ts';
 import { Server, type ServerOptions } from '../../src/http/server.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
-import { createMetrics, type Metrics } from '../../src/telemetry/metrics.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
+import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { RawClient, type RawResponse } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';
 

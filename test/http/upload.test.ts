@@ -2,10 +2,10 @@
 // is left.
 import { readdir } from 'node:fs/promises';
 import { expect, test } from 'vitest';
-import { answerJson } from '../../src/http/answer.ts';
-import type { BodyPace } from '../../src/http/body.ts';
-import { SpoolRoom } from '../../src/http/spool.ts';
-import { Upload } from '../../src/http/upload.ts';
+import type { BodyPace } from '../../src/http/body/read-body.ts';
+import { Upload } from '../../src/http/body/upload.ts';
+import { SpoolRoom } from '../../src/http/body/upload-spool.ts';
+import { answerJson } from '../../src/http/response-writer.ts';
 import { noise } from '../helpers/forms.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
 import { tempDir, until } from '../helpers/wait.ts';

@@ -1,11 +1,11 @@
 // A client that waits exactly as long as it is told is admitted, as each SDK reads the headers, if nobody else was meanwhile.
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { FailureLimit } from '../../src/auth/failures.ts';
+import { FailureLimit } from '../../src/auth/failure-limits.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { retryHeaders } from '../../src/http/answer.ts';
+import { retryHeaders } from '../../src/http/response-writer.ts';
 import type { TierLimits } from '../../src/limits/limiter.ts';
-import { refusalError } from '../../src/proxy/limit-headers.ts';
+import { refusalError } from '../../src/proxy/reservation/limit-headers.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';
 

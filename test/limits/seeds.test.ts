@@ -1,6 +1,6 @@
 // Totals from a usage store that answers, fails, is slow, hangs or talks nonsense, to one or very many who ask.
 import { expect, test } from 'vitest';
-import { Seeds, type SeedsOptions } from '../../src/limits/seeds.ts';
+import { Seeds, type SeedsOptions } from '../../src/limits/initial-totals.ts';
 import { Counters } from './setting.ts';
 
 const SOME = { dayRequests: 3, monthTokens: 70 };

@@ -1,10 +1,11 @@
 // Limiters for tests, in memory and on a real Redis, behind one face: the clock is the test's, also in Redis, where the
 // script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
+
+import { Seeds } from '../../src/limits/initial-totals.ts';
 import type { Admission, Admitted, Limiter, Refused, Totals } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
-import { Seeds } from '../../src/limits/seeds.ts';
-import type { RedisClient } from '../../src/redis/client.ts';
+import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type RecordedClient, startClient } from '../redis/recorder.ts';
 

@@ -5,7 +5,7 @@ import type { Admission, TierLimits } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
-import type { RedisClient } from '../../src/redis/client.ts';
+import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { PATIENT, startClient } from '../redis/recorder.ts';

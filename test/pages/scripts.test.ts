@@ -5,9 +5,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { ACCOUNT, COPY, hashSource, KEY } from '../../src/billing/scripts.ts';
+import { ACCOUNT, COPY, hashSource, KEY } from '../../src/billing/pages/page-scripts.ts';
 
-const FOLDER = new URL('../../src/billing/browser/', import.meta.url);
+const FOLDER = new URL('../../src/billing/pages/browser/', import.meta.url);
 const FILES = readdirSync(FOLDER).filter((name) => name.endsWith('.js'));
 const TSC = fileURLToPath(new URL('../../node_modules/typescript/bin/tsc', import.meta.url));
 const OPTIONS =

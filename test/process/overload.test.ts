@@ -1,8 +1,8 @@
 // Turning new requests away: when, how many, and what goes on meanwhile.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { DynamicConfig } from '../../src/config/schema.ts';
-import { Shedding } from '../../src/process/overload.ts';
+import type { DynamicConfig } from '../../src/config/schema/config-schema.ts';
+import { Shedding } from '../../src/process/overload-control.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,

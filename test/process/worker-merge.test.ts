@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { MergedMetrics, mergeChecks, mergeTargets } from '../../src/process/worker-merge.ts';
 import { WORKER_TIMES } from '../../src/process/workers.ts';
-import { Backoff } from '../../src/redis/backoff.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { Backoff } from '../../src/redis/reconnect-backoff.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 
 type Page = ReadonlyMap<string, number>;
 

@@ -3,12 +3,12 @@
 import { isUtf8 } from 'node:buffer';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { UpstreamConfig } from '../../src/config/schema.ts';
+import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { JSON_ENDPOINTS, RESPONSES } from '../../src/proxy/endpoints.ts';
-import { type RequestScan, scanRequest, wants } from '../../src/proxy/request-scan.ts';
-import { bodyFor } from '../../src/proxy/rewrite.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { JSON_ENDPOINTS, RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { bodyFor } from '../../src/proxy/request/request-rewrite.ts';
+import { type RequestScan, scanRequest, wants } from '../../src/proxy/request/request-scan.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
 import { cuts, pieces, requestValue, spelled } from '../fuzz/generators.ts';
 import { isObject } from '../fuzz/oracles.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { RESPONSES } from '../../src/proxy/endpoints.ts';
-import { estimateTokens } from '../../src/proxy/estimate.ts';
-import { scanRequest } from '../../src/proxy/request-scan.ts';
+import { RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
+import { scanRequest } from '../../src/proxy/request/request-scan.ts';
+import { estimateTokens } from '../../src/proxy/request/token-estimate.ts';
 
 function estimate(request: object | string) {
   const body = Buffer.from(typeof request === 'string' ? request : JSON.stringify(request));

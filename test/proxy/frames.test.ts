@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { FrameScanner } from '../../src/proxy/frames.ts';
+import { FrameScanner } from '../../src/wire/sse-frames.ts';
 import { framesOf } from '../fuzz/oracles.ts';
 import { properties, scanFrames } from '../fuzz/properties.ts';
 

@@ -1,11 +1,11 @@
 // The parts of a hedge by themselves: who has the client, what two failures come to, and a target that is given back.
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { bothFailed, type Contender, Race } from '../../src/proxy/hedge.ts';
-import { Plan } from '../../src/proxy/plan.ts';
-import { CircuitBreaker } from '../../src/upstream/breaker.ts';
-import { LatencyAverage } from '../../src/upstream/latency.ts';
-import { type Failure, failure } from '../../src/upstream/outcome.ts';
+import { bothFailed, type Contender, Race } from '../../src/proxy/attempts/hedge.ts';
+import { Plan } from '../../src/proxy/attempts/target-plan.ts';
+import { CircuitBreaker } from '../../src/upstream/circuit-breaker.ts';
+import { type Failure, failure } from '../../src/upstream/error-outcome.ts';
+import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 import { pause } from '../helpers/wait.ts';
 
 function contender(heard: string[], name: string): Contender {

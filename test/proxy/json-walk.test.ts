@@ -1,10 +1,10 @@
 // A scan that goes on from where it stopped: the same verdict as a scan of the whole, whatever the shape, and no byte twice.
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { JsonScanner } from '../../src/proxy/json.ts';
-import { JsonWalk } from '../../src/proxy/json-walk.ts';
-import { LargeScan } from '../../src/proxy/large-request.ts';
-import { scanRequest, textAt, wants } from '../../src/proxy/request-scan.ts';
+import { LargeScan } from '../../src/proxy/request/large-request.ts';
+import { scanRequest, textAt, wants } from '../../src/proxy/request/request-scan.ts';
+import { JsonScanner } from '../../src/wire/json.ts';
+import { JsonWalk } from '../../src/wire/json-walk.ts';
 
 const NOBODY = { depth: -1, key() {}, value() {} };
 

@@ -1,8 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { retryHeaders } from '../../src/http/answer.ts';
+import { retryHeaders } from '../../src/http/response-writer.ts';
 import type { LimitName, LimitState, Refused } from '../../src/limits/limiter.ts';
-import { goDuration, limitHeaders, refusalError, refusalHeaders } from '../../src/proxy/limit-headers.ts';
+import {
+  goDuration,
+  limitHeaders,
+  refusalError,
+  refusalHeaders,
+} from '../../src/proxy/reservation/limit-headers.ts';
 
 const state = (limit: number, remaining: number, resetMs: number): LimitState => ({
   limit,

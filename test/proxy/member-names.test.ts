@@ -2,12 +2,12 @@
 // small and in large bodies; what stands where the gateway reads nothing is left alone.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { foldName } from '../../src/config/fold-name.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { inputFileOf } from '../../src/proxy/batch-input.ts';
-import { MemberNames } from '../../src/proxy/json-bytes.ts';
-import { LargeScan } from '../../src/proxy/large-request.ts';
-import { scanRequest, type Wanted, wants } from '../../src/proxy/request-scan.ts';
+import { inputFileOf } from '../../src/passthrough/batch-input.ts';
+import { LargeScan } from '../../src/proxy/request/large-request.ts';
+import { scanRequest, type Wanted, wants } from '../../src/proxy/request/request-scan.ts';
+import { foldName } from '../../src/wire/fold-name.ts';
+import { MemberNames } from '../../src/wire/json-bytes.ts';
 
 const CHAT = wants([]);
 const RESPONSES = wants(['max_output_tokens', 'previous_response_id', 'store', 'background']);

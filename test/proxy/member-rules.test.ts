@@ -2,13 +2,13 @@
 // without a change to anything else.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { foldName } from '../../src/config/fold-name.ts';
-import { READ_MEMBERS } from '../../src/config/members.ts';
-import { MODEL_ENDPOINTS } from '../../src/proxy/form-endpoints.ts';
-import { LargeScan } from '../../src/proxy/large-request.ts';
-import { leavesNothing, withoutMembers } from '../../src/proxy/member-edits.ts';
-import { scanRequest, spliceSpans, wants } from '../../src/proxy/request-scan.ts';
-import { foldPath, WatchedMembers } from '../../src/proxy/watched-members.ts';
+import { READ_MEMBERS } from '../../src/config/schema/member-rules.ts';
+import { MODEL_ENDPOINTS } from '../../src/proxy/endpoints/form-endpoints.ts';
+import { LargeScan } from '../../src/proxy/request/large-request.ts';
+import { leavesNothing, withoutMembers } from '../../src/proxy/request/member-edits.ts';
+import { scanRequest, spliceSpans, wants } from '../../src/proxy/request/request-scan.ts';
+import { foldPath, WatchedMembers } from '../../src/proxy/request/watched-members.ts';
+import { foldName } from '../../src/wire/fold-name.ts';
 import { FORM_TYPE, field, file, formBytes, noise } from '../helpers/forms.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { HostileUpstream, json } from '../helpers/hostile-upstream.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import type { Estimate } from '../../src/proxy/estimate.ts';
-import { HIDDEN_TOKENS_PER_SECOND, Meter, PREFILL_MS } from '../../src/proxy/meter.ts';
 import type { AttemptUse, Unreported } from '../../src/proxy/receiver.ts';
+import type { Estimate } from '../../src/proxy/request/token-estimate.ts';
+import { HIDDEN_TOKENS_PER_SECOND, Meter, PREFILL_MS } from '../../src/proxy/reservation/usage-meter.ts';
 
 const usage = (prompt: number, completion: number) => ({
   prompt,

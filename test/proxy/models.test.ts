@@ -1,6 +1,6 @@
 // The list of models and the single model, through a live gateway: what a key of each tier sees, under every spelling.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Tier } from '../../src/config/schema.ts';
+import type { Tier } from '../../src/config/schema/config-schema.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 

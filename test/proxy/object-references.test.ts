@@ -1,8 +1,8 @@
 // What a body may mean: every id that stands in it is found, wherever and however it is written, and words are left alone.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { BatchInput } from '../../src/proxy/batch-input.ts';
-import { ReferenceFinder } from '../../src/proxy/object-references.ts';
+import { BatchInput } from '../../src/passthrough/batch-input.ts';
+import { ReferenceFinder } from '../../src/proxy/objects/object-references.ts';
 
 const ID = `file-${'a1'.repeat(12)}`;
 

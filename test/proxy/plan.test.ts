@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Next, Plan, type PlanOptions, Standings } from '../../src/proxy/plan.ts';
-import { CircuitBreaker, type Outcome } from '../../src/upstream/breaker.ts';
-import { LatencyAverage } from '../../src/upstream/latency.ts';
+import { type Next, Plan, type PlanOptions, Standings } from '../../src/proxy/attempts/target-plan.ts';
+import { CircuitBreaker, type Outcome } from '../../src/upstream/circuit-breaker.ts';
+import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 
 interface Named {
   readonly name: string;

@@ -2,7 +2,7 @@
 // same texts, the same ends and the same Close; and bytes that are no frames harm nobody.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { closeFrame, FrameReader, MAX_TEXT, textFrame } from '../../src/proxy/realtime-frames.ts';
+import { closeFrame, FrameReader, MAX_TEXT, textFrame } from '../../src/realtime/websocket-frames.ts';
 
 interface Frame {
   readonly opcode: number;

@@ -3,9 +3,9 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
-import { BYTES_PER_TOKEN } from '../../src/proxy/estimate.ts';
-import { MAX_TEXT } from '../../src/proxy/realtime-frames.ts';
-import { SessionUsage, type SessionUse } from '../../src/proxy/realtime-usage.ts';
+import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
+import { SessionUsage, type SessionUse } from '../../src/proxy/reservation/realtime-usage.ts';
+import { MAX_TEXT } from '../../src/realtime/websocket-frames.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';
 import { until, within } from '../helpers/wait.ts';

@@ -1,7 +1,7 @@
 // The query and the subprotocols of a session: what is found in them, and that nothing else of them changes.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readProtocols, readSessionQuery } from '../../src/proxy/realtime-request.ts';
+import { readProtocols, readSessionQuery } from '../../src/realtime/realtime-request.ts';
 
 describe('the query', () => {
   test.each([

@@ -8,7 +8,7 @@ import OpenAI from 'openai';
 import { OpenAIRealtimeWS } from 'openai/realtime/ws';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
-import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/record.ts';
+import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../src/store/key-record.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream, responseDone, type UpstreamSession } from '../helpers/realtime-upstream.ts';

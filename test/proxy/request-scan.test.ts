@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { jsonString, scanRequest, spliceSpans } from '../../src/proxy/request-scan.ts';
+import { jsonString, scanRequest, spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { properties } from '../fuzz/properties.ts';
 
 function refusal(body: string | Buffer): GatewayError {

@@ -1,10 +1,10 @@
 // A request in the words of a target, as bytes.
 import { afterAll, describe, expect, test } from 'vitest';
-import type { UpstreamConfig } from '../../src/config/schema.ts';
-import { scanRequest } from '../../src/proxy/request-scan.ts';
-import { asksForUsage, bodyFor } from '../../src/proxy/rewrite.ts';
-import type { Target } from '../../src/proxy/route-table.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
+import { asksForUsage, bodyFor } from '../../src/proxy/request/request-rewrite.ts';
+import { scanRequest } from '../../src/proxy/request/request-scan.ts';
+import type { Target } from '../../src/proxy/routes/route-table.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
 
 const opened: Upstream[] = [];

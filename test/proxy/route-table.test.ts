@@ -1,11 +1,11 @@
 // Which route a model name takes, and what a pattern makes of it.
 import fc from 'fast-check';
 import { afterAll, describe, expect, test } from 'vitest';
-import { ENDPOINTS } from '../../src/config/endpoints.ts';
-import type { DynamicConfig, Tier, UpstreamConfig } from '../../src/config/schema.ts';
+import type { DynamicConfig, Tier, UpstreamConfig } from '../../src/config/schema/config-schema.ts';
+import { ENDPOINTS } from '../../src/config/schema/endpoint-names.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { RouteTable } from '../../src/proxy/route-table.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { RouteTable } from '../../src/proxy/routes/route-table.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { Upstream } from '../../src/upstream/upstream.ts';
 
 const TIMEOUTS = { connect: 1, headers: 1, first_token: 1, idle: 1, total: 1 };

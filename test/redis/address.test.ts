@@ -1,9 +1,9 @@
 // What the forms of a Redis URL mean, what is refused, and that no refusal shows a password.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readRedis } from '../../src/config/addresses.ts';
-import { readRedisAddress, redisHosts } from '../../src/config/redis-address.ts';
-import { createCommands, parseRedisUrl } from '../../src/redis/address.ts';
+import { readRedis } from '../../src/config/schema/addresses.ts';
+import { readRedisAddress, redisHosts } from '../../src/config/schema/redis-address.ts';
+import { createCommands, parseRedisUrl } from '../../src/redis/open-redis.ts';
 
 const one = (host: string, port: number) => [{ host, port }];
 

@@ -2,7 +2,7 @@
 // that nothing is sent while Redis is away, and that it comes back by itself. Time is counted in calls, not in clocks.
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { RedisClient, RedisCommandError, RedisUnavailable } from '../../src/redis/client.ts';
+import { RedisClient, RedisCommandError, RedisUnavailable } from '../../src/redis/redis-client.ts';
 import { startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, startRedis } from '../helpers/redis.ts';
 import { closedPort, pause, until, within } from '../helpers/wait.ts';

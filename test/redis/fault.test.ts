@@ -1,9 +1,9 @@
 // Which errors say that Redis is away, which that one command is at fault, and what is left of them.
 import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
-import { Backoff } from '../../src/redis/backoff.ts';
-import { DeadlinePassed, inTime } from '../../src/redis/deadline.ts';
-import { judge, plainError } from '../../src/redis/fault.ts';
+import { Backoff } from '../../src/redis/reconnect-backoff.ts';
+import { DeadlinePassed, inTime } from '../../src/redis/redis-deadline.ts';
+import { judge, plainError } from '../../src/redis/redis-fault.ts';
 
 function reply(message: string): Error {
   return Object.assign(new Error(message), {

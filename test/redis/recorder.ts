@@ -1,8 +1,8 @@
 // What a client or a subscription of a test said and counted, and options that suit a slow machine.
 import { Writable } from 'node:stream';
-import { type CallOutcome, RedisClient, type RedisClientOptions } from '../../src/redis/client.ts';
+import { type CallOutcome, RedisClient, type RedisClientOptions } from '../../src/redis/redis-client.ts';
 import { Subscription, type SubscriptionOptions } from '../../src/redis/subscription.ts';
-import { createLogger, type Logger } from '../../src/telemetry/logger.ts';
+import { createLogger, type Logger } from '../../src/telemetry/log/logger.ts';
 
 /** A deadline that only a Redis which does not answer misses, in milliseconds. */
 export const PATIENT = 20_000;

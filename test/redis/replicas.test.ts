@@ -1,8 +1,8 @@
 // Who is in the fleet, and who has confirmed a message: on a real Redis, each replica on a cable of its own.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { RedisClient, RedisUnavailable } from '../../src/redis/client.ts';
+import { RedisClient, RedisUnavailable } from '../../src/redis/redis-client.ts';
 import { Replicas, sendAndConfirm } from '../../src/redis/replicas.ts';
-import { createLogger } from '../../src/telemetry/logger.ts';
+import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';

@@ -1,7 +1,7 @@
 // A configuration out of an example, by the gateway's own check, and the variables that it takes from the environment.
 import { writeFile } from 'node:fs/promises';
-import { loadConfig } from '../../src/config/load.ts';
-import type { Config } from '../../src/config/schema.ts';
+import { loadConfig } from '../../src/config/load-config.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 import { tempDir } from '../helpers/wait.ts';
 
 /** Values that could be real ones, by the end of the variable's name. */

@@ -1,5 +1,5 @@
 // What must hold in examples/compose.yaml beyond its schema: who is contained how, what refers to what, what is published.
-import type { Config } from '../../src/config/schema.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 import { at, entries, items, seconds, textAt } from './tree.ts';
 
 /** After drain.timeout, for use that is still to be stored. */

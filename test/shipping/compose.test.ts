@@ -4,7 +4,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import type { Config } from '../../src/config/schema.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 import { checkedConfig, variablesOf } from './checked-config.ts';
 import { gatewaysOf, misfits, mountedPaths } from './compose-rules.ts';
 import { composeFile, dashboards, datasources } from './compose-shape.ts';

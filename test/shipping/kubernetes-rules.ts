@@ -1,5 +1,5 @@
 // What must fit together in examples/kubernetes and no schema of a single object can know.
-import type { Config } from '../../src/config/schema.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 import { at, entries, items, numberAt, textAt } from './tree.ts';
 
 /** After drain.timeout, for use that is still to be stored. */

@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
-import type { Config } from '../../src/config/schema.ts';
+import type { Config } from '../../src/config/schema/config-schema.ts';
 import { checkedConfig, variablesOf } from './checked-config.ts';
 import { misfits } from './kubernetes-rules.ts';
 import { kinds, kustomization } from './kubernetes-shape.ts';
@@ -11,7 +11,7 @@ import { faultsOf, type Shape } from './shapes.ts';
 import { at, changed, items, textAt } from './tree.ts';
 
 const FOLDER = new URL('../../examples/kubernetes/', import.meta.url);
-const ADMIN = readFileSync(new URL('../../src/http/admin.ts', import.meta.url), 'utf8');
+const ADMIN = readFileSync(new URL('../../src/http/admin/admin-listener.ts', import.meta.url), 'utf8');
 const read = (file: string): string => readFileSync(new URL(file, FOLDER), 'utf8');
 
 const files = readdirSync(FOLDER).filter((file) => file !== 'kustomization.yaml');

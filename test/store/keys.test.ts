@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { StoreAddress } from '../../src/config/addresses.ts';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
+import type { NewKey } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import type { NewKey } from '../../src/store/record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 import { STORE_KINDS, type StoreSource } from './stores.ts';

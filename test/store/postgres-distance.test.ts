@@ -2,10 +2,10 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { callerOf } from '../../src/auth/caller.ts';
+import { callerOf } from '../../src/auth/principal.ts';
 import { claimDigest } from '../../src/billing/claim-cookie.ts';
-import { freeTerms } from '../../src/billing/order.ts';
-import type { KeyRecord } from '../../src/store/record.ts';
+import { freeTerms } from '../../src/billing/new-order.ts';
+import type { KeyRecord } from '../../src/store/key-record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type Desk, openDesk, placeOrder, SECRET, SetProvider } from '../billing/played.ts';
 import { startCable } from '../helpers/cable.ts';

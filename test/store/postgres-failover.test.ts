@@ -3,7 +3,7 @@
 // written.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { failureOf } from '../../src/store/postgres-client.ts';
+import { failureOf } from '../../src/store/postgres/postgres-client.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import { expect, test } from 'vitest';
-import { PostgresPool } from '../../src/store/postgres-pool.ts';
+import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 
 function message(type: string, body: Buffer): Buffer {
   const head = Buffer.alloc(5);

@@ -1,7 +1,7 @@
 // The change feed on PostgreSQL is in the order of commits: who follows it misses nothing, however writers interleave.
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { KeyChange, KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import type { KeyChange, KeyRecord } from '../../src/store/record.ts';
 import type { Store } from '../../src/store/store.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { pause, until } from '../helpers/wait.ts';

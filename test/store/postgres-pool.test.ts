@@ -2,8 +2,8 @@
 import { inspect } from 'node:util';
 import { CompiledQuery } from 'kysely';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type Lease, type PoolLimits, PostgresPool } from '../../src/store/postgres-pool.ts';
-import { readAddress } from '../../src/store/postgres-server.ts';
+import { type Lease, type PoolLimits, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { until } from '../helpers/wait.ts';
 

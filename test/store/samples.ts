@@ -1,6 +1,6 @@
 // Records for tests of the store, which has no need of real keys.
 import { randomBytes, randomUUID } from 'node:crypto';
-import { type HolderOf, isPrefix, type NewKey, type Prefix } from '../../src/store/record.ts';
+import { type HolderOf, isPrefix, type NewKey, type Prefix } from '../../src/store/key-record.ts';
 
 /** The secret of processes that share a store without a file. */
 export const SHARED_SECRET = 'the secret of a test';

@@ -1,5 +1,5 @@
 // The kinds of database that a store can be in, for tests that hold for each of them.
-import type { StoreAddress } from '../../src/config/addresses.ts';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { POSTGRES_TIMEOUT, startPostgres } from '../helpers/postgres.ts';
 import { tempDir } from '../helpers/wait.ts';
 

@@ -1,6 +1,6 @@
 // Use in the store: a batch counts once however often it is sent, and reports are the sums of what was added.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { StoreAddress } from '../../src/config/addresses.ts';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import type { UsageDimension, UsageQuery } from '../../src/store/usage-record.ts';

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { expect, test } from 'vitest';
-import { CellCounter, CellGauge, CellHistogram } from '../../src/telemetry/cells.ts';
+import { CellCounter, CellGauge, CellHistogram } from '../../src/telemetry/metrics/metric-children.ts';
 
 const BUCKETS = [0.1, 1, 2.5];
 

@@ -7,12 +7,16 @@ const page = read('docs/tracing.md');
 
 test.each([
   [
-    'src/telemetry/access-log.ts',
+    'src/telemetry/log/access-log.ts',
     /^ {2}(?:readonly )?(\w+)(?:: (?:string|number|boolean)[a-z| ]*| = 0);$/gm,
     20,
   ],
-  ['src/telemetry/trace-settings.ts', /'(OTEL_\w+)'/g, 12],
-  ['src/telemetry/otlp.ts', /'((?:http|url|network|tollgate|error|gen_ai|server)\.[a-z_.]+)'/g, 15],
+  ['src/telemetry/traces/trace-settings.ts', /'(OTEL_\w+)'/g, 12],
+  [
+    'src/telemetry/traces/otlp-tracer.ts',
+    /'((?:http|url|network|tollgate|error|gen_ai|server)\.[a-z_.]+)'/g,
+    15,
+  ],
 ])('what stands in %s', (file, pattern, least) => {
   const names = [...new Set(Array.from(read(file).matchAll(pattern), ([, name]) => name ?? ''))];
   expect(names.length).toBeGreaterThanOrEqual(least);

@@ -4,8 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { z } from 'zod';
 import { ERRORS } from '../../src/errors.ts';
-import type { MetricRow } from '../../src/telemetry/catalogue.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import type { MetricRow } from '../../src/telemetry/metrics/metric-catalogue.ts';
 import { type Named, readPromql } from '../helpers/promql.ts';
 
 const text = (file: string): string =>

@@ -2,7 +2,7 @@
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { Writable } from 'node:stream';
 import { expect, test } from 'vitest';
-import { fileOutput, LogSink, streamOutput } from '../../src/telemetry/log-sink.ts';
+import { fileOutput, LogSink, streamOutput } from '../../src/telemetry/log/log-sink.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 
 /** Takes what is written when it is let, and then says that it did. */

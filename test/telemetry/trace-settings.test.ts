@@ -1,8 +1,8 @@
 // The OTEL_* variables: what they come to, and that what cannot be used is said without its value.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { formatTraceParent, parseTraceParent } from '../../src/telemetry/trace-parent.ts';
-import { readTraceSettings } from '../../src/telemetry/trace-settings.ts';
+import { formatTraceParent, parseTraceParent } from '../../src/telemetry/traces/trace-parent.ts';
+import { readTraceSettings } from '../../src/telemetry/traces/trace-settings.ts';
 
 const ON = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' };
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Balance, type Candidate, choose } from '../../src/upstream/balance.ts';
+import { type Balance, type Candidate, choose } from '../../src/upstream/load-balance.ts';
 
 /** A repeatable sequence from 0 to 1 (a linear congruential generator). */
 function chance(seed = 1): () => number {

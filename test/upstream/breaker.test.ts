@@ -7,7 +7,7 @@ import {
   type Outcome,
   type Permit,
   type Refusal,
-} from '../../src/upstream/breaker.ts';
+} from '../../src/upstream/circuit-breaker.ts';
 
 const SUCCESS: Outcome = { kind: 'success' };
 const FAILURE: Outcome = { kind: 'failure' };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { backoff, RetryBudget } from '../../src/upstream/budget.ts';
+import { backoff, RetryBudget } from '../../src/upstream/retry-budget.ts';
 
 function setting(share = 0.2, floor = 3) {
   const state = { now: 12_345, share };

@@ -1,7 +1,7 @@
 // Whether a text quotes a credential, however it is written there; and that nothing else is taken for one.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { UpstreamConfig } from '../../src/config/schema.ts';
+import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { Credentials } from '../../src/upstream/credentials.ts';
 
 const KEY = 'sk-AAA/BBB+ccc=1';

@@ -1,7 +1,7 @@
 // The built-in echo model: that it speaks OpenAI's format exactly, and that it is a well-behaved transport.
 import { describe, expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
-import { EchoTransport } from '../../src/upstream/echo.ts';
+import { EchoTransport } from '../../src/upstream/echo/echo.ts';
 import type { Call, Delivery, ResponseHeaders } from '../../src/upstream/transport.ts';
 import { pause, until, within } from '../helpers/wait.ts';
 

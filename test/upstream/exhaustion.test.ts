@@ -1,8 +1,8 @@
 // No open files are left: that is trouble of this process, and no upstream is blamed for it.
 import { expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
-import { HttpTransport } from '../../src/upstream/http-transport.ts';
-import { blameFor } from '../../src/upstream/outcome.ts';
+import { blameFor } from '../../src/upstream/error-outcome.ts';
+import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 
 test.each(['EMFILE', 'ENFILE', 'ENOBUFS'])(
   '%s is a busy gateway, not an upstream that fails',

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { LatencyAverage } from '../../src/upstream/latency.ts';
+import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 
 function setting() {
   const clock = { now: 7000 };

@@ -6,7 +6,7 @@ import { connect, createServer, type LookupFunction, type Server, type Socket } 
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
-import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http-transport.ts';
+import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
 import type { Delivery } from '../../src/upstream/transport.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json, silence } from '../helpers/hostile-upstream.ts';

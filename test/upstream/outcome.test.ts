@@ -1,6 +1,11 @@
 // What an upstream's refusal means, as a table.
 import { describe, expect, test } from 'vitest';
-import { blameFor, judgeErrorObject, judgeRefusal, relayedHeaders } from '../../src/upstream/outcome.ts';
+import {
+  blameFor,
+  judgeErrorObject,
+  judgeRefusal,
+  relayedHeaders,
+} from '../../src/upstream/error-outcome.ts';
 
 const OBJECT = '{"error":{"message":"m","type":"t","param":null,"code":"c"}}';
 const judge = (status: number, body = OBJECT, headers = {}) =>

@@ -1,7 +1,7 @@
 // A client's query behind an operator's: no spelling sets a parameter of the operator's again, and everything else stays.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { joinQuery } from '../../src/upstream/query.ts';
+import { joinQuery } from '../../src/upstream/upstream-query.ts';
 
 const PATH = '/v1/x?deployment=gpt&api-version=2024-10-21&Task=Kelvins';
 

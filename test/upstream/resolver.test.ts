@@ -2,7 +2,7 @@
 import type { LookupAddress } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { expect, test } from 'vitest';
-import { Resolver } from '../../src/upstream/resolver.ts';
+import { Resolver } from '../../src/upstream/http/resolver.ts';
 import { pause, within } from '../helpers/wait.ts';
 
 const A: LookupAddress = { address: '192.0.2.1', family: 4 };

@@ -2,7 +2,7 @@
 // FUZZ_RUNS sets the number of runs of each property.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Progress, ResponseParser, UnusableAnswer } from '../../src/upstream/response-parser.ts';
+import { type Progress, ResponseParser, UnusableAnswer } from '../../src/upstream/http/response-parser.ts';
 import type { ResponseHeaders } from '../../src/upstream/transport.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 1_000);

@@ -2,7 +2,7 @@
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
-import { HttpTransport } from '../../src/upstream/http-transport.ts';
+import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../src/upstream/transport.ts';
 import {
   chunkBytes,

@@ -1,8 +1,8 @@
 // One upstream: its URL, its headers, its places. What goes over the wire is in transport.test.ts.
 import { describe, expect, test } from 'vitest';
-import type { UpstreamConfig } from '../../src/config/schema.ts';
+import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { createMetrics } from '../../src/telemetry/metrics.ts';
+import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import type { Call, Transport, UpstreamRequest } from '../../src/upstream/transport.ts';
 import { endpoint, Upstream } from '../../src/upstream/upstream.ts';
 

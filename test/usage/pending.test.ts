@@ -4,8 +4,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
-import type { Ledger, LedgerLimits } from '../../src/usage/ledger.ts';
-import { PhaseLock } from '../../src/usage/phase-lock.ts';
+import { PhaseLock } from '../../src/usage/outbox/phase-lock.ts';
+import type { Ledger, LedgerLimits } from '../../src/usage/usage-ledger.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FAULTS, FaultyStore } from './faulty-store.ts';

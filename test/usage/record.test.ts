@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { dayOf, daysBefore, hourOf } from '../../src/usage/hours.ts';
-import { readLine, writeLine } from '../../src/usage/line.ts';
-import { costOf } from '../../src/usage/price.ts';
-import { rowsOf } from '../../src/usage/record.ts';
-import { Totals } from '../../src/usage/totals.ts';
+import { readLine, writeLine } from '../../src/usage/outbox/outbox-line.ts';
+import { rowsOf } from '../../src/usage/request-usage.ts';
+import { costOf } from '../../src/usage/token-price.ts';
+import { Totals } from '../../src/usage/usage-totals.ts';
+import { dayOf, daysBefore, hourOf } from '../../src/usage/utc-hours.ts';
 import { AT, record } from './samples.ts';
 
 describe('a record', () => {

@@ -1,6 +1,6 @@
 // One client: asks one thing after another, over connections that it keeps, and writes down what it heard. It believes nothing:
 // whether an answer was right is for the checker.
-import { TIERS } from '../../../src/config/schema.ts';
+import { TIERS } from '../../../src/config/schema/config-schema.ts';
 import { RawClient, type RawResponse } from '../../helpers/raw-client.ts';
 import { pause } from '../../helpers/wait.ts';
 import { bearer, textField } from '../holder.ts';

@@ -1,20 +1,20 @@
 // The support desk: issues, revokes and changes tiers as `tollgate keys` does, with the same parts in this process, because the command takes
 // a second to start. Now and then it is the command itself.
 
-import { KeyAnnouncer } from '../../../src/auth/fleet.ts';
-import { Hasher } from '../../../src/auth/hasher.ts';
+import { Hasher } from '../../../src/auth/hashing/hasher.ts';
+import { type KeySecret, openSecret } from '../../../src/auth/hashing/hashing-secret.ts';
 import { changeHolder } from '../../../src/auth/holder-change.ts';
-import { Issuer, revokeKey } from '../../../src/auth/issuer.ts';
-import { type KeySecret, openSecret } from '../../../src/auth/secret.ts';
-import { SharedRecords } from '../../../src/auth/shared-records.ts';
-import type { Tier } from '../../../src/config/schema.ts';
-import { RedisClient } from '../../../src/redis/client.ts';
+import { Issuer, revokeKey } from '../../../src/auth/key-issuer.ts';
+import { KeyAnnouncer } from '../../../src/auth/records/key-broadcast.ts';
+import { SharedRecords } from '../../../src/auth/records/shared-records.ts';
+import type { Tier } from '../../../src/config/schema/config-schema.ts';
+import { RedisClient } from '../../../src/redis/redis-client.ts';
 import { type Confirmation, publish, sendAndConfirm } from '../../../src/redis/replicas.ts';
+import { isPrefix, type KeySummary } from '../../../src/store/key-record.ts';
 import { openStore } from '../../../src/store/open.ts';
-import { isPrefix, type KeySummary } from '../../../src/store/record.ts';
 import type { Store } from '../../../src/store/store.ts';
-import { createLogger } from '../../../src/telemetry/logger.ts';
-import { createMetrics } from '../../../src/telemetry/metrics.ts';
+import { createLogger } from '../../../src/telemetry/log/logger.ts';
+import { createMetrics } from '../../../src/telemetry/metrics/all-metrics.ts';
 import type { Fleet } from '../../helpers/fleet.ts';
 import { field } from '../holder.ts';
 import type { Revoke, StoredKey } from './operation.ts';

@@ -1,10 +1,10 @@
 // A primary with short times whose workers are played (played-worker.ts). It says on stdout what became of the start, and its
 // log is there too.
 import { fileURLToPath } from 'node:url';
-import { readConfigFile } from '../../../src/config/file.ts';
-import { parseBytes } from '../../../src/config/load.ts';
+import { parseBytes } from '../../../src/config/load-config.ts';
+import { readConfigFile } from '../../../src/config/source/config-file.ts';
 import { startPrimary } from '../../../src/process/primary.ts';
-import { createLogger, passOn } from '../../../src/telemetry/logger.ts';
+import { createLogger, passOn } from '../../../src/telemetry/log/logger.ts';
 
 const [, , role = '', file = ''] = process.argv;
 const source = readConfigFile(file);

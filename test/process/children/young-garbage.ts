@@ -3,7 +3,7 @@
 import { constants, PerformanceObserver } from 'node:perf_hooks';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
-import { tuneHeap } from '../../../src/process/heap.ts';
+import { tuneHeap } from '../../../src/process/heap-tuning.ts';
 
 const KEPT = 400_000;
 const FORGOTTEN_PER_TURN = 8_000;

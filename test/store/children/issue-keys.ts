@@ -1,11 +1,11 @@
 // Opens a store as a gateway does and issues keys for ever, or as many as asked; tells of each after it was acknowledged.
 import { createHash } from 'node:crypto';
-import { type Argon2, Hasher } from '../../../src/auth/hasher.ts';
-import { Issuer } from '../../../src/auth/issuer.ts';
-import { openSecret } from '../../../src/auth/secret.ts';
-import type { StoreAddress } from '../../../src/config/addresses.ts';
+import { type Argon2, Hasher } from '../../../src/auth/hashing/hasher.ts';
+import { openSecret } from '../../../src/auth/hashing/hashing-secret.ts';
+import { Issuer } from '../../../src/auth/key-issuer.ts';
+import type { StoreAddress } from '../../../src/config/schema/addresses.ts';
 import { openStore } from '../../../src/store/open.ts';
-import { createMetrics } from '../../../src/telemetry/metrics.ts';
+import { createMetrics } from '../../../src/telemetry/metrics/all-metrics.ts';
 import { SHARED_SECRET } from '../samples.ts';
 
 // A path, or the address of a PostgreSQL database, which has no file beside it for the secret.

@@ -1,7 +1,7 @@
 // Revokes one key of a store, as support does beside a running gateway.
-import { revokeKey } from '../../../src/auth/issuer.ts';
+import { revokeKey } from '../../../src/auth/key-issuer.ts';
+import { isPrefix } from '../../../src/store/key-record.ts';
 import { openStore } from '../../../src/store/open.ts';
-import { isPrefix } from '../../../src/store/record.ts';
 
 const [path = '', prefix = ''] = process.argv.slice(2);
 const store = await openStore({ kind: 'sqlite', path });

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { UsageBatch } from '../../../src/store/usage-record.ts';
-import { readLine } from '../../../src/usage/line.ts';
+import { readLine } from '../../../src/usage/outbox/outbox-line.ts';
 import { until } from '../../helpers/wait.ts';
 import { BY_HAND, open, record, segments } from '../samples.ts';
 

@@ -1,0 +1,106 @@
+// Follows the store's change feed, so that a key that another process ended stops here too. With Redis a message is quicker,
+// but messages get lost and the feed does not; that entries of the cache live 5 s bounds what happens without either.
+import type { KeyChange } from '../../store/key-record.ts';
+import type { Store } from '../../store/store.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { KeyListener } from './key-cache.ts';
+
+const INTERVAL_MS = 500;
+const BATCH = 500;
+/** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
+const LOOK_BACK = 1000;
+
+export interface KeyChangesParts {
+  readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
+  readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
+  /** Hears of what happened since the start as well, after the listener. */
+  readonly onChange?: (change: KeyChange) => void;
+  readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag' | 'keyPollFailures'>;
+  /** Monotonic milliseconds. */
+  readonly now?: () => number;
+  /** Pause between two polls in milliseconds, for tests. */
+  readonly intervalMs?: number;
+}
+
+export class KeyChanges {
+  readonly #parts: KeyChangesParts;
+  readonly #now: () => number;
+  #last = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #polling: Promise<void> | undefined;
+  #stopped = false;
+
+  constructor(parts: KeyChangesParts) {
+    this.#parts = parts;
+    this.#now = parts.now ?? (() => performance.now());
+  }
+
+  /**
+   * Notes where the feed stands and begins to follow it. To be awaited before the first key is checked: what is cached
+   * before that could miss a change.
+   *
+   * @throws GatewayError `store_unavailable`
+   */
+  async start(): Promise<void> {
+    const { store, listener } = this.#parts;
+    const at = this.#now();
+    this.#last = await store.lastChange();
+    for (const change of await store.changesAfter(Math.max(0, this.#last - LOOK_BACK), LOOK_BACK)) {
+      listener.changed(change);
+      this.#last = Math.max(this.#last, change.id);
+    }
+    listener.caughtUp(at);
+    this.#schedule();
+  }
+
+  /** Reads the feed now. Never rejects: a store that does not answer is counted, and asked again after the interval. */
+  poll(): Promise<void> {
+    this.#polling ??= this.#read().finally(() => {
+      this.#polling = undefined;
+    });
+    return this.#polling;
+  }
+
+  /** Resolves when no poll runs any more, and none will. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#polling;
+  }
+
+  #schedule(): void {
+    if (this.#stopped) return;
+    this.#timer = setTimeout(() => {
+      void this.poll().then(() => this.#schedule());
+    }, this.#parts.intervalMs ?? INTERVAL_MS);
+    this.#timer.unref();
+  }
+
+  async #read(): Promise<void> {
+    const { store, listener, onChange, metrics } = this.#parts;
+    try {
+      for (;;) {
+        const at = this.#now();
+        const changes = await store.changesAfter(this.#last, BATCH);
+        for (const change of changes) {
+          if (listener.changed(change)) {
+            metrics.keyChanges.inc({ kind: change.kind });
+            observeLag(metrics.keyLag, 'poll', change.at);
+          }
+          onChange?.(change);
+          this.#last = change.id;
+        }
+        if (changes.length < BATCH) listener.caughtUp(at);
+        if (changes.length < BATCH || this.#stopped) return;
+      }
+    } catch {
+      metrics.keyPollFailures.inc();
+    }
+  }
+}
+
+/** How long after a change, by the wall clocks of both processes, this one heard of it. @param at RFC 3339 */
+export function observeLag(lag: Metrics['keyLag'], via: 'message' | 'poll', at: string): void {
+  const ms = Date.now() - Date.parse(at);
+  if (Number.isFinite(ms)) lag.observe({ via }, Math.max(0, ms) / 1000);
+}

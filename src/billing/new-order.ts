@@ -1,0 +1,55 @@
+// A new order from what the configuration offers. Storing it, and what becomes of it, are elsewhere.
+import { randomUUID } from 'node:crypto';
+import type { Tier, TierConfig } from '../config/schema/config-schema.ts';
+import type { OrderTerms } from '../store/billing-record.ts';
+import type { PaymentProvider } from './payment-provider.ts';
+
+/** Who orders, and by what the order can be known again. */
+export interface Buyer {
+  readonly claim: Uint8Array | null;
+  readonly nonce: Uint8Array | null;
+  readonly baseTier: Tier;
+}
+
+/** @returns undefined where the tier has no price */
+export function paidTerms(
+  tier: Tier,
+  { price, stripe_price }: TierConfig,
+  { name, isLive }: PaymentProvider,
+  buyer: Buyer,
+  at: Date,
+): OrderTerms | undefined {
+  if (price === undefined) return undefined;
+  const named = name === 'stripe' ? stripe_price : `played_${tier}`;
+  if (named === undefined) return undefined;
+  return {
+    id: `ord_${randomUUID()}`,
+    tier,
+    price: named,
+    amount: price.amount,
+    currency: price.currency,
+    mode: price.interval === 'once' ? 'payment' : 'subscription',
+    interval: price.interval,
+    provider: name,
+    isLive,
+    ...buyer,
+    createdAt: at.toISOString(),
+  };
+}
+
+export function freeTerms(buyer: Omit<Buyer, 'baseTier'>, at: Date): OrderTerms {
+  return {
+    id: `ord_${randomUUID()}`,
+    tier: 'Free',
+    price: null,
+    amount: 0,
+    currency: 'xxx',
+    mode: 'free',
+    interval: 'once',
+    provider: 'none',
+    isLive: false,
+    ...buyer,
+    baseTier: 'Free',
+    createdAt: at.toISOString(),
+  };
+}

@@ -1,0 +1,227 @@
+// What an order comes to, from the facts of its payment and the time alone. It asks nobody and writes nothing, so whatever
+// events said, in whatever order and however often, the last facts decide.
+import { TIERS, type Tier } from '../config/schema/config-schema.ts';
+import type { HolderTarget, Order, OrderChange, OrderStanding, OrderState } from '../store/billing-record.ts';
+import type { MoneyFacts, PaymentFacts, SessionFacts, SubscriptionFacts } from './payment-provider.ts';
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+/** A session of payment lives for a day. One that was never opened has nothing that could be paid. */
+const UNOPENED_MS = 25 * HOUR;
+/** Cards can be disputed for about 120 days; later only an event makes us look. */
+const DISPUTABLE_MS = 180 * DAY;
+
+export interface JudgementRules {
+  /** Milliseconds since 1970. */
+  readonly now: number;
+  /** Milliseconds. */
+  readonly grace: number;
+}
+
+interface Verdict {
+  readonly state: OrderState;
+  readonly standing: OrderStanding;
+  readonly reason: string | null;
+  /** Milliseconds since 1970: when to look again; undefined when only an event would make it differ. */
+  readonly due?: number;
+}
+
+/** @param facts undefined where the provider has no session for the order */
+export function judge(order: Order, facts: PaymentFacts | undefined, rules: JudgementRules): OrderChange {
+  const change = verdictOf(order, facts, rules);
+  const { state, standing, reason, due } = change;
+  const at = new Date(rules.now).toISOString();
+  const isPaid = state === 'paid' || state === 'claimed';
+  const { session, subscription } = facts ?? {};
+  return {
+    state,
+    standing,
+    reason,
+    dueAt: due === undefined ? null : new Date(due).toISOString(),
+    ...(isPaid && order.paidAt === null ? { paidAt: at } : {}),
+    ...(state === 'claimed' && order.claimedAt === null ? { claimedAt: at } : {}),
+    // Names of things at the provider are kept once they are known to be this order's.
+    ...(session === undefined || session.reference !== order.id
+      ? {}
+      : {
+          session: session.id,
+          subscription: session.subscription ?? order.subscription,
+          payment: session.payment_id ?? order.payment,
+          customer: session.customer ?? order.customer,
+        }),
+    ...(subscription == null
+      ? {}
+      : { paidUntil: new Date(latestOf(order, subscription).paidUntil).toISOString() }),
+    ...(subscription?.status === 'canceled' ? { isCancelled: true } : {}),
+  };
+}
+
+function verdictOf(order: Order, facts: PaymentFacts | undefined, { now, grace }: JudgementRules): Verdict {
+  const age = now - Date.parse(order.createdAt);
+  const later = now + Math.min(Math.max(age, 10 * MINUTE), 6 * HOUR);
+  if (facts === undefined) {
+    if (order.state !== 'pending') return { ...order, reason: order.reason };
+    if (age < UNOPENED_MS) return { state: 'pending', standing: 'none', reason: order.reason, due: later };
+    return { state: 'void', standing: 'none', reason: 'never opened' };
+  }
+  const { session, money } = facts;
+  const wrong = mismatchOf(order, session) ?? subscriptionMismatch(order, facts.subscription);
+  if (wrong !== undefined) {
+    const reason = `not what was ordered: ${wrong}`;
+    return order.state === 'claimed'
+      ? { state: 'claimed', standing: 'lapsed', reason, due: now + DAY }
+      : { state: 'refused', standing: 'none', reason };
+  }
+  if (session.payment === 'unpaid' && order.state !== 'claimed') {
+    if (session.status === 'expired') return { state: 'void', standing: 'none', reason: 'expired' };
+    if (session.hasFailed) return { state: 'void', standing: 'none', reason: 'payment failed' };
+    const reason = session.status === 'complete' ? 'payment under way' : null;
+    return { state: 'pending', standing: 'none', reason, due: later };
+  }
+  const found = standingOf(order, money, facts.subscription, now, grace);
+  if (order.state === 'claimed') return { state: 'claimed', ...found };
+  if (found.standing === 'ended') return { state: 'void', ...found };
+  // A holder who ordered has a key: there is nothing to fetch.
+  return { state: order.holderId === null ? 'paid' : 'claimed', ...found };
+}
+
+function standingOf(
+  order: Order,
+  money: MoneyFacts,
+  subscription: SubscriptionFacts | null,
+  now: number,
+  grace: number,
+): Omit<Verdict, 'state'> {
+  if (money.dispute === 'lost') return { standing: 'ended', reason: 'dispute lost' };
+  if (money.refund === 'full') return { standing: 'ended', reason: 'refunded in full' };
+  if (money.dispute === 'open') return { standing: 'held', reason: 'disputed', due: now + DAY };
+  if (money.isSuspect && !order.isTrusted)
+    return { standing: 'held', reason: 'warning of fraud', due: now + DAY };
+  const note = money.refund === 'partial' ? 'refunded in part' : null;
+  if (order.mode === 'payment') {
+    const isRecent = now - Date.parse(order.createdAt) < DISPUTABLE_MS;
+    return { standing: 'active', reason: note, ...(isRecent ? { due: now + DAY } : {}) };
+  }
+  if (subscription === null) return { standing: 'lapsed', reason: 'no subscription', due: now + DAY };
+  const { status, paidUntil } = latestOf(order, subscription);
+  switch (status) {
+    case 'canceled':
+      return now < paidUntil
+        ? { standing: 'active', reason: 'cancelled, and paid until its end', due: paidUntil }
+        : { standing: 'ended', reason: 'cancelled' };
+    case 'active':
+      // A day at the latest: of what an event that got lost would have told.
+      return { standing: 'active', reason: note, due: soonestAfter(now, paidUntil + HOUR) };
+    case 'past_due': {
+      const end = (subscription.unpaidSince ?? now) + grace;
+      return now < end
+        ? { standing: 'past_due', reason: 'payment failed', due: Math.min(end, now + 6 * HOUR) }
+        : { standing: 'lapsed', reason: 'payment failed', due: now + DAY };
+    }
+    case 'incomplete':
+      return { standing: 'lapsed', reason: 'subscription is not active', due: now + DAY };
+  }
+}
+
+/** Once a subscription has ended nothing revives it, whatever an older answer of the provider says. */
+function latestOf(
+  { isCancelled, paidUntil }: Order,
+  subscription: SubscriptionFacts,
+): Pick<SubscriptionFacts, 'status' | 'paidUntil'> {
+  if (!isCancelled || paidUntil === null || subscription.status === 'canceled') return subscription;
+  return { status: 'canceled', paidUntil: Date.parse(paidUntil) };
+}
+
+/** `at`, if that is to come within a day; in an hour where it has passed. */
+function soonestAfter(now: number, at: number): number {
+  return at <= now ? now + HOUR : Math.min(at, now + DAY);
+}
+
+/** In what a session differs from its order; undefined where it does not. The order's row decides, never what is in events. */
+export function mismatchOf(order: Order, session: SessionFacts): string | undefined {
+  if (session.reference !== order.id || (order.session !== null && order.session !== session.id))
+    return 'order';
+  if (session.isLive !== order.isLive) return 'live mode';
+  if (session.mode !== order.mode) return 'mode';
+  if (session.price !== order.price) return 'price';
+  if (session.currency !== order.currency) return 'currency';
+  if (session.amount !== order.amount) return 'amount';
+  if (session.payment === 'not_required' && order.amount > 0) return 'nothing was paid';
+  return undefined;
+}
+
+function subscriptionMismatch(order: Order, subscription: SubscriptionFacts | null): string | undefined {
+  if (subscription === null) return undefined;
+  if (order.subscription !== null && order.subscription !== subscription.id) return 'subscription';
+  if (subscription.isLive !== order.isLive) return 'live mode of the subscription';
+  return subscription.price === order.price ? undefined : 'price of the subscription';
+}
+
+export const isEntitled = ({ state, standing }: Order): boolean =>
+  state === 'claimed' && (standing === 'active' || standing === 'past_due');
+
+const rank = (tier: Tier): number => TIERS.indexOf(tier);
+
+/** Whether `tier` is more than `than`. */
+export function isAbove(tier: Tier, than: Tier): boolean {
+  return rank(tier) > rank(than);
+}
+
+/**
+ * How a holder stands by all its orders: the best of those that are paid decides.
+ * @returns undefined where it has none that was ever claimed
+ */
+export function targetOf(
+  orders: readonly Order[],
+  onLapse: 'downgrade' | 'suspend',
+): HolderTarget | undefined {
+  const [first] = orders.filter(({ state }) => state === 'claimed');
+  const decisive = decisiveOf(orders);
+  if (first === undefined || decisive === undefined) return undefined;
+  if (isEntitled(decisive)) return { tier: decisive.tier, standing: 'good' };
+  return onLapse === 'downgrade'
+    ? { tier: first.baseTier, standing: 'good' }
+    : { tier: decisive.tier, standing: 'suspended' };
+}
+
+/** The order by which a holder stands: the best of those that are paid; where none is any more, the last one. */
+export function decisiveOf(orders: readonly Order[]): Order | undefined {
+  const own = orders.filter(({ state }) => state === 'claimed');
+  const [best] = own.filter(isEntitled).sort((a, b) => rank(b.tier) - rank(a.tier));
+  return best ?? own.at(-1);
+}
+
+/** Whether a holder has ordered, and nothing of it is paid any more: what `on_lapse` is for. */
+export function isLapsed(orders: readonly Order[]): boolean {
+  return orders.some(({ state }) => state === 'claimed') && !orders.some(isEntitled);
+}
+
+/** What a change of one order changes for its holder; undefined where that is nothing, so that support's own changes remain. */
+export function changedTarget(
+  before: readonly Order[],
+  after: readonly Order[],
+  onLapse: 'downgrade' | 'suspend',
+): HolderTarget | undefined {
+  const [old, target] = [targetOf(before, onLapse), targetOf(after, onLapse)];
+  if (target === undefined || (old?.tier === target.tier && old.standing === target.standing))
+    return undefined;
+  // A holder whom support has suspended is not resumed by a payment.
+  return target.standing === 'good' && !isLapsed(before) ? { tier: target.tier } : target;
+}
+
+/** Orders whose subscription would go on charging beside a newer one of the same holder that is at least as much. */
+export function replacedBy(settled: Order, orders: readonly Order[]): readonly string[] {
+  if (!isEntitled(settled)) return [];
+  return orders
+    .filter(
+      (each) =>
+        each.id !== settled.id &&
+        each.createdAt <= settled.createdAt &&
+        each.subscription !== null &&
+        !each.isCancelled &&
+        !each.isReplaced &&
+        !isAbove(each.tier, settled.tier),
+    )
+    .map(({ id }) => id);
+}

@@ -1,0 +1,120 @@
+// The parts of the account page about money: what the standing of a holder means and what to do about it, and the tiers that it
+// could have instead. All of it is on every page, hidden; browser/standing.js shows what a report says is true.
+import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
+import { newNonce } from '../claim-cookie.ts';
+import { contactLink, type Html, html, NOTHING } from './page-frame.ts';
+import { isOrderable, limitLines, priceLine } from './pricing-page.ts';
+import { contactHref } from './theme.ts';
+
+const DAY = 86_400_000;
+const HOUR = 3_600_000;
+
+/** The tier of the order that decides, its name, until when it is paid, and the tier of the key; the script knows them. */
+const TIER = html`<span data-says="tier"></span>`;
+const ORDER = html`<code translate="no" data-says="order"></code>`;
+const UNTIL = html`<span data-says="until"></span>`;
+const NOW = html`<span data-says="now"></span>`;
+
+/** One notice for each way in which a holder may stand that it should know about. */
+export function standingNotices(config: DynamicConfig): Html {
+  const { branding, billing } = config;
+  const contact = contactLink(branding, 'My key');
+  const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
+  const again =
+    billing === undefined || !TIERS.some((tier) => tier !== 'Free' && isOrderable(tier, config))
+      ? html`To have it back, ${ask}.`
+      : html`To have it back, <a href="#offers-title">choose a tier below</a>: your key stays the same.`;
+  const support = html`If you think that this is wrong, ${ask} and name the order ${ORDER}.`;
+  const grace = billing === undefined ? '' : ` for up to ${lengthText(billing.grace)}`;
+  const notices: readonly (readonly [string, 'bad' | '', Html])[] = [
+    [
+      'stopped',
+      'bad',
+      html`<strong>Suspended by the operator.</strong> Requests with your key are refused until that ends. What you used, and a new key in place of this one, are still here. To have it lifted, ${ask} and name the key by its first eight characters.`,
+    ],
+    [
+      'unpaid',
+      'bad',
+      html`<strong>Suspended: ${TIER} is not paid any more.</strong> Requests with your key are refused. ${again} ${support}`,
+    ],
+    [
+      'disputed',
+      'bad',
+      html`<strong>Suspended: the payment for ${TIER} is being looked into.</strong> It was disputed, or the card’s bank gave a warning, and requests with your key are refused until that is settled. Please ${ask} and name the order ${ORDER}.`,
+    ],
+    [
+      'past-due',
+      'bad',
+      html`<strong>The last payment for ${TIER} failed.</strong> Nothing changes yet: your tier goes on${grace} after the failure. Pay the open invoice, or give another card, by the link in the mail about it. If you have no such mail, ${ask} and name the order ${ORDER}.`,
+    ],
+    [
+      'held',
+      'bad',
+      html`<strong>The payment for ${TIER} is being looked into.</strong> It was disputed, or the card’s bank gave a warning. Until that is settled it counts for nothing: your key has the tier ${NOW}. Please ${ask} and name the order ${ORDER}.`,
+    ],
+    [
+      'lapsed',
+      '',
+      html`<strong>${TIER} is not paid any more.</strong> Your key has the tier ${NOW}. ${again} ${support}`,
+    ],
+    [
+      'ending',
+      '',
+      html`<strong>${TIER} was cancelled</strong> and ends on ${UNTIL}. Until then nothing changes, and nothing more is charged.`,
+    ],
+  ];
+  return html`${notices.map(
+    ([name, kind, text]) =>
+      html`<p class="notice ${kind}" data-standing="${name}" hidden>${text}</p>
+`,
+  )}`;
+}
+
+/**
+ * The tiers that cost something, from which the script takes those that are more than the holder has.
+ * @returns nothing where there is no such tier, or no way to it
+ */
+export function tierOffers(config: DynamicConfig): Html {
+  const offers = TIERS.flatMap((tier, index) => {
+    const terms = config.tiers[tier];
+    if (terms === undefined || tier === 'Free') return [];
+    const way = wayTo(tier, config);
+    if (way === undefined) return [];
+    // Of which tiers it is more.
+    const above = TIERS.slice(0, index).join(' ');
+    return [
+      html`<li class="offer" data-above="${above}" hidden><div><h4>${tier}</h4>
+${priceLine(tier, terms)}
+<ul class="limits" aria-label="Limits of ${tier}">${limitLines(terms)}</ul></div>
+${way}</li>
+`,
+    ];
+  });
+  if (offers.length === 0) return NOTHING;
+  return html`<section class="card panel panel-alone" id="offers" aria-labelledby="offers-title" data-nonce="${newNonce()}" hidden>
+<h3 id="offers-title" tabindex="-1">Choose another tier</h3>
+<p>Your key stays the same, and so does what you used. <span id="replaces" hidden>What you pay for now is cancelled when the new tier is paid; the rest of its time is not paid back.</span> <a href="pricing">Compare the tiers</a></p>
+<ul class="offers">
+${offers}</ul></section>`;
+}
+
+/** For who has no scripts: the same by a program. */
+export function upgradeCommand(url: string, config: DynamicConfig): string | undefined {
+  const best = TIERS.findLast((tier) => tier !== 'Free' && isOrderable(tier, config));
+  if (best === undefined) return undefined;
+  return `curl -H "Authorization: Bearer $OPENAI_API_KEY" -H 'Content-Type: application/json' -d '{"tier":"${best}"}' ${url}`;
+}
+
+function wayTo(tier: (typeof TIERS)[number], config: DynamicConfig): Html | undefined {
+  if (isOrderable(tier, config))
+    return html`<button type="button" data-order="${tier}">Choose ${tier}</button>`;
+  const contact = config.branding?.contact;
+  if (contact === undefined) return undefined;
+  return html`<a class="button quiet" href="${contactHref(contact, `${tier} for my key`)}" rel="noreferrer">Ask for ${tier}</a>`;
+}
+
+/** `7 days` */
+function lengthText(ms: number): string {
+  const [count, unit] = ms % DAY === 0 ? [ms / DAY, 'day'] : [Math.ceil(ms / HOUR), 'hour'];
+  return `${count} ${unit}${count === 1 ? '' : 's'}`;
+}

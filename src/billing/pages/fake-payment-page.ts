@@ -1,0 +1,98 @@
+// The payment page of the test provider: says loudly that no money moves, and has two buttons.
+import type { IncomingMessage } from 'node:http';
+import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
+import { answer } from '../../http/response-writer.ts';
+import type { BillingStore, Order } from '../../store/billing-record.ts';
+import { TestProvider } from '../fake-provider.ts';
+import type { PaymentProvider } from '../payment-provider.ts';
+import type { Settlement } from '../payment-reconciliation.ts';
+import { answerErrorPage } from './answer-page.ts';
+import { answerPage, html } from './page-frame.ts';
+import { priceText } from './price-text.ts';
+
+export interface TestPageParts {
+  readonly store: BillingStore;
+  readonly settlement: Settlement;
+  readonly provider: () => PaymentProvider | undefined;
+  readonly config: () => DynamicConfig;
+  /** Whether a request was sent on this machine. */
+  readonly isLocal: (request: IncomingMessage) => boolean;
+}
+
+export class TestPage {
+  readonly #parts: TestPageParts;
+
+  constructor(parts: TestPageParts) {
+    this.#parts = parts;
+  }
+
+  /** `GET /checkout/test?session_id=…`. There is none where another provider takes the payments, nor for other machines. */
+  async show(exchange: Exchange): Promise<void> {
+    const config = this.#parts.config();
+    try {
+      this.#open(exchange);
+      const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
+      const order = await this.#find(session);
+      answerPage(exchange, 200, {
+        title: 'Test payment',
+        branding: config.branding,
+        up: '../../',
+        hasForms: true,
+        body: html`<section class="card outcome till" aria-labelledby="outcome"><h1 id="outcome">Test payment</h1>
+<p class="notice bad"><strong>No money moves here, and no card is asked for.</strong> The page stands in for a payment provider, where <code>billing.provider</code> is <code>test</code>, and is on this machine alone.</p>
+<dl class="bill"><dt>${order.tier}</dt><dd>${priceText(order)}</dd></dl>
+<form class="actions" method="post" action="test"><input type="hidden" name="session_id" value="${session}"><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></form>
+<p class="foot"><a href="cancelled">Leave without paying</a></p></section>`,
+      });
+    } catch (error) {
+      this.#refuse(exchange, error, config);
+    }
+  }
+
+  /** `POST /checkout/test` */
+  async press(exchange: Exchange): Promise<void> {
+    const config = this.#parts.config();
+    try {
+      // Before a byte of the body is read.
+      const provider = this.#open(exchange);
+      requireSameOrigin(exchange, new URL(config.public_url).origin);
+      const form = await readForm(exchange);
+      const session = form.get('session_id') ?? '';
+      const order = await this.#find(session);
+      const button = form.get('button');
+      if (button !== 'pay' && button !== 'decline')
+        throw new GatewayError('invalid_value', 'The button is pay or decline.', { param: 'button' });
+      await provider.press(order, button);
+      await this.#parts.settlement.settle(order.id);
+      answer(exchange, 303, { location: `complete?session_id=${session}`, 'cache-control': 'no-store' }, '');
+    } catch (error) {
+      this.#refuse(exchange, error, config);
+    }
+  }
+
+  /** What is paid here costs nothing, so another machine must not reach it, whatever the configuration says. */
+  #open({ request }: Exchange): TestProvider {
+    const provider = this.#parts.provider();
+    if (!(provider instanceof TestProvider)) throw new GatewayError('unknown_url');
+    if (this.#parts.isLocal(request)) return provider;
+    throw new GatewayError(
+      'unknown_url',
+      'Test payments are for browsers on the machine of the gateway, at a loopback address.',
+    );
+  }
+
+  async #find(session: string): Promise<Order> {
+    const order = session === '' ? undefined : await this.#parts.store.findOrder({ session });
+    if (order === undefined) throw new GatewayError('unknown_order');
+    return order;
+  }
+
+  #refuse(exchange: Exchange, error: unknown, config: DynamicConfig): void {
+    if (!(error instanceof GatewayError) || error.code === 'internal_error' || error.code === 'unknown_url')
+      throw error;
+    answerErrorPage(exchange, error, config, '../../');
+  }
+}

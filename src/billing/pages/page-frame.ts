@@ -1,0 +1,156 @@
+// The frame that all pages share: HTML that works without scripts where it can, and the headers that keep it closed. What
+// stands on a page is in the files beside; how it looks is page-style.ts and theme.ts.
+
+import type { Exchange } from '../../http/exchange.ts';
+import { type AnswerHeaders, answer } from '../../http/response-writer.ts';
+import type { Script } from './page-scripts.ts';
+import { type Branding, brandName, contactHref, lookOf } from './theme.ts';
+
+/** HTML that is safe to put into a page: made by the tag `html`, never by concatenation. */
+export class Html {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** What may stand in a template: Html as it is, anything else escaped. */
+export type HtmlValue = string | number | Html | readonly Html[];
+
+/** A template whose values are escaped unless they are Html already. Attribute values have to be quoted in it. */
+export function html(parts: TemplateStringsArray, ...values: readonly HtmlValue[]): Html {
+  let text = parts[0] ?? '';
+  for (const [index, value] of values.entries()) text += render(value) + (parts[index + 1] ?? '');
+  return new Html(text);
+}
+
+function render(value: HtmlValue): string {
+  if (value instanceof Html) return value.text;
+  if (typeof value === 'object') return value.map((item) => item.text).join('');
+  return String(value).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
+
+export const NOTHING = new Html('');
+
+/** Text to be copied: in a typewriter face, reachable by keyboard because it may scroll, and not for translators. */
+export function textBox(
+  id: string,
+  label: string,
+  text: string,
+  kind: 'key' | 'line',
+  button = NOTHING,
+): Html {
+  return html`<div class="copy-head"><h2 id="${id}">${label}</h2>${button}</div>
+<pre class="${kind}" id="${id}-text" role="group" aria-labelledby="${id}" tabindex="0" translate="no">${text}</pre>`;
+}
+
+/** The same with a button, for a page with the script of copying. Where that does not run a click selects all of it. */
+export function copyBox(id: string, label: string, text: string, kind: 'key' | 'line'): Html {
+  return textBox(id, label, text, kind, copyButton(id, label));
+}
+
+/** For the text of the box with this id. The script of copying shows it. */
+export function copyButton(id: string, label: string): Html {
+  return html`<button type="button" class="quiet small" data-copies="${id}-text" hidden>Copy<span class="unseen"> ${label}</span></button>`;
+}
+
+/** A page of few words: what has become of something, and the way on. @param foot what support needs to know */
+export function outcome(title: string, body: Html, foot: Html = NOTHING): Html {
+  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${title}</h1>
+${body}
+${foot === NOTHING ? NOTHING : html`<p class="foot">${foot}</p>`}</section>`;
+}
+
+/** Where people can ask, as a link; undefined where nobody is named. */
+export function contactLink(branding: Branding | undefined, subject: string): Html | undefined {
+  const contact = branding?.contact;
+  if (contact === undefined) return undefined;
+  return html`<a href="${contactHref(contact, subject)}" rel="noreferrer">${contact.replace(/^https?:\/\//, '')}</a>`;
+}
+
+export interface PageParts {
+  /** Plain text, of this page alone. */
+  readonly title: string;
+  /** Where the page is among those that every page leads to. */
+  readonly path?: 'pricing' | 'account';
+  readonly body: Html;
+  readonly branding: Branding | undefined;
+  readonly scripts?: readonly Script[];
+  /** The page has forms of its own, which a browser sends with an honest `origin` only if there may be a referrer (Fetch, 3.2). */
+  readonly hasForms?: boolean;
+  /** Origins that answers to these forms redirect to: Chromium applies `form-action` to redirects. */
+  readonly formTargets?: readonly string[] | undefined;
+  /** Where the root of the gateway is from this page; left out where it lies there. */
+  readonly up?: '' | '../../';
+  /** Its scripts call the gateway. */
+  readonly calls?: boolean;
+  readonly headers?: AnswerHeaders;
+}
+
+/**
+ * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path.
+ */
+export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
+  const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
+  const name = brandName(branding);
+  const look = lookOf(branding?.color);
+  const contact = contactLink(branding, `Question about ${name}`);
+  const page = html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title} · ${name}</title>
+<link rel="icon" href="data:,">
+<style>${new Html(look.style)}</style>
+</head>
+<body>
+<header class="top">
+<a class="brand" href="${up}pricing">${name}</a>
+<nav aria-label="Pages">${link('pricing', 'Tiers', parts)} ${link('account', 'Your key', parts)}</nav>
+</header>
+<main>
+${body}
+</main>
+${contact === undefined ? NOTHING : html`<footer><p>Questions? ${contact}</p></footer>`}
+${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script>`)}
+</body>
+</html>
+`;
+  answer(exchange, status, { ...headersOf(parts, look.hash), ...headers }, page.text);
+}
+
+function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageParts): Html {
+  return here === path
+    ? html`<a href="${up}${path}" aria-current="page">${name}</a>`
+    : html`<a href="${up}${path}">${name}</a>`;
+}
+
+/** Nothing is loaded, framed or sent elsewhere; style and scripts are named by their hashes. */
+function headersOf(
+  { scripts = [], hasForms, formTargets = [], calls }: PageParts,
+  styleHash: string,
+): AnswerHeaders {
+  const policy = [
+    "default-src 'none'",
+    `style-src '${styleHash}'`,
+    ...(scripts.length === 0 ? [] : [`script-src ${scripts.map(({ hash }) => `'${hash}'`).join(' ')}`]),
+    ...(calls === true ? ["connect-src 'self'"] : []),
+    // For the empty icon that keeps browsers from asking for /favicon.ico.
+    'img-src data:',
+    `form-action ${hasForms === true ? ["'self'", ...formTargets].join(' ') : "'none'"}`,
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    // No text becomes markup by a slip of a script: the browser refuses the assignment.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ];
+  return {
+    'content-type': 'text/html; charset=utf-8',
+    'content-security-policy': policy.join('; '),
+    'referrer-policy': hasForms === true ? 'same-origin' : 'no-referrer',
+    'x-content-type-options': 'nosniff',
+    'cache-control': 'no-store',
+  };
+}

@@ -1,0 +1,27 @@
+// A page under a foreign name is not served: who made that name could read it, and press its buttons.
+import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { requireOwnHost } from '../../http/own-host.ts';
+import { answerErrorPage } from './answer-page.ts';
+
+type Handler = (exchange: Exchange) => void | Promise<void>;
+
+/**
+ * @param listenHost what the public listener binds to
+ * @returns the handler, for requests whose Host is the gateway's own. Others are refused: browsers by a page, programs in JSON
+ */
+export function ownHostOnly(handler: Handler, config: () => DynamicConfig, listenHost: string): Handler {
+  return (exchange) => {
+    const inForce = config();
+    try {
+      requireOwnHost(exchange, inForce.public_url, listenHost);
+    } catch (error) {
+      const isBrowser = /\btext\/html\b/.test(exchange.request.headers.accept ?? '');
+      if (!isBrowser || !(error instanceof GatewayError)) throw error;
+      answerErrorPage(exchange, error, inForce);
+      return;
+    }
+    return handler(exchange);
+  };
+}

@@ -1,0 +1,280 @@
+// Stripe as the payment provider: opens Checkout Sessions, and reads from Stripe's objects the facts of a payment. Events are
+// read in stripe-events.ts; what follows from the facts is order-verdict.ts.
+import type Stripe from 'stripe';
+import { GatewayError } from '../../errors.ts';
+import type { Order } from '../../store/billing-record.ts';
+import {
+  type MoneyFacts,
+  NO_MONEY,
+  type OpenSession,
+  type PaymentFacts,
+  type PaymentProvider,
+  type SessionFacts,
+  type SubscriptionFacts,
+} from '../payment-provider.ts';
+import type { StripeCalls } from './stripe-calls.ts';
+
+const PAGES = 'https://checkout.stripe.com';
+/** The charges of the newest periods of a subscription are looked at. */
+const CHARGES = 100;
+/** Of these, newest first, warnings of fraud are asked for. */
+const WATCHED = 3;
+
+export class StripeProvider implements PaymentProvider {
+  readonly name = 'stripe';
+  readonly isLive: boolean;
+  readonly origins: readonly string[];
+  readonly #calls: StripeCalls;
+
+  constructor(
+    calls: StripeCalls,
+    { secret_key, api_base }: { secret_key: string; api_base?: string | undefined },
+  ) {
+    this.#calls = calls;
+    this.isLive = !/^(sk|rk)_test_/.test(secret_key);
+    this.origins = api_base === undefined ? [PAGES] : [PAGES, api_base];
+  }
+
+  async open(order: Order, root: string): Promise<OpenSession> {
+    const session = await this.#calls.call('open', (stripe) =>
+      stripe.checkout.sessions.create(sessionParams(order, root), { idempotencyKey: `tollgate-${order.id}` }),
+    );
+    if (session === undefined || session.url === null) throw strange('a session without an address');
+    return { session: sessionFacts(session), url: session.url };
+  }
+
+  async pageOf({ session: id }: Order): Promise<string | undefined> {
+    if (id === null) return undefined;
+    const session = await this.#calls.call('read', (stripe) => stripe.checkout.sessions.retrieve(id));
+    return session?.status === 'open' ? (session.url ?? undefined) : undefined;
+  }
+
+  async look(order: Order, hinted?: string): Promise<PaymentFacts | undefined> {
+    const id = order.session ?? hinted;
+    if (id === undefined) return undefined;
+    const session = await this.#calls.call('read', (stripe) =>
+      stripe.checkout.sessions.retrieve(id, {
+        expand: ['line_items', 'payment_intent', 'subscription', 'subscription.latest_invoice'],
+      }),
+    );
+    if (session === undefined) return undefined;
+    const facts = sessionFacts(session);
+    // A session that only claims to be this order's is none of it; one that the order knows as its own is judged.
+    if (order.session === null && facts.reference !== order.id) return undefined;
+    const subscription = subscriptionOf(session);
+    const isPaid = facts.payment !== 'unpaid' || order.paidAt !== null;
+    return {
+      session: facts,
+      subscription,
+      money: isPaid ? await this.#money(facts) : NO_MONEY,
+    };
+  }
+
+  async end({ session: id, subscription }: Order): Promise<void> {
+    if (subscription !== null) {
+      const current = await this.#calls.call('read', (stripe) => stripe.subscriptions.retrieve(subscription));
+      if (current === undefined || current.status === 'canceled') return;
+      await this.#calls.call('end', (stripe) =>
+        stripe.subscriptions.cancel(subscription, { prorate: false, invoice_now: false }),
+      );
+      return;
+    }
+    if (id === null) return;
+    const session = await this.#calls.call('read', (stripe) => stripe.checkout.sessions.retrieve(id));
+    if (session?.status === 'open')
+      await this.#calls.call('end', (stripe) => stripe.checkout.sessions.expire(id));
+  }
+
+  /**
+   * The order to which a charge or a payment belongs, by what Stripe knows of it.
+   * @param name ids as an event has them
+   */
+  async trace(name: {
+    readonly charge?: string | undefined;
+    readonly payment?: string | undefined;
+  }): Promise<{ readonly order?: string; readonly payment?: string; readonly subscription?: string }> {
+    const { charge: chargeId } = name;
+    const charge =
+      chargeId === undefined
+        ? undefined
+        : await this.#calls.call('read', (stripe) => stripe.charges.retrieve(chargeId));
+    const payment = name.payment ?? idOf(charge?.payment_intent);
+    const order = charge?.metadata['order'];
+    if (order !== undefined) return { order, ...(payment === undefined ? {} : { payment }) };
+    if (payment === undefined) return {};
+    const paid = await this.#calls.call('read', (stripe) =>
+      stripe.invoicePayments.list({
+        payment: { type: 'payment_intent', payment_intent: payment },
+        limit: 1,
+        expand: ['data.invoice'],
+      }),
+    );
+    const invoice = paid?.data[0]?.invoice;
+    const details =
+      typeof invoice === 'object' && 'parent' in invoice ? invoice.parent?.subscription_details : undefined;
+    const subscription = idOf(details?.subscription);
+    const hinted = details?.metadata?.['order'];
+    return {
+      payment,
+      ...(subscription === undefined ? {} : { subscription }),
+      ...(hinted === undefined ? {} : { order: hinted }),
+    };
+  }
+
+  /** Refunds, disputes and warnings, of all that was paid. */
+  async #money({ mode, customer, payment_id }: SessionFacts): Promise<MoneyFacts> {
+    const filter =
+      mode === 'subscription'
+        ? customer === null
+          ? undefined
+          : { customer, limit: CHARGES }
+        : payment_id === null
+          ? undefined
+          : { payment_intent: payment_id, limit: CHARGES };
+    if (filter === undefined) return NO_MONEY;
+    const list = await this.#calls.call('read', (stripe) => stripe.charges.list(filter));
+    const paid = (list?.data ?? [])
+      .filter(({ paid: isPaid, status }) => isPaid && status !== 'failed')
+      .sort((a, b) => b.created - a.created);
+    const [latest] = paid;
+    if (latest === undefined) return NO_MONEY;
+    const [disputes, warnings] = await Promise.all([
+      Promise.all(paid.filter(({ disputed }) => disputed).map(({ id }) => this.#disputesOf(id))),
+      Promise.all(paid.slice(0, WATCHED).map(({ id }) => this.#isSuspect(id))),
+    ]);
+    return {
+      refund: latest.refunded ? 'full' : latest.amount_refunded > 0 ? 'partial' : 'none',
+      dispute: worst(disputes.flat()),
+      isSuspect: warnings.includes(true),
+    };
+  }
+
+  async #disputesOf(charge: string): Promise<readonly MoneyFacts['dispute'][]> {
+    const list = await this.#calls.call('read', (stripe) => stripe.disputes.list({ charge, limit: 10 }));
+    return (list?.data ?? []).map(({ status }) => disputeFact(status));
+  }
+
+  async #isSuspect(charge: string): Promise<boolean> {
+    const list = await this.#calls.call('read', (stripe) =>
+      stripe.radar.earlyFraudWarnings.list({ charge, limit: 10 }),
+    );
+    return (list?.data ?? []).some(({ actionable }) => actionable);
+  }
+}
+
+/** Only from what was ordered, so that the same order asks for the same, as its idempotency key demands. */
+function sessionParams(order: Order, root: string): Stripe.Checkout.SessionCreateParams {
+  const mode = order.mode === 'subscription' ? 'subscription' : 'payment';
+  const metadata = { order: order.id };
+  return {
+    mode,
+    client_reference_id: order.id,
+    line_items: [{ price: order.price ?? '', quantity: 1 }],
+    metadata,
+    // Events about a subscription or a payment may come before the one that says that the session is complete.
+    ...(mode === 'subscription'
+      ? { subscription_data: { metadata } }
+      : { payment_intent_data: { metadata }, customer_creation: 'always' as const }),
+    // What is charged is what was ordered, in its currency.
+    adaptive_pricing: { enabled: false },
+    success_url: `${root}/checkout/complete?session_id={CHECKOUT_SESSION_ID}`,
+    cancel_url: `${root}/checkout/cancelled`,
+    expand: ['line_items'],
+  };
+}
+
+function sessionFacts(session: Stripe.Checkout.Session): SessionFacts {
+  const lines = session.line_items?.data ?? [];
+  const [line] = lines;
+  const isOne = lines.length === 1 && session.line_items?.has_more !== true && line?.quantity === 1;
+  const intent = session.payment_intent;
+  return {
+    id: session.id,
+    status: session.status === 'complete' ? 'complete' : session.status === 'expired' ? 'expired' : 'open',
+    payment:
+      session.payment_status === 'paid'
+        ? 'paid'
+        : session.payment_status === 'no_payment_required'
+          ? 'not_required'
+          : 'unpaid',
+    hasFailed: session.status === 'complete' && (hasFailed(intent) || isOver(session.subscription)),
+    reference: session.client_reference_id,
+    price: isOne ? (line.price?.id ?? null) : null,
+    amount: session.amount_total,
+    currency: session.currency,
+    mode: session.mode,
+    isLive: session.livemode,
+    subscription: idOf(session.subscription) ?? null,
+    payment_id: idOf(intent) ?? null,
+    customer: idOf(session.customer) ?? null,
+  };
+}
+
+/** A payment that is asked for another method, or was given up, will not come of itself any more. */
+function hasFailed(intent: string | Stripe.PaymentIntent | null): boolean {
+  if (intent === null || typeof intent === 'string') return false;
+  return intent.status === 'requires_payment_method' || intent.status === 'canceled';
+}
+
+function isOver(subscription: string | Stripe.Subscription | null): boolean {
+  if (subscription === null || typeof subscription === 'string') return false;
+  return subscription.status === 'incomplete_expired' || subscription.status === 'canceled';
+}
+
+function subscriptionOf({ subscription }: Stripe.Checkout.Session): SubscriptionFacts | null {
+  if (subscription === null || typeof subscription === 'string') return null;
+  const { data } = subscription.items;
+  const [item] = data;
+  const isOne = data.length === 1 && (item?.quantity ?? 1) === 1;
+  const invoice = subscription.latest_invoice;
+  const latest = invoice === null || typeof invoice === 'string' ? undefined : invoice;
+  const isUnpaid = latest?.status === 'open' || latest?.status === 'uncollectible';
+  const start = (item?.current_period_start ?? subscription.start_date) * 1000;
+  const end = (item?.current_period_end ?? subscription.start_date) * 1000;
+  return {
+    id: subscription.id,
+    status: statusOf(subscription.status),
+    price: isOne ? (item?.price.id ?? null) : null,
+    isLive: subscription.livemode,
+    paidUntil: isUnpaid || latest?.status === 'void' ? start : end,
+    unpaidSince: isUnpaid ? latest.created * 1000 : null,
+  };
+}
+
+function statusOf(status: Stripe.Subscription.Status): SubscriptionFacts['status'] {
+  switch (status) {
+    case 'active':
+    case 'trialing':
+      return 'active';
+    case 'past_due':
+    case 'unpaid':
+      return 'past_due';
+    case 'canceled':
+    case 'incomplete_expired':
+      return 'canceled';
+    default:
+      // `incomplete`, `paused`, and what is not known yet: not paid.
+      return 'incomplete';
+  }
+}
+
+/** An inquiry (`warning_…`) moves no money, and a dispute that was prevented or won moves none in the end. */
+function disputeFact(status: string): MoneyFacts['dispute'] {
+  if (status.startsWith('warning_')) return 'none';
+  if (status === 'won' || status === 'prevented') return 'won';
+  return status === 'lost' ? 'lost' : 'open';
+}
+
+function worst(all: readonly MoneyFacts['dispute'][]): MoneyFacts['dispute'] {
+  for (const each of ['lost', 'open', 'won'] as const) if (all.includes(each)) return each;
+  return 'none';
+}
+
+/** Of a reference that may have been expanded. */
+export function idOf(reference: string | { readonly id?: string } | null | undefined): string | undefined {
+  return typeof reference === 'string' ? reference : reference?.id;
+}
+
+function strange(what: string): GatewayError {
+  return new GatewayError('payment_unavailable', undefined, { cause: new Error(`Stripe gave ${what}`) });
+}

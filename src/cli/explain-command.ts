@@ -1,0 +1,349 @@
+// `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
+// doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
+import { hedgeText } from '../config/check/summary.ts';
+import { loadConfig } from '../config/load-config.ts';
+import { nearest } from '../config/nearest.ts';
+import {
+  type Config,
+  type DynamicConfig,
+  TIERS,
+  type Tier,
+  type UpstreamConfig,
+} from '../config/schema/config-schema.ts';
+import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
+import { describeMembers } from '../config/schema/member-rules.ts';
+import { describeTimeouts } from '../config/schema/timeouts.ts';
+import { formatDuration } from '../config/schema/units.ts';
+import { ConfigError } from '../config/source/config-fault.ts';
+import { GatewayError } from '../errors.ts';
+import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
+import { type Route, RouteTable, type Target } from '../proxy/routes/route-table.ts';
+import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import type { Transport } from '../upstream/transport.ts';
+import { endpoint, Upstream } from '../upstream/upstream.ts';
+import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { faultReport } from './check-command.ts';
+import { askGateway, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
+import type { CommandIo } from './support-command.ts';
+
+export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
+
+Says which targets a request for MODEL would try, in which order and with which limits, and how they are doing when a
+gateway answers at the admin address of the configuration. TIER is ${TIERS.join(', ')}.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+/** How long a running gateway may take to answer. */
+const PATIENCE_MS = 500;
+const MAX_NEAREST = 3;
+const HIDDEN = '****';
+
+/**
+ * @param argv what follows `tollgate explain`
+ * @param patienceMs how long to wait for a running gateway
+ * @returns the exit code: 0 explained, 1 when a request would be refused (no such model, or not for this tier) or the
+ *   configuration is at fault, 2 wrong usage
+ */
+export async function runExplain(
+  argv: readonly string[],
+  io: CommandIo,
+  patienceMs = PATIENCE_MS,
+): Promise<number> {
+  if (argv.includes('--help') || argv.includes('-h')) {
+    io.stdout.write(EXPLAIN_USAGE);
+    return 0;
+  }
+  try {
+    const given = readArguments(argv, { model: 'text', tier: 'text', config: 'text', json: 'flag' });
+    const model = given.text('model');
+    if (model === undefined) throw new UsageError('--model is missing');
+    const wanted = given.text('tier');
+    const tier = wanted === undefined ? undefined : oneOf(wanted, TIERS, 'tier');
+    const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+    const found = find(config.dynamic, model);
+    if (found === undefined) {
+      const near = nearestNames(model, Object.keys(config.dynamic.models));
+      if (given.flag('json')) io.stdout.write(json({ model, match: null, nearest: near }));
+      io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
+      return 1;
+    }
+    const live = await askGateway(config.static, patienceMs);
+    const explanation = explain(config, model, tier, found, live);
+    io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
+    const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
+    return tier !== undefined && !isUsable ? 1 : 0;
+  } catch (error) {
+    if (error instanceof ConfigError) {
+      io.stderr.write(`${faultReport(error)}\n`);
+      return 1;
+    }
+    if (!(error instanceof UsageError)) throw error;
+    io.stderr.write(`tollgate explain: ${error.message}\n\n${EXPLAIN_USAGE}`);
+    return 2;
+  }
+}
+
+// --- by the configuration --------------------------------------------------------------------------------------------
+
+/** Explaining opens no connections. */
+const NOWHERE: Transport = {
+  send: () => {
+    throw new GatewayError('internal_error');
+  },
+  retire: async () => undefined,
+  close: async () => undefined,
+};
+
+/** What the gateway's own table makes of a name, for any tier. */
+function find({ models, upstreams }: DynamicConfig, model: string): Route | undefined {
+  const metrics = createMetrics();
+  const table = new RouteTable(
+    models,
+    new Map(
+      Object.entries(upstreams).map(([name, upstream]) => [
+        name,
+        new Upstream(name, upstream, '', metrics, NOWHERE),
+      ]),
+    ),
+  );
+  return table.find(model);
+}
+
+function nearestNames(model: string, names: readonly string[]): readonly string[] {
+  const left = new Set(names);
+  const near: string[] = [];
+  for (let name = nearest(model, left); name !== undefined; name = nearest(model, left)) {
+    near.push(name);
+    left.delete(name);
+    if (near.length === MAX_NEAREST) break;
+  }
+  return near;
+}
+
+function explain(config: Config, model: string, tier: Tier | undefined, route: Route, live: LiveState) {
+  const { tiers, retry } = config.dynamic;
+  const listed = route.tiers;
+  return {
+    config: { file: config.file, hash: config.hash },
+    model,
+    match: matchOf(model, route.entry),
+    /** Those whose keys may use it. */
+    tiers: listed,
+    tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
+    /** What it may be used for, by this tier or by those that take nothing away. */
+    endpoints: offered(route.endpoints, tier && tiers[tier]?.endpoints),
+    response_model: route.responseModel,
+    balance: route.balance,
+    /** Null where a second target is never asked beside a silent one. */
+    hedge: route.hedge ?? null,
+    members: { refuse: [...(route.refused?.values() ?? [])] },
+    targets: route.targets.map((target) => describeTarget(target, route, live)),
+    retry,
+    /** By tier; null for one that is not on offer. */
+    limits: Object.fromEntries(
+      (tier === undefined ? listed : [tier]).map((each) => [each, limitsOf(tiers[each])]),
+    ),
+    server: {
+      url: live.url,
+      config_hash: live.configHash ?? null,
+      same_config: live.configHash === undefined ? null : live.configHash === config.hash,
+      upstreams: live.states !== undefined,
+    },
+  };
+}
+
+type Explanation = ReturnType<typeof explain>;
+
+/** The entry of `models` that a name took, and of a pattern what `*` took. */
+function matchOf(model: string, name: string) {
+  const star = name.indexOf('*');
+  if (star === -1) return { kind: 'exact' as const, name };
+  return {
+    kind: 'pattern' as const,
+    name,
+    taken: model.slice(star, model.length - (name.length - star - 1)),
+  };
+}
+
+function describeTarget(target: Target, { targets: all, endpoints }: Route, live: LiveState) {
+  const { upstream, model, weight, priority } = target;
+  const { timeouts: common, max_concurrency, stream_usage, health } = upstream.config;
+  const group = all.filter((other) => other.priority === priority);
+  const sum = group.reduce((total, other) => total + other.weight, 0);
+  return {
+    upstream: upstream.name,
+    model,
+    priority,
+    weight,
+    /** Of the requests that come to this priority, from 0 to 1. */
+    share: sum === 0 ? 0 : weight / sum,
+    ...whereTo(upstream.config, pathOf(endpoints)),
+    stream_usage,
+    members: { remove: [...(target.removed?.values() ?? [])] },
+    timeouts: target.timeouts ?? common,
+    max_concurrency,
+    health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
+    live: liveOf(live, upstream.name, model),
+  };
+}
+
+/** Where requests go for the first of what a model is offered for; the others stand beside it. */
+function pathOf([first = 'chat']: readonly EndpointName[]): string {
+  return JSON_ENDPOINTS.find(({ name }) => name === first)?.path ?? CHAT.path;
+}
+
+/** Host, path and names of headers; nothing of it for a model inside the process. */
+function whereTo(config: UpstreamConfig, below: string) {
+  if (config.kind === 'builtin')
+    return { builtin: config.builtin, scheme: null, host: null, path: null, headers: [] };
+  const { protocol, host } = new URL(config.base_url);
+  const { path } = endpoint(config.base_url, below, config.query);
+  return {
+    builtin: null,
+    scheme: protocol.slice(0, -1),
+    host,
+    path: withoutValues(path),
+    headers: [
+      ...(config.api_key === undefined ? [] : ['authorization']),
+      ...Object.keys(config.headers).map((name) => name.toLowerCase()),
+    ],
+  };
+}
+
+/** What stands alone in a query, or is no usual name, may be a credential as well as a name. */
+function withoutValues(path: string): string {
+  const at = path.indexOf('?');
+  if (at === -1) return path;
+  const names = Array.from(new URLSearchParams(path.slice(at)), ([name, value]) =>
+    /^[\w.-]{1,40}$/.test(name) && !/^=*$/.test(value) ? `${name}=${HIDDEN}` : HIDDEN,
+  );
+  return `${path.slice(0, at)}?${names.join('&')}`;
+}
+
+function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, number>> | null {
+  if (tier === undefined) return null;
+  return Object.fromEntries(
+    Object.entries(tier).filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
+  );
+}
+
+// --- in words --------------------------------------------------------------------------------------------------------
+
+const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
+
+/** A name between quotes, in which nothing steers a terminal. */
+function quote(name: string): string {
+  const short = name.length > 256 ? `${name.slice(0, 256)}…` : name;
+  return JSON.stringify(short).replaceAll(
+    /\p{C}/gu,
+    (character) => `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`,
+  );
+}
+
+function unknownModel({ file }: Config, model: string, near: readonly string[]): string {
+  const hint =
+    near.length === 0 ? '`tollgate check` lists its models' : `did you mean ${near.map(quote).join(' or ')}?`;
+  return `no model of ${file} matches ${quote(model)}: a request is answered with 404 model_not_found; ${hint}`;
+}
+
+function rows(lines: readonly (readonly [string, string])[], indent: string): string {
+  return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
+}
+
+function textOf(explanation: Explanation, live: LiveState): string {
+  const { config, model, match, tiers, tier, endpoints, response_model, targets, retry, limits } =
+    explanation;
+  const matched =
+    match.kind === 'exact'
+      ? `the model of this name`
+      : `the pattern ${quote(match.name)}; * took ${quote(match.taken)}`;
+  const may =
+    tier === null
+      ? `${tiers.join(', ')} may use it`
+      : tier.allowed && endpoints.length > 0
+        ? `${tier.name} may use it`
+        : `${tier.name} may not use it: a request is answered with 404 model_not_found (${tiers.join(', ')} may)`;
+  const answer = response_model === 'alias' ? quote(model) : 'what the upstream wrote';
+  const after = retry.after_send ? 'one more' : 'none';
+  const head: [string, string][] = [
+    ['matches', matched],
+    ['tiers', may],
+    ['for', endpoints.length === 0 ? 'nothing that this tier has' : endpoints.join(', ')],
+    ...Object.entries(limits).map(([name, each]): [string, string] => [
+      `limits`,
+      `${name}: ${limitText(each)}`,
+    ]),
+    ['response', `the client reads the model name ${answer}`],
+    [
+      'attempts',
+      `at most ${retry.attempts} for one request within ${formatDuration(retry.deadline)} (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
+    ],
+    ['balance', balanceText(explanation)],
+    ...(explanation.hedge === null
+      ? []
+      : [
+          ['hedge', `a second target after ${hedgeText(explanation.hedge)} without output`] as [
+            string,
+            string,
+          ],
+        ]),
+    ...describeMembers({ ...explanation.members, remove: [] }).map(inMembers),
+    ['gateway', gatewayText(live, config.hash)],
+  ];
+  const blocks = targets.map((target, index) => {
+    const begins = target.priority !== targets[index - 1]?.priority;
+    return `${begins ? `priority ${target.priority}\n` : ''}${targetText(target, explanation)}`;
+  });
+  return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
+}
+
+function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
+  const { upstream, builtin, scheme, host, path, headers, timeouts, live } = target;
+  const share =
+    target.weight === 0 ? 'weight 0: never asked' : `weight ${target.weight}: ${percent(target.share)}`;
+  const lines: [string, string][] = [
+    ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
+    ['as model', quote(target.model)],
+    ...(headers.length === 0
+      ? []
+      : [['headers', `${headers.join(', ')} (values hidden)`] as [string, string]]),
+    [
+      'usage',
+      target.stream_usage === 'inject' ? 'asked for in streams whose client did not' : 'not asked for',
+    ],
+    ...describeMembers({ ...target.members, refuse: [] }).map(inMembers),
+    ['timeouts', describeTimeouts(timeouts)],
+    ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
+    ...(target.health === null
+      ? []
+      : [
+          ['health', `${target.health.path} asked every ${formatDuration(target.health.interval)}`] as [
+            string,
+            string,
+          ],
+        ]),
+    ...(server.upstreams ? [['now', liveText(live)] as [string, string]] : []),
+  ];
+  return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
+}
+
+const inMembers = (text: string): [string, string] => ['members', text];
+
+function balanceText({ balance }: Explanation): string {
+  switch (balance) {
+    case 'weighted':
+      return 'within a priority by weight';
+    case 'least_requests':
+      return 'within a priority the less busy of two drawn by weight';
+    case 'latency':
+      return 'within a priority the sooner to answer of two drawn by weight';
+  }
+}
+
+function limitText(limits: Readonly<Record<string, number>> | null): string {
+  if (limits === null) return 'not on offer';
+  const texts = Object.entries(limits).map(([name, limit]) => `${name.replaceAll('_', ' ')} ${limit}`);
+  return texts.length === 0 ? 'no limits' : texts.join(', ');
+}
+
+const percent = (share: number): string => `${Number((100 * share).toFixed(1))}%`;

@@ -1,0 +1,70 @@
+// `tollgate keys tier`, `suspend` and `resume`: what support changes about a holder, who is named by one of its keys. That all
+// of its keys follow, and that the fleet hears of it, is auth/holder-change.ts's.
+import { changeHolder } from '../auth/holder-change.ts';
+import { TIERS } from '../config/schema/config-schema.ts';
+import type { HolderChange } from '../store/key-record.ts';
+import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
+import { isConfirmed, toldFields, toldText, warnings } from './fleet-action.ts';
+import { type CommandIo, noSuchKey, readPrefix, write } from './support-command.ts';
+import { openFleet, publicFields, withStore } from './support-desk.ts';
+
+const OPTIONS = { config: 'text', reason: 'text', json: 'flag' } as const satisfies Record<
+  string,
+  OptionKind
+>;
+const OBEY = { many: 'obey', one: 'obeys' };
+const WHAT = { tier: 'changes of the tier', suspension: 'suspension' } as const;
+
+/** `tier PREFIX --tier TIER`. @returns the exit code */
+export async function changeTier(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { ...OPTIONS, tier: 'text' }, ['PREFIX']);
+  const tier = given.text('tier');
+  if (tier === undefined) throw new UsageError('--tier is missing');
+  return change(given, { tier: oneOf(tier, TIERS, 'tier') }, `has the tier ${tier}`, io);
+}
+
+/** `suspend PREFIX`. @returns the exit code */
+export async function suspend(argv: readonly string[], io: CommandIo): Promise<number> {
+  return change(readArguments(argv, OPTIONS, ['PREFIX']), { standing: 'suspended' }, 'is suspended', io);
+}
+
+/** `resume PREFIX`. @returns the exit code */
+export async function resume(argv: readonly string[], io: CommandIo): Promise<number> {
+  return change(readArguments(argv, OPTIONS, ['PREFIX']), { standing: 'good' }, 'is in good standing', io);
+}
+
+type Given = ReturnType<typeof readArguments<keyof typeof OPTIONS>>;
+
+async function change(given: Given, wanted: HolderChange, is: string, io: CommandIo): Promise<number> {
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store, config) => {
+    const key = await store.findKey(prefix);
+    if (key === undefined) return await noSuchKey({ name: 'keys' }, io);
+    await using fleet = await openFleet(config);
+    // Without the secret, as a revocation: the replicas look for themselves.
+    const needs = wanted.standing === undefined ? 'tier' : 'suspension';
+    const announcer = fleet?.confirmingAnnouncer(needs);
+    const outcome = await changeHolder({ store, announcer }, key.holderId, wanted, given.text('reason'));
+    if (outcome.kind === 'unknown') throw new Error('a key has a holder');
+    const { kind, records } = outcome;
+    const told = fleet?.told;
+    if (given.flag('json')) {
+      const keys = records.map(publicFields);
+      const fields = {
+        outcome: kind,
+        holder: key.holderId,
+        keys,
+        ...(told && { replicas: toldFields(told) }),
+      };
+      await write(io.stdout, `${JSON.stringify(fields)}\n`);
+    } else {
+      const names = records.map((record) => record.prefix).join(', ');
+      const whose =
+        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${toldText(told, OBEY.many)}`;
+      const before = kind === 'same' ? ' as before' : '';
+      await write(io.stdout, `The holder of ${prefix} ${is}${before}. ${whose}\n`);
+    }
+    for (const line of warnings(told, { ...OBEY, what: WHAT[needs] })) await write(io.stderr, `${line}\n`);
+    return isConfirmed(told) ? 0 : 3;
+  });
+}

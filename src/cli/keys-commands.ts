@@ -1,0 +1,271 @@
+// `tollgate keys`: the support desk. It works on the store directly, beside a running gateway or without one; what is allowed
+// is decided in auth/key-issuer.ts.
+import { Hasher } from '../auth/hashing/hasher.ts';
+import { openSecret } from '../auth/hashing/hashing-secret.ts';
+import { type IssuedKey, Issuer, revokeKey } from '../auth/key-issuer.ts';
+import { Claims } from '../billing/key-claims.ts';
+import { TIERS } from '../config/schema/config-schema.ts';
+import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/key-record.ts';
+import type { Store } from '../store/store.ts';
+import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+import { isConfirmed, toldFields, toldText, warnings } from './fleet-action.ts';
+import { changeTier, resume, suspend } from './holder-commands.ts';
+import { findOrder, orderFields, orderLines } from './orders-commands.ts';
+import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';
+import { openFleet, publicFields, withStore } from './support-desk.ts';
+
+export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
+
+  issue --tier TIER [--label TEXT]    a key for a new holder; the key alone goes to stdout, and is shown only here
+  issue --for PREFIX                  one more key for the holder of PREFIX: limits and usage go on
+  issue --order ORDER                 the key of a paid order, for a buyer who cannot fetch it: see tollgate orders
+  list [--tier TIER] [--state STATE] [--json]
+  show PREFIX [--json]                one key and what happened to it
+  revoke PREFIX [--reason TEXT] [--json]
+                                      running answers end by themselves, with --reason compromised at once
+  tier PREFIX --tier TIER [--reason TEXT] [--json]
+                                      another tier for the holder of PREFIX, with all keys
+  suspend PREFIX [--reason TEXT] [--json]
+                                      the holder's keys are answered 403 until it is resumed
+  resume PREFIX [--reason TEXT] [--json]
+
+TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
+--config names the configuration file; the default is ./config.yaml.
+`;
+
+const TEXT = { name: 'keys', usage: KEYS_USAGE };
+const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
+const PAGE = 500;
+const REFUSE = { many: 'refuse it', one: 'refuses the key', what: 'revocation' };
+
+/**
+ * @param argv what follows `tollgate keys`
+ * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage, 3 done and not confirmed by all replicas
+ */
+export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
+  const [name, ...rest] = argv;
+  return runCommand(TEXT, io, async () => {
+    if (name === undefined) throw new UsageError('a command is missing');
+    if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
+      await write(io.stdout, KEYS_USAGE);
+      return 0;
+    }
+    const command = Object.entries(COMMANDS).find(([known]) => known === name)?.[1];
+    if (command === undefined)
+      throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
+    return await command(rest, io);
+  });
+}
+
+async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, {
+    config: 'text',
+    tier: 'text',
+    label: 'text',
+    for: 'text',
+    order: 'text',
+  });
+  const tier = given.text('tier');
+  const label = given.text('label');
+  const holderOf = given.text('for');
+  const paid = given.text('order');
+  if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1) {
+    throw new UsageError(
+      'give either --tier, for a new holder, or --for, for one who has or had a key, or --order, for one who paid',
+    );
+  }
+  if (tier === undefined && label !== undefined) {
+    throw new UsageError(
+      '--label belongs to a new holder; with --for and --order the holder keeps the one it has',
+    );
+  }
+  const order =
+    tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { label }) };
+  const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
+  return withStore(given, io, 'create', async (store, config) => {
+    const secret = await openSecret(config.static.secret, config.static.store, store);
+    await using fleet = await openFleet(config);
+    const announcer = fleet?.announcer(secret);
+    const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
+    const issued =
+      order !== undefined
+        ? await issuer.issue(order)
+        : prefix !== undefined
+          ? await issuer.issueFor(prefix)
+          : await issueForOrder(store, issuer, paid ?? '');
+    if (issued === undefined) return paid === undefined ? await noSuchKey(TEXT, io) : await noSuchOrder(io);
+    try {
+      await write(io.stdout, `${issued.key.reveal()}\n`);
+    } catch (error) {
+      await issuer.revoke(issued.prefix, 'could not be shown when it was issued');
+      throw new Error(`the key could not be written out, and ${issued.prefix} was revoked`, { cause: error });
+    }
+    await write(
+      io.stderr,
+      `Issued ${issued.prefix} (${issued.tier}) for holder ${issued.holderId}. The key is shown only this once.\n`,
+    );
+    return 0;
+  });
+}
+
+/** The key of a paid order, for a buyer whose browser has lost the cookie. Support has made sure who asks. */
+async function issueForOrder(store: Store, issuer: Issuer, name: string): Promise<IssuedKey | undefined> {
+  const order = await findOrder(store, name);
+  return order && new Claims({ store: store.billing, issuer }).claim(order.id, () => true);
+}
+
+async function noSuchOrder(io: CommandIo): Promise<number> {
+  await write(io.stderr, 'tollgate keys: there is no order of this name\n');
+  return 1;
+}
+
+async function list(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', tier: 'text', state: 'text', json: 'flag' });
+  const tier = given.text('tier');
+  const state = given.text('state');
+  const filter: KeyFilter = {
+    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
+    ...(state !== undefined && { state: oneOf(state, KEY_STATES, 'state') }),
+    limit: PAGE,
+  };
+  const format = given.flag('json') ? JSON_LIST : TEXT_LIST;
+  return withStore(given, io, 'must exist', async (store) => {
+    await write(io.stdout, format.head);
+    let after: Prefix | undefined;
+    let count = 0;
+    for (;;) {
+      const page = await store.listKeys(after === undefined ? filter : { ...filter, after });
+      for (const key of page) {
+        await write(io.stdout, format.row(key, count));
+        count += 1;
+      }
+      after = page.at(-1)?.prefix;
+      if (page.length < PAGE || after === undefined) break;
+    }
+    await write(io.stdout, format.foot);
+    return 0;
+  });
+}
+
+async function show(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', json: 'flag' }, ['PREFIX']);
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store) => {
+    const key = await store.findKey(prefix);
+    if (key === undefined) return await noSuchKey(TEXT, io);
+    const events = await store.historyOf(prefix);
+    const orders = await store.billing.ordersOf(key.holderId);
+    if (given.flag('json')) {
+      const told = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
+      await write(
+        io.stdout,
+        `${JSON.stringify({ ...publicFields(key), events: told, orders: orders.map(orderFields) }, null, 2)}\n`,
+      );
+      return 0;
+    }
+    const lines = Object.entries(publicFields(key))
+      .filter(([, value]) => value !== null)
+      .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(12)}${value}`);
+    const told = events.map(
+      ({ kind, version, at, reason }) =>
+        `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
+    );
+    const ordered = orders.length === 0 ? [] : ['orders', ...orderLines(orders)];
+    await write(io.stdout, `${[...lines, 'events', ...told, ...ordered].join('\n')}\n`);
+    return 0;
+  });
+}
+
+async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', reason: 'text', json: 'flag' }, ['PREFIX']);
+  const prefix = await readPrefix(given.operands[0] ?? '', io);
+  return withStore(given, io, 'must exist', async (store, config) => {
+    await using fleet = await openFleet(config);
+    // Without the secret: access must be endable even when that is lost.
+    const outcome = await revokeKey(
+      { store, announcer: fleet?.confirmingAnnouncer() },
+      prefix,
+      given.text('reason'),
+    );
+    if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
+    const { record } = outcome;
+    const told = fleet?.told;
+    if (given.flag('json')) {
+      const fields = {
+        outcome: outcome.kind,
+        ...publicFields(record),
+        ...(told && { replicas: toldFields(told) }),
+      };
+      await write(io.stdout, `${JSON.stringify(fields)}\n`);
+    } else {
+      const ended =
+        outcome.kind === 'revoked'
+          ? `${prefix} is revoked.`
+          : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
+      await write(io.stdout, `${ended} ${toldText(told, REFUSE.many)}\n`);
+    }
+    for (const line of warnings(told, REFUSE)) await write(io.stderr, `${line}\n`);
+    const latest = await latestOf(store, record);
+    if (latest.prefix !== prefix && latest.state === 'active') {
+      await write(
+        io.stderr,
+        `It was rotated, and its successor ${latest.prefix} is active. To end the access, revoke that one.\n`,
+      );
+    }
+    // A rotated key cannot become a revoked one. It is dead either way, but not what was asked for.
+    if (record.state !== 'revoked') return 1;
+    return isConfirmed(told) ? 0 : 3;
+  });
+}
+
+/** The last of the keys that followed `key` by rotation. */
+async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
+  let latest = key;
+  while (latest.replacedBy !== null) {
+    const next = await store.findKey(latest.replacedBy);
+    if (next === undefined) break;
+    latest = next;
+  }
+  return latest;
+}
+
+interface ListFormat {
+  readonly head: string;
+  readonly foot: string;
+  row(key: KeySummary, index: number): string;
+}
+
+const JSON_LIST: ListFormat = {
+  head: '[',
+  row: (key, index) => `${index === 0 ? '' : ','}\n${JSON.stringify(publicFields(key))}`,
+  foot: '\n]\n',
+};
+
+const TEXT_LIST: ListFormat = {
+  head: line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL'),
+  row: (key) =>
+    line(
+      key.prefix,
+      stateText(key),
+      key.tier,
+      key.createdAt,
+      key.endedAt ?? '-',
+      key.holderId,
+      key.label ?? '-',
+    ),
+  foot: '',
+};
+
+/** What a key is good for at the moment: an active one of a suspended holder for nothing. */
+function stateText({ state, standing }: KeySummary): string {
+  return state === 'active' && standing === 'suspended' ? standing : state;
+}
+
+function line(...cells: [string, string, string, string, string, string, string]): string {
+  const widths = [8, 11, 4, 24, 24, 36, 0];
+  return `${cells
+    .map((cell, index) => cell.padEnd(widths[index] ?? 0))
+    .join('  ')
+    .trimEnd()}\n`;
+}

@@ -1,0 +1,210 @@
+// `tollgate orders`: what support sees of orders, and the little that it may do about them. What an order comes to is decided
+// in billing/.
+import { announceChanged } from '../auth/holder-change.ts';
+import { Providers } from '../billing/billing-service.ts';
+import { PLAYED_EVENTS, TestProvider } from '../billing/fake-provider.ts';
+import { Settlement } from '../billing/payment-reconciliation.ts';
+import type { Config } from '../config/schema/config-schema.ts';
+import { ORDER_STATES, type Order } from '../store/billing-record.ts';
+import type { Store } from '../store/store.ts';
+import { createLogger } from '../telemetry/log/logger.ts';
+import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
+import { type CommandIo, runCommand, write } from './support-command.ts';
+import { openFleet, withStore } from './support-desk.ts';
+
+export const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
+
+  list [--state STATE] [--json]
+  show ORDER [--json]               one order
+  check ORDER [--json]              asks the payment provider, and does what follows
+  trust ORDER [--json]              a warning of fraud does not hold this order any more
+  lapse ORDER [--as EVENT] [--json] with the test provider: what might happen to a payment; the default is failed
+
+ORDER is the name of an order or of its session of payment; STATE is ${ORDER_STATES.join(', ')};
+EVENT is ${PLAYED_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue --order ORDER.
+`;
+
+const TEXT = { name: 'orders', usage: ORDERS_USAGE };
+const COMMANDS = { list, show, check, trust, lapse };
+const PAGE = 500;
+
+/**
+ * @param argv what follows `tollgate orders`
+ * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage
+ */
+export async function runOrders(argv: readonly string[], io: CommandIo): Promise<number> {
+  const [name, ...rest] = argv;
+  return runCommand(TEXT, io, async () => {
+    if (name === undefined) throw new UsageError('a command is missing');
+    if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
+      await write(io.stdout, ORDERS_USAGE);
+      return 0;
+    }
+    const command = Object.entries(COMMANDS).find(([known]) => known === name)?.[1];
+    if (command === undefined)
+      throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
+    return await command(rest, io);
+  });
+}
+
+/** By its name, or by that of its session. */
+export async function findOrder(store: Store, name: string): Promise<Order | undefined> {
+  return (await store.billing.findOrder({ id: name })) ?? (await store.billing.findOrder({ session: name }));
+}
+
+/** Lines about the orders of a holder, for whoever looks at one of its keys. */
+export function orderLines(orders: readonly Order[]): readonly string[] {
+  return orders.map((order) => {
+    const until = order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`;
+    const why = order.reason === null ? '' : `: ${order.reason}`;
+    return `  ${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
+  });
+}
+
+/** An order as `--json` shows it. */
+export function orderFields(order: Order) {
+  return {
+    order: order.id,
+    tier: order.tier,
+    state: order.state,
+    standing: order.standing,
+    reason: order.reason,
+    amount: order.amount,
+    currency: order.currency,
+    interval: order.interval,
+    provider: order.provider,
+    live: order.isLive,
+    price: order.price,
+    session: order.session,
+    subscription: order.subscription,
+    payment: order.payment,
+    customer: order.customer,
+    cancelled: order.isCancelled,
+    trusted: order.isTrusted,
+    replaced: order.isReplaced,
+    holder: order.holderId,
+    key: order.keyPrefix,
+    key_used_at: order.keyUsedAt,
+    created_at: order.createdAt,
+    paid_at: order.paidAt,
+    claimed_at: order.claimedAt,
+    paid_until: order.paidUntil,
+    due_at: order.dueAt,
+  };
+}
+
+async function list(argv: readonly string[], io: CommandIo): Promise<number> {
+  const given = readArguments(argv, { config: 'text', state: 'text', json: 'flag' });
+  const wanted = given.text('state');
+  const state = wanted === undefined ? undefined : oneOf(wanted, ORDER_STATES, 'state');
+  return withStore(given, io, 'must exist', async (store) => {
+    const isJson = given.flag('json');
+    let after: string | undefined;
+    let count = 0;
+    if (isJson) await write(io.stdout, '[');
+    for (;;) {
+      const page = await store.billing.listOrders({
+        ...(state === undefined ? {} : { state }),
+        ...(after === undefined ? {} : { after }),
+        limit: PAGE,
+      });
+      for (const order of page) {
+        const text = isJson
+          ? `${count === 0 ? '' : ','}\n${JSON.stringify(orderFields(order))}`
+          : `${orderLines([order]).join('').trim()}\n`;
+        await write(io.stdout, text);
+        count += 1;
+      }
+      after = page.at(-1)?.id;
+      if (page.length < PAGE) break;
+    }
+    if (isJson) await write(io.stdout, '\n]\n');
+    return 0;
+  });
+}
+
+async function show(argv: readonly string[], io: CommandIo): Promise<number> {
+  return onOrder(argv, {}, io, async ({ order }) => order);
+}
+
+async function check(argv: readonly string[], io: CommandIo): Promise<number> {
+  return onOrder(argv, {}, io, ({ order, settlement }) => settlement.settle(order.id));
+}
+
+async function trust(argv: readonly string[], io: CommandIo): Promise<number> {
+  return onOrder(argv, {}, io, async ({ order, store, settlement }) => {
+    const at = new Date().toISOString();
+    const changed = await store.billing.changeOrder(order.id, order.version, { isTrusted: true }, at);
+    if (changed === undefined) throw new Error('somebody else wrote the order at the same moment; try again');
+    return settlement.settle(order.id);
+  });
+}
+
+async function lapse(argv: readonly string[], io: CommandIo): Promise<number> {
+  return onOrder(argv, { as: 'text' }, io, async ({ order, config, provider, settlement, as }) => {
+    if (!(provider instanceof TestProvider))
+      throw new Error('only payments of the test provider can be played; `billing.provider` is not `test`');
+    const event = oneOf(as ?? 'failed', PLAYED_EVENTS, 'event');
+    const grace = config.dynamic.billing?.grace ?? 0;
+    // So long ago that the grace is over: whoever plays does not want to wait for it.
+    await provider.play(order, event, event === 'failed' ? grace + 1000 : 0);
+    return settlement.settle(order.id);
+  });
+}
+
+interface Desk {
+  readonly order: Order;
+  readonly store: Store;
+  readonly config: Config;
+  readonly provider: ReturnType<Providers['of']>;
+  readonly settlement: Settlement;
+  readonly as: string | undefined;
+}
+
+/** Does something with the order that is named, and shows what it is then. */
+async function onOrder(
+  argv: readonly string[],
+  options: { readonly as?: 'text' },
+  io: CommandIo,
+  work: (desk: Desk) => Promise<Order>,
+): Promise<number> {
+  const given = readArguments<string>(argv, { config: 'text', json: 'flag', ...options }, ['ORDER']);
+  return withStore(given, io, 'must exist', async (store, config) => {
+    const order = await findOrder(store, given.operands[0] ?? '');
+    if (order === undefined) {
+      await write(io.stderr, 'tollgate orders: there is no order of this name\n');
+      return 1;
+    }
+    await using fleet = await openFleet(config);
+    const metrics = createMetrics();
+    const providers = new Providers({ store: store.billing, metrics });
+    const provider = providers.of(config.dynamic.billing);
+    const settlement = new Settlement({
+      store: store.billing,
+      // Without the secret, as a revocation: the replicas look for themselves.
+      issuer: {
+        announceChanged: (records, at) =>
+          announceChanged({ announcer: fleet?.confirmingAnnouncer() }, records, at),
+      },
+      provider: () => provider,
+      config: () => config.dynamic.billing,
+      logger: createLogger(undefined, 'silent'),
+      metrics,
+    });
+    try {
+      const result = await work({ order, store, config, provider, settlement, as: given.text('as') });
+      const fields = orderFields(result);
+      const lines = Object.entries(fields)
+        .filter(([, value]) => value !== null && value !== false)
+        .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(14)}${value}`);
+      await write(
+        io.stdout,
+        given.flag('json') ? `${JSON.stringify(fields, null, 2)}\n` : `${lines.join('\n')}\n`,
+      );
+      return 0;
+    } finally {
+      providers.close();
+    }
+  });
+}

@@ -1,0 +1,122 @@
+// `tollgate usage`: what was used, for support. It reads the store alone: what a running gateway has recorded in the last
+// second, or keeps in its spool, is not in it yet.
+import { loadConfig } from '../config/load-config.ts';
+import { TIERS } from '../config/schema/config-schema.ts';
+import { readDuration } from '../config/schema/units.ts';
+import type { Prefix } from '../store/key-record.ts';
+import type { Store } from '../store/store.ts';
+import type { UsageQuery } from '../store/usage-record.ts';
+import { dayOf, hourOf } from '../usage/utc-hours.ts';
+import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './support-command.ts';
+import { csvOf, jsonOf, tableOf, type UsageTable } from './usage-table.ts';
+
+const GROUPS = ['model', 'day', 'hour', 'upstream', 'key', 'tier'] as const;
+
+export const USAGE_USAGE = `Usage: tollgate usage [--key PREFIX] [--tier TIER] [--since TIME] [--by GROUP] [--json | --csv] [--config FILE]
+
+  --key PREFIX    of the holder of this key, with all of its keys
+  --tier TIER     of holders in ${TIERS.join(', ')}
+  --since TIME    a duration before now, such as 36h or 7d, or a day, such as 2030-01-31; the default is 7d
+  --by GROUP      ${GROUPS.join(', ')}; the default is model
+  --json, --csv   for programs
+
+Hours and days are in UTC. --config names the configuration file; the default is ./config.yaml.
+`;
+
+const TEXT = { name: 'usage', usage: USAGE_USAGE };
+
+const OPTIONS = {
+  config: 'text',
+  key: 'text',
+  tier: 'text',
+  since: 'text',
+  by: 'text',
+  json: 'flag',
+  csv: 'flag',
+} as const;
+/** More lines than anybody reads; a program that wants more asks for less time. */
+const MAX_LINES = 100_000;
+
+/**
+ * @param argv what follows `tollgate usage`
+ * @param now milliseconds since 1970
+ * @returns the exit code: 0 told, also when there is nothing to tell; 1 failed or no such key; 2 wrong usage
+ */
+export async function runUsage(
+  argv: readonly string[],
+  io: CommandIo,
+  now: () => number = Date.now,
+): Promise<number> {
+  return runCommand(TEXT, io, async () => {
+    if (argv.includes('--help') || argv.includes('-h')) {
+      await write(io.stdout, USAGE_USAGE);
+      return 0;
+    }
+    return await report(argv, io, now());
+  });
+}
+
+async function report(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
+  const given = readArguments(argv, OPTIONS);
+  const [key, tier] = [given.text('key'), given.text('tier')];
+  if (given.flag('json') && given.flag('csv')) throw new UsageError('give either --json or --csv');
+  const prefix = key === undefined ? undefined : await readPrefix(key, io);
+  const by = oneOf(given.text('by') ?? 'model', GROUPS, 'group');
+  const query: UsageQuery = {
+    ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
+    from: sinceOf(given.text('since') ?? '7d', now),
+    by: [by],
+    limit: MAX_LINES,
+  };
+  const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
+  const store = await openStoreOf(config.static, io, 'must exist');
+  try {
+    const table = await read(store, query, prefix, by, hourOf(now));
+    if (table === undefined) return await noSuchKey(TEXT, io);
+    await write(
+      io.stdout,
+      given.flag('json') ? jsonOf(table) : given.flag('csv') ? csvOf(table) : tableOf(table),
+    );
+    if (table.lines.length === MAX_LINES) {
+      await write(
+        io.stderr,
+        `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals have all\n`,
+      );
+    }
+    return 0;
+  } finally {
+    await store.close();
+  }
+}
+
+/** Undefined when there is no such key. */
+async function read(
+  store: Store,
+  query: UsageQuery,
+  prefix: Prefix | undefined,
+  by: string,
+  to: string,
+): Promise<UsageTable | undefined> {
+  const holderId = prefix === undefined ? undefined : (await store.findKey(prefix))?.holderId;
+  if (prefix !== undefined && holderId === undefined) return undefined;
+  const asked = { ...query, ...(holderId !== undefined && { holderId }) };
+  const lines = await store.usage.usageReport(asked);
+  const [total] = await store.usage.usageReport({ ...asked, by: [], limit: 1 });
+  if (total === undefined) throw new Error('the store gave no totals');
+  return { by, from: query.from, to, lines, totals: total.sums };
+}
+
+/** @throws UsageError */
+function sinceOf(text: string, now: number): string {
+  if (/^\d{4}-\d\d-\d\d$/.test(text)) {
+    const at = Date.parse(`${text}T00:00:00Z`);
+    // A day that a month does not have is taken for one of the next month.
+    if (at >= 0 && dayOf(at) === text) return `${text}T00`;
+  }
+  const duration = readDuration(text);
+  if (!duration.ok || duration.value <= 0) {
+    throw new UsageError('--since is a duration, such as 36h or 7d, or a day, such as 2030-01-31');
+  }
+  return hourOf(now - duration.value);
+}

@@ -1,0 +1,118 @@
+// What `billing` asks of the rest of the file: prices of the tiers, an address that people can be sent back to, a host that is
+// Stripe's. It reads the tree, so that one bad field hides no other fault.
+import { httpUrl, isLoopback, isLoopbackHost } from '../schema/addresses.ts';
+import { readInteger } from '../schema/units.ts';
+import { type Branch, find, given, type Report, textOf } from '../source/yaml-tree.ts';
+
+const STRIPE = 'https://api.stripe.com';
+const DEFAULT_HOST = '127.0.0.1';
+const TEST_KEY = /^(sk|rk)_test_/;
+const PAID = ['Lite', 'Pro'] as const;
+const STRIPE_FIELDS = ['secret_key', 'webhook_secret', 'api_base'] as const;
+
+/** @param port what the environment puts in place of `listen.port` */
+export function checkBilling(tree: Branch, port: number | undefined, fault: Report, warn: Report): void {
+  const section = tree.entries.get('billing');
+  if (section === undefined || section.value.kind !== 'branch') return;
+  const at = section.key.start;
+  const provider = textOf(section.value, 'provider');
+  const url = publicUrl(tree, port);
+  if (provider === 'stripe') checkStripe(section.value, at, url, fault, warn);
+  if (provider === 'test') {
+    for (const field of STRIPE_FIELDS) {
+      const entry = section.value.entries.get(field);
+      if (entry !== undefined && given(entry.value))
+        fault(entry.key.start, ['billing', field], 'means nothing beside `provider: test`');
+    }
+    const host = textOf(tree, 'listen', 'host') ?? DEFAULT_HOST;
+    if (!isLoopbackHost(host)) {
+      fault(
+        at,
+        ['billing', 'provider'],
+        '`test` gives keys to everybody for nothing: it is refused where `listen.host` is not a loopback address, such as 127.0.0.1',
+      );
+    } else if (url !== undefined && !isLoopback(url)) {
+      fault(
+        at,
+        ['billing', 'provider'],
+        '`test` gives keys to everybody for nothing: it is refused where `public_url` is not a loopback address',
+      );
+    }
+  }
+  if (provider === 'stripe' || provider === 'test') checkPrices(tree, at, provider, fault);
+  if ((textOf(section.value, 'on_lapse') ?? 'downgrade') === 'downgrade' && !isOffered(tree, 'Free')) {
+    fault(at, ['billing', 'on_lapse'], '`downgrade` needs the tier `Free` on offer; or take `suspend`');
+  }
+}
+
+function checkStripe(section: Branch, at: number, url: URL | undefined, fault: Report, warn: Report): void {
+  for (const field of ['secret_key', 'webhook_secret']) {
+    const node = section.entries.get(field)?.value;
+    // An empty text is a fault of its own.
+    if (node === undefined || node.kind === 'blank')
+      fault(at, ['billing', field], 'is missing; `provider: stripe` needs it');
+  }
+  const key = textOf(section, 'secret_key') ?? '';
+  const keyAt = section.entries.get('secret_key')?.value.span.start ?? at;
+  const isTest = TEST_KEY.test(key);
+  if (/^pk_/.test(key)) fault(keyAt, ['billing', 'secret_key'], 'is a publishable key; take the secret one');
+  const base = find(section, ['api_base'])?.node;
+  const host = textOf(base);
+  if (base !== undefined && host !== undefined && URL.canParse(host)) {
+    const place = ['billing', 'api_base'];
+    const there = new URL(host);
+    if (there.origin !== STRIPE && !isTest)
+      fault(base.span.start, place, 'is not the host of Stripe, and `secret_key` is not a test key');
+    else if (there.protocol === 'http:' && !isLoopback(there))
+      fault(base.span.start, place, 'would send the secret key over plain http to another machine');
+  }
+  if (url === undefined) return;
+  const own = isLoopback(url);
+  if (url.protocol === 'http:' && !own) {
+    fault(
+      at,
+      ['billing'],
+      'needs a `public_url` with https: the cookie by which a buyer is known goes there',
+    );
+  }
+  if (own && key !== '' && !isTest)
+    warn(at, ['billing'], 'takes real payments, and sends buyers back to a `public_url` of this machine');
+}
+
+/** Where buyers come back to; undefined where the file is at fault. */
+function publicUrl(tree: Branch, port: number | undefined): URL | undefined {
+  const entry = tree.entries.get('public_url');
+  const text =
+    entry !== undefined && given(entry.value)
+      ? textOf(tree, 'public_url')
+      : httpUrl(
+          textOf(tree, 'listen', 'host') ?? DEFAULT_HOST,
+          port ?? Number(textOf(tree, 'listen', 'port') ?? '8080'),
+        );
+  return text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
+}
+
+/** A tier that can be bought has a price here; with Stripe also the name of the price there. */
+function checkPrices(tree: Branch, at: number, provider: 'stripe' | 'test', fault: Report): void {
+  for (const tier of PAID) {
+    if (!isOffered(tree, tier)) continue;
+    const entry = find(tree, ['tiers', tier]);
+    const place = entry?.key?.start ?? at;
+    const price = find(tree, ['tiers', tier, 'price'])?.node;
+    const path = ['tiers', tier];
+    if (!given(price)) fault(place, path, 'needs a `price`, as there is `billing`');
+    const amount = find(tree, ['tiers', tier, 'price', 'amount'])?.node;
+    const reading = readInteger(textOf(amount) ?? '');
+    if (amount !== undefined && reading.ok && reading.value === 0)
+      fault(amount.span.start, [...path, 'price', 'amount'], 'must be at least 1 where there is `billing`');
+    if (provider === 'stripe' && !given(find(tree, [...path, 'stripe_price'])?.node))
+      fault(place, path, 'needs a `stripe_price`, as there is `billing`');
+  }
+}
+
+/** Without the section, all three tiers are on offer. */
+function isOffered(tree: Branch, tier: string): boolean {
+  const tiers = tree.entries.get('tiers')?.value;
+  if (!given(tiers)) return true;
+  return tiers.kind !== 'branch' || tiers.entries.has(tier);
+}

@@ -1,0 +1,274 @@
+// What no single field can know: names that refer to other names, fields that exclude each other, models that nobody can
+// reach. It reads the tree and not the parsed output, so that one bad field hides no other fault.
+import { isLoopback, readBaseUrl } from '../schema/addresses.ts';
+import { TIERS } from '../schema/config-schema.ts';
+import { readDecimal, readInteger } from '../schema/units.ts';
+import { origin, suggestion } from '../source/schema-issues.ts';
+import {
+  type Branch,
+  type Entry,
+  find,
+  given,
+  type Mark,
+  type Path,
+  type Report,
+  type Tree,
+  textOf,
+} from '../source/yaml-tree.ts';
+import { checkBilling } from './billing-check.ts';
+import { checkTrustedProxies } from './proxies-check.ts';
+import { checkTimeouts } from './timeouts-check.ts';
+
+export interface Findings {
+  readonly faults: readonly Mark[];
+  readonly warnings: readonly Mark[];
+}
+
+function entriesOf(tree: Tree | undefined, ...path: Path): ReadonlyMap<string, Entry> {
+  const node = tree === undefined ? undefined : find(tree, path)?.node;
+  return node?.kind === 'branch' ? node.entries : new Map<string, Entry>();
+}
+
+function itemsOf(tree: Tree, ...path: Path): readonly Tree[] {
+  const node = find(tree, path)?.node;
+  return node?.kind === 'list' ? node.items : [];
+}
+
+/** Names that differ only in case are the same header, and a mistake as a parameter. */
+function checkCase(entries: ReadonlyMap<string, Entry>, path: Path, fault: Report): void {
+  const seen = new Set<string>();
+  for (const [key, entry] of entries) {
+    const folded = key.toLowerCase();
+    if (seen.has(folded)) fault(entry.key.start, [...path, key], 'is given twice, with different case');
+    seen.add(folded);
+  }
+}
+
+function checkUpstream(name: string, { key, value }: Entry, fault: Report, warn: Report): void {
+  if (value.kind !== 'branch') return;
+  const path = ['upstreams', name];
+  const has = (field: string): boolean => given(value.entries.get(field)?.value);
+  const builtin = value.entries.get('builtin');
+  if (!has('base_url') && !has('builtin')) {
+    fault(key.start, path, 'needs a `base_url`, or `builtin: echo`');
+  }
+  if (has('builtin') && builtin !== undefined) {
+    if (has('base_url')) fault(builtin.key.start, [...path, 'builtin'], 'cannot stand beside `base_url`');
+    for (const field of has('base_url') ? [] : ['api_key', 'headers', 'query']) {
+      const entry = value.entries.get(field);
+      if (entry !== undefined && has(field)) {
+        fault(entry.key.start, [...path, field], 'means nothing beside `builtin`');
+      }
+    }
+  }
+  const headers = entriesOf(value, 'headers');
+  checkCase(headers, [...path, 'headers'], fault);
+  for (const [header, entry] of headers) {
+    if (has('api_key') && header.toLowerCase() === 'authorization') {
+      fault(entry.key.start, [...path, 'headers', header], 'is also set by `api_key`; leave one of them out');
+    }
+  }
+  const query = entriesOf(value, 'query');
+  checkCase(query, [...path, 'query'], fault);
+  const base = textOf(value, 'base_url');
+  if (base === undefined || !readBaseUrl(base).ok) return;
+  const url = new URL(base);
+  for (const [parameter, entry] of query) {
+    if (url.searchParams.has(parameter)) {
+      fault(entry.key.start, [...path, 'query', parameter], 'is also in the query of `base_url`');
+    }
+  }
+  const credential = has('api_key') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
+  const at = value.entries.get('base_url')?.value.span.start;
+  if (url.protocol === 'http:' && credential && !isLoopback(url) && at !== undefined) {
+    warn(at, [...path, 'base_url'], 'sends its credential over plain http to another machine');
+  }
+}
+
+function checkTargets(name: string, model: Tree, upstreams: ReadonlySet<string>, fault: Report): void {
+  const targets = itemsOf(model, 'targets');
+  /** By priority: the weight of the group, and where its first target is. Undefined where a number is at fault. */
+  const groups = new Map<number, { weight: number; at: number; index: number }>();
+  targets.forEach((target, index) => {
+    const path = ['models', name, 'targets', index];
+    const upstream = find(target, ['upstream'])?.node;
+    const wanted = textOf(upstream);
+    if (upstream?.kind === 'leaf' && wanted !== undefined && wanted !== '' && !upstreams.has(wanted)) {
+      const literal = upstream.variables.length === 0;
+      // Anything but a name may hold what belongs elsewhere.
+      const what =
+        literal && /^[\w./-]{1,64}$/.test(wanted)
+          ? `there is no upstream \`${wanted}\``
+          : 'there is no upstream of this name';
+      const near = literal ? suggestion(wanted, upstreams) : '';
+      fault(upstream.span.start, [...path, 'upstream'], what + near + origin(upstream));
+    }
+    const there = find(target, ['model'])?.node;
+    const stars = textOf(there)?.split('*').length ?? 1;
+    if (there !== undefined && stars > 2) {
+      fault(there.span.start, [...path, 'model'], 'has more than one `*`');
+    } else if (there !== undefined && stars === 2 && !name.includes('*')) {
+      fault(
+        there.span.start,
+        [...path, 'model'],
+        'has a `*`, but the name of this model has none to take from',
+      );
+    }
+    const priority = readInteger(textOf(target, 'priority') ?? '1');
+    const weight = readDecimal(textOf(target, 'weight') ?? '1');
+    if (!priority.ok || target.kind !== 'branch') return;
+    const at = (find(target, ['weight'])?.node ?? target).span.start;
+    const group = groups.get(priority.value) ?? { weight: 0, at, index };
+    // A weight at fault counts: one fault is enough.
+    groups.set(priority.value, { ...group, weight: group.weight + (weight.ok ? Math.abs(weight.value) : 1) });
+  });
+  for (const [priority, { weight, at, index }] of groups) {
+    if (weight === 0) {
+      fault(
+        at,
+        ['models', name, 'targets', index, 'weight'],
+        `no target of priority ${priority} has a weight above 0`,
+      );
+    }
+  }
+}
+
+function checkModelTiers(
+  name: string,
+  { key, value }: Entry,
+  configured: readonly string[] | undefined,
+  fault: Report,
+): void {
+  const listed = find(value, ['tiers']);
+  if (listed?.node.kind !== 'list') return;
+  const path = ['models', name, 'tiers'];
+  const { items } = listed.node;
+  if (items.length === 0) {
+    fault(
+      listed.node.span.start,
+      path,
+      'is empty, so that no key can reach this model; leave it out for all tiers',
+    );
+    return;
+  }
+  const seen = new Set<string>();
+  let readable = true;
+  items.forEach((item, index) => {
+    const tier = textOf(item);
+    if (tier === undefined || !TIERS.some((known) => known === tier)) readable = false;
+    else if (seen.has(tier)) fault(item.span.start, [...path, index], 'is listed twice');
+    if (tier !== undefined) seen.add(tier);
+  });
+  if (readable && configured !== undefined && !configured.some((tier) => seen.has(tier))) {
+    fault(
+      (listed.key ?? key).start,
+      path,
+      `lists no tier that is on offer, so that no key can reach this model; \`tiers\` has ${configured.map((tier) => `\`${tier}\``).join(', ')}`,
+    );
+  }
+}
+
+/** @returns the tiers on offer, or undefined where the section is at fault and says nothing about them */
+function checkTiers(tree: Branch, fault: Report): readonly string[] | undefined {
+  const section = tree.entries.get('tiers');
+  if (section === undefined || !given(section.value)) return TIERS;
+  if (section.value.kind !== 'branch') return undefined;
+  const { entries } = section.value;
+  if (entries.size === 0) {
+    fault(section.key.start, ['tiers'], 'offers no tier; leave it out to offer all three');
+    return undefined;
+  }
+  for (const [tier, { key, value }] of entries) {
+    if (!TIERS.some((known) => known === tier)) continue;
+    if (!given(value)) {
+      fault(key.start, ['tiers', tier], 'is empty; write `{}` for a tier without limits, or leave it out');
+    }
+    const price = find(value, ['stripe_price'])?.node;
+    if (given(price) && !given(tree.entries.get('billing')?.value)) {
+      fault(price.span.start, ['tiers', tier, 'stripe_price'], 'needs the section `billing`');
+    }
+  }
+  const known = [...entries.keys()].filter((tier) => TIERS.some((name) => name === tier));
+  return known.length === entries.size ? known : undefined;
+}
+
+function checkPassthrough(tree: Branch, upstreams: ReadonlyMap<string, Entry>, fault: Report): void {
+  const there = find(tree, ['passthrough', 'upstream'])?.node;
+  const wanted = textOf(there);
+  if (there?.kind !== 'leaf' || wanted === undefined || wanted === '') return;
+  const upstream = upstreams.get(wanted);
+  const path = ['passthrough', 'upstream'];
+  if (upstream === undefined) {
+    const near = there.variables.length === 0 ? suggestion(wanted, upstreams.keys()) : '';
+    fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
+  } else if (upstream.value.kind === 'branch' && given(upstream.value.entries.get('builtin')?.value)) {
+    fault(there.span.start, path, 'is a builtin, which keeps no objects');
+  }
+}
+
+/** Two listeners cannot have one port, unless their addresses differ and neither is the wildcard. */
+function checkListeners(tree: Branch, port: number | undefined, fault: Report): void {
+  const ports = [
+    port ?? Number(textOf(tree, 'listen', 'port') ?? '8080'),
+    Number(textOf(tree, 'admin', 'port') ?? '9090'),
+  ];
+  const hosts = [textOf(tree, 'listen', 'host') ?? '127.0.0.1', textOf(tree, 'admin', 'host') ?? '127.0.0.1'];
+  const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '0.0.0.0' || host === '::');
+  if (ports[0] !== ports[1] || ports[0] === 0 || !overlap) return;
+  const place = find(tree, ['admin', 'port']) ?? find(tree, ['listen', 'port']) ?? find(tree, ['listen']);
+  const from = port === undefined ? '' : ', which the environment variable PORT sets';
+  fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
+}
+
+/** Alone, each worker would grant all of every limit, and would not hear of a key that was revoked. */
+function checkWorkers(tree: Branch, fault: Report): void {
+  const workers = find(tree, ['workers'])?.node;
+  const text = textOf(workers);
+  const count = text === 'auto' ? undefined : readInteger(text ?? '1');
+  const isOne = text === undefined || (count !== undefined && (!count.ok || count.value <= 1));
+  if (workers === undefined || isOne || given(tree.entries.get('redis')?.value)) return;
+  fault(
+    workers.span.start,
+    ['workers'],
+    'needs `redis`, through which workers share limits and learn of revoked keys',
+  );
+}
+
+/**
+ * @param tree the whole file
+ * @param port what the environment puts in place of `listen.port`
+ */
+export function checkReferences(tree: Branch, port: number | undefined): Findings {
+  const faults: Mark[] = [];
+  const warnings: Mark[] = [];
+  const fault: Report = (at, path, message) => void faults.push({ at, path, message });
+  const warn: Report = (at, path, message) => void warnings.push({ at, path, message });
+
+  checkListeners(tree, port, fault);
+  checkTrustedProxies(tree, warn);
+  checkTimeouts(tree, warn);
+  checkWorkers(tree, fault);
+  const secret = find(tree, ['secret'])?.node;
+  const length = textOf(secret)?.trim().length ?? 0;
+  if (secret !== undefined && length > 0 && length < 32) {
+    warn(secret.span.start, ['secret'], 'is shorter than 32 characters; take a long random one');
+  }
+  const upstreams = entriesOf(tree, 'upstreams');
+  const models = entriesOf(tree, 'models');
+  for (const field of ['upstreams', 'models']) {
+    const entry = tree.entries.get(field);
+    if (entry?.value.kind === 'branch' && entry.value.entries.size === 0) {
+      fault(entry.key.start, [field], 'has no entries');
+    }
+  }
+  for (const [name, entry] of upstreams) checkUpstream(name, entry, fault, warn);
+  const names = new Set(upstreams.keys());
+  const configured = checkTiers(tree, fault);
+  checkPassthrough(tree, upstreams, fault);
+  for (const [name, entry] of models) {
+    checkTargets(name, entry.value, names, fault);
+    checkModelTiers(name, entry, configured, fault);
+  }
+  checkBilling(tree, port, fault, warn);
+  return { faults, warnings };
+}

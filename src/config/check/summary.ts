@@ -1,0 +1,189 @@
+// What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
+// is in it.
+import { availableParallelism } from 'node:os';
+import {
+  type BillingConfig,
+  type Config,
+  type ModelConfig,
+  type StaticConfig,
+  TIERS,
+  type TierConfig,
+  type UpstreamConfig,
+} from '../schema/config-schema.ts';
+import { ENDPOINTS } from '../schema/endpoint-names.ts';
+import { describeMembers } from '../schema/member-rules.ts';
+import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
+import { describeTimeouts } from '../schema/timeouts.ts';
+import { formatDuration, formatSize } from '../schema/units.ts';
+import { formatFault } from '../source/config-fault.ts';
+
+const LIMITS = [
+  ['requests_per_minute', 'requests a minute'],
+  ['tokens_per_minute', 'tokens a minute'],
+  ['requests_per_day', 'requests a day'],
+  ['tokens_per_month', 'tokens a month'],
+  ['concurrency', 'at once'],
+] as const;
+
+/** Names in one column, what they are in the next. */
+function table(rows: readonly (readonly [string, string])[]): string[] {
+  const width = Math.max(0, ...rows.map(([name]) => name.length));
+  return rows.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`.trimEnd());
+}
+
+function hostOf(address: string): string {
+  const { protocol, host } = new URL(address);
+  return `${protocol}//${host}`;
+}
+
+function describeRedis(url: string): string {
+  const address = readRedisAddress(url);
+  return address.ok ? `${address.value.kind}, ${redisHosts(address.value)}` : 'unusable';
+}
+
+function describeUpstream(upstream: UpstreamConfig): string {
+  const where =
+    upstream.kind === 'builtin'
+      ? [`built in (${upstream.builtin})`]
+      : [
+          hostOf(upstream.base_url),
+          upstream.api_key === undefined ? 'no api_key' : 'api_key set',
+          ...(Object.keys(upstream.headers).length === 0
+            ? []
+            : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
+        ];
+  // Its path may hold a credential in a query.
+  const health =
+    upstream.health === undefined ? [] : [`health asked every ${formatDuration(upstream.health.interval)}`];
+  return [
+    ...where,
+    `at most ${upstream.max_concurrency} at once`,
+    describeTimeouts(upstream.timeouts),
+    ...health,
+    ...describeMembers(upstream.members),
+  ].join('; ');
+}
+
+/** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */
+function describeTargets({ targets }: ModelConfig): string {
+  const priorities = [...new Set(targets.map(({ priority }) => priority))].sort((a, b) => a - b);
+  return priorities
+    .map((priority) => {
+      const group = targets.filter((target) => target.priority === priority);
+      const sum = group.reduce((total, { weight }) => total + weight, 0);
+      return group
+        .map(({ upstream, model, weight, timeouts }) => {
+          const notes = [
+            ...(group.length === 1 ? [] : [`${Number(((100 * weight) / sum).toFixed(1))}%`]),
+            ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
+          ];
+          return `${upstream}: ${model}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
+        })
+        .join(', ');
+    })
+    .join('; then ');
+}
+
+function describeModel(model: ModelConfig): string {
+  const only = isEverywhere(model.endpoints) ? [] : [`for ${model.endpoints.join(', ')}`];
+  const tiers = model.tiers.length === TIERS.length ? '' : ` [${model.tiers.join(', ')} only]`;
+  const notes = [
+    ...only,
+    ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
+    ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
+    ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
+    ...describeMembers(model.members),
+    ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
+  ];
+  return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
+}
+
+function isEverywhere(endpoints: readonly string[]): boolean {
+  return endpoints.length === ENDPOINTS.length;
+}
+
+/** Whether two targets share a priority, so that the balance decides. */
+function hasChoice({ targets }: ModelConfig): boolean {
+  const asked = targets.filter(({ weight }) => weight > 0);
+  return new Set(asked.map(({ priority }) => priority)).size < asked.length;
+}
+
+/** `500ms`, or `p95` for what most answers take. */
+export function hedgeText({ after }: NonNullable<ModelConfig['hedge']>): string {
+  return typeof after === 'number' ? formatDuration(after) : after;
+}
+
+function describeTier(tier: TierConfig): string {
+  const limits = LIMITS.flatMap(([field, words]) => {
+    const limit = tier[field];
+    return limit === undefined ? [] : [`${limit} ${words}`];
+  });
+  const { price } = tier;
+  const cost =
+    price === undefined
+      ? []
+      : [
+          `price ${price.amount} ${price.currency} ${price.interval === 'once' ? 'once' : `a ${price.interval}`}`,
+        ];
+  const { endpoints } = tier;
+  const only = endpoints === undefined ? [] : [`only ${endpoints.join(' and ')}`];
+  return [...(limits.length === 0 ? ['no limits'] : limits), ...only, ...cost].join(', ');
+}
+
+/** Whose payments, whether money moves, and what happens when it does not. */
+function describeBilling({ provider, secret_key = '', on_lapse, grace }: BillingConfig): string {
+  const mode =
+    provider === 'test' ? 'no money moves' : /^(sk|rk)_test_/.test(secret_key) ? 'test key' : 'live key';
+  return `${provider} (${mode}), ${on_lapse} after ${formatDuration(grace)} without payment`;
+}
+
+function describeWorkers(workers: StaticConfig['workers']): string {
+  if (workers === 'auto') return `auto: one for each processor (${availableParallelism()} here)`;
+  return workers === 1 ? '1: a single process' : `${workers} processes`;
+}
+
+/**
+ * @param config as loaded
+ * @returns several lines without a newline at the end: listeners, store, upstreams, models with their targets in order,
+ *   tiers with their limits, and the warnings
+ */
+export function describeConfig(config: Config): string {
+  const { listen, admin, store, redis, secret, workers } = config.static;
+  const { upstreams, models, tiers, ...dynamic } = config.dynamic;
+  const address = ({ host, port }: { host: string; port: number }): string =>
+    `${host.includes(':') ? `[${host}]` : host}:${port === 0 ? '(any free port)' : port}`;
+  const proxies = listen.trusted_proxies.length === 0 ? '' : ` behind ${listen.trusted_proxies.join(', ')}`;
+  const general: [string, string][] = [
+    ['listen', address(listen) + proxies],
+    ['admin', address(admin)],
+    ['public_url', dynamic.public_url],
+    ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
+    ['workers', describeWorkers(workers)],
+    ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],
+    ['secret', secret === undefined ? 'generated beside the store' : 'set'],
+    ['max_body', formatSize(dynamic.max_body)],
+    [
+      'retry',
+      `at most ${dynamic.retry.attempts} upstream requests for one request, within ${formatDuration(dynamic.retry.deadline)}`,
+    ],
+    ['drain', `after ${formatDuration(dynamic.drain.delay)}, for ${formatDuration(dynamic.drain.timeout)}`],
+    ...(dynamic.billing === undefined
+      ? []
+      : [['billing', describeBilling(dynamic.billing)] as [string, string]]),
+  ];
+  const offered = TIERS.flatMap((tier) => {
+    const limits = tiers[tier];
+    return limits === undefined ? [] : [[tier, describeTier(limits)] as const];
+  });
+  return [
+    `${config.file} is valid (${config.hash})`,
+    ...table(general),
+    'upstreams',
+    ...table(Object.entries(upstreams).map(([name, upstream]) => [name, describeUpstream(upstream)])),
+    'models',
+    ...table(Object.entries(models).map(([name, model]) => [name, describeModel(model)])),
+    'tiers',
+    ...table(offered),
+    ...(config.warnings.length === 0 ? [] : ['warnings', ...config.warnings.map(formatFault)]),
+  ].join('\n');
+}

@@ -1,0 +1,110 @@
+// Warnings about deadlines that cut answers, or that other settings make useless. They are about targets as requests find
+// them: what a target, its model and its upstream set, and what `retry`, `stream` and `hedge` do beside it.
+
+import { formatDuration, readDecimal, readDuration } from '../schema/units.ts';
+import { type Branch, find, type Path, type Report, type Tree, textOf } from '../source/yaml-tree.ts';
+
+/** The default of OpenAI's SDKs. */
+const SDK_WAIT_MS = 600_000;
+/** Vendors and gateways send a comment or a ping into a silent stream each 10 to 30 s. */
+const PING_MS = 30_000;
+
+/** Families of models that think for minutes, by parts of their names. */
+const THINKING =
+  /(^|[/.:_-])(o[134]|gpt-5|gpt-oss|codex|r1|qwq|magistral|deep-research|reason(er|ing)|think(er|ing)?)(?![a-z0-9])/i;
+
+const FIELDS = ['headers', 'first_token', 'idle', 'total'] as const;
+type Field = (typeof FIELDS)[number];
+
+/** A duration that somebody wrote. */
+interface Given {
+  readonly ms: number;
+  readonly at: number;
+  readonly path: Path;
+}
+
+function givenAt(tree: Tree, ...path: Path): Given | undefined {
+  const place = find(tree, path)?.node;
+  const reading = readDuration(textOf(place) ?? '');
+  return reading.ok && place !== undefined ? { ms: reading.value, at: place.span.start, path } : undefined;
+}
+
+export function checkTimeouts(tree: Branch, warn: Report): void {
+  const seen = new Set<string>();
+  /** What several targets share is said once. */
+  const once = ({ at, path }: Given, message: string): void => {
+    const key = `${at} ${message}`;
+    if (!seen.has(key)) warn(at, path, message);
+    seen.add(key);
+  };
+  const search = givenAt(tree, 'retry', 'deadline')?.ms ?? 600_000;
+  const commit = givenAt(tree, 'stream', 'commit_after')?.ms ?? 5_000;
+  const models = tree.entries.get('models')?.value;
+  if (models?.kind !== 'branch') return;
+  for (const [name, { value: model }] of models.entries) {
+    const list = find(model, ['targets'])?.node;
+    if (list?.kind !== 'list') continue;
+    const after = givenAt(tree, 'models', name, 'hedge', 'after');
+    const asked = list.items.filter(isAsked);
+    for (const [index, target] of list.items.entries()) {
+      const upstream = textOf(target, 'upstream') ?? '';
+      const places: readonly Path[] = [
+        ['models', name, 'targets', index],
+        ['models', name],
+        ['upstreams', upstream],
+      ];
+      const of = (field: Field): Given | undefined => {
+        for (const place of places) {
+          const given = givenAt(tree, ...place, 'timeouts', field);
+          if (given !== undefined) return given;
+        }
+        return undefined;
+      };
+      const [headers, first, idle, total] = FIELDS.map(of);
+      const totalMs = total?.ms ?? 3_600_000;
+      for (const each of [headers, first, idle]) {
+        if (each === undefined) continue;
+        if (each.ms > totalMs)
+          once(each, `is longer than \`total\` (${formatDuration(totalMs)}), which ends the answer before`);
+        else if (each !== idle && each.ms > search)
+          once(
+            each,
+            `is longer than \`retry.deadline\` (${formatDuration(search)}), which ends the search for a target before`,
+          );
+        if (each !== idle && after !== undefined && after.ms >= each.ms && asked.length > 1)
+          once(
+            after,
+            `is not shorter than \`${String(each.path.at(-1))}\` (${formatDuration(each.ms)}), so that no second target is asked beside the first`,
+          );
+      }
+      if (first !== undefined && first.ms >= commit && asked.length > 1)
+        once(
+          first,
+          `is not shorter than \`stream.commit_after\` (${formatDuration(commit)}), after which no other target is asked; raise that, or lower this`,
+        );
+      if (idle !== undefined && idle.ms < PING_MS)
+        once(
+          idle,
+          `is shorter than ${formatDuration(PING_MS)}, and upstreams let as much time pass between two signs of life while they think`,
+        );
+      const there = textOf(target, 'model') ?? '';
+      if (!THINKING.test(name) && !THINKING.test(there)) continue;
+      if (total !== undefined && total.ms < SDK_WAIT_MS)
+        once(
+          total,
+          `ends answers of a model that may think for longer; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
+        );
+      if (headers !== undefined && headers.ms < SDK_WAIT_MS)
+        once(
+          headers,
+          `ends JSON answers of a model that may think for longer, because they have headers only when they are whole; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
+        );
+    }
+  }
+}
+
+/** Whether it has weight, so that requests go there. */
+function isAsked(target: Tree): boolean {
+  const weight = readDecimal(textOf(target, 'weight') ?? '1');
+  return !weight.ok || weight.value > 0;
+}

@@ -1,0 +1,26 @@
+// The name of a configuration by what it means: equal on two replicas exactly when they do the same.
+import { createHash } from 'node:crypto';
+import type { DynamicConfig, StaticConfig } from './schema/config-schema.ts';
+
+/** What a file means, without its name and its warnings. */
+export interface Meaning {
+  readonly static: StaticConfig;
+  readonly dynamic: DynamicConfig;
+}
+
+/** Key order does not matter to the meaning; the order of a list does. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, inner: unknown) =>
+    inner !== null && typeof inner === 'object' && !Array.isArray(inner)
+      ? Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : inner,
+  );
+}
+
+/** 12 hexadecimal digits. */
+export function hashOf({ static: fixed, dynamic }: Meaning): string {
+  return createHash('sha256')
+    .update(canonical({ static: fixed, dynamic }))
+    .digest('hex')
+    .slice(0, 12);
+}

@@ -1,0 +1,190 @@
+// From a file to a configuration, or to everything that is wrong with it. It reads; watching for changes and putting a
+// configuration to work are done elsewhere.
+import { z } from 'zod';
+import { checkReferences } from './check/reference-check.ts';
+import { hashOf } from './config-hash.ts';
+import { httpUrl } from './schema/addresses.ts';
+import { type Config, fileSchema, TIERS } from './schema/config-schema.ts';
+import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
+import { type Reading, readInteger, refuse } from './schema/units.ts';
+import { ConfigError, type Fault, MAX_FAULTS } from './source/config-fault.ts';
+import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
+import { drawExcerpt, SourceText } from './source/excerpt.ts';
+import { issueMarks } from './source/schema-issues.ts';
+import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
+import { type Branch, find, type Mark, readTree, type Tree } from './source/yaml-tree.ts';
+
+export { ConfigError, type Fault, formatFault } from './source/config-fault.ts';
+
+/** The tree as zod takes it: texts, lists and objects, with what is left out left out. */
+function inputOf(tree: Tree, schema: z.core.$ZodType | undefined): unknown {
+  switch (tree.kind) {
+    case 'blank':
+      return null;
+    case 'leaf':
+      return tree.emptied && shownOf(schema) !== 'never' ? null : tree.value;
+    case 'list':
+      return tree.items.map((item, index) => inputOf(item, childOf(schema, index)));
+    case 'branch': {
+      const fields = schema !== undefined && unwrap(schema) instanceof z.ZodObject;
+      const object: Record<string, unknown> = Object.create(null);
+      for (const [key, { value }] of tree.entries) {
+        const input = inputOf(value, childOf(schema, key));
+        // A field without a value is left out; an entry of a mapping, or a key that no field has, is not.
+        if (input !== null || !fields || childOf(schema, key) === undefined) object[key] = input;
+      }
+      return object;
+    }
+  }
+}
+
+/** Every word of the schema: what may be shown of a file that is not YAML, where nobody knows which text is a value. */
+function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): ReadonlySet<string> {
+  const inner = unwrap(schema);
+  for (const field of fieldNames(inner)) {
+    words.add(field);
+    const child = childOf(inner, field);
+    if (child !== undefined) schemaWords(child, words);
+  }
+  if (inner instanceof z.ZodRecord) schemaWords(inner.valueType, words);
+  if (inner instanceof z.ZodArray) schemaWords(inner.element, words);
+  return words;
+}
+
+/** Marks as faults, in the order of the file, each once; `more` is how many are beyond MAX_FAULTS. */
+function toFaults(
+  file: string,
+  source: SourceText,
+  marks: readonly Mark[],
+  tree?: Branch,
+): { readonly faults: readonly Fault[]; readonly more: number } {
+  const spans = tree === undefined ? [] : visibleSpans(tree, fileSchema);
+  const words = tree === undefined ? schemaWords(fileSchema) : new Set<string>();
+  const texts = new Map<string, { readonly at: number; readonly message: string }>();
+  for (const { at, path = [], message } of marks) {
+    const where = pathText(path, tree, fileSchema);
+    const text = where === '' ? message : `${where}: ${message}`;
+    texts.set(`${at} ${text}`, { at, message: text });
+  }
+  const sorted = [...texts.values()].sort((a, b) => a.at - b.at);
+  const faults = sorted.slice(0, MAX_FAULTS).map(({ at, message }) => {
+    const { line, column } = source.locate(at);
+    return { file, line, column, message, excerpt: drawExcerpt(source, at, spans, words) };
+  });
+  return { faults, more: sorted.length - faults.length };
+}
+
+function configError(...place: Parameters<typeof toFaults>): ConfigError {
+  const { faults, more } = toFaults(...place);
+  return new ConfigError(faults, more);
+}
+
+function portOverride(env: NodeJS.ProcessEnv): Reading<number> | undefined {
+  const text = env['PORT']?.trim();
+  if (text === undefined || text === '') return undefined;
+  const port = readInteger(text);
+  return port.ok && port.value >= 0 && port.value <= 65_535
+    ? port
+    : refuse('the environment variable PORT must be a whole number from 0 to 65535');
+}
+
+/**
+ * @param text the content of the file
+ * @param file its name, for messages
+ * @param env where `${NAME}` is looked up; `PORT`, where set, takes the place of `listen.port`
+ * @throws ConfigError with every fault
+ */
+export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv): Config {
+  const source = new SourceText(text);
+  const { tree, marks: found } = readTree(text, env);
+  if (tree === undefined) throw configError(file, source, found);
+  const port = portOverride(env);
+  const place = find(tree, ['listen', 'port']) ?? find(tree, ['listen']);
+  const at = (place?.key ?? place?.node.span)?.start ?? 0;
+  const parsed = fileSchema.safeParse(inputOf(tree, fileSchema));
+  const issues = parsed.error?.issues ?? [];
+  const references = checkReferences(tree, port?.ok ? port.value : undefined);
+  const marks = [
+    ...found,
+    ...(port === undefined || port.ok ? [] : [{ at, path: ['listen', 'port'], message: port.fault }]),
+    ...nameMarks(tree, fileSchema),
+    ...issues.flatMap((issue) => issueMarks(issue, tree, fileSchema)),
+    ...references.faults,
+  ];
+  if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
+
+  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...dynamic } = parsed.data;
+  const bound = port?.ok ? { ...listen, port: port.value } : listen;
+  const meaning = {
+    static: {
+      listen: bound,
+      admin,
+      store,
+      ...(redis === undefined ? {} : { redis }),
+      ...(secret === undefined ? {} : { secret }),
+      ...(usage === undefined ? {} : { usage }),
+      workers,
+    },
+    dynamic: {
+      ...dynamic,
+      public_url: public_url ?? httpUrl(bound.host, bound.port),
+      tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
+    },
+  };
+  return {
+    file,
+    hash: hashOf(meaning),
+    ...meaning,
+    warnings: toFaults(file, source, references.warnings, tree).faults,
+  };
+}
+
+/** Where the bytes stop being UTF-8. */
+function firstInvalid(bytes: Buffer): { line: number; column: number } {
+  // A prefix decodes, but for a character cut short at its end, up to the first bad byte and never again behind it.
+  const decode = (length: number): string | undefined => {
+    try {
+      return new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(0, length), { stream: true });
+    } catch {
+      return undefined;
+    }
+  };
+  let good = 0;
+  let bad = bytes.length;
+  while (bad - good > 1) {
+    const middle = Math.floor((good + bad) / 2);
+    if (decode(middle) === undefined) bad = middle;
+    else good = middle;
+  }
+  const before = decode(good) ?? '';
+  return new SourceText(before).locate(before.length);
+}
+
+/**
+ * @param bytes what the file holds, or the first of it where it is longer than MAX_FILE
+ * @param file its name, for messages
+ * @param env as in `parseConfig`
+ * @throws ConfigError with every fault
+ */
+export function parseBytes(bytes: Buffer, file: string, env: NodeJS.ProcessEnv): Config {
+  if (bytes.length > MAX_FILE) throw fileFault(file, 'is larger than 1 MiB');
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    const { line, column } = firstInvalid(bytes);
+    throw fileFault(file, 'is not UTF-8 here', line, column);
+  }
+  return parseConfig(text, file, env);
+}
+
+/**
+ * Reads and checks a configuration file, at once and completely.
+ *
+ * @param file path of a YAML file of at most 1 MiB
+ * @param env where `${NAME}` is looked up; `PORT`, where set, takes the place of `listen.port`
+ * @throws ConfigError with every fault; a file that cannot be read is one fault at 1:1
+ */
+export function loadConfig(file: string, env: NodeJS.ProcessEnv): Config {
+  return parseBytes(readConfigFile(file).bytes, file, env);
+}

@@ -1,0 +1,96 @@
+// The tables of docs/configuration.md, from the schema: every field with its kind, its default and its description.
+// `node src/config/schema/configuration-tables.ts docs/configuration.md` writes them into the page.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { z } from 'zod';
+import { dynamicShape, staticShape } from './config-schema.ts';
+import { childOf, fieldNames, natures, unwrap } from './field-kinds.ts';
+
+type Schema = z.core.$ZodType;
+
+export interface Row {
+  /** `upstreams.NAME.timeouts.connect`, `models.NAME.targets[].weight`, `tiers.TIER.concurrency` */
+  readonly path: string;
+  readonly kind: string;
+  /** As it would be written; empty when the field may be left out, `required` when not. */
+  readonly fallback: string;
+  readonly description: string;
+}
+
+function kindOf(schema: Schema): string {
+  const inner = unwrap(schema);
+  if (inner instanceof z.ZodEnum) return inner.options.map((option) => `\`${option}\``).join(', ');
+  if (inner instanceof z.ZodArray) return 'list';
+  return natures.get(inner)?.words ?? 'mapping';
+}
+
+/** What stands for the field when it is left out, found below transforms. */
+function fallbackOf(schema: Schema): string {
+  if (schema instanceof z.ZodPipe) return fallbackOf(schema.in);
+  if (schema instanceof z.ZodOptional || schema instanceof z.ZodExactOptional) return '';
+  if (!(schema instanceof z.ZodPrefault)) return 'required';
+  const value: unknown = schema.def.defaultValue;
+  if (typeof value === 'string') return `\`${value}\``;
+  if (Array.isArray(value)) return value.length === 0 ? '' : `\`[${value.join(', ')}]\``;
+  return '';
+}
+
+function rowsOf(name: string, schema: Schema, path: string): readonly Row[] {
+  const description = z.globalRegistry.get(schema)?.description ?? '';
+  const row = { path, kind: kindOf(schema), fallback: fallbackOf(schema), description };
+  const inner = unwrap(schema);
+  // The three tiers have the same fields: one row for each is enough.
+  const names = name === 'tiers' ? fieldNames(inner).slice(0, 1) : fieldNames(inner);
+  const below = names.flatMap((field) => {
+    const child = childOf(inner, field);
+    const step = name === 'tiers' ? 'TIER' : field;
+    return child === undefined ? [] : rowsOf(field, child, `${path}.${step}`);
+  });
+  const inside =
+    inner instanceof z.ZodRecord
+      ? rowsOf('', inner.valueType, `${path}.NAME`)
+      : inner instanceof z.ZodArray
+        ? rowsOf('', inner.element, `${path}[]`)
+        : [];
+  const [entry, ...fields] = inside;
+  if (entry === undefined) return [row, ...below];
+  // An entry itself says nothing that its fields, or the row of its mapping, do not.
+  return fields.length > 0 ? [row, ...fields] : [{ ...row, kind: `${row.kind} of ${entry.kind}` }];
+}
+
+/** Every field below a shape, in its order. */
+export function fieldRows(shape: Readonly<Record<string, Schema>>): readonly Row[] {
+  return Object.entries(shape).flatMap(([name, schema]) => rowsOf(name, schema, name));
+}
+
+function table(rows: readonly Row[]): string {
+  return [
+    '| Field | Kind | Default | What it is |',
+    '|---|---|---|---|',
+    ...rows.map(
+      ({ path, kind, fallback, description }) => `| \`${path}\` | ${kind} | ${fallback} | ${description} |`,
+    ),
+  ].join('\n');
+}
+
+const SECTIONS = [
+  ['static', staticShape],
+  ['dynamic', dynamicShape],
+] as const;
+
+/** @returns the page with the tables between its markers (`<!-- fields static -->` … `<!-- end -->`) made new */
+export function fillReference(page: string): string {
+  return SECTIONS.reduce((text, [marker, shape]) => {
+    const begin = `<!-- fields ${marker} -->`;
+    const from = text.indexOf(begin);
+    const to = text.indexOf('<!-- end -->', from);
+    if (from === -1 || to === -1) throw new Error(`the page has no markers for the ${marker} fields`);
+    return `${text.slice(0, from)}${begin}\n\n${table(fieldRows(shape))}\n\n${text.slice(to)}`;
+  }, page);
+}
+
+if (import.meta.main) {
+  const [, , page] = process.argv;
+  if (page === undefined)
+    throw new Error('usage: node src/config/schema/configuration-tables.ts docs/configuration.md');
+  writeFileSync(page, fillReference(readFileSync(page, 'utf8')));
+}

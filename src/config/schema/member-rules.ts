@@ -1,0 +1,71 @@
+// Members of requests that an upstream or a model refuses, or does not get: a list of names for each.
+import { z } from 'zod';
+import { foldName } from '../../wire/fold-name.ts';
+import { section, text } from './field-kinds.ts';
+import { type Reading, read, refuse } from './units.ts';
+
+/** Members that the gateway itself reads from requests: what it read has to reach the upstream. */
+export const READ_MEMBERS = [
+  'model',
+  'stream',
+  'stream_options',
+  'max_tokens',
+  'max_completion_tokens',
+  'n',
+  'max_output_tokens',
+  'previous_response_id',
+  'store',
+  'background',
+  'encoding_format',
+  'input',
+  'stream_format',
+  'response_format',
+  'prompt',
+  'best_of',
+] as const;
+
+/** A name, or several with dots between for a member of a member. */
+const PATH = /^[A-Za-z0-9_-]{1,64}(?:\.[A-Za-z0-9_-]{1,64}){0,5}$/;
+
+function readPath(value: string): Reading<string> {
+  const isPath = PATH.test(value) && value.split('.').every((each) => foldName(each) !== '');
+  return isPath
+    ? read(value)
+    : refuse('must be the name of a member, such as provider, or a path, such as session.model');
+}
+
+function readRefused(value: string): Reading<string> {
+  return foldName(value) === 'model'
+    ? refuse('must not be model: without it no request finds its way')
+    : readPath(value);
+}
+
+function readRemoved(value: string): Reading<string> {
+  const [first = ''] = value.split('.', 1);
+  return READ_MEMBERS.some((name) => foldName(name) === foldName(first))
+    ? refuse('is read by the gateway and cannot be removed; it can be refused')
+    : readPath(value);
+}
+
+export const memberRules = section({
+  refuse: z
+    .array(text(readRefused))
+    .prefault([])
+    .describe('A request with one of these is answered with 400, whichever target it would go to.'),
+  remove: z
+    .array(text(readRemoved))
+    .prefault([])
+    .describe('Taken out of what this upstream, or every upstream of this model, is sent.'),
+});
+
+export type MemberRules = z.output<typeof memberRules>;
+
+/** `refuses models, provider` and `removes user`, as far as there is something to say. */
+export function describeMembers(
+  { refuse: refused, remove: removed }: MemberRules = { refuse: [], remove: [] },
+): string[] {
+  return [
+    ...(refused.length === 0 ? [] : [`refuses ${refused.join(', ')}`]),
+    ...(removed.length === 0 ? [] : [`removes ${removed.join(', ')}`]),
+  ];
+}

@@ -1,0 +1,20 @@
+// The deadlines of one target: those of its upstream, with what its model and the target itself set instead.
+import type { ModelConfig, UpstreamConfig } from './config-schema.ts';
+import { formatDuration } from './units.ts';
+
+/** Milliseconds. Without `headers` or `first_token`, `total` bounds that wait. */
+export type Timeouts = UpstreamConfig['timeouts'];
+export type OwnTimeouts = NonNullable<ModelConfig['timeouts']>;
+
+/** The most specific value wins: target, then model, then upstream. */
+export function timeoutsOf(upstream: Timeouts, model?: OwnTimeouts, target?: OwnTimeouts): Timeouts {
+  return model === undefined && target === undefined ? upstream : { ...upstream, ...model, ...target };
+}
+
+/** In words, in the order in which they run: `connect 3s, first token 5s`. */
+export function describeTimeouts(timeouts: Partial<Timeouts>): string {
+  const { connect, headers, first_token, idle, total } = timeouts;
+  return Object.entries({ connect, headers, 'first token': first_token, idle, total })
+    .flatMap(([name, ms]) => (ms === undefined ? [] : [`${name} ${formatDuration(ms)}`]))
+    .join(', ');
+}

@@ -1,0 +1,164 @@
+// The line at fault, drawn with a caret under the place and every credential masked. What it may show is decided in
+// visible-text.ts; text that is covered by no visible span is masked but for punctuation.
+import type { Shown } from '../schema/field-kinds.ts';
+import type { VisibleSpan } from './visible-text.ts';
+
+const MASK = '****';
+const NAME = '[A-Za-z_][A-Za-z0-9_]*';
+const REFERENCE = `\\$\\{${NAME}\\}`;
+const WIDTH = 120;
+
+/** Line starts of a text, for offsets to lines. */
+export class SourceText {
+  readonly text: string;
+  readonly #starts: number[] = [0];
+
+  constructor(text: string) {
+    this.text = text;
+    for (let at = text.indexOf('\n'); at !== -1; at = text.indexOf('\n', at + 1)) this.#starts.push(at + 1);
+  }
+
+  /** @returns line and column from 1, and the offsets of the line without its end */
+  locate(offset: number): { line: number; column: number; start: number; end: number } {
+    const at = Math.max(0, Math.min(offset, this.text.length));
+    let low = 0;
+    let high = this.#starts.length - 1;
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if ((this.#starts[middle] ?? 0) <= at) low = middle;
+      else high = middle - 1;
+    }
+    const start = this.#starts[low] ?? 0;
+    let end = this.#starts[low + 1] === undefined ? this.text.length : (this.#starts[low + 1] ?? 1) - 1;
+    if (end > start && this.text[end - 1] === '\r') end -= 1;
+    return { line: low + 1, column: at - start + 1, start, end };
+  }
+}
+
+/** A credential: nothing of it but its quotes and plain references, which are names. */
+function maskCredential(text: string): string {
+  const [, quote = '', inner = text] = /^(["'])(.*)\1$/s.exec(text) ?? [];
+  const masked = inner
+    .split(new RegExp(`((?<!\\$)${REFERENCE})`))
+    .map((part, index) => (index % 2 === 1 ? part : part.replace(/\S(.*\S)?/s, MASK)))
+    .join('');
+  return quote + masked + quote;
+}
+
+const URL_FORM = new RegExp(
+  `^(["']?)(https?|rediss?|postgres|postgresql)://([^\\s@/?#]*@)?((?:[A-Za-z0-9.-]|${REFERENCE})+|\\[[0-9a-fA-F:.]+\\])(:\\d{1,5}|:${REFERENCE})?(/[^\\s?#@]*)?(\\?[^]*)?$`,
+);
+
+/** A URL in its usual form without user, password and query; anything else is masked as a whole. */
+function maskUrl(text: string): string {
+  if (/^(["']?)sqlite:[^@?]*$/.test(text)) return text;
+  const match = URL_FORM.exec(text);
+  if (match === null) return maskCredential(text);
+  const [, quote = '', scheme = '', user, host = '', port = '', path = '', query] = match;
+  const shown = `${quote}${scheme}://${user === undefined ? '' : `${maskCredential(user.slice(0, -1))}@`}${host}${port}${path}`;
+  return query === undefined ? shown : `${shown}?${MASK}${quote}`;
+}
+
+/** Another field that ran into this one, for want of a comma or a line end, may be a credential. */
+const maskPlain = (text: string): string => (/\s\S*:/.test(text) ? maskCredential(text) : text);
+
+const SHOW: Readonly<Record<Shown, (text: string) => string>> = {
+  plain: maskPlain,
+  short: (text) => (text.length > 16 ? maskCredential(text) : maskPlain(text)),
+  url: maskUrl,
+  never: maskCredential,
+};
+
+const PUNCTUATION = new Set(' \t[]{},:"\'');
+
+/** Text outside of every span: comments, second values of a duplicate, text of a file that is not YAML. */
+function drawLoose(text: string, words: ReadonlySet<string>): string {
+  let out = '';
+  for (const [token] of text.matchAll(
+    new RegExp(`${REFERENCE}|[ \\t\\[\\]{},:"']|[^ \\t\\[\\]{},:"']+`, 'g'),
+  )) {
+    const harmless =
+      PUNCTUATION.has(token) ||
+      /^[-|>?]+$/.test(token) ||
+      words.has(token) ||
+      new RegExp(`^${REFERENCE}$`).test(token);
+    out += harmless ? token : MASK;
+  }
+  return out;
+}
+
+/** Where a comment begins in text outside of spans, or its length. */
+function commentAt(text: string): number {
+  const at = /(^|[ \t])#/.exec(text);
+  return at === null ? text.length : at.index + (at[1] ?? '').length;
+}
+
+/** The first span that ends behind an offset. Spans do not overlap, so their ends are in order too. */
+function firstBehind(spans: readonly VisibleSpan[], offset: number): number {
+  let low = 0;
+  let high = spans.length;
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if ((spans[middle]?.end ?? 0) <= offset) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/**
+ * @param at offset of the place at fault
+ * @param spans what may be shown, in order
+ * @param words what may be shown outside of spans: nothing, or the field names where the file is not YAML
+ * @returns the line and under it a caret; empty for an empty line
+ */
+export function drawExcerpt(
+  source: SourceText,
+  at: number,
+  spans: readonly VisibleSpan[],
+  words: ReadonlySet<string>,
+): string {
+  const { start, end } = source.locate(at);
+  const target = Math.max(start, Math.min(at, end));
+  let out = '';
+  let caret = -1;
+  const put = (from: number, to: number, drawn: string): void => {
+    if (caret === -1 && target >= from && target < to) {
+      caret = out.length + (drawn.length === to - from ? target - from : 0);
+    }
+    out += drawn;
+  };
+  let from = start;
+  const loose = (to: number): void => {
+    const stop = from + commentAt(source.text.slice(from, to));
+    // Piece by piece up to the place at fault, so that the caret stays under it.
+    const cut = target > from && target < stop ? target : stop;
+    put(from, cut, drawLoose(source.text.slice(from, cut), words));
+    put(cut, stop, drawLoose(source.text.slice(cut, stop), words));
+  };
+  for (let index = firstBehind(spans, start); index < spans.length; index += 1) {
+    const span = spans[index];
+    if (span === undefined) break;
+    if (span.end <= from) continue;
+    if (span.start >= end) break;
+    if (span.start > from) loose(span.start);
+    const [low, high] = [Math.max(span.start, from), Math.min(span.end, end)];
+    const text = source.text.slice(low, high);
+    const whole = low === span.start && high === span.end;
+    put(low, high, whole ? SHOW[span.shown](text) : maskCredential(text));
+    from = high;
+  }
+  if (from < end) loose(end);
+  if (caret === -1) caret = out.length;
+  return window(out.trimEnd().replace(/[^\P{C}\t]/gu, '?'), caret);
+}
+
+/** At most WIDTH characters around the caret. */
+function window(line: string, caret: number): string {
+  const begin = caret > WIDTH - 20 ? caret - WIDTH / 2 : 0;
+  const shown = line.slice(begin, begin + WIDTH);
+  if (shown.trim() === '') return '';
+  const prefix = begin > 0 ? '…' : '';
+  const suffix = begin + WIDTH < line.length ? '…' : '';
+  const pad = shown.slice(0, caret - begin).replace(/[^\t]/g, ' ');
+  return `${prefix}${shown.trimEnd()}${suffix}\n${prefix === '' ? '' : ' '}${pad}^`;
+}

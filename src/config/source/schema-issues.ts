@@ -1,0 +1,98 @@
+// What zod found, in the operator's words and at its place in the file. No message repeats a value that was read.
+import type { z } from 'zod';
+import { nearest } from '../nearest.ts';
+import { childOf, fieldNames } from '../schema/field-kinds.ts';
+import { MAX_FAULTS } from './config-fault.ts';
+import { showsKey } from './visible-text.ts';
+import { find, type Mark, type Path, type Tree } from './yaml-tree.ts';
+
+type Schema = z.core.$ZodType;
+
+const quote = (names: Iterable<string>): string => [...names].map((name) => `\`${name}\``).join(', ');
+
+/** `; did you mean …?` */
+export function suggestion(word: string | undefined, candidates: Iterable<string>): string {
+  const near = word === undefined ? undefined : nearest(word, candidates);
+  return near === undefined ? '' : `; did you mean \`${near}\`?`;
+}
+
+/** Says that a value came from the environment, which the line alone may not tell. */
+export function origin(node: Tree | undefined): string {
+  return node?.kind === 'leaf' && node.variables.length > 0
+    ? ` (from the environment: ${node.variables.join(', ')})`
+    : '';
+}
+
+const WANTED: Readonly<Record<string, string>> = {
+  object: 'must be a mapping of fields',
+  record: 'must be a mapping',
+  array: 'must be a list',
+  string: 'must be a single value',
+};
+
+/** A field that is not there is at fault where it should be: at the key of what it belongs to. */
+function missing(path: Path, tree: Tree): Mark {
+  for (let length = path.length - 1; length >= 0; length -= 1) {
+    const parent = find(tree, path.slice(0, length));
+    if (parent !== undefined) {
+      return { at: (parent.key ?? parent.node.span).start, path, message: 'is missing' };
+    }
+  }
+  return { at: tree.span.start, path, message: 'is missing' };
+}
+
+function unknownKeys(keys: readonly string[], path: Path, tree: Tree, schema: Schema): Mark[] {
+  const at: Schema | undefined = path.reduce<Schema | undefined>(childOf, schema);
+  const names = fieldNames(at);
+  const parent = find(tree, path)?.node;
+  return keys.flatMap((key, index): Mark[] => {
+    const entry = parent?.kind === 'branch' ? parent.entries.get(key) : undefined;
+    if (entry === undefined) return [];
+    const word = showsKey(at, key, entry.value) ? key : undefined;
+    // Later ones are not shown, and looking for names takes time.
+    const near = index < MAX_FAULTS ? suggestion(word, names) : '';
+    const hint = near !== '' || names.length > 12 ? near : `; known here: ${quote(names)}`;
+    const message = word === undefined ? 'unknown key' : `unknown key \`${word}\``;
+    return [{ at: entry.key.start, path, message: message + hint }];
+  });
+}
+
+/**
+ * @param issue of a parse of `schema`
+ * @param tree what was parsed
+ * @returns none when the tree already has a fault at this place, else usually one
+ */
+export function issueMarks(issue: z.core.$ZodIssue, tree: Tree, schema: Schema): readonly Mark[] {
+  const { path } = issue;
+  if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, path, tree, schema);
+  const found = find(tree, path);
+  if (found === undefined) return [missing(path, tree)];
+  const { node, key } = found;
+  if (node.kind === 'leaf' && node.broken) return [];
+  if (node.kind === 'blank' || (node.kind === 'leaf' && node.emptied && issue.code === 'invalid_type')) {
+    const at = node.kind === 'blank' ? (key ?? node.span).start : node.span.start;
+    return [{ at, path, message: `is empty${origin(node)}` }];
+  }
+  const mark = (message: string): readonly Mark[] => [
+    { at: node.span.start, path, message: message + origin(node) },
+  ];
+  switch (issue.code) {
+    case 'invalid_type':
+      return mark(WANTED[issue.expected] ?? 'has the wrong form');
+    case 'invalid_value': {
+      const values = issue.values.map(String);
+      const word = node.kind === 'leaf' && node.variables.length === 0 ? node.value : undefined;
+      return mark(
+        values.length === 1
+          ? `must be ${quote(values)}`
+          : `must be one of ${quote(values)}${suggestion(word, values)}`,
+      );
+    }
+    case 'too_small':
+      return mark('must not be empty');
+    case 'custom':
+      return mark(issue.message);
+    default:
+      return mark('is not valid');
+  }
+}

@@ -1,0 +1,115 @@
+// Which text of the file may be shown. An allow-list: a value is shown where the schema knows its field and calls it
+// harmless; whatever stands where no field is known could be a credential in the wrong place. And which names are allowed.
+import { z } from 'zod';
+import { nearest } from '../nearest.ts';
+import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
+import type { Mark, Path, Span, Tree } from './yaml-tree.ts';
+
+type Schema = z.core.$ZodType | undefined;
+
+export interface VisibleSpan extends Span {
+  readonly shown: Shown;
+}
+
+/** May the text of a key be shown? A key without a value may be a credential that lost its colon. */
+export function showsKey(schema: Schema, key: string, value: Tree): boolean {
+  const inner = schema === undefined ? undefined : unwrap(schema);
+  if (inner instanceof z.ZodRecord) {
+    return natures.get(inner.keyType)?.shows?.(key, value.kind === 'blank') ?? false;
+  }
+  const names = fieldNames(inner);
+  if (names.includes(key)) return true;
+  if (names.length === 0 || !/^\w[\w-]{0,39}$/.test(key)) return false;
+  // A misspelt field, or a word.
+  return nearest(key, names) !== undefined || (value.kind !== 'blank' && /^[a-z_-]+$/i.test(key));
+}
+
+/** How the text of a scalar under this schema may be shown. */
+export function shownOf(schema: Schema): Shown {
+  const inner = schema === undefined ? undefined : unwrap(schema);
+  if (inner instanceof z.ZodEnum) return 'short';
+  return (inner instanceof z.ZodString ? natures.get(inner)?.shown : undefined) ?? 'never';
+}
+
+const STRICTNESS: Readonly<Record<Shown, number>> = { plain: 0, short: 1, url: 2, never: 3 };
+
+/** Every key and scalar of the tree with how it may be shown, in the order of the text. */
+export function visibleSpans(tree: Tree, schema: Schema): readonly VisibleSpan[] {
+  const spans = new Map<number, VisibleSpan>();
+  // The same text can be reached twice, through an alias: the stricter of its places decides.
+  const add = (span: Span, shown: Shown): void => {
+    const known = spans.get(span.start);
+    if (span.end > span.start && (known === undefined || STRICTNESS[known.shown] < STRICTNESS[shown])) {
+      spans.set(span.start, { ...span, shown });
+    }
+  };
+  const walk = (node: Tree, at: Schema): void => {
+    switch (node.kind) {
+      case 'leaf':
+        add(node.span, shownOf(at));
+        break;
+      case 'blank':
+        // `null` and `~` are harmless.
+        add(node.span, 'plain');
+        break;
+      case 'list':
+        node.items.forEach((item, index) => {
+          walk(item, childOf(at, index));
+        });
+        break;
+      case 'branch':
+        for (const [key, entry] of node.entries) {
+          add(entry.key, showsKey(at, key, entry.value) ? 'plain' : 'never');
+          walk(entry.value, childOf(at, key));
+        }
+        for (const { name, key } of node.repeated) {
+          const first = node.entries.get(name);
+          if (first !== undefined) add(key, showsKey(at, name, first.value) ? 'plain' : 'never');
+        }
+    }
+  };
+  walk(tree, schema);
+  return [...spans.values()].sort((a, b) => a.start - b.start);
+}
+
+const HIDDEN = '****';
+
+/** `models["gpt-4.1"].targets[0].upstream`, with what may not be shown as `****`. */
+export function pathText(path: Path, tree: Tree | undefined, schema: Schema): string {
+  let text = '';
+  let node = tree;
+  let at = schema;
+  for (const step of path) {
+    if (typeof step === 'number') {
+      text += `[${step}]`;
+      node = node?.kind === 'list' ? node.items[step] : undefined;
+    } else {
+      const key = String(step);
+      const entry = node?.kind === 'branch' ? node.entries.get(key) : undefined;
+      const shown = entry === undefined ? fieldNames(at).includes(key) : showsKey(at, key, entry.value);
+      if (/^[A-Za-z_][A-Za-z0-9_-]*$/.test(key) || !shown) {
+        text += `${text === '' ? '' : '.'}${shown ? key : HIDDEN}`;
+      } else {
+        text += `[${JSON.stringify(key)}]`;
+      }
+      node = entry?.value;
+    }
+    at = childOf(at, step);
+  }
+  return text;
+}
+
+/** Names that their mapping does not allow, such as two `*` in a model. */
+export function nameMarks(tree: Tree, schema: Schema, path: Path = []): readonly Mark[] {
+  if (tree.kind === 'list') {
+    return tree.items.flatMap((item, index) => nameMarks(item, childOf(schema, index), [...path, index]));
+  }
+  if (tree.kind !== 'branch') return [];
+  const inner = schema === undefined ? undefined : unwrap(schema);
+  const problemOf = inner instanceof z.ZodRecord ? natures.get(inner.keyType)?.problem : undefined;
+  return [...tree.entries].flatMap(([key, entry]) => {
+    const message = problemOf?.(key);
+    const below = nameMarks(entry.value, childOf(schema, key), [...path, key]);
+    return message === undefined ? below : [{ at: entry.key.start, path: [...path, key], message }, ...below];
+  });
+}

@@ -1,0 +1,198 @@
+// Reads a request's body into one Buffer: bounded in size and time, decoded, cancellable. It does not look inside.
+import type { IncomingMessage } from 'node:http';
+import type { Transform } from 'node:stream';
+import * as zlib from 'node:zlib';
+import { startDeadline } from '../../deadline.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
+import type { Exchange } from '../exchange.ts';
+import { hasBody } from '../response-writer.ts';
+import { atEndOfTurn } from '../write-batch.ts';
+import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
+import { LargeWork } from './body-pacing.ts';
+
+const CHUNK = { chunkSize: 64 * 1024 };
+/** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
+const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
+
+/** One decoder per coding of RFC 9110, 8.4.1 (with the `x-gzip` alias), Brotli (RFC 7932) and Zstandard (RFC 8878). */
+const DECODERS: ReadonlyMap<string, () => Transform> = new Map([
+  ['gzip', () => zlib.createGunzip(CHUNK)],
+  ['x-gzip', () => zlib.createGunzip(CHUNK)],
+  ['deflate', () => zlib.createInflate(CHUNK)],
+  ['br', () => zlib.createBrotliDecompress(CHUNK)],
+  ['zstd', () => zlib.createZstdDecompress(ZSTD)],
+]);
+
+/** How slowly a body may come. */
+export interface BodyPace {
+  /** Longest silence between two pieces, in milliseconds. */
+  readonly silence: number;
+  /** The body may take this long, in milliseconds, … */
+  readonly grace: number;
+  /** … and longer by the time in which its bytes come at this rate, in bytes a second. */
+  readonly rate: number;
+}
+
+/** A phone on a bad line stays well above this; who sends a byte now and then to hold a place does not. */
+export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
+
+/**
+ * @param limit most bytes, both as sent and as decoded
+ * @param large of a large body: where it is put, and who looks at it as it comes
+ * @returns the decoded body
+ * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, what
+ *   `large.admit` rejects with, or the reason for which the exchange was stopped
+ */
+export function readBody(
+  exchange: Exchange,
+  limit: number,
+  pace: BodyPace = PACE,
+  large?: LargeBody,
+): Promise<Buffer> {
+  const { request } = exchange;
+  if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
+  const declared = request.headers['content-length'];
+  const expected = declared === undefined ? undefined : Number(declared);
+  if (expected !== undefined && expected > limit) return Promise.reject(tooLarge(limit));
+  const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  let decoder: Transform | undefined;
+  if (coding !== 'identity' && coding !== '') {
+    const create = DECODERS.get(coding);
+    if (create === undefined) return Promise.reject(new GatewayError('unsupported_content_encoding'));
+    decoder = create();
+  }
+  const order = { exchange, limit, pace, large, decoder, expected };
+  if (expected === undefined || expected <= LARGE_BODY || large?.admit === undefined)
+    return receive(order, large?.admit);
+  return large.admit().then(
+    () => receive(order, undefined),
+    (error: unknown) => {
+      decoder?.destroy();
+      throw error;
+    },
+  );
+}
+
+interface Reading {
+  readonly exchange: Exchange;
+  readonly limit: number;
+  readonly pace: BodyPace;
+  readonly large: LargeBody | undefined;
+  readonly decoder: Transform | undefined;
+  readonly expected: number | undefined;
+}
+
+/** @param admit asked when it turns out to be large */
+function receive(
+  { exchange, limit, pace, large, decoder, expected }: Reading,
+  admit: LargeBody['admit'],
+): Promise<Buffer> {
+  const { request, response } = exchange;
+  if (exchange.stopReason !== undefined) {
+    decoder?.destroy();
+    return Promise.reject(exchange.stopReason);
+  }
+  // Only now: a refusal before reaches a client that waits for 100 Continue before it has sent its body (RFC 9110, 10.1.1).
+  if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
+
+  return new Promise((resolve, reject) => {
+    const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
+    let admission: 'due' | 'asked' | 'given' = admit === undefined ? 'given' : 'due';
+    const started = performance.now();
+    let last = started;
+    let received = 0;
+    let work: LargeWork | undefined;
+
+    let stop = () => {};
+    let isOver = false;
+    const settle = (error: GatewayError | undefined) => {
+      isOver = true;
+      stop();
+      work?.end();
+      request.off('data', onData).off('end', onEnd).off('error', onError);
+      exchange.offStop(onStop);
+      decoder?.destroy();
+      exchange.access.bytes_in = received;
+      if (error === undefined) resolve(body.take());
+      else {
+        // Paused perhaps; what is left has to leave the connection.
+        request.resume();
+        reject(error);
+      }
+    };
+    /** Where the bytes that are kept come from. */
+    const source = decoder ?? request;
+    const keep = (piece: Buffer, now: number) => {
+      // Its memory may be gone behind the next line.
+      const { length } = piece;
+      if (!body.push(piece)) settle(tooLarge(limit));
+      else if (body.size > LARGE_BODY && !isOver) {
+        exchange.isLarge = true;
+        work ??= new LargeWork();
+        work.did(length, performance.now() - now);
+        if (admission === 'given') work.hold(source);
+        else if (admission === 'due') waitForAdmission();
+      }
+    };
+    const waitForAdmission = () => {
+      admission = 'asked';
+      source.pause();
+      admit?.().then(
+        () => {
+          admission = 'given';
+          if (!isOver) source.resume();
+        },
+        (error: unknown) => {
+          if (!isOver) settle(wrapError(error, 'internal_error'));
+        },
+      );
+    };
+    const onData = (piece: Buffer) => {
+      last = performance.now();
+      received += piece.length;
+      if (decoder === undefined) keep(piece, last);
+      else if (received > limit) settle(tooLarge(limit));
+      else if (!decoder.write(piece)) {
+        request.pause();
+        decoder.once('drain', () => request.resume());
+      }
+    };
+    const onEnd = () => {
+      if (decoder === undefined) settle(undefined);
+      else decoder.end();
+    };
+    const onError = () => settle(new GatewayError('client_closed'));
+    const onStop = () => settle(exchange.stopReason ?? new GatewayError('client_closed'));
+    /** One timer for both deadlines; bytes that came only move the time at which it will find them passed. */
+    const onDue = () => {
+      const deadline = Math.min(last + pace.silence, started + pace.grace + (received / pace.rate) * 1000);
+      const left = deadline - performance.now();
+      if (left <= 0) settle(new GatewayError('request_timeout'));
+      else stop = startDeadline(Math.ceil(left), onDue);
+    };
+    // Most bodies are there already, and need no timer.
+    atEndOfTurn(() => {
+      if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
+    });
+
+    decoder?.on('data', (piece: Buffer) => keep(piece, performance.now()));
+    decoder?.once('end', () => settle(undefined));
+    decoder?.once('error', (cause) =>
+      settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
+    );
+    exchange.onStop(onStop);
+    request.on('data', onData).once('end', onEnd).once('error', onError);
+  });
+}
+
+/** RFC 9110, 10.1.1: the expectation of an HTTP/1.0 client is ignored. */
+export function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return headers.expect !== undefined && httpVersionMinor === 1;
+}
+
+export function tooLarge(limit: number): GatewayError {
+  return new GatewayError(
+    'request_too_large',
+    `The request body is larger than the ${limit} bytes that are accepted.`,
+  );
+}

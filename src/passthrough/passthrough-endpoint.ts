@@ -1,0 +1,294 @@
+// Calls that name no model (files, batches, vector stores, conversations), passed on to the one upstream that keeps the
+// objects. The order of the steps is here: the key, the operation, whose the objects are, the limits, the call, what of its
+// answer becomes the holder's. Everything that could show or end another's object is refused before the upstream is asked.
+
+import type { Authenticator } from '../auth/authenticator.ts';
+import type { Caller } from '../auth/principal.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { startDeadline } from '../deadline.ts';
+import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
+import { readBody } from '../http/body/read-body.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { isJson, mediaType } from '../http/multipart/media-type.ts';
+import { answer, answerError, hasBody } from '../http/response-writer.ts';
+import type { TierLimits } from '../limits/limiter.ts';
+import { shown } from '../proxy/answer/error-reader.ts';
+import { itemsIn } from '../proxy/objects/created-objects.ts';
+import { HolderObjects, type Objects } from '../proxy/objects/object-owners.ts';
+import { ReferenceFinder } from '../proxy/objects/object-references.ts';
+import { answerFailure } from '../proxy/pipeline.ts';
+import { RunningAccount, type RunningAccountParts } from '../proxy/reservation/running-reservation.ts';
+import { holding, type Snapshot } from '../proxy/routes/config-snapshot.ts';
+import { judgeRefusal, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
+import { collect, passOn } from './passthrough-answer.ts';
+import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
+import { type Found, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
+import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
+
+/** Of an answer that is read before it is shown. */
+const MAX_ANSWER = 4 * 1024 * 1024;
+/** Of items, which may hold images. */
+const MAX_ITEMS = 32 * 1024 * 1024;
+const MAX_ERROR = 1024 * 1024;
+const NO_BODY = Buffer.alloc(0);
+
+export interface PassthroughOptions {
+  readonly authenticator: Authenticator;
+  readonly snapshot: () => Snapshot;
+  readonly objects: Objects;
+  readonly accounts: RunningAccountParts;
+}
+
+/** One call on its way. */
+interface Call {
+  readonly exchange: Exchange;
+  readonly found: Found;
+  readonly upstream: Upstream;
+  readonly objects: HolderObjects;
+  /** Of the request, raw. */
+  readonly path: string;
+  readonly search: string;
+  readonly maxBody: number;
+  readonly maxUpload: number;
+}
+
+/** An upstream's refusal, as it is to be answered. */
+class Refused extends Error {
+  readonly failure: ReturnType<typeof judgeRefusal>;
+
+  constructor(failure: ReturnType<typeof judgeRefusal>) {
+    super('the upstream refused');
+    this.failure = failure;
+  }
+}
+
+export class Passthrough {
+  readonly #options: PassthroughOptions;
+
+  constructor(options: PassthroughOptions) {
+    this.#options = options;
+  }
+
+  /** Everything at one of the paths, or below it. */
+  async answer(exchange: Exchange): Promise<void> {
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
+  }
+
+  async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+    const { authenticator, objects, accounts } = this.#options;
+    const { passthrough } = config;
+    const upstream = routes.upstream(passthrough?.upstream ?? '');
+    const [path = '', ...rest] = exchange.target.split('?');
+    if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths)) {
+      throw new GatewayError('unknown_url');
+    }
+    const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
+    exchange.keyPrefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    exchange.throwIfStopped();
+    const found = findOperation(exchange.method, path);
+    const account = await RunningAccount.open(accounts, this.#order(exchange, caller, config));
+    const call = {
+      exchange,
+      found,
+      upstream,
+      objects: new HolderObjects(objects, upstream.name, caller.holderId),
+      path,
+      search: rest.join('?'),
+      maxBody: config.max_body,
+      maxUpload: passthrough.max_upload,
+    };
+    let outcome: 'ok' | ErrorCode = 'internal_error';
+    let isAsked = false;
+    try {
+      await exchange.checkClient();
+      const body = await this.#check(call);
+      upstream.acquire();
+      isAsked = true;
+      exchange.access.upstream = upstream.name;
+      exchange.access.attempts = account.asked(upstream.name);
+      await this.#carryOut(call, body);
+      outcome = exchange.error?.code ?? 'ok';
+    } catch (error) {
+      const failed = error instanceof Refused ? error.failure.error : wrapError(error, 'internal_error');
+      outcome = failed.code;
+      if (error instanceof Refused) answerFailure(exchange, error.failure);
+      else if (failed.code === 'internal_error' || exchange.response.headersSent) throw error;
+      else answerError(exchange, failed);
+    } finally {
+      if (isAsked) upstream.release(outcome);
+      account.settle();
+    }
+  }
+
+  /** Requests and places count; tokens are nobody's to know. */
+  #order(exchange: Exchange, caller: Caller, { tiers }: DynamicConfig) {
+    const { requests_per_minute, requests_per_day, concurrency } = tiers[caller.tier] ?? {};
+    const limits: TierLimits = {
+      ...(requests_per_minute === undefined ? {} : { requests_per_minute }),
+      ...(requests_per_day === undefined ? {} : { requests_per_day }),
+      ...(concurrency === undefined ? {} : { concurrency }),
+    };
+    return {
+      exchange,
+      caller,
+      limits,
+      tiers,
+      route: { entry: exchange.route ?? '', price: undefined },
+    };
+  }
+
+  /**
+   * Nothing that the call means may be another's.
+   * @returns the body to send
+   */
+  async #check(call: Call): Promise<Buffer | { readonly limit: number }> {
+    const { exchange, found, objects, search, maxBody, maxUpload } = call;
+    const finder = new ReferenceFinder();
+    for (const id of found.ids) finder.certain.add(id);
+    for (const id of found.items) finder.possible.add(id);
+    finder.addQuery(search);
+    const { body: kind } = found.operation;
+    if (kind === 'stream') {
+      await objects.check(finder);
+      const declared = exchange.request.headers['content-length'];
+      if (declared !== undefined && Number(declared) > maxUpload) throw tooLarge(maxUpload);
+      return { limit: maxUpload };
+    }
+    if (!hasBody(exchange)) {
+      await objects.check(finder);
+      return NO_BODY;
+    }
+    if (kind === 'none') throw new GatewayError('invalid_http', 'This request takes no body.');
+    if (!isJson(mediaType(exchange.request.headers))) throw new GatewayError('unsupported_content_type');
+    const body = await readBody(exchange, maxBody);
+    await finder.addBody(body);
+    await objects.check(finder);
+    return body;
+  }
+
+  async #carryOut(call: Call, body: Buffer | { readonly limit: number }): Promise<void> {
+    const { exchange, found, upstream, objects, path, search } = call;
+    const { operation } = found;
+    if (operation.lists !== undefined) return this.#list(call, operation.lists);
+    if (operation.makes === 'batch' && Buffer.isBuffer(body)) await this.#checkBatch(call, body);
+    const piped = await this.#ask(call, exchange.method, path, search, body);
+    const { idle } = upstream.config.timeouts;
+    if (!needsReading(operation)) {
+      if (!(await passOn(exchange, piped, idle))) {
+        exchange.error = exchange.stopReason ?? new GatewayError('stream_incomplete');
+        exchange.access.outcome = exchange.error.code;
+      }
+      return;
+    }
+    const { response } = piped;
+    const bytes = await collect(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER, idle);
+    if (operation.hasItems === true) await objects.record(itemsIn(bytes));
+    else await objects.take(seenIn(operation, parseAnswer(bytes)));
+    const [id] = found.ids;
+    // Should this fail, the upstream will say that there is no such object.
+    if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
+      await objects.end(id).catch(() => undefined);
+    const type = response.headers['content-type'] ?? 'application/json';
+    const headers = { 'content-type': type, ...relayedHeaders(response.headers) };
+    answer(exchange, response.statusCode ?? 200, headers, bytes);
+  }
+
+  async #list(call: Call, kind: string): Promise<void> {
+    const { exchange, found, objects, path, search } = call;
+    const query = readListQuery(search);
+    const list = await makeList(query, {
+      page: (some: ListQuery) => objects.list({ ...some, kind }),
+      object: async (id) => {
+        const bytes = await this.#object(call, `${path}/${id}`, MAX_ANSWER);
+        if (bytes === undefined) return undefined;
+        await objects.take(found.operation.derives?.(parseAnswer(bytes)) ?? []);
+        return bytes;
+      },
+      ended: (id) => objects.end(id),
+    });
+    answer(exchange, 200, { 'content-type': 'application/json' }, list);
+  }
+
+  /** @returns undefined when the upstream has no such object */
+  async #object(call: Call, path: string, limit: number): Promise<Buffer | undefined> {
+    try {
+      const piped = await this.#ask(call, 'GET', path, '', NO_BODY);
+      return await collect(call.exchange, piped, limit, call.upstream.config.timeouts.idle);
+    } catch (error) {
+      if (error instanceof Refused && error.failure.error.status === 404) return undefined;
+      throw error;
+    }
+  }
+
+  /** What a batch is made from is in a file, so the file is read too. Files never change. */
+  async #checkBatch(call: Call, body: Buffer): Promise<void> {
+    const { exchange, upstream, objects } = call;
+    const id = inputFileOf(body);
+    if (id === undefined) return;
+    const piped = await this.#ask(call, 'GET', `/v1/files/${encodeURIComponent(id)}/content`, '', NO_BODY);
+    // Its lines are requests for models, and may refer to what these may.
+    const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
+    const onStop = () => piped.abort();
+    const stop = startDeadline(upstream.config.timeouts.total, onStop);
+    exchange.onStop(onStop);
+    try {
+      let size = 0;
+      for await (const chunk of piped.response) {
+        size += chunk.length;
+        if (size > MAX_BATCH_INPUT) throw tooLarge(MAX_BATCH_INPUT);
+        await input.add(chunk);
+      }
+      await input.end();
+    } catch (error) {
+      if (error instanceof GatewayError) throw error;
+      throw exchange.stopReason ?? new GatewayError('upstream_invalid_response', undefined, { cause: error });
+    } finally {
+      stop();
+      exchange.offStop(onStop);
+      piped.abort();
+    }
+  }
+
+  /** @throws Refused for every answer that is not good; GatewayError */
+  async #ask(
+    { exchange, upstream }: Call,
+    method: string,
+    path: string,
+    search: string,
+    body: Buffer | { readonly limit: number },
+  ): Promise<PipedAnswer> {
+    const { headers } = exchange.request;
+    const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
+    const isOwnCall = method === exchange.method;
+    for (const name of ['accept', ...(isOwnCall ? ['content-type'] : [])]) {
+      const value = headers[name];
+      if (typeof value === 'string') own[name] = value;
+    }
+    // What was read whole was decoded, too.
+    if (!Buffer.isBuffer(body) && headers['content-encoding'] !== undefined)
+      own['content-encoding'] = headers['content-encoding'];
+    const piped = await pipe({
+      exchange,
+      upstream,
+      method,
+      path: upstream.pathWith(path.slice('/v1/'.length), search),
+      headers: own,
+      body,
+    });
+    const { statusCode = 0, headers: told } = piped.response;
+    exchange.access.upstream_status = statusCode;
+    exchange.access.upstream_request_id = upstream.requestIdIn(told);
+    if (statusCode >= 200 && statusCode < 300) return piped;
+    const { idle } = upstream.config.timeouts;
+    const text = await collect(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
+    exchange.throwIfStopped();
+    throw new Refused(shown(judgeRefusal(statusCode, told, text), upstream));
+  }
+}
+
+function isOffered(path: string, paths: readonly string[]): boolean {
+  return paths.some((each) => path === each || path.startsWith(`${each}/`));
+}

@@ -1,0 +1,155 @@
+// The calls that can be passed on without a model, one line for each: what stands in the path, what kind of body it takes, and
+// what its answer makes or ends. A call that is not here is not passed on, because nobody would know whose objects it means.
+
+import { GatewayError } from '../errors.ts';
+import type { SeenObject } from '../proxy/objects/object-owners.ts';
+import { memberOf } from '../upstream/error-outcome.ts';
+
+export type BodyKind =
+  /** None, or JSON that is read whole and checked. */
+  | 'json'
+  /** Piped as it comes: a file. */
+  | 'stream'
+  | 'none';
+
+export interface Operation {
+  readonly method: string;
+  /** Path segments below `/v1`; `{}` is the id of an object that has to be the holder's, `{item}` one inside of such. */
+  readonly path: string;
+  readonly body: BodyKind;
+  /** The kind of the object whose id the answer gives. */
+  readonly makes?: string;
+  /** A list of the holder's own objects of this kind. */
+  readonly lists?: string;
+  /** The object in the path is gone with a good answer. */
+  readonly ends?: boolean;
+  /** Objects that the answer, or an element of a list, tells of, which come from what is the holder's. */
+  readonly derives?: (answer: unknown) => readonly SeenObject[];
+  /** The answer is an item of a conversation, or a list of them, which later requests may refer to. */
+  readonly hasItems?: boolean;
+}
+
+/** A batch names its results when it has them. */
+function filesOfBatch(answer: unknown): readonly SeenObject[] {
+  return ['output_file_id', 'error_file_id'].flatMap((name) => {
+    const id = textIn(answer, name);
+    return id === undefined ? [] : [{ id, kind: 'file', purpose: 'batch_output' }];
+  });
+}
+
+/** An upload that is complete has become a file. */
+function fileOfUpload(answer: unknown): readonly SeenObject[] {
+  const file = memberOf(answer, 'file');
+  const id = textIn(file, 'id');
+  return id === undefined ? [] : [{ id, kind: 'file', purpose: textIn(file, 'purpose') }];
+}
+
+const get = (path: string): Operation => ({ method: 'GET', path, body: 'none' });
+const post = (path: string): Operation => ({ method: 'POST', path, body: 'json' });
+const remove = (path: string): Operation => ({ method: 'DELETE', path, body: 'none' });
+
+export const OPERATIONS: readonly Operation[] = [
+  { ...get('files'), lists: 'file' },
+  { ...post('files'), body: 'stream', makes: 'file' },
+  get('files/{}'),
+  { ...remove('files/{}'), ends: true },
+  get('files/{}/content'),
+  { ...post('uploads'), makes: 'upload' },
+  { ...post('uploads/{}/parts'), body: 'stream', makes: 'part' },
+  { ...post('uploads/{}/complete'), derives: fileOfUpload },
+  post('uploads/{}/cancel'),
+  { ...get('batches'), lists: 'batch', derives: filesOfBatch },
+  { ...post('batches'), makes: 'batch', derives: filesOfBatch },
+  { ...get('batches/{}'), derives: filesOfBatch },
+  { ...post('batches/{}/cancel'), derives: filesOfBatch },
+  { ...get('vector_stores'), lists: 'vector_store' },
+  { ...post('vector_stores'), makes: 'vector_store' },
+  get('vector_stores/{}'),
+  post('vector_stores/{}'),
+  { ...remove('vector_stores/{}'), ends: true },
+  post('vector_stores/{}/search'),
+  get('vector_stores/{}/files'),
+  post('vector_stores/{}/files'),
+  get('vector_stores/{}/files/{}'),
+  post('vector_stores/{}/files/{}'),
+  remove('vector_stores/{}/files/{}'),
+  get('vector_stores/{}/files/{}/content'),
+  { ...post('vector_stores/{}/file_batches'), makes: 'file_batch' },
+  get('vector_stores/{}/file_batches/{}'),
+  post('vector_stores/{}/file_batches/{}/cancel'),
+  get('vector_stores/{}/file_batches/{}/files'),
+  { ...post('conversations'), makes: 'conversation' },
+  get('conversations/{}'),
+  post('conversations/{}'),
+  { ...remove('conversations/{}'), ends: true },
+  { ...get('conversations/{}/items'), hasItems: true },
+  { ...post('conversations/{}/items'), hasItems: true },
+  { ...get('conversations/{}/items/{item}'), hasItems: true },
+  remove('conversations/{}/items/{item}'),
+];
+
+/** A call that was found in the table. */
+export interface Found {
+  readonly operation: Operation;
+  /** Ids of objects in the path, in its order. */
+  readonly ids: readonly string[];
+  /** Ids inside of these. */
+  readonly items: readonly string[];
+}
+
+/** What an id in a path may be: nothing that a server could take for a way to somewhere else. */
+const ID = /^[A-Za-z0-9_-]{1,128}$/;
+
+/** Its path as segments; each operation once. */
+const TABLE = OPERATIONS.map((operation) => ({ operation, segments: operation.path.split('/') }));
+
+/**
+ * @param path of the request, raw, beginning with `/v1/`
+ * @throws GatewayError unknown_url or method_not_allowed
+ */
+export function findOperation(method: string, path: string): Found {
+  const given = path.slice('/v1/'.length).split('/');
+  const matching = TABLE.filter(
+    ({ segments }) =>
+      segments.length === given.length &&
+      segments.every((segment, index) =>
+        segment.startsWith('{') ? ID.test(given[index] ?? '') : segment === given[index],
+      ),
+  );
+  const found = matching.find(({ operation }) => operation.method === method);
+  if (found === undefined) {
+    if (matching.length === 0) throw new GatewayError('unknown_url');
+    throw new GatewayError(
+      'method_not_allowed',
+      `This URL is for ${matching.map(({ operation }) => operation.method).join(', ')} requests.`,
+    );
+  }
+  const at = (kind: string) =>
+    found.segments.flatMap((segment, index) => (segment === kind ? [given[index] ?? ''] : []));
+  return { operation: found.operation, ids: at('{}'), items: at('{item}') };
+}
+
+/** Whether the answer has to be read before the client may have it. */
+export function needsReading({ makes, derives, ends, hasItems }: Operation): boolean {
+  return makes !== undefined || derives !== undefined || ends === true || hasItems === true;
+}
+
+/**
+ * What is the holder's with this answer.
+ * @throws GatewayError upstream_invalid_response when it made something and does not say what
+ */
+export function seenIn({ makes, derives }: Operation, answer: unknown): readonly SeenObject[] {
+  const derived = derives?.(answer) ?? [];
+  if (makes === undefined) return derived;
+  const id = textIn(answer, 'id');
+  if (id === undefined || !ID.test(id)) {
+    const cause = new Error('an answer without the id of what was made');
+    throw new GatewayError('upstream_invalid_response', undefined, { cause });
+  }
+  return [{ id, kind: makes, purpose: textIn(answer, 'purpose') }, ...derived];
+}
+
+function textIn(value: unknown, name: string): string | undefined {
+  const text = memberOf(value, name);
+  return typeof text === 'string' && text !== '' ? text : undefined;
+}

@@ -1,0 +1,254 @@
+// One call piped to an upstream through http-proxy-3: the body as it comes, up to the head of the answer. What may be sent,
+// and what of the answer may be shown, is passthrough-endpoint.ts's.
+import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
+import { Readable, Transform, type TransformCallback } from 'node:stream';
+import { createProxyServer } from 'http-proxy-3';
+import { startDeadline } from '../deadline.ts';
+import { GatewayError } from '../errors.ts';
+import { LARGE_BODY } from '../http/body/body-buffer.ts';
+import { LargeWork } from '../http/body/body-pacing.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
+import { isDistrust } from '../upstream/http/http-transport.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+
+/** Silence of a client in the middle of a body that ends the call, as for every other body. */
+const SILENCE_MS = 30_000;
+
+export interface PipeOrder {
+  readonly exchange: Exchange;
+  readonly upstream: Upstream;
+  readonly method: string;
+  /** Path and query at the upstream. */
+  readonly path: string;
+  /** Complete but for the framing. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The whole body, or the client's as it comes, up to so many bytes. */
+  readonly body: Buffer | { readonly limit: number };
+}
+
+/** An answer whose head has come. */
+export interface PipedAnswer {
+  readonly response: IncomingMessage;
+  /** Ends the call; without effect on an answer that has ended. */
+  abort(): void;
+}
+
+/** @throws GatewayError (rejects with it): of the upstream, of the client's body, or the reason why the exchange was stopped */
+export function pipe(order: PipeOrder): Promise<PipedAnswer> {
+  return new Promise((resolve, reject) => new Pipe(order, resolve, reject).begin());
+}
+
+/** Counts what a client sends, and how long ago. */
+class Counted extends Transform {
+  readonly #limit: number;
+  readonly #onTooLarge: () => void;
+  readonly #work = new LargeWork();
+  size = 0;
+  movedAt = performance.now();
+
+  constructor(limit: number, onTooLarge: () => void) {
+    super();
+    this.#limit = limit;
+    this.#onTooLarge = onTooLarge;
+    this.on('error', () => undefined);
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    this.size += chunk.length;
+    this.movedAt = performance.now();
+    // The rest is not taken.
+    if (this.size > this.#limit) {
+      this.#onTooLarge();
+      return;
+    }
+    this.#work.did(chunk.length);
+    if (this.#work.isDue) this.#work.rest(() => done(null, chunk));
+    else done(null, chunk);
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#work.end();
+    done(error);
+  }
+}
+
+class Pipe {
+  readonly #order: PipeOrder;
+  readonly #resolve: (answer: PipedAnswer) => void;
+  readonly #reject: (error: GatewayError) => void;
+  #request: ClientRequest | undefined;
+  #counted: Counted | undefined;
+  #stopWaiting: (() => void) | undefined;
+  #isOver = false;
+  #isAborted = false;
+
+  constructor(
+    order: PipeOrder,
+    resolve: (answer: PipedAnswer) => void,
+    reject: (error: GatewayError) => void,
+  ) {
+    this.#order = order;
+    this.#resolve = resolve;
+    this.#reject = reject;
+  }
+
+  begin(): void {
+    const { exchange, upstream, body } = this.#order;
+    const { config } = upstream;
+    const { connect, headers = config.timeouts.total, idle } = config.timeouts;
+    if (exchange.stopReason !== undefined) {
+      this.#fail(exchange.stopReason);
+      return;
+    }
+    if (config.kind !== 'http') {
+      this.#fail(new GatewayError('internal_error', undefined, { cause: 'a builtin' }));
+      return;
+    }
+    exchange.onStop(this.#onStop);
+    const proxy = createProxyServer({});
+    proxy.on('proxyReq', (request) => {
+      this.#request = request;
+      if (this.#isAborted) request.destroy();
+      request.once('socket', (socket) => socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS));
+      // From here on the upstream has the word.
+      request.once('finish', () => this.#await(headers));
+    });
+    proxy.on('proxyRes', (response) => this.#onHead(response));
+    proxy.on('error', (error) => this.#onError(error));
+    proxy.on('econnreset', (error) => this.#onError(error));
+    const options = {
+      target: new URL(config.base_url).origin,
+      changeOrigin: true,
+      prependPath: false,
+      // The path as it is: it would be parsed and written anew.
+      toProxy: true,
+      // It would pass on every header, and leave a client waiting for the rest of an answer that was cut.
+      selfHandleResponse: true,
+      connectTimeout: connect,
+      buffer: this.#body(idle),
+    };
+    if (Buffer.isBuffer(body)) this.#await(connect + headers);
+    const request = this.#facade();
+    // Its end is told by the exchange; nothing is ever written to this one.
+    proxy.web(request, new ServerResponse(request), options, (error) => this.#onError(error));
+  }
+
+  /** A request of the gateway's making: nothing of the client's goes along but what stands in it. */
+  #facade(): IncomingMessage {
+    const { exchange, method, path, headers, body } = this.#order;
+    const request = new IncomingMessage(new Socket());
+    request.method = method;
+    request.url = path;
+    request.httpVersion = '1.1';
+    request.httpVersionMajor = 1;
+    request.httpVersionMinor = 1;
+    request.headers = { ...headers, ...framing(exchange, body) };
+    return request;
+  }
+
+  #body(idle: number): Readable {
+    const { exchange, body } = this.#order;
+    if (Buffer.isBuffer(body)) return Readable.from(body.length === 0 ? [] : [body]);
+    const counted = new Counted(body.limit, () => this.#fail(tooLarge(body.limit)));
+    this.#counted = counted;
+    const { request, response } = exchange;
+    // RFC 9110, 10.1.1: only now, as a refusal is of no use any more.
+    if (request.headers.expect !== undefined && request.httpVersionMinor === 1) response.writeContinue();
+    request.pipe(counted);
+    this.#watch(counted, idle);
+    return counted;
+  }
+
+  /** Who has not moved for too long: the client that sends, or the upstream that takes. */
+  #watch(counted: Counted, idle: number): void {
+    const isFull = counted.readableLength > 0 || counted.writableFinished;
+    const left = counted.movedAt + (isFull ? idle : SILENCE_MS) - performance.now();
+    if (left <= 0) this.#fail(new GatewayError(isFull ? 'upstream_timeout' : 'request_timeout'));
+    else this.#wait(Math.min(Math.ceil(left), 1000), () => this.#watch(counted, idle));
+  }
+
+  #await(ms: number): void {
+    if (this.#isOver) return;
+    this.#wait(ms, () =>
+      this.#fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' })),
+    );
+  }
+
+  /** One wait at a time. */
+  #wait(ms: number, then: () => void): void {
+    this.#stopWaiting?.();
+    this.#stopWaiting = startDeadline(ms, then);
+  }
+
+  #onHead(response: IncomingMessage): void {
+    if (this.#isOver) return;
+    this.#end();
+    response.on('error', () => undefined);
+    const abort = () => this.#abort();
+    const isWhole = this.#counted === undefined || this.#order.exchange.request.complete;
+    // It has answered before it had all of the body, and wants no more of it.
+    if (!isWhole) this.#release();
+    this.#resolve({ response, abort });
+  }
+
+  #onError(cause: Error): void {
+    const code =
+      'code' in cause && cause.code === 'ECONNECT_TIMEOUT'
+        ? 'upstream_timeout'
+        : isDistrust(cause)
+          ? 'upstream_tls'
+          : 'code' in cause && String(cause.code).startsWith('HPE_')
+            ? 'upstream_invalid_response'
+            : 'upstream_unreachable';
+    this.#fail(new GatewayError(code, undefined, { cause }));
+  }
+
+  readonly #onStop = () => {
+    this.#fail(this.#order.exchange.stopReason ?? new GatewayError('client_closed'));
+  };
+
+  #fail(error: GatewayError): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#abort();
+    this.#reject(error);
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#stopWaiting?.();
+    const { exchange } = this.#order;
+    exchange.offStop(this.#onStop);
+    if (this.#counted === undefined) return;
+    exchange.access.bytes_in = this.#counted.size;
+    exchange.isLarge = this.#counted.size > LARGE_BODY;
+  }
+
+  #abort(): void {
+    this.#isAborted = true;
+    this.#release();
+    this.#request?.destroy();
+  }
+
+  /** What is left of the client's body is for whoever answers. */
+  #release(): void {
+    if (this.#counted === undefined) return;
+    this.#order.exchange.request.unpipe(this.#counted);
+    this.#counted.destroy();
+  }
+}
+
+function framing({ request }: Exchange, body: PipeOrder['body']): Record<string, string> {
+  if (Buffer.isBuffer(body)) return { 'content-length': String(body.length) };
+  const length = request.headers['content-length'];
+  return length === undefined ? { 'transfer-encoding': 'chunked' } : { 'content-length': length };
+}
+
+export function tooLarge(limit: number): GatewayError {
+  return new GatewayError(
+    'request_too_large',
+    `The request body is larger than the ${limit} bytes that are accepted.`,
+  );
+}

@@ -1,0 +1,91 @@
+// An answer of bytes on its way to the client: sound or plain text, passed on as it comes and never read. Nothing in it says that it is
+// whole but its framing, so an answer that broke ends without the final chunk. Where a stream was asked for, the bytes go out in events.
+import { GatewayError } from '../../errors.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import type { ByteEvents } from '../endpoints/byte-events.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../receiver.ts';
+import { tokensOf } from '../request/token-estimate.ts';
+import { ClientStream } from './client-stream.ts';
+
+export class BytesRelay implements Receiver {
+  readonly #request: RelayRequest;
+  readonly #source: Source;
+  readonly #client: ClientStream;
+  readonly #events: ByteEvents | undefined;
+  #size = 0;
+
+  /** @param type content type of the answer, whose media type is on the allow-list of its endpoint */
+  constructor(request: RelayRequest, type: string, headers: ResponseHeaders, source: Source) {
+    this.#request = request;
+    this.#source = source;
+    this.#events = request.stream ? request.endpoint.bytesAsStream?.() : undefined;
+    const sent = this.#events === undefined ? type : undefined;
+    this.#client = new ClientStream(request, headers, source, sent);
+  }
+
+  data(chunk: Buffer): void {
+    const client = this.#client;
+    if (client.isOver || chunk.length === 0) return;
+    const bytes = this.#converted(chunk);
+    if (bytes === undefined) return;
+    this.#size += chunk.length;
+    const { exchange } = this.#request;
+    exchange.markFirstOutput();
+    if (bytes.length > 0) client.pass(bytes);
+    this.#source.progress();
+    // The first byte is the point of no return.
+    client.open();
+  }
+
+  end(): void {
+    const client = this.#client;
+    if (client.isOver) return;
+    // Of silence there is no text.
+    if (!client.isOpen && this.#request.ask.takesText === true) client.open();
+    if (!client.isOpen) this.#source.unusable('an empty answer');
+    else {
+      if (this.#events !== undefined) client.pass(this.#events.end());
+      client.end();
+      this.#source.finish({ kind: 'answered', outcome: 'ok' });
+    }
+  }
+
+  broken(error: GatewayError): AttemptResult | undefined {
+    const client = this.#client;
+    if (!client.isOpen) {
+      client.drop();
+      return undefined;
+    }
+    if (error.code === 'client_closed') client.drop();
+    else if (!client.isOver) {
+      const { endpoint } = this.#request;
+      client.cut(error, this.#events && endpoint.frames?.().errorFrame(error));
+    }
+    return { kind: 'answered', outcome: error.code };
+  }
+
+  dispose(): void {
+    this.#client.dispose();
+    const { exchange, ask } = this.#request;
+    if (!this.#client.isOpen) return;
+    const outputs = ask.takesText === true ? tokensOf(this.#size) : 0;
+    this.#source.used(ask.usage ?? null, outputs);
+    exchange.access.bytes_out = this.#client.bytesOut;
+    if (ask.usage !== undefined) {
+      exchange.access.prompt_tokens = ask.usage.prompt;
+      exchange.access.completion_tokens = ask.usage.completion;
+    }
+  }
+
+  /** @returns undefined where it cannot be used */
+  #converted(chunk: Buffer): Buffer | undefined {
+    if (this.#events === undefined) return chunk;
+    try {
+      return this.#events.next(chunk);
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      this.#source.unusable(error.cause);
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,350 @@
+// What the gateway reads from the upstream's answer: the facts of one SSE frame, and of a whole JSON completion.
+// It changes nothing and decides nothing; framing is sse-frames.ts, retries and metering are their own.
+
+import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import {
+  BOM,
+  DATA,
+  dataOf,
+  isLineBreak,
+  isText,
+  readFields,
+  spanInFrame,
+  startsWith,
+} from '../../wire/sse-fields.ts';
+import { shapeOf } from './answer-shape.ts';
+import { TextCount } from './output-text.ts';
+
+/** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
+export interface Usage {
+  readonly prompt: number;
+  readonly completion: number;
+  readonly total: number;
+  /** Part of `prompt`. */
+  readonly cached: number;
+  /** Part of `completion`. */
+  readonly reasoning: number;
+  /** It has no count of the output, so that output beside it is not in it. Default false. */
+  readonly isInputOnly?: boolean;
+}
+
+/** What a chunk and a completion have in common. Spans are offsets in the buffer that was read. */
+export interface AnswerFacts {
+  /** The top-level `model` when it is a string, quotes included. */
+  readonly modelSpan: Span | null;
+  /** Whether a choice carries something real: in its delta or message (other than the role) or its text. */
+  readonly hasOutput: boolean;
+  /** The last non-empty `finish_reason` of its choices. */
+  readonly finish: string | null;
+  /** From `usage`, else from Groq's `x_groq.usage`. */
+  readonly usage: Usage | null;
+}
+
+export interface ChunkFacts extends AnswerFacts {
+  /**
+   * `comment`: no data in it (comments, blank lines, other fields). `done`: data that begins with `[DONE]`, the test that
+   * the SDKs make. `json`: data that is a JSON object. `other`: any other data, which is passed on as it is.
+   */
+  readonly kind: 'comment' | 'done' | 'json' | 'other';
+  /** A top-level `error` that is truthy (the SDKs' test), `event: error`, or an error object without that wrapper. */
+  readonly hasError: boolean;
+  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. Of typed events: hidden. */
+  readonly usageOnly: boolean;
+}
+
+/** What is read of a whole answer, however large. */
+export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'> {
+  /** Whether the body is a JSON object; if not, all else is empty. */
+  readonly valid: boolean;
+  /** A truthy top-level `error` and no choices beside it. */
+  readonly isError: boolean;
+  /** It has `choices`, so that it is no error object in another shape. */
+  readonly hasChoices: boolean;
+}
+
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const COLON = 0x3a;
+const OPEN_ARRAY = 0x5b;
+const OPEN_OBJECT = 0x7b;
+const LETTER_N = 0x6e;
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+const ERROR = Buffer.from('error');
+
+/** Reads one JSON answer, chunk or completion: a single pass over its top level, into choices only as far as needed. */
+class AnswerReader implements AnswerFacts {
+  modelSpan: Span | null = null;
+  hasOutput = false;
+  finish: string | null = null;
+  usage: Usage | null = null;
+  hasError = false;
+  readonly #text = new TextCount();
+  /** Whether `choices` is there and is neither null nor an empty array. */
+  hasChoices = false;
+
+  readonly #scanner = new JsonScanner();
+  #bytes = NO_BYTES;
+  #usageSpan: Span | null = null;
+  #groqSpan: Span | null = null;
+
+  get text(): number {
+    return this.#text.bytes;
+  }
+
+  /** Whether CR or LF stood between the tokens. */
+  get sawLineBreak(): boolean {
+    return this.#scanner.sawLineBreak;
+  }
+
+  /** Fills the fields from the text in `[start, end)`; false when it is not a JSON object. Of equal keys the last counts. */
+  read(bytes: Buffer, start: number, end: number): boolean {
+    const scanner = this.#scanner;
+    scanner.reset(bytes, start, end);
+    this.#bytes = bytes;
+    this.modelSpan = null;
+    this.hasOutput = false;
+    this.finish = null;
+    this.usage = null;
+    this.hasError = false;
+    this.hasChoices = false;
+    this.#text.bytes = 0;
+    this.#usageSpan = null;
+    this.#groqSpan = null;
+    if (!scanner.enterObject()) return false;
+    while (scanner.nextMember()) this.#member();
+    if (!scanner.finish()) return false;
+    const usage = this.#usageSpan ?? this.#groqSpan;
+    if (usage !== null) this.usage = parseUsage(bytes, usage);
+    return true;
+  }
+
+  #member(): void {
+    const scanner = this.#scanner;
+    if (scanner.keyIs('choices')) {
+      this.#choices();
+    } else if (scanner.keyIs('model')) {
+      this.modelSpan = this.#skipIf(QUOTE);
+    } else if (scanner.keyIs('usage')) {
+      this.#usageSpan = this.#skipIf(OPEN_OBJECT);
+    } else if (scanner.keyIs('error')) {
+      const { pos: start } = scanner;
+      this.hasError = scanner.skipValue() && isTruthy(this.#bytes, start, scanner.pos);
+    } else if (scanner.keyIs('x_groq')) {
+      this.#groqSpan = null;
+      if (!scanner.enterObject()) scanner.skipValue();
+      else {
+        while (scanner.nextMember()) {
+          if (scanner.keyIs('usage')) this.#groqSpan = this.#skipIf(OPEN_OBJECT);
+          else scanner.skipValue();
+        }
+      }
+    } else {
+      scanner.skipValue();
+    }
+  }
+
+  #choices(): void {
+    const scanner = this.#scanner;
+    this.hasOutput = false;
+    this.finish = null;
+    this.#text.bytes = 0;
+    if (!scanner.enterArray()) {
+      this.hasChoices = scanner.peek() !== LETTER_N;
+      scanner.skipValue();
+      return;
+    }
+    this.hasChoices = false;
+    while (scanner.nextElement()) {
+      this.hasChoices = true;
+      if (scanner.enterObject()) {
+        while (scanner.nextMember()) this.#choiceMember();
+      } else {
+        scanner.skipValue();
+      }
+    }
+  }
+
+  #choiceMember(): void {
+    const scanner = this.#scanner;
+    if (scanner.keyIs('delta') || scanner.keyIs('message')) {
+      if (!scanner.enterObject()) scanner.skipValue();
+      else {
+        this.#text.nextObject();
+        while (scanner.nextMember()) {
+          if (scanner.keyIs('role')) scanner.skipValue();
+          else if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
+        }
+      }
+    } else if (scanner.keyIs('finish_reason')) {
+      const span = this.#skipIf(QUOTE);
+      if (span !== null && span.end - span.start > 2) this.finish = decodeString(this.#bytes, span);
+    } else if (scanner.keyIs('text')) {
+      if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
+    } else {
+      scanner.skipValue();
+    }
+  }
+
+  /** Of a frame that says nothing that is known; called for few. */
+  isBareError(start: number, end: number): boolean {
+    return shapeOf(this.#bytes, start, end, false) === 'error';
+  }
+
+  /** Whether nothing was found by which a chunk is known. */
+  get saysNothing(): boolean {
+    return !this.hasChoices && this.usage === null && !this.hasError;
+  }
+
+  /** Skips the value; its span when it begins with `first`, else null. */
+  #skipIf(first: number): Span | null {
+    const scanner = this.#scanner;
+    const isIt = scanner.peek() === first;
+    const { pos: start } = scanner;
+    return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
+  }
+}
+
+/** Used for one frame at a time: reading is synchronous. */
+const frameReader = new AnswerReader();
+
+/**
+ * Reads the frame in `[start, end)` of `bytes`, by default all of them. Never throws, whatever the bytes are.
+ * @param bytes one or more complete SSE frames; `modelSpan` is an offset in them, so that all the frames of a batch can be
+ *   spliced in one go
+ */
+export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFacts {
+  // Nearly every frame is one line, `data: {…}`: its JSON is read where it stands. A line break between tokens means that
+  // the line ended there, and so the frame is looked at again, line by line.
+  if (startsWith(bytes, DATA, start, end) && bytes[start + 4] === COLON) {
+    let text = start + 5;
+    if (bytes[text] === SPACE) text++;
+    let stop = end;
+    while (stop > text && isLineBreak(bytes[stop - 1])) stop--;
+    if (text < stop && bytes[text] === OPEN_OBJECT) {
+      if (frameReader.read(bytes, text, stop) && !frameReader.sawLineBreak) {
+        if (frameReader.saysNothing) frameReader.hasError = frameReader.isBareError(text, stop);
+        return chunkFacts('json', frameReader.hasError, frameReader);
+      }
+    }
+  }
+  return readLines(bytes, start, end);
+}
+
+/**
+ * Text in the output of the chunk that `readChunk` read last, in bytes as output-text.ts counts them. It is no part of the
+ * facts, because nearly every stream ends with its usage and needs it only as a sum.
+ */
+export function textOfChunk(): number {
+  return frameReader.text;
+}
+
+/** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark before it are allowed. */
+export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
+  const reader = new AnswerReader();
+  const valid = reader.read(body, startsWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
+  if (!valid) {
+    const nothing = { modelSpan: null, hasOutput: false, finish: null, usage: null };
+    return { valid, isError: false, hasChoices: false, ...nothing };
+  }
+  const { modelSpan, hasOutput, finish, usage, hasChoices } = reader;
+  return { valid, isError: reader.hasError && !hasChoices, hasChoices, modelSpan, hasOutput, finish, usage };
+}
+
+/** The frame field by field, for what `readChunk` does not see at first glance. */
+function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
+  const fields = readFields(bytes, start, end);
+  const isErrorEvent = fields.event !== null && isText(bytes, fields.event, ERROR);
+  const data = dataOf(bytes, fields.values);
+  if (data === null) return chunkFacts('comment', isErrorEvent, null);
+  if (data.isDone) return chunkFacts('done', isErrorEvent, null);
+  const reader = frameReader;
+  if (!reader.read(data.bytes, data.start, data.end)) return chunkFacts('other', isErrorEvent, null);
+  if (reader.saysNothing) reader.hasError = reader.isBareError(data.start, data.end);
+  if (reader.modelSpan !== null) reader.modelSpan = spanInFrame(reader.modelSpan, fields.values);
+  return chunkFacts('json', isErrorEvent || reader.hasError, reader);
+}
+
+function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerReader | null): ChunkFacts {
+  if (reader === null) {
+    return { kind, hasError, modelSpan: null, hasOutput: false, finish: null, usage: null, usageOnly: false };
+  }
+  const { modelSpan, hasOutput, finish, usage } = reader;
+  const usageOnly = usage !== null && !reader.hasChoices && !hasError;
+  return { kind, hasError, modelSpan, hasOutput, finish, usage, usageOnly };
+}
+
+/**
+ * Reads the `usage` of any endpoint: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`.
+ * @param span an object that was scanned before
+ */
+export function parseUsage(bytes: Buffer, span: Span): Usage {
+  const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
+  const input = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
+  const sound = input === 0 ? soundTokens(usage) : 0;
+  const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
+  // Some vendors report nothing but the total, and some leave out of the output what was thought.
+  const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
+  const isTotalAlone = input === 0 && output === 0;
+  const prompt = isTotalAlone ? sound || rest : input;
+  const completion = isTotalAlone ? 0 : output + rest;
+  return {
+    prompt,
+    completion,
+    total: prompt + completion,
+    ...(completion === 0 && input > 0 ? { isInputOnly: true } : {}),
+    cached:
+      count(member(usage, 'prompt_tokens_details'), 'cached_tokens') ||
+      count(member(usage, 'input_tokens_details'), 'cached_tokens') ||
+      count(usage, 'prompt_cache_hit_tokens'),
+    reasoning:
+      count(member(usage, 'completion_tokens_details'), 'reasoning_tokens') ||
+      count(member(usage, 'output_tokens_details'), 'reasoning_tokens') ||
+      count(usage, 'reasoning_tokens'),
+  };
+}
+
+/**
+ * What two reports about one answer come to: the later one, and what it leaves out as the earlier one has it. Some vendors report
+ * the input at the beginning and the output at the end.
+ */
+export function laterUsage(earlier: Usage | null, later: Usage): Usage {
+  if (earlier === null || (later.prompt > 0 && later.completion > 0)) return later;
+  const { prompt, cached } = later.prompt > 0 ? later : earlier;
+  const { completion, reasoning } = later.completion > 0 ? later : earlier;
+  const isInputOnly = later.isInputOnly === true && completion === 0;
+  return {
+    prompt,
+    completion,
+    total: prompt + completion,
+    cached,
+    reasoning,
+    ...(isInputOnly ? { isInputOnly } : {}),
+  };
+}
+
+/** Of sound that is counted by its duration: a token for a tenth of a second, as where it is counted by tokens. */
+function soundTokens(usage: unknown): number {
+  const seconds = member(usage, 'type') === 'duration' ? member(usage, 'seconds') : undefined;
+  return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.ceil(seconds * 10) : 0;
+}
+
+function member(value: unknown, key: string): unknown {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
+    ? Reflect.get(value, key)
+    : undefined;
+}
+
+/** A token count, or 0 for whatever is not one. */
+function count(value: unknown, key: string): number {
+  const number = member(value, key);
+  return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
+}
+
+/** Whether a valid JSON value is truthy in JavaScript, in which both SDKs' users read it. */
+export function isTruthy(bytes: Buffer, start: number, end: number): boolean {
+  const first = bytes[start];
+  if (first === OPEN_ARRAY || first === OPEN_OBJECT) return true;
+  if (first === QUOTE) return end - start > 2;
+  return Boolean(JSON.parse(bytes.toString('utf8', start, end)));
+}

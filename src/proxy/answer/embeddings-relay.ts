@@ -1,0 +1,131 @@
+// A large answer of embeddings on its way to the client, piece by piece and in flat memory: of the API's largest request it is 81 MiB.
+// A small one is a completion like any other, checked as a whole before the client gets any of it.
+import { GatewayError } from '../../errors.ts';
+import { LargeWork } from '../../http/body/body-pacing.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../receiver.ts';
+import { ClientStream } from './client-stream.ts';
+import { EmbeddingsScan } from './embeddings-scan.ts';
+import { Completion } from './json-answer.ts';
+
+const MIB = 1024 * 1024;
+/** Larger answers are not held back. Errors are smaller, so that those are answered as errors. */
+const MAX_HELD_BYTES = MIB;
+/** Of 2,048 vectors of 3,072 numbers each, three times over. */
+const MAX_ANSWER_BYTES = 256 * MIB;
+
+export class EmbeddingsRelay implements Receiver {
+  readonly #request: RelayRequest;
+  readonly #source: Source;
+  readonly #completion: Completion;
+  readonly #client: ClientStream;
+  readonly #scan: EmbeddingsScan;
+  /** Undefined when it is clear how the answer is relayed. */
+  #held: Buffer[] | undefined = [];
+  #size = 0;
+  #work: LargeWork | undefined;
+  /** The work rests, and the client reads at its own pace. */
+  readonly #pace = {
+    pause: () => this.#source.pause(),
+    resume: () => {
+      if (!this.#client.isPaused) this.#source.resume();
+    },
+  };
+
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled: boolean) {
+    this.#request = request;
+    this.#source = source;
+    this.#completion = new Completion(request, headers, source, isLabelled);
+    this.#client = new ClientStream(request, headers, source, 'application/json');
+    this.#scan = new EmbeddingsScan(request.alias, request.ask.edits !== undefined);
+  }
+
+  data(chunk: Buffer): void {
+    this.#size += chunk.length;
+    if (this.#held === undefined) {
+      if (this.#client.isOpen) this.#pass(chunk);
+      else this.#completion.data(chunk);
+      return;
+    }
+    this.#held.push(chunk);
+    if (this.#size > MAX_HELD_BYTES) this.#decide(this.#held);
+  }
+
+  end(): void {
+    this.#work?.end();
+    const held = this.#held ?? [];
+    if (this.#client.isOpen) {
+      if (!this.#scan.isWhole) this.#source.incomplete('the JSON ended before it was whole');
+      else {
+        this.#client.end();
+        this.#source.finish({ kind: 'answered', outcome: 'ok' });
+      }
+      return;
+    }
+    this.#held = undefined;
+    for (const piece of held) this.#completion.data(piece);
+    this.#completion.end();
+  }
+
+  broken(error: GatewayError): AttemptResult | undefined {
+    const client = this.#client;
+    if (!client.isOpen) return this.#completion.broken();
+    if (error.code === 'client_closed') client.drop();
+    else if (!client.isOver) client.cut(error, undefined);
+    return { kind: 'answered', outcome: error.code };
+  }
+
+  dispose(): void {
+    this.#work?.end();
+    this.#completion.dispose();
+    this.#client.dispose();
+    if (!this.#client.isOpen) return;
+    const { usage } = this.#scan;
+    const { access } = this.#request.exchange;
+    const reported = usage?.total === 0 ? null : usage;
+    this.#source.used(reported, this.#request.ask.outputs ?? 0);
+    access.bytes_out = this.#client.bytesOut;
+    if (reported === null) return;
+    access.prompt_tokens = reported.prompt;
+    access.completion_tokens = reported.completion;
+  }
+
+  /** Once it is larger than any error: by what stands at its beginning. */
+  #decide(held: readonly Buffer[]): void {
+    this.#held = undefined;
+    const pieces = this.#try(() => held.flatMap((piece) => this.#scan.next(piece)));
+    if (pieces !== undefined && this.#scan.hasData) {
+      this.#request.exchange.isLarge = true;
+      this.#request.exchange.markFirstOutput();
+      this.#client.passAll(pieces);
+      // From here on no other target is asked.
+      this.#client.open();
+    } else if (pieces !== undefined) for (const piece of held) this.#completion.data(piece);
+  }
+
+  #pass(chunk: Buffer): void {
+    if (this.#client.isOver) return;
+    if (this.#size > MAX_ANSWER_BYTES) {
+      this.#source.unusable(`more than ${MAX_ANSWER_BYTES} bytes`);
+      return;
+    }
+    const began = performance.now();
+    const pieces = this.#try(() => this.#scan.next(chunk));
+    if (pieces === undefined) return;
+    this.#client.passAll(pieces);
+    this.#work ??= new LargeWork();
+    this.#work.did(chunk.length, performance.now() - began);
+    this.#work.hold(this.#pace);
+  }
+
+  /** @returns undefined where it cannot be used */
+  #try(read: () => Buffer[]): Buffer[] | undefined {
+    try {
+      return read();
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      this.#source.unusable(error.cause);
+      return undefined;
+    }
+  }
+}

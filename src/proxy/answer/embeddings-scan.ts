@@ -1,0 +1,241 @@
+// A scan of a large answer of embeddings that keeps nothing of it: pieces go in as they come, and come out as the client gets them, with
+// the model's name replaced and, where that was asked for, vectors of numbers in base64. Numbers and texts are passed over natively.
+import { GatewayError } from '../../errors.ts';
+import { base64 } from '../endpoints/embeddings-form.ts';
+import { parseUsage, type Usage } from './chat-chunk.ts';
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const OPEN_ARRAY = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSE_ARRAY = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+const SPACE = 0x20;
+
+/** An answer has five levels. */
+const MAX_DEPTH = 64;
+const LONGEST_KEY = 64;
+/** Vectors have some thousand numbers of at most 25 bytes. */
+const MAX_VECTOR_BYTES = 4 * 1024 * 1024;
+const MAX_USAGE_BYTES = 64 * 1024;
+
+type Text = 'key' | 'model' | 'other';
+
+export class EmbeddingsScan {
+  readonly #alias: Buffer | undefined;
+  readonly #inBase64: boolean;
+  /** What closes each open container, innermost last. */
+  readonly #closers: number[] = [];
+  /** The last key of the outermost object, and of the object at depth 3: an element of `data`. */
+  #outerKey = '';
+  #elementKey = '';
+  #awaitsKey = false;
+  /** The string that the next byte stands in. */
+  #text: Text | undefined;
+  #isEscaped = false;
+  #key = '';
+  /** The vector that the next byte stands in: its bytes where it is to be converted. */
+  #vector: { readonly pieces: Buffer[]; size: number } | undefined;
+  #usage: Buffer[] | undefined;
+  #usageBytes = 0;
+  #hasBegun = false;
+  /** The list of embeddings has begun. */
+  hasData = false;
+  /** Of the last `usage`. */
+  usage: Usage | null = null;
+
+  /**
+   * @param alias JSON string token for `model`, or undefined to leave it
+   * @param inBase64 vectors of numbers become base64
+   */
+  constructor(alias: Buffer | undefined, inBase64: boolean) {
+    this.#alias = alias;
+    this.#inBase64 = inBase64;
+  }
+
+  /** The outermost object is closed. */
+  get isWhole(): boolean {
+    return this.#hasBegun && this.#closers.length === 0;
+  }
+
+  /**
+   * @param piece what came next; not changed
+   * @returns what the client gets, views of the piece among it
+   * @throws GatewayError upstream_invalid_response where it cannot be JSON, or a vector cannot be converted
+   */
+  next(piece: Buffer): Buffer[] {
+    const out: Buffer[] = [];
+    /** Up to here it was taken over or left out. */
+    let taken = 0;
+    let captured = 0;
+    let pos = 0;
+    const take = (to: number) => {
+      if (to > taken) out.push(piece.subarray(taken, to));
+    };
+    while (pos < piece.length) {
+      if (this.#text !== undefined) {
+        const end = this.#skipText(piece, pos);
+        if (this.#text === undefined && this.#isReplaced) {
+          if (this.#alias !== undefined) out.push(this.#alias);
+          this.#isReplaced = false;
+          taken = end;
+        } else if (this.#isReplaced) taken = end;
+        pos = end;
+        continue;
+      }
+      if (this.#vector !== undefined) {
+        const close = piece.indexOf(CLOSE_ARRAY, pos);
+        const end = close === -1 ? piece.length : close + 1;
+        if (this.#inBase64) {
+          this.#addToVector(piece.subarray(pos, end));
+          if (close !== -1) out.push(this.#convertedVector());
+          taken = end;
+        }
+        if (close !== -1) this.#vector = undefined;
+        pos = end;
+        continue;
+      }
+      const byte = piece[pos] ?? 0;
+      if (byte === QUOTE) {
+        this.#beginText();
+        if (this.#isReplaced) {
+          take(pos);
+          taken = pos + 1;
+        }
+      } else if (byte === OPEN_ARRAY && this.#isVectorNext) {
+        this.#vector = { pieces: [], size: 0 };
+        if (this.#inBase64) {
+          take(pos);
+          taken = pos;
+        }
+        // The bracket is a part of it.
+        if (this.#inBase64) this.#addToVector(piece.subarray(pos, pos + 1));
+        if (this.#inBase64) taken = pos + 1;
+      } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+        this.#open(byte);
+        if (byte === OPEN_OBJECT && this.#closers.length === 2 && this.#outerKey === 'usage') {
+          this.#usage = [];
+          this.#usageBytes = 0;
+          captured = pos;
+        }
+      } else if (byte === CLOSE_OBJECT || byte === CLOSE_ARRAY) {
+        this.#close(byte);
+        if (this.#usage !== undefined && this.#closers.length === 1) {
+          this.#capture(piece.subarray(captured, pos + 1));
+          this.#readUsage();
+        }
+      } else if (byte === COMMA) this.#awaitsKey = this.#closers.at(-1) === CLOSE_OBJECT;
+      else if (byte > SPACE && this.#closers.length === 0) throw unusable('bytes outside of the JSON object');
+      pos += 1;
+    }
+    if (this.#usage !== undefined) this.#capture(piece.subarray(captured));
+    take(piece.length);
+    return out;
+  }
+
+  #isReplaced = false;
+
+  get #isVectorNext(): boolean {
+    return this.#closers.length === 3 && this.#outerKey === 'data' && this.#elementKey === 'embedding';
+  }
+
+  #beginText(): void {
+    if (this.#closers.length === 0) throw unusable('a text outside of the JSON object');
+    this.#key = '';
+    if (this.#awaitsKey) this.#text = 'key';
+    else if (this.#closers.length === 1 && this.#outerKey === 'model') this.#text = 'model';
+    else this.#text = 'other';
+    this.#isReplaced = this.#text === 'model' && this.#alias !== undefined;
+  }
+
+  /** @returns the offset behind the text, or the end of the piece */
+  #skipText(piece: Buffer, start: number): number {
+    let pos = start;
+    while (pos < piece.length) {
+      if (this.#isEscaped) {
+        this.#isEscaped = false;
+        pos += 1;
+        continue;
+      }
+      const quote = indexOrEnd(piece, QUOTE, pos);
+      const slash = piece.subarray(pos, quote).indexOf(BACKSLASH);
+      const end = slash === -1 ? quote : pos + slash;
+      if (this.#text === 'key' && this.#key.length < LONGEST_KEY)
+        this.#key += piece.toString('latin1', pos, Math.min(end, pos + LONGEST_KEY));
+      pos = end + 1;
+      if (end === piece.length) return piece.length;
+      if (slash === -1) {
+        this.#endText();
+        return pos;
+      }
+      this.#isEscaped = true;
+    }
+    return piece.length;
+  }
+
+  #endText(): void {
+    if (this.#text === 'key') {
+      this.#awaitsKey = false;
+      if (this.#closers.length === 1) this.#outerKey = this.#key;
+      else if (this.#closers.length === 3) this.#elementKey = this.#key;
+    }
+    this.#text = undefined;
+  }
+
+  #open(byte: number): void {
+    if (this.#closers.length === 0 && (this.#hasBegun || byte !== OPEN_OBJECT))
+      throw unusable('it is not one JSON object');
+    if (this.#closers.length >= MAX_DEPTH) throw unusable('nested too deep');
+    this.#hasBegun = true;
+    // In ASCII, what closes is two behind what opens.
+    this.#closers.push(byte + 2);
+    this.#awaitsKey = byte === OPEN_OBJECT;
+    if (this.#closers.length === 3) this.#elementKey = '';
+    this.hasData ||= byte === OPEN_ARRAY && this.#closers.length === 2 && this.#outerKey === 'data';
+  }
+
+  #close(byte: number): void {
+    if (this.#closers.pop() !== byte) throw unusable('a bracket that closes nothing');
+    this.#awaitsKey = false;
+  }
+
+  #addToVector(bytes: Buffer): void {
+    const vector = this.#vector;
+    if (vector === undefined) return;
+    vector.size += bytes.length;
+    if (vector.size > MAX_VECTOR_BYTES) throw unusable('a vector that is too long');
+    vector.pieces.push(bytes);
+  }
+
+  #convertedVector(): Buffer {
+    const text = Buffer.concat(this.#vector?.pieces ?? []).toString('latin1');
+    return Buffer.from(`"${base64(text)}"`);
+  }
+
+  #capture(bytes: Buffer): void {
+    this.#usageBytes += bytes.length;
+    if (this.#usageBytes > MAX_USAGE_BYTES) throw unusable('usage that is too long');
+    // A copy: the piece is its sender's.
+    this.#usage?.push(Buffer.from(bytes));
+  }
+
+  #readUsage(): void {
+    const bytes = Buffer.concat(this.#usage ?? []);
+    this.#usage = undefined;
+    try {
+      this.usage = parseUsage(bytes, { start: 0, end: bytes.length });
+    } catch (error) {
+      throw unusable(error);
+    }
+  }
+}
+
+function indexOrEnd(bytes: Buffer, byte: number, from: number): number {
+  const index = bytes.indexOf(byte, from);
+  return index === -1 ? bytes.length : index;
+}
+
+function unusable(cause: unknown): GatewayError {
+  return new GatewayError('upstream_invalid_response', undefined, { cause });
+}

@@ -1,0 +1,34 @@
+// Single frames of a stream, for the few that are not passed on as they came: what is changed in them, and what they hold as text.
+import type { Span } from '../../wire/json.ts';
+import { type Edit, spliceSpans } from '../request/request-scan.ts';
+
+const LF = 0x0a;
+const CR = 0x0d;
+const COLON = 0x3a;
+
+/** A copy of the frame in `[start, end)`. @param edits with offsets in `bytes` */
+export function rewritten(bytes: Buffer, start: number, end: number, edits: readonly Edit[]): Buffer {
+  const shifted = edits.map((edit) => ({
+    bytes: edit.bytes,
+    span: { start: edit.span.start - start, end: edit.span.end - start },
+  }));
+  return spliceSpans(bytes.subarray(start, end), shifted);
+}
+
+/** Whether there is a span whose bytes are not the token already. */
+export function differs(bytes: Buffer, span: Span | null, token: Buffer): span is Span {
+  if (span === null) return false;
+  return bytes.compare(token, 0, token.length, span.start, span.end) !== 0;
+}
+
+/** Whether the last line is a comment or complete: `da` could have become data. */
+export function endsWithComment(frame: Buffer): boolean {
+  const line = Math.max(frame.lastIndexOf(LF), frame.lastIndexOf(CR)) + 1;
+  return line === frame.length || frame[line] === COLON;
+}
+
+/** The data of a frame, its lines put together. */
+export function dataText(frame: Buffer): string {
+  const lines = frame.toString().split(/\r\n|\r|\n/);
+  return lines.flatMap((line) => (/^data(:|$)/.test(line) ? [line.replace(/^data:? ?/, '')] : [])).join('\n');
+}

@@ -1,0 +1,205 @@
+// A JSON answer: collected, checked to be whole, its `model` spliced, and sent with its length, as one write unless it is large.
+// Where the client asked for a stream, it gets the completion as one.
+import { GatewayError } from '../../errors.ts';
+import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { LargeWork } from '../../http/body/body-pacing.ts';
+import type { BodyPieces } from '../../http/body/body-pieces.ts';
+import { answer } from '../../http/response-writer.ts';
+import { failure, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { BOM, startsWith } from '../../wire/sse-fields.ts';
+import type { Receiver, RelayRequest, Source } from '../receiver.ts';
+import { type Edit, splice } from '../request/request-scan.ts';
+import { tokensOf } from '../request/token-estimate.ts';
+import { type Shape, shapeOf } from './answer-shape.ts';
+import { type CompletionFacts, readCompletion } from './chat-chunk.ts';
+import { LargeAnswer } from './large-answer.ts';
+
+/** Larger than any completion that a model produces; images in base64 included. */
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+/** What is read of a whole answer; only of a small one whether there is output. */
+type Facts = CompletionFacts & { readonly hasOutput?: boolean };
+
+/** Zeros for an answer say that the upstream does not count. */
+function reportedUsage({ usage }: Facts): Facts['usage'] {
+  return usage?.total === 0 ? null : usage;
+}
+
+export class Completion implements Receiver {
+  readonly #request: RelayRequest;
+  readonly #headers: ResponseHeaders;
+  readonly #source: Source;
+  readonly #isLabelled: boolean;
+  #chunks: Buffer[] = [];
+  /** What came, once that is much. */
+  #large: LargeAnswer | undefined;
+  #work: LargeWork | undefined;
+  #size = 0;
+  /** What is to be changed is looked for. */
+  #isEditing = false;
+  #isOver = false;
+
+  /** @param isLabelled the upstream itself says that it is JSON; if not, it has to be known as an answer or an error */
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled = true) {
+    this.#isLabelled = isLabelled;
+    this.#request = request;
+    this.#headers = headers;
+    this.#source = source;
+  }
+
+  data(chunk: Buffer): void {
+    this.#size += chunk.length;
+    if (this.#size > MAX_ANSWER_BYTES) this.#source.unusable(`more than ${MAX_ANSWER_BYTES} bytes`);
+    else if (this.#size <= LARGE_BODY) this.#chunks.push(chunk);
+    else this.#addLarge(chunk);
+  }
+
+  /** Read as it comes, with rests: done with all of it at once, it would hold up everybody. */
+  #addLarge(chunk: Buffer): void {
+    const began = performance.now();
+    const { length } = chunk;
+    const large = this.#large ?? this.#becomeLarge();
+    large.push(chunk);
+    this.#work ??= new LargeWork();
+    this.#work.did(length, performance.now() - began);
+    this.#work.hold(this.#source);
+  }
+
+  #becomeLarge(): LargeAnswer {
+    this.#request.exchange.isLarge = true;
+    const announced = Number(this.#headers['content-length']);
+    const isPlain = this.#headers['content-encoding'] === undefined && announced <= MAX_ANSWER_BYTES;
+    const large = new LargeAnswer(MAX_ANSWER_BYTES, isPlain ? announced : undefined, this.#request.slabs);
+    for (const chunk of this.#chunks) large.push(chunk);
+    this.#chunks = [];
+    this.#large = large;
+    return large;
+  }
+
+  #whole(): { readonly body: Buffer; readonly facts: Facts } {
+    if (this.#large !== undefined) return this.#large.end();
+    const [first] = this.#chunks;
+    const body =
+      this.#chunks.length === 1 && first !== undefined ? first : Buffer.concat(this.#chunks, this.#size);
+    return { body, facts: readCompletion(body) };
+  }
+
+  end(): void {
+    this.#work?.end();
+    const whole = this.#whole();
+    const { body } = whole;
+    const { ask, endpoint, stream } = this.#request;
+    if (!whole.facts.valid) {
+      this.#source.unusable('not a JSON object');
+      return;
+    }
+    const shape = shapeFor(whole.facts, body);
+    const read = shape === 'error' ? { ...whole.facts, isError: true } : whole.facts;
+    const facts = endpoint.factsOf?.(read) ?? read;
+    if (!this.#isLabelled && shape === 'other') this.#source.unusable('JSON by chance, under another label');
+    else if (facts.isError) {
+      const judge = endpoint.judgeAnswer ?? judgeErrorObject;
+      this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
+    } else if (!facts.valid && !stream) this.#source.unusable('JSON that is no answer of this endpoint');
+    else if (ask.edits === undefined && this.#source.made === undefined) this.#answerWith(body, facts, []);
+    else void this.#answerLater(body, facts);
+  }
+
+  /**
+   * What is to be changed takes its turns, and what the upstream has stored can be asked for as soon as its id is told: so where it is
+   * is noted first.
+   */
+  async #answerLater(body: Buffer, facts: Facts): Promise<void> {
+    const { ask, endpoint } = this.#request;
+    this.#isEditing = true;
+    try {
+      // It is known already, whatever becomes of the wait.
+      const usage = reportedUsage(facts);
+      this.#source.used(usage, usage === null ? (ask.outputs ?? 0) : 0);
+      const edits = (await ask.edits?.(body)) ?? [];
+      const made = this.#source.made && endpoint.madeIn?.(body);
+      if (made !== undefined) await this.#source.made?.(made);
+      if (!this.#isOver) this.#answerWith(body, facts, edits);
+    } catch (error) {
+      if (error instanceof GatewayError && error.code === 'upstream_invalid_response')
+        this.#source.unusable(error.cause);
+      else this.#source.crashed(error);
+    } finally {
+      this.#isEditing = false;
+      if (this.#isOver) this.#large?.release();
+    }
+  }
+
+  /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
+  broken(): undefined {
+    return undefined;
+  }
+
+  dispose(): void {
+    this.#isOver = true;
+    this.#work?.end();
+    if (!this.#isEditing) this.#large?.release();
+  }
+
+  #answerWith(body: Buffer, facts: Facts, edits: readonly Edit[]): void {
+    const { alias, includeUsage, endpoint, stream } = this.#request;
+    if (!stream) {
+      this.#answer('application/json', this.#spliced(body, facts, edits), facts);
+      return;
+    }
+    // In a streaming SDK a JSON body would read as a silent, empty answer.
+    const events = endpoint.asStream?.(withoutMark(body), alias, includeUsage);
+    if (events === undefined) this.#unrelayable('JSON that cannot be the stream that was asked for', facts);
+    else this.#answer('text/event-stream; charset=utf-8', events, facts);
+  }
+
+  /**
+   * The upstream did the work and bills it, and the client cannot have it. To ask for it again, here or by the client, would be billed
+   * again, and the target is not ill.
+   */
+  #unrelayable(cause: string, facts: Facts): void {
+    const message = `The upstream answered with ${cause}. It may have billed the answer, so it was not asked again.`;
+    const error = new GatewayError('upstream_invalid_response', message, { cause, retry: 'no' });
+    this.#source.used(reportedUsage(facts), 0);
+    const judged = failure(error, this.#request.afterSend);
+    this.#source.finish({ kind: 'failed', failure: { ...judged, blame: { kind: 'neutral' } } });
+  }
+
+  #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
+    const { exchange, ask } = this.#request;
+    const reported = reportedUsage(facts);
+    const usage = reported ?? ask.usage ?? null;
+    if (this.#source.rivalry?.claim() === false) return;
+    if (usage !== null) {
+      exchange.access.prompt_tokens = usage.prompt;
+      exchange.access.completion_tokens = usage.completion;
+    }
+    const hasOutput = facts.hasOutput === true || (ask.outputs ?? 0) > 0;
+    const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
+    this.#source.used(usage, isCovered ? 0 : (ask.outputs ?? tokensOf(this.#size)));
+    exchange.markFirstOutput();
+    const headers = relayedHeaders(this.#headers);
+    headers['content-type'] = type;
+    if (type !== 'application/json') headers['cache-control'] = 'no-cache, no-transform';
+    answer(exchange, 200, headers, body);
+    this.#source.finish({ kind: 'answered', outcome: 'ok' });
+  }
+
+  #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer | BodyPieces {
+    const { alias } = this.#request;
+    const isRenamed = alias !== undefined && modelSpan !== null;
+    return splice(body, isRenamed ? [...edits, { span: modelSpan, bytes: alias }] : edits);
+  }
+}
+
+/** A byte order mark is no part of the JSON. */
+function withoutMark(body: Buffer): Buffer {
+  return startsWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
+}
+
+/** Most answers are completions, which are not looked at again. */
+function shapeFor({ isError, hasChoices }: Facts, body: Buffer): Shape {
+  if (isError) return 'error';
+  return hasChoices ? 'answer' : shapeOf(withoutMark(body));
+}

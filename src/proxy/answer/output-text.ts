@@ -1,0 +1,213 @@
+// How much text a JSON value holds that a model has written: what an answer counts as when its upstream reports no usage.
+// It walks the value with the scanner that reads the frame, decodes nothing, and owns which members are text.
+import type { JsonScanner } from '../../wire/json.ts';
+
+/**
+ * Bytes of base64 for a token of sound or of an image: OpenAI bills a token for 50 ms of spoken output, which as PCM with
+ * 24,000 samples a second is 2,400 bytes; an image of a megabyte comes to some hundred tokens as well.
+ */
+export const MEDIA_BYTES_PER_TOKEN = 3200;
+/** A member of the delta of a text endpoint is deeper than this only by mistake; it is skipped there. */
+const MAX_LEVEL = 8;
+/** No model writes so much text between two frames; a data URL of that size in it is an image. */
+const LARGE_TEXT = 64 * 1024;
+/** Of text in the place of media, so much is looked at. */
+const PROSE_HEAD = 64;
+const DATA_URL = Buffer.from(';base64,');
+
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const OPEN_ARRAY = 0x5b;
+const LETTER_F = 0x66;
+const LETTER_N = 0x6e;
+const OPEN_OBJECT = 0x7b;
+const DELETE = 0x7f;
+
+/** What the value of a member is. `thought` repeats in several spellings: routers send the same text under each. */
+type Kind = 'text' | 'thought' | 'media' | 'other';
+
+/** All other members hold text, so that a vendor's new name for it counts. */
+const KINDS: Readonly<Record<string, Kind>> = {
+  reasoning: 'thought',
+  reasoning_content: 'thought',
+  reasoning_details: 'thought',
+  reasoning_text: 'thought',
+  thinking: 'thought',
+  thinking_blocks: 'thought',
+  data: 'media',
+  audio: 'media',
+  url: 'media',
+  image_url: 'media',
+  b64_json: 'media',
+  partial_image_b64: 'media',
+  result: 'media',
+  id: 'other',
+  type: 'other',
+  role: 'other',
+  index: 'other',
+  status: 'other',
+  format: 'other',
+  model: 'other',
+  object: 'other',
+  event_id: 'other',
+  file_id: 'other',
+  item_id: 'other',
+  call_id: 'other',
+  logprobs: 'other',
+  signature: 'other',
+  mime_type: 'other',
+  annotations: 'other',
+  obfuscation: 'other',
+  response_id: 'other',
+  previous_item_id: 'other',
+  extra_content: 'other',
+  finish_reason: 'other',
+  thought_signature: 'other',
+  encrypted_content: 'other',
+  provider_specific_fields: 'other',
+};
+
+const ALL = Object.entries(KINDS).map(([name, kind]) => ({ name, kind }));
+const LONGEST_NAME = Math.max(...ALL.map(({ name }) => name.length));
+/** The same by the length of the name, so that most members need no comparison. */
+const BY_LENGTH = Array.from({ length: LONGEST_NAME + 1 }, (_, length) =>
+  ALL.filter(({ name }) => name.length === length),
+);
+
+function kindOfKey(scanner: JsonScanner): Kind {
+  const { keyLength, isKeyEscaped } = scanner;
+  if (!isKeyEscaped && keyLength > LONGEST_NAME) return 'text';
+  const names = isKeyEscaped ? ALL : (BY_LENGTH[keyLength] ?? ALL);
+  for (let i = 0; i < names.length; i++) {
+    const each = names[i];
+    if (each !== undefined && scanner.keyIs(each.name)) return each.kind;
+  }
+  return 'text';
+}
+
+/** Adds up the members of one object; of the spellings of a thought, the longest counts. */
+export class TextCount {
+  /** In bytes, as they stand in JSON; of media, as many as text of the same number of tokens has. */
+  bytes = 0;
+  #thought = 0;
+
+  begin(): void {
+    this.bytes = 0;
+    this.#thought = 0;
+  }
+
+  /** Goes on with another object. Keeps what was counted. */
+  nextObject(): void {
+    this.#thought = 0;
+  }
+
+  /**
+   * Skips the value of the member that the scanner has just gone to, and counts its text.
+   * @returns whether the value is anything but null, false, "", [] and {}
+   */
+  member(scanner: JsonScanner, bytes: Buffer, level = 0): boolean {
+    const { pos: start } = scanner;
+    const first = bytes[start];
+    if (first === QUOTE) {
+      const kind = kindOfKey(scanner);
+      if (!scanner.skipValue()) return false;
+      const length = scanner.pos - start - 2;
+      if (length === 0) return false;
+      if (kind === 'text') this.bytes += length < LARGE_TEXT ? length : textIn(bytes, start + 1, length);
+      else if (kind !== 'other') this.#addString(kind, bytes, start + 1, length);
+      return true;
+    }
+    if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) {
+      return scanner.skipValue() && first !== LETTER_N && first !== LETTER_F;
+    }
+    const kind = kindOfKey(scanner);
+    if (kind === 'other') scanner.skipValue();
+    else this.#add(kind, textOf(scanner, bytes, level));
+    return scanner.fault === null && !isEmpty(bytes, start, scanner.pos);
+  }
+
+  #addString(kind: Kind, bytes: Buffer, start: number, length: number): void {
+    const isMedia = kind === 'media' && !isProse(bytes, start, Math.min(length, PROSE_HEAD));
+    this.#add(kind, isMedia ? mediaText(length) : textIn(bytes, start, length));
+  }
+
+  #add(kind: Kind, count: number): void {
+    if (kind !== 'thought') this.bytes += count;
+    else if (count > this.#thought) {
+      this.bytes += count - this.#thought;
+      this.#thought = count;
+    }
+  }
+}
+
+/** Whether nothing stands in an array or an object that was scanned. */
+function isEmpty(bytes: Buffer, start: number, end: number): boolean {
+  for (let pos = start + 1; pos < end - 1; pos++) {
+    if ((bytes[pos] ?? 0) > SPACE) return false;
+  }
+  return true;
+}
+
+/** Bytes of text in the value at the scanner's place, which it skips. */
+export function textOf(scanner: JsonScanner, bytes: Buffer, level = 0): number {
+  const first = scanner.peek();
+  if (first === QUOTE) {
+    const { pos } = scanner;
+    return scanner.skipValue() ? textIn(bytes, pos + 1, scanner.pos - pos - 2) : 0;
+  }
+  if (level < MAX_LEVEL) {
+    if (first === OPEN_OBJECT && scanner.enterObject()) {
+      const count = new TextCount();
+      while (scanner.nextMember()) count.member(scanner, bytes, level + 1);
+      return count.bytes;
+    }
+    if (first === OPEN_ARRAY && scanner.enterArray()) {
+      let sum = 0;
+      while (scanner.nextElement()) sum += textOf(scanner, bytes, level + 1);
+      return sum;
+    }
+  }
+  scanner.skipValue();
+  return 0;
+}
+
+/** As many bytes as text of the same number of tokens has. */
+export function mediaText(base64Bytes: number): number {
+  return (base64Bytes * 4) / MEDIA_BYTES_PER_TOKEN;
+}
+
+function textIn(bytes: Buffer, start: number, length: number): number {
+  if (length < LARGE_TEXT) return length;
+  // An image in Markdown, or a data URL by itself.
+  const text = bytes.subarray(start, start + length);
+  let media = 0;
+  for (let at = text.indexOf(DATA_URL); at !== -1; at = text.indexOf(DATA_URL, at)) {
+    at += DATA_URL.length;
+    const from = at;
+    while (at < length && isBase64(text[at] ?? 0)) at++;
+    if (at - from >= LARGE_TEXT / 2) media += at - from;
+  }
+  return length - media + mediaText(media);
+}
+
+/** Whether what stands in the place of media is text: a byte in it is in no base64, and in no URL. */
+function isProse(bytes: Buffer, start: number, length: number): boolean {
+  for (let at = start; at < start + length; at++) {
+    const byte = bytes[at] ?? 0;
+    if (byte <= SPACE || byte >= DELETE) return true;
+  }
+  return false;
+}
+
+/** Letters, digits and `+ - / = _`; a slash may be escaped. */
+function isBase64(byte: number): boolean {
+  return (
+    (byte >= 0x61 && byte <= 0x7a) ||
+    (byte >= 0x41 && byte <= 0x5a) ||
+    (byte >= 0x2d && byte <= 0x39 && byte !== 0x2e) ||
+    byte === 0x2b ||
+    byte === 0x3d ||
+    byte === 0x5f ||
+    byte === 0x5c
+  );
+}

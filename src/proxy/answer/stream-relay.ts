@@ -1,0 +1,379 @@
+// A stream on its way to the client: whole frames, the model's name spliced, nothing sent before the first output, and an
+// end that says what really happened. It never decodes a frame to relay it. How bytes reach the client is client-stream.ts.
+import { errorBody, GatewayError } from '../../errors.ts';
+import { judgeErrorObject } from '../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { surplusFields } from '../../wire/sse-fields.ts';
+import { type FrameBatch, FrameScanner } from '../../wire/sse-frames.ts';
+import type { FrameReader } from '../endpoint.ts';
+import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from '../receiver.ts';
+import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
+import { textOfBareError } from './answer-shape.ts';
+import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from './chat-chunk.ts';
+import { ClientStream } from './client-stream.ts';
+import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
+import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';
+import { withoutUsage } from './usage-strip.ts';
+
+/** Of all endpoints: one that holds an image is some megabytes in base64. */
+const MAX_FRAME_BYTES = 32 * 1024 * 1024;
+/** Held back before the first output; an upstream that talks this much without output is taken as it is. */
+const MAX_HELD_BYTES = 256 * 1024;
+
+const LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
+
+const LF = 0x0a;
+const CR = 0x0d;
+const NO_BYTES: Buffer = Buffer.alloc(0);
+
+export class StreamRelay implements Receiver {
+  readonly #request: RelayRequest;
+  readonly #headers: ResponseHeaders;
+  readonly #source: Source;
+  readonly #client: ClientStream;
+  readonly #scanner: FrameScanner;
+  /** Of an endpoint with frames of its own; chat's are read by `readChunk`, without a detour. */
+  readonly #reader: FrameReader | undefined;
+  readonly #commitTimer: NodeJS.Timeout;
+  /** The time for output has passed, and another attempt may still have some first. */
+  #isDue = false;
+  /** A finish reason was seen: an upstream that sends no `[DONE]` may end. */
+  #finished = false;
+  /** Frames with one. */
+  #finishes = 0;
+  /** `[DONE]` was seen. What an upstream says after it is not relayed: clients are told to stop there. */
+  #done = false;
+  /** The upstream's own error frame was relayed. */
+  #failure: GatewayError | undefined;
+  /** The last frame ended with a CR and was hidden: an LF that comes now is the second half of its line end. */
+  #hidesLf = false;
+  #usage: Usage | null = null;
+  /** Frames with output and their text, since usage was last reported. Most frames have one token. */
+  #outputs = 0;
+  #text = 0;
+  #hasOutput = false;
+  /** Usage was reported when the answer was whole. */
+  #isUsageFinal = false;
+  /** The client has left, and only usage is waited for. */
+  #isUsageRead = false;
+  #readBytes = 0;
+
+  constructor(request: RelayRequest, headers: ResponseHeaders, source: Source) {
+    this.#request = request;
+    this.#headers = headers;
+    this.#source = source;
+    this.#scanner = new FrameScanner(MAX_FRAME_BYTES);
+    // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
+    this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
+    this.#client = new ClientStream(request, headers, source);
+    this.#commitTimer = setTimeout(() => {
+      try {
+        // Silence wins no race: who has the client is for the first output to say.
+        if (source.rivalry?.isUndecided === true) this.#isDue = true;
+        else this.#commit();
+      } catch (error) {
+        source.crashed(error);
+      }
+    }, request.commitAfter);
+  }
+
+  /** The client has the beginning of it. */
+  get isOpen(): boolean {
+    return this.#client.isOpen;
+  }
+
+  data(chunk: Buffer): void {
+    if (this.#client.isOver && !this.#isUsageRead) return;
+    try {
+      const batch = this.#scanner.push(chunk);
+      if (this.#isUsageRead) this.#readUsage(batch, chunk.length);
+      else if (batch.ends.length > 0) this.#relay(batch);
+    } catch (error) {
+      if (!(error instanceof GatewayError)) throw error;
+      this.#source.unusable(error.cause);
+    }
+  }
+
+  end(): void {
+    const client = this.#client;
+    if (this.#isUsageRead) {
+      this.#source.finish(LEFT);
+      return;
+    }
+    if (!client.isOver && !this.#done) this.#lastWords();
+    if (client.isOver) return;
+    if (this.#done || this.#finished || this.#failure !== undefined) {
+      // Of an error that was told, the end is the upstream's own: some clients wait for ever behind one that is cut.
+      this.#commit();
+      this.#endAnswer();
+    } else this.#source.incomplete('the stream ended without a sign that it is whole');
+  }
+
+  leave(): boolean {
+    const client = this.#client;
+    const isNearEnd = this.#finished || this.#reader?.mayBeLast === true;
+    // Where the client did not read, neither did the gateway: how far the upstream is, nobody knows.
+    const mayBeWhole = isNearEnd || client.isPaused;
+    if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
+    if (!mayBeWhole || this.#isUsageFinal) return false;
+    this.#request.exchange.access.bytes_out = client.bytesOut;
+    client.drop();
+    client.dispose();
+    this.#isUsageRead = true;
+    return true;
+  }
+
+  broken(error: GatewayError): AttemptResult | undefined {
+    const client = this.#client;
+    if (this.#isUsageRead) return LEFT;
+    if (!client.isOpen) {
+      client.drop();
+      return undefined;
+    }
+    if (client.isOver) return this.#answered();
+    if (this.#done) {
+      // Whole, and only the second half of its line end was still waited for.
+      client.end();
+      return this.#answered();
+    }
+    if (error.code === 'client_closed') {
+      client.drop();
+      return LEFT;
+    }
+    client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
+    return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
+  }
+
+  alone(): void {
+    if (this.#isDue) this.#commit();
+  }
+
+  dispose(): void {
+    clearTimeout(this.#commitTimer);
+    this.#client.dispose();
+    // Zeros beside output say that the upstream does not count.
+    const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
+    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
+    // Behind the usage of all of it nothing was thought: it is reported as of now.
+    if (this.#isUsageFinal && this.#usage !== null)
+      this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
+    // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
+    if (!this.#client.isOpen) return;
+    const { access } = this.#request.exchange;
+    if (this.#usage !== null) {
+      access.prompt_tokens = this.#usage.prompt;
+      access.completion_tokens = this.#usage.completion;
+    }
+    access.bytes_out = this.#client.bytesOut;
+  }
+
+  /** Reads every frame of the batch; what need not change is written as it came, in one piece. */
+  #relay({ bytes, ends }: FrameBatch): void {
+    const { alias } = this.#request;
+    // Where an endpoint has frames of its own, its reader marks what ends here.
+    const hidesUsage = this.#request.hideUsage === true && this.#reader === undefined;
+    const isLfAlone = ends[0] === 1 && bytes[0] === LF;
+    if (this.#done) {
+      // Only the second half of its line end still belongs to it.
+      if (isLfAlone) this.#client.pass(bytes.subarray(0, 1));
+      this.#endAnswer();
+      return;
+    }
+    let out: Buffer[] | undefined;
+    /** Up to here the batch was taken over into `out`, or left out. */
+    let taken = this.#hidesLf && isLfAlone ? 1 : 0;
+    this.#hidesLf = false;
+    let start = 0;
+    let hasOutput = false;
+    const hasCr = bytes.includes(CR);
+    for (const end of ends) {
+      const facts =
+        this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
+      if (facts.hasError) {
+        if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
+      }
+      this.#count(facts, end - start);
+      const replacement = facts.hasError ? this.#replacementOf(bytes.subarray(start, end)) : undefined;
+      const usage = hidesUsage && facts.usage !== null ? withoutUsage(bytes, start, end) : undefined;
+      const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
+      if (replacement !== undefined) {
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        out = append(out, replacement);
+        taken = end;
+      } else if (usage === 'all' || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined)) {
+        // Asked for by the gateway, or nothing for this client: so it ends here.
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        taken = end;
+        this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
+      } else if (surplus !== undefined || usage !== undefined) {
+        const edits = [...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })), ...(usage ?? [])];
+        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        if (alias !== undefined && facts.modelSpan !== null)
+          edits.push({ span: facts.modelSpan, bytes: alias });
+        out = append(out, rewritten(bytes, start, end, edits));
+        taken = end;
+      } else if (alias !== undefined && differs(bytes, facts.modelSpan, alias)) {
+        out = append(out, bytes.subarray(taken, facts.modelSpan.start));
+        out.push(alias);
+        taken = facts.modelSpan.end;
+      }
+      if (facts.hasOutput) hasOutput = true;
+      start = end;
+      if (facts.kind === 'done') {
+        this.#done = true;
+        break;
+      }
+    }
+    if (taken < start) {
+      const last = taken === 0 && start === bytes.length ? bytes : bytes.subarray(taken, start);
+      if (out === undefined) this.#client.pass(last);
+      else out.push(last);
+    }
+    if (out !== undefined) this.#client.passAll(out);
+    this.#afterBatch(hasOutput, bytes[start - 1] === LF);
+  }
+
+  #afterBatch(hasOutput: boolean, endsWithLf: boolean): void {
+    if (hasOutput) {
+      const { exchange } = this.#request;
+      exchange.markFirstOutput();
+      this.#source.progress();
+    }
+    if (hasOutput || this.#finished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES) this.#commit();
+    if (!this.#done) return;
+    if (endsWithLf) this.#endAnswer();
+    else this.#source.lastFrame();
+  }
+
+  /** @param size of the frame */
+  #count(facts: ChunkFacts, size: number): void {
+    if (facts.finish !== null && !facts.hasError) {
+      this.#finished = true;
+      this.#finishes += 1;
+    }
+    if (facts.hasOutput) this.#countOutput(this.#reader === undefined ? textOfChunk() : this.#reader.text);
+    // What is no JSON here (a NaN in it, say) may be an answer for the client.
+    else if (facts.kind === 'other' && !facts.usageOnly) this.#countOutput(size);
+    if (facts.usage !== null) this.#meter(facts.usage, facts);
+  }
+
+  #countOutput(text: number): void {
+    this.#outputs += 1;
+    this.#text += text;
+    this.#hasOutput = true;
+    this.#isUsageFinal = false;
+  }
+
+  #meter(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
+    // Some write zeros on every chunk until they know better.
+    if (reported.total === 0) {
+      this.#usage ??= reported;
+      return;
+    }
+    const usage = laterUsage(this.#usage, reported);
+    this.#usage = usage;
+    // Some report what they have used so far: what comes behind it is not in it.
+    if (usage.isInputOnly !== true || this.#text < BYTES_PER_TOKEN) {
+      this.#outputs = 0;
+      this.#text = 0;
+    }
+    this.#source.used(usage, this.#outputs, this.#text);
+    const isEach = this.#finishes >= (this.#request.choices ?? 1);
+    this.#isUsageFinal = kind === 'done' || isEach || (usageOnly && this.#finished);
+  }
+
+  /** As `#relay`, for a client that has left: nothing is written, and the last word of the upstream ends it. */
+  #readUsage({ bytes, ends }: FrameBatch, size: number): void {
+    this.#readBytes += size;
+    let start = 0;
+    for (const end of ends) {
+      const facts =
+        this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
+      this.#count(facts, end - start);
+      if (facts.kind === 'done' || facts.hasError || this.#isUsageFinal) {
+        this.#source.finish(LEFT);
+        return;
+      }
+      start = end;
+    }
+    if (this.#readBytes > MAX_USAGE_READ_BYTES)
+      this.#source.unusable('more than is read after the client has left');
+  }
+
+  /**
+   * An error among the first frames is the whole answer, and not too late for another target. After output it is relayed
+   * as it is: the client's SDK raises it.
+   * @returns whether the stream goes on
+   */
+  #takeError(frame: Buffer, afterOutput: boolean): boolean {
+    if (!this.#client.isOpen && !afterOutput) {
+      this.#client.drop();
+      const failure = this.#reader?.judge(frame, this.#headers);
+      this.#source.finish({
+        kind: 'failed',
+        failure: failure ?? judgeErrorObject(dataText(frame), this.#headers),
+      });
+      return false;
+    }
+    const cause = 'an error frame in the stream';
+    this.#failure ??= new GatewayError('upstream_error', undefined, { cause });
+    return true;
+  }
+
+  /**
+   * A last frame without its blank line. Some clients do not read it, but it is what the upstream sent, so it is relayed
+   * where it ends the stream. Where an error has to follow, it is left out: the two would run into each other.
+   */
+  #lastWords(): void {
+    const rest = this.#scanner.rest();
+    if (rest.length === 0) return;
+    const facts = this.#reader?.read(rest, 0, rest.length) ?? readChunk(rest);
+    if (facts.kind === 'other' || (facts.kind === 'comment' && !endsWithComment(rest))) return;
+    if (facts.hasError && this.#client.isOpen) {
+      this.#source.incomplete('an error frame without its end');
+      return;
+    }
+    const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
+    if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
+  }
+
+  /**
+   * What the client gets in the place of an error frame: nothing that quotes a credential, and where SDKs would not see an error (it
+   * has no wrapper), one that they see, with the upstream's text.
+   * @returns undefined to leave it as it came
+   */
+  #replacementOf(frame: Buffer): Buffer | undefined {
+    if (this.#failure === undefined) return undefined;
+    if (this.#source.quotesCredential?.(frame) === true) return this.#errorFrame(this.#failure);
+    const message = textOfBareError(frame, dataText(frame), this.#reader !== undefined);
+    return message === undefined ? undefined : this.#errorFrame(new GatewayError('upstream_error', message));
+  }
+
+  #errorFrame(error: GatewayError): Buffer {
+    return this.#reader?.errorFrame(error) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
+  }
+
+  /** The point of no return: the client gets its 200 and everything held back, and no other target will be asked. */
+  readonly #commit = () => {
+    clearTimeout(this.#commitTimer);
+    this.#client.open();
+  };
+
+  /** A clean end, as soon as it is certain: clients that read on after `[DONE]` wait for nothing. */
+  #endAnswer(): void {
+    this.#client.end();
+    this.#source.finish(this.#answered());
+  }
+
+  #answered(): AttemptResult {
+    const outcome: Outcome = this.#failure?.code ?? 'ok';
+    if (this.#failure !== undefined) this.#request.exchange.error = this.#failure;
+    return { kind: 'answered', outcome };
+  }
+}
+
+function append(pieces: Buffer[] | undefined, piece: Buffer): Buffer[] {
+  if (pieces === undefined) return [piece];
+  pieces.push(piece);
+  return pieces;
+}

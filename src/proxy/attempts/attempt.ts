@@ -1,0 +1,385 @@
+// One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
+// once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
+import { GatewayError } from '../../errors.ts';
+import type { BodySource } from '../../http/body/body-source.ts';
+import { maskKeys } from '../../telemetry/log/key-mask.ts';
+import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
+import { certainBlame, type Failure, failure, unconnected } from '../../upstream/error-outcome.ts';
+import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
+import { AnswerStart } from '../answer/answer-start.ts';
+import type { Usage } from '../answer/chat-chunk.ts';
+import { Refusal, shown, unusable } from '../answer/error-reader.ts';
+import type { UsageRead } from '../answer/usage-reads.ts';
+import type { Made } from '../objects/created-objects.ts';
+import {
+  type AttemptEnd,
+  type AttemptResult,
+  failed,
+  outcomeOf,
+  type Receiver,
+  type RelayRequest,
+  type Source,
+  type Watcher,
+} from '../receiver.ts';
+import type { Target } from '../routes/route-table.ts';
+import { Deadlines, END_MS, type Passed } from './attempt-deadlines.ts';
+import { AttemptOutput } from './attempt-output.ts';
+import { beginSpan } from './attempt-span.ts';
+import type { Contender, Entry, Race } from './hedge.ts';
+
+export class Attempt implements Sink, Source, Contender {
+  readonly #request: RelayRequest;
+  readonly #target: Target;
+  readonly made: ((made: Made) => Promise<void>) | undefined;
+  readonly #watcher: Watcher;
+  readonly #race: Race | undefined;
+  /** Its place in the race, if there is one. */
+  rivalry: Entry | undefined;
+  /** For the access log: of two attempts it names one. */
+  #status: number | undefined;
+  #upstreamRequestId: string | undefined;
+  #outcome: string | undefined;
+  #sentAt = performance.now();
+  #isSent = false;
+  readonly #output = new AttemptOutput();
+  /** The client has left, and the upstream is read on for its usage. */
+  #usageRead: UsageRead | undefined;
+  #call: Call | undefined;
+  #span: AttemptSpan | undefined;
+  #deadlines: Deadlines | undefined;
+  #receiver: Receiver | undefined;
+  #isStream = false;
+  /** Runs while the attempt is over and the body has not ended. */
+  #lingering: NodeJS.Timeout | undefined;
+  #settle: ((result: AttemptEnd) => void) | undefined;
+
+  /** @param race where another attempt of the same request may run at the same time */
+  constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
+    this.#request = request;
+    this.#target = target;
+    const { keep } = request;
+    this.made = keep && ((made) => keep(made, target));
+    this.#watcher = watcher;
+    this.#race = race;
+  }
+
+  /**
+   * @param body the complete body in the target's words
+   * @param fresh on a new connection, because a kept one turned out to be closed
+   * @param searchMs what is left of `retry.deadline`, in milliseconds
+   * @throws nothing: every trouble is a result
+   */
+  run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
+    const { exchange, endpoint, stream, contentType } = this.#request;
+    const { upstream } = this.#target;
+    try {
+      upstream.acquire();
+    } catch (error) {
+      const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
+      return Promise.resolve(failed({ ...failure(busy, true), free: true }));
+    }
+    this.sign();
+    return new Promise((resolve) => {
+      this.#settle = resolve;
+      this.rivalry = this.#race?.enter(this);
+      exchange.onStop(this.#onStop);
+      const { timeouts = upstream.config.timeouts } = this.#target;
+      this.#deadlines = new Deadlines(timeouts, this.#onDeadline, undefined, searchMs);
+      this.#span = beginSpan(this.#request, this.#target, this.#watcher.onBegin());
+      const accept = stream ? 'text/event-stream' : endpoint.accept;
+      const [requestId, client] = [exchange.id, exchange.request.headers];
+      const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
+      this.#call = upstream.send(call, this);
+    });
+  }
+
+  onSent(): void {
+    this.#isSent = true;
+    this.#sentAt = performance.now();
+    this.#output.sent(this.#sentAt);
+    if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.stream);
+  }
+
+  onUpload(): void {
+    this.#isSent = true;
+    this.#deadlines?.upload(false);
+  }
+
+  onStall(isStalled: boolean): void {
+    if (this.#receiver === undefined) this.#deadlines?.upload(isStalled);
+  }
+
+  onHead(status: number, headers: ResponseHeaders): void {
+    // A transport without connections does not say so before.
+    if (!this.#isSent) this.#output.sent(this.#sentAt);
+    this.#isSent = true;
+    try {
+      this.#takeHead(status, headers);
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  onData(chunk: Buffer): void {
+    // Comments and pings count here, and only output before the first token. A refusal has one time for all of its text.
+    if (this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
+    try {
+      if (this.#settle !== undefined) this.#receiver?.data(chunk);
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  onEnd(): void {
+    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    else this.#endOfBody();
+  }
+
+  #endOfBody(): void {
+    try {
+      this.#receiver?.end();
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  #takeHead(status: number, headers: ResponseHeaders): void {
+    this.#status = status;
+    this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
+    if (this.rivalry === undefined) this.sign();
+
+    if (status !== 200) {
+      this.#receiver = new Refusal(status, headers, this);
+      this.#deadlines?.enter('refusal');
+    } else this.#receiver = new AnswerStart(this.#request, headers, this);
+  }
+
+  expects(isStream: boolean): void {
+    this.#isStream = isStream;
+    if (!isStream) this.committed();
+    if (isStream) this.#deadlines?.awaitOutput();
+    else this.#deadlines?.enter('idle');
+  }
+
+  reads(receiver: Receiver): void {
+    this.#receiver = receiver;
+  }
+
+  onError(error: GatewayError, delivery: Delivery): void {
+    if (this.#settle === undefined) clearTimeout(this.#lingering);
+    else if (delivery === 'unheard') {
+      const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
+      this.#finish(failed({ ...unheard, again: true, retry: true, free: true }));
+    } else if (delivery === 'withdrawn') this.#fail(error, false);
+    else if (delivery === 'not_sent') {
+      // A refusal can be over in a moment; a deadline for the connection took long enough.
+      const retry = error.code === 'upstream_unreachable';
+      this.#finish(failed({ ...unconnected(error), retry }));
+    } else if (this.#receiver === undefined) {
+      // What cannot be used says that the upstream is not well, and nothing of it was an answer.
+      if (error.code === 'upstream_invalid_response') this.#fail(error, true);
+      else this.#finish(failed(this.#maybeBegun(error)));
+    } else {
+      // After the head it is the answer that broke, and not the way to the upstream.
+      const { code, cause } = error;
+      const cut = new GatewayError('stream_incomplete', undefined, { cause });
+      this.#fail(code === 'upstream_unreachable' ? cut : error, true);
+    }
+  }
+
+  pause(): void {
+    // While the client does not read, the upstream's silence is not its own.
+    this.#deadlines?.hold();
+    this.#output.hold(performance.now());
+    this.#call?.pause();
+  }
+
+  resume(): void {
+    this.#output.resume(performance.now());
+    this.#deadlines?.resume();
+    this.#call?.resume();
+  }
+
+  used(usage: Usage | null, outputs: number, textBytes = 0): void {
+    this.#output.used(performance.now(), usage, outputs, textBytes);
+  }
+
+  progress(): void {
+    const now = performance.now();
+    if (this.#output.progress(now)) {
+      this.#watcher.onOutput(now - this.#sentAt);
+      this.#span?.firstOutput();
+    }
+    if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
+  }
+
+  committed(): void {
+    this.#deadlines?.endSearch();
+  }
+
+  quotesCredential(text: Buffer): boolean {
+    return this.#target.upstream.quotesCredential(text);
+  }
+
+  lastFrame(): void {
+    this.#deadlines?.enter('end');
+  }
+
+  unusable(cause: unknown): void {
+    this.#fail(unusable(cause), true);
+  }
+
+  /** A fault in the gateway's code costs this one request: it must not reach the transport, nor end the process. */
+  crashed(cause: unknown): void {
+    const error = new GatewayError('internal_error', undefined, { cause });
+    try {
+      this.#fail(error, false);
+    } catch {
+      // What failed was the way to the client, so it is told by the connection; unless another attempt may still answer.
+      if (this.rivalry?.isUndecided !== true) this.#request.exchange.response.destroy();
+      this.#finish(failed(failure(error, false)));
+    }
+  }
+
+  incomplete(cause: unknown): void {
+    this.#fail(new GatewayError('stream_incomplete', undefined, { cause }), true);
+  }
+
+  finish(result: AttemptResult): void {
+    this.#finish(result, this.#usageRead !== undefined);
+  }
+
+  /** The line of the access log is about this attempt, until another one signs. */
+  sign(): void {
+    const { access } = this.#request.exchange;
+    access.upstream = this.#target.upstream.name;
+    access.upstream_model = maskKeys(this.#target.model);
+    access.upstream_status = this.#status;
+    access.upstream_request_id = this.#upstreamRequestId;
+    if (this.#outcome !== undefined) access.outcome = this.#outcome;
+  }
+
+  won(): void {
+    this.sign();
+  }
+
+  superseded(): void {
+    if (this.#settle === undefined) return;
+    // A refusal and a JSON answer say nothing of a first token, and neither does the wait for a connection.
+    const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
+    if (isSilent && this.#deadlines?.phase !== 'connect')
+      this.#watcher.onOvertaken(performance.now() - this.#sentAt);
+    this.#finish({ kind: 'superseded' });
+  }
+
+  alone(): void {
+    // Nobody waits any more, and its own end is next.
+    if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
+    try {
+      this.#receiver?.alone?.();
+    } catch (error) {
+      this.crashed(error);
+    }
+  }
+
+  readonly #onDeadline = (which: Passed) => {
+    if (which === 'end') this.#endOfBody();
+    else {
+      const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
+      const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
+      // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
+      // upstream may be at work. When all of the time is used up, nobody else gets more.
+      const hasHead = this.#receiver !== undefined;
+      const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
+      if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
+        this.#watcher.onSilence(performance.now() - this.#sentAt);
+      if (which === 'connect') this.#finish(failed(unconnected(error)));
+      else if (which === 'upload')
+        this.#finish(failed({ ...this.#maybeBegun(error), blame: certainBlame(code) }));
+      else if (which === 'headers' || (which === 'first_token' && !hasHead))
+        this.#finish(failed(this.#maybeBegun(error)));
+      else this.#fail(error, which !== 'total' && which !== 'search' && hasHead);
+    }
+  };
+
+  /** It was sent, and nothing came back. */
+  #maybeBegun(error: GatewayError): Failure {
+    const { afterSend } = this.#request;
+    return { ...failure(error, afterSend), risky: true };
+  }
+
+  readonly #onStop = () => {
+    const reason = this.#request.exchange.stopReason ?? new GatewayError('client_closed');
+    if (reason.code !== 'client_closed' || !this.#readOn()) this.#fail(reason, false);
+  };
+
+  /** The client has left when only usage was to come. The slots of holder and upstream stay taken meanwhile. */
+  #readOn(): boolean {
+    const { exchange, usageReads } = this.#request;
+    if (this.#receiver?.leave?.() !== true) return false;
+    this.#usageRead = usageReads?.begin(() => this.#fail(new GatewayError('client_closed'), false));
+    if (this.#usageRead === undefined) return false;
+    exchange.markAnswered();
+    this.resume();
+    return true;
+  }
+
+  /** Ends the attempt from this side, or because the upstream broke. */
+  #fail(error: GatewayError, next: boolean): void {
+    if (this.#settle === undefined) return;
+    // The receiver may end the exchange, and this attempt need not hear of it.
+    this.#request.exchange.offStop(this.#onStop);
+    const result = this.#receiver?.broken(error);
+    if (result !== undefined) this.#finish(result);
+    // No stream has begun for the client, so for it there is none that is incomplete.
+    else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
+    else this.#finish(failed(failure(unusable(error.cause), next)));
+  }
+
+  /** @param isAtEnd the upstream has said all that is of use, so its connection may be used again */
+  #finish(result: AttemptEnd, isAtEnd = false): void {
+    const settle = this.#settle;
+    if (settle === undefined) return;
+    this.#settle = undefined;
+    this.#deadlines?.stop();
+    const { exchange, metrics, meter, stream, ask } = this.#request;
+    exchange.offStop(this.#onStop);
+    this.#receiver?.dispose();
+    const isWhole = result.kind === 'answered' && result.outcome === 'ok';
+    if (isWhole && !this.#output.hasBegun) this.#watcher.onOutput(undefined);
+    if ((isWhole || isAtEnd) && this.#isStream) this.#linger();
+    else this.#call?.abort();
+    const { upstream } = this.#target;
+    const outcome = outcomeOf(result);
+    upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
+    this.#span?.end({ outcome, status: this.#status, usage: this.#output.usage });
+    meter.note({
+      upstream: upstream.name,
+      provider: upstream.provider,
+      usage: this.#output.usage,
+      outputs: this.#output.frames,
+      // A picture and a JSON answer are there as a whole or not at all.
+      unreported: this.#output.unreported(performance.now(), !stream || ask.outputs !== undefined),
+      isSent: this.#isSent,
+      isRefused: (this.#status ?? 200) !== 200,
+      outcome,
+    });
+    this.#usageRead?.end(this.#output.usage !== null);
+    if (result.kind !== 'superseded') {
+      this.#outcome = outcome;
+      if (this.rivalry === undefined) exchange.access.outcome = outcome;
+      else this.sign();
+    }
+    if (result.kind === 'answered' && outcome !== 'ok') {
+      metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
+    }
+    this.rivalry?.leave();
+    settle(result.kind === 'failed' ? failed(shown(result.failure, upstream)) : result);
+  }
+
+  /** The client has all of its answer; what is left is to see the end of the upstream's, or to give up the connection. */
+  #linger(): void {
+    this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
+    this.#call?.resume();
+  }
+}

@@ -1,0 +1,220 @@
+// Which target of a route is asked next, for one request: by priority, by health, by breaker, by the balance within a group.
+// It hands out one target at a time with the permit to ask it, and sends nothing.
+
+import type { CircuitBreaker, Permit, Refusal } from '../../upstream/circuit-breaker.ts';
+import { type Balance, choose } from '../../upstream/load-balance.ts';
+import type { LatencyAverage } from '../../upstream/target-latency.ts';
+
+/** What a plan needs to know of a target. */
+export interface Ranked {
+  readonly weight: number;
+  /** 1 is asked first. */
+  readonly priority: number;
+}
+
+/** What this process remembers of a target from one request to the next. */
+export interface Standing {
+  readonly breaker: CircuitBreaker;
+  readonly latency: LatencyAverage;
+  /** Its model as it is configured, for reports: models of one pattern share it. */
+  readonly entry?: string;
+}
+
+export interface PlanOptions<T extends Ranked> {
+  /** Those without weight are never asked. */
+  readonly targets: readonly T[];
+  readonly balance: Balance;
+  readonly standing: (target: T) => Standing;
+  /**
+   * Whether the active checks think well of it. They ask another path than requests do, so they only rank: an unhealthy
+   * target comes after all healthy ones, of whatever priority, and its breaker decides on facts. Default: all healthy.
+   */
+  readonly isHealthy?: (target: T) => boolean;
+  /** Monotonic milliseconds. */
+  readonly now: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random: () => number;
+}
+
+/** A target to ask now. The permit is to be released once, also when nothing is sent. */
+export interface Next<T> {
+  readonly kind: 'target';
+  readonly target: T;
+  readonly permit: Permit;
+}
+
+/**
+ * No target may be asked now.
+ * - `tried`: this request has asked all of them.
+ * - `limit`: those that it has not asked are all at a limit of theirs (429).
+ * - `open`: of those that it has not asked, one at least is left alone because it fails (503).
+ */
+export interface Exhausted {
+  readonly kind: 'exhausted';
+  readonly cause: 'tried' | 'limit' | 'open';
+  /** Until the first of the targets may be asked, tried or not; at least 1 ms, 0 when one may be asked now. */
+  readonly retryAfterMs: number;
+}
+
+export class Plan<T extends Ranked> {
+  readonly #options: PlanOptions<T>;
+  readonly #targets: readonly T[];
+  /** Asked by this request already, in this round. */
+  #tried: T[] = [];
+
+  constructor(options: PlanOptions<T>) {
+    this.#options = options;
+    this.#targets = options.targets.filter(({ weight }) => weight > 0);
+  }
+
+  /**
+   * Chooses a target that this request has not asked, and takes the permit for it.
+   * @param suits only such a one; default: any
+   */
+  next(suits: (target: T) => boolean = () => true): Next<T> | Exhausted {
+    const [first] = this.#targets;
+    // With a single target there is nothing to choose.
+    if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && suits(first))
+      return this.#sole(first) ?? this.#exhausted([first]);
+    const { isHealthy = () => true } = this.#options;
+    const untried = this.#targets.filter((target) => !this.#tried.includes(target) && suits(target));
+    const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
+    const healthy = admissible.filter(isHealthy);
+    const target = this.#choose(healthy.length > 0 ? healthy : admissible);
+    if (target !== undefined) {
+      const step = this.#hand(target, this.#breaker(target).admit());
+      if (step !== undefined) return step;
+    }
+    return this.#exhausted(untried);
+  }
+
+  /** There is nobody else to turn to, and its own answer is worth more than a refusal of ours. */
+  #sole(target: T): Next<T> | undefined {
+    const breaker = this.#breaker(target);
+    const step = breaker.refusal() === undefined ? this.#hand(target, breaker.admit()) : undefined;
+    return step ?? this.#hand(target, breaker.force());
+  }
+
+  /**
+   * Begins another round: each target may be asked once more. To be called after the wait between the two.
+   * @param without these are not asked again
+   */
+  again(without: readonly T[] = []): void {
+    this.#tried = [...without];
+  }
+
+  /** It was not asked after all: the permit is released, and it may be handed out again. */
+  giveBack({ target, permit }: Next<T>): void {
+    permit.release({ kind: 'neutral' });
+    this.#tried = this.#tried.filter((each) => each !== target);
+  }
+
+  #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {
+    if (admission.kind === 'refusal') return undefined;
+    this.#tried.push(target);
+    return { kind: 'target', target, permit: admission };
+  }
+
+  /** One of the first priority that is there. */
+  #choose(targets: readonly T[]): T | undefined {
+    if (targets.length <= 1) return targets[0];
+    const { balance, standing, random } = this.#options;
+    const first = targets.reduce(
+      (least, { priority }) => Math.min(least, priority),
+      Number.POSITIVE_INFINITY,
+    );
+    const group = targets.filter(({ priority }) => priority === first);
+    const candidates = group.map((target) => {
+      const { breaker, latency } = standing(target);
+      return { weight: target.weight, inFlight: breaker.inFlight, latencyMs: latency.value };
+    });
+    return group[choose(candidates, balance, random) ?? 0];
+  }
+
+  #exhausted(untried: readonly T[]): Exhausted {
+    const refusals = untried.flatMap((target) => this.#breaker(target).refusal() ?? []);
+    const cause =
+      refusals.length === 0 ? 'tried' : refusals.every((each) => each.cause === 'limit') ? 'limit' : 'open';
+    return { kind: 'exhausted', cause, retryAfterMs: this.#soonest() };
+  }
+
+  #soonest(): number {
+    const now = this.#options.now();
+    const waits = this.#targets.map((target) => {
+      const refusal = this.#breaker(target).refusal();
+      return refusal === undefined ? 0 : Math.max(1, Math.ceil(refusal.until - now));
+    });
+    return waits.length === 0 ? 0 : Math.min(...waits);
+  }
+
+  #breaker(target: T): CircuitBreaker {
+    return this.#options.standing(target).breaker;
+  }
+}
+
+/** With patterns the client names the model, so the number of them has to have an end. */
+const MAX_MODELS = 256;
+
+/**
+ * The standings of all targets. They belong to an upstream as an object and last as long as it does: an upstream that a new
+ * configuration leaves as it was keeps them, one that it changes begins anew.
+ */
+export class Standings {
+  readonly #create: (upstream: object, model: string, entry: string) => Standing;
+  readonly #onForget: (upstream: object, model: string, standing: Standing) => void;
+  readonly #byUpstream = new WeakMap<object, Map<string, Standing>>();
+
+  /**
+   * @param create what is not yet known of a target
+   * @param onForget called when a target's standing made room for another
+   */
+  constructor(
+    create: (upstream: object, model: string, entry: string) => Standing,
+    onForget: (upstream: object, model: string, standing: Standing) => void = () => {},
+  ) {
+    this.#create = create;
+    this.#onForget = onForget;
+  }
+
+  /** @param entry the model as it is configured, where that is a pattern */
+  of(upstream: object, model: string, entry = model): Standing {
+    let models = this.#byUpstream.get(upstream);
+    if (models === undefined) {
+      models = new Map();
+      this.#byUpstream.set(upstream, models);
+    }
+    let standing = models.get(model);
+    if (standing === undefined) {
+      if (models.size >= MAX_MODELS) {
+        const forgotten = forgetOne(models);
+        if (forgotten !== undefined) this.#onForget(upstream, ...forgotten);
+      }
+      standing = this.#create(upstream, model, entry);
+      models.set(model, standing);
+    }
+    return standing;
+  }
+
+  /** As `of`, but remembers nothing new: for reports. */
+  peek(upstream: object, model: string): Standing | undefined {
+    return this.#byUpstream.get(upstream)?.get(model);
+  }
+
+  /** What is remembered of an upstream, by model: for reports. */
+  known(upstream: object): ReadonlyMap<string, Standing> {
+    return this.#byUpstream.get(upstream) ?? new Map();
+  }
+}
+
+/** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
+function forgetOne(models: Map<string, Standing>): [string, Standing] | undefined {
+  let chosen: [string, Standing] | undefined;
+  for (const [model, standing] of models) {
+    chosen ??= [model, standing];
+    if (!standing.breaker.isPristine) continue;
+    chosen = [model, standing];
+    break;
+  }
+  if (chosen !== undefined) models.delete(chosen[0]);
+  return chosen;
+}

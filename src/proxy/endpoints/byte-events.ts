@@ -1,0 +1,79 @@
+// An answer of bytes (sound, plain text) as the stream of events that was asked for, event by event as the bytes come.
+import { StringDecoder } from 'node:string_decoder';
+import { GatewayError } from '../../errors.ts';
+
+/** Makes the events of one answer. */
+export interface ByteEvents {
+  /**
+   * @returns the events of the next piece; empty where it waits for more
+   * @throws GatewayError upstream_invalid_response
+   */
+  next(piece: Buffer): Buffer;
+  /** @returns the last ones, when all of it has come */
+  end(): Buffer;
+}
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+/** Bytes that are four letters of base64, so that the texts of all events behind each other are base64 too. */
+const GROUP = 3;
+/** A day of talk is about a megabyte. */
+const MAX_TEXT = 16 * 1024 * 1024;
+
+export class SpeechEvents implements ByteEvents {
+  #rest = NO_BYTES;
+
+  next(piece: Buffer): Buffer {
+    const bytes = this.#rest.length === 0 ? piece : Buffer.concat([this.#rest, piece]);
+    const whole = bytes.length - (bytes.length % GROUP);
+    // A copy: the piece is its sender's.
+    this.#rest = Buffer.from(bytes.subarray(whole));
+    return whole === 0 ? NO_BYTES : delta(bytes.subarray(0, whole));
+  }
+
+  end(): Buffer {
+    const last = this.#rest.length === 0 ? NO_BYTES : delta(this.#rest);
+    return Buffer.concat([last, event({ type: 'speech.audio.done' })]);
+  }
+}
+
+export class TranscriptEvents implements ByteEvents {
+  readonly #decoder = new StringDecoder('utf8');
+  #text = '';
+
+  next(piece: Buffer): Buffer {
+    return this.#delta(this.#decoder.write(piece));
+  }
+
+  end(): Buffer {
+    const last = this.#delta(this.#decoder.end());
+    return Buffer.concat([last, dataEvent({ type: 'transcript.text.done', text: this.#text })]);
+  }
+
+  #delta(text: string): Buffer {
+    if (text === '') return NO_BYTES;
+    this.#text += text;
+    if (this.#text.length > MAX_TEXT)
+      throw new GatewayError('upstream_invalid_response', undefined, {
+        cause: 'a transcript that is too long',
+      });
+    return dataEvent({ type: 'transcript.text.delta', delta: text });
+  }
+}
+
+function delta(sound: Buffer): Buffer {
+  return event({ type: 'speech.audio.delta', audio: sound.toString('base64') });
+}
+
+interface EventData {
+  readonly type: string;
+  readonly [name: string]: string;
+}
+
+function event(data: EventData): Buffer {
+  return Buffer.concat([Buffer.from(`event: ${data.type}\n`), dataEvent(data)]);
+}
+
+/** The API names the events of transcripts in their data alone. */
+function dataEvent(data: EventData): Buffer {
+  return Buffer.from(`data: ${JSON.stringify(data)}\n\n`);
+}

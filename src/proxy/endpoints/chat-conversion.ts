@@ -1,0 +1,93 @@
+// A completion as the stream that it would have been: put together from the completion's own bytes, so that numbers, texts
+// and unknown fields stay as they were written, and of a large one nothing is copied. Whether there is reason to do this is for the caller.
+import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { JsonScanner } from '../../wire/json.ts';
+import {
+  array,
+  EMPTY_OBJECT,
+  EMPTY_STRING,
+  elementsOf,
+  type Json,
+  type Member,
+  membersOf,
+  NULL,
+  object,
+  oneLine,
+  startsWith,
+} from '../../wire/json-pieces.ts';
+
+const QUOTE = 0x22;
+const LETTER_N = 0x6e;
+const OPEN_OBJECT = 0x7b;
+
+const CHUNK: Json = [Buffer.from('"chat.completion.chunk"')];
+
+/**
+ * @param body a complete and valid JSON object
+ * @param alias JSON string token for `model`, or undefined to leave it
+ * @param includeUsage whether the client asked for the usage chunk
+ * @returns for every choice a chunk with all of its message and one with its finish reason, then `[DONE]`; undefined when
+ *   the first choice has neither a message nor a text
+ */
+export function asStream(
+  body: Buffer,
+  alias: Buffer | undefined,
+  includeUsage: boolean,
+): Buffer | BodyPieces | undefined {
+  const scanner = new JsonScanner();
+  const common = membersOf([body], scanner);
+  // A line break stands between tokens only, so that this scan has seen every one.
+  const { sawLineBreak } = scanner;
+  const choices = elementsOf(common.get('choices')).map((choice) => membersOf(choice));
+  const [first] = choices;
+  const isText = startsWith(first?.get('text'), QUOTE);
+  if (!isText && !startsWith(first?.get('message'), OPEN_OBJECT)) return undefined;
+  const usage = common.get('usage');
+  common.delete('choices');
+  common.delete('usage');
+  // A chunk of a text completion is called what the whole of it is called.
+  if (!isText) common.set('object', CHUNK);
+  if (alias !== undefined && common.has('model')) common.set('model', [alias]);
+
+  const events: Buffer[] = [];
+  const add = (choice: Iterable<Member> | undefined, more: Iterable<Member> = []) => {
+    const list: Member = ['choices', array(choice === undefined ? [] : [object(choice)])];
+    const event = object([...common, list, ...more]);
+    events.push(Buffer.from('data: '), ...(sawLineBreak ? oneLine(event) : event), Buffer.from('\n\n'));
+  };
+  for (const [place, choice] of choices.entries()) {
+    const index = choice.get('index') ?? [Buffer.from(String(place))];
+    const said: Member = isText
+      ? ['text', choice.get('text') ?? EMPTY_STRING]
+      : ['delta', asDelta(choice.get('message') ?? EMPTY_OBJECT)];
+    const finish = choice.get('finish_reason') ?? NULL;
+    choice.delete('message');
+    // First in the order of a chunk, the rest of the choice (log probabilities, filter results) behind it.
+    add(new Map([['index', index], said, ...choice, ['finish_reason', NULL]]));
+    if (startsWith(finish, LETTER_N)) continue;
+    add([
+      ['index', index],
+      isText ? ['text', EMPTY_STRING] : ['delta', EMPTY_OBJECT],
+      ['finish_reason', finish],
+    ]);
+  }
+  if (includeUsage && usage !== undefined && startsWith(usage, OPEN_OBJECT))
+    add(undefined, [['usage', usage]]);
+  events.push(Buffer.from('data: [DONE]\n\n'));
+  return body.length > LARGE_BODY ? new BodyPieces(events) : Buffer.concat(events);
+}
+
+/** Clients put tool calls together by `index`, which a completion does not have. */
+function asDelta(message: Json): Json {
+  const members = membersOf(message);
+  const calls = elementsOf(members.get('tool_calls'));
+  if (calls.length === 0) return message;
+  const indexed = calls.map((call, index) => {
+    const own = membersOf(call);
+    if (own.size === 0 || own.has('index')) return call;
+    return object([['index', [Buffer.from(String(index))]], ...own]);
+  });
+  members.set('tool_calls', array(indexed));
+  return object(members);
+}

@@ -1,0 +1,72 @@
+// Embeddings in the form that was asked for. The official SDK asks for base64 and decodes whatever comes, so that an upstream
+// that answers with numbers would be read as garbage. Where the form is right already, nothing is touched.
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { GatewayError } from '../../errors.ts';
+import { JsonScanner } from '../../wire/json.ts';
+import type { Edit } from '../request/request-scan.ts';
+
+const OPEN_ARRAY = 0x5b;
+/** Of vectors as text, converted in one turn of the event loop: a millisecond or two. */
+const TURN_BYTES = 256 * 1024;
+
+/**
+ * @param body an answer of `embeddings`: a complete and valid JSON object
+ * @returns every vector that is an array of numbers as a base64 token: 32-bit floats, little-endian
+ * @throws (rejects with) GatewayError upstream_invalid_response where an array holds anything but numbers that are such floats
+ */
+export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
+  let turn = TURN_BYTES;
+  const edits: Edit[] = [];
+  const scanner = new JsonScanner();
+  scanner.reset(body);
+  if (!scanner.enterObject()) return edits;
+  while (scanner.nextMember()) {
+    if (!scanner.keyIs('data') || !scanner.enterArray()) {
+      scanner.skipValue();
+      continue;
+    }
+    while (scanner.nextElement()) {
+      if (!scanner.enterObject()) {
+        scanner.skipValue();
+        continue;
+      }
+      while (scanner.nextMember()) {
+        const isVector = scanner.keyIs('embedding') && scanner.peek() === OPEN_ARRAY;
+        const { pos: start } = scanner;
+        scanner.skipValue();
+        if (!isVector) continue;
+        const span = { start, end: scanner.pos };
+        // A large answer is not worth a pause in everybody's streams.
+        turn -= span.end - start;
+        if (turn < 0) {
+          turn = TURN_BYTES;
+          await nextTurn();
+        }
+        edits.push({ span, bytes: Buffer.from(`"${base64(body.toString('latin1', start, span.end))}"`) });
+      }
+    }
+  }
+  return edits;
+}
+
+/**
+ * @param vector a JSON array
+ * @throws GatewayError upstream_invalid_response where it holds anything but numbers that are 32-bit floats
+ */
+export function base64(vector: string): string {
+  const numbers: unknown = JSON.parse(vector);
+  if (!Array.isArray(numbers)) throw unusable();
+  const bytes = Buffer.allocUnsafe(numbers.length * Float32Array.BYTES_PER_ELEMENT);
+  let at = 0;
+  for (const number of numbers) {
+    // Beyond the range of a float it would become infinite.
+    if (typeof number !== 'number' || !Number.isFinite(Math.fround(number))) throw unusable();
+    at = bytes.writeFloatLE(number, at);
+  }
+  return bytes.toString('base64');
+}
+
+function unusable(): GatewayError {
+  const cause = 'an embedding that is no list of 32-bit floats';
+  return new GatewayError('upstream_invalid_response', undefined, { cause });
+}

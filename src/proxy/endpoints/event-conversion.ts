@@ -1,0 +1,131 @@
+// Whole JSON answers as the streams of typed events that were asked for (images, speech, transcripts). Nothing is invented: what an answer
+// does not say stands in no event. Chat's is chat-conversion.ts, that of a response response-events.ts, and answers of bytes are byte-events.ts.
+import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { JsonScanner } from '../../wire/json.ts';
+import {
+  elementsOf,
+  type Json,
+  literal,
+  type Member,
+  membersOf,
+  object,
+  oneLine,
+} from '../../wire/json-pieces.ts';
+
+const QUOTE = 0x22;
+const OPEN_OBJECT = 0x7b;
+/** Members of an answer of images that each of its events repeats. `created` has another name there. */
+const IMAGE_MEMBERS = ['background', 'output_format', 'quality', 'size'] as const;
+/** Where servers put sound into JSON. */
+const SOUND_MEMBERS = ['audio', 'data', 'b64_json', 'audio_base64', 'audio_content', 'audioContent'] as const;
+const BASE64 = /^[\w+/-]+={0,2}$/;
+/** So much of a text is looked at to see that it is base64; sound is not read beyond that. */
+const SAMPLE = 64;
+
+/** The events of one stream, put together piece by piece. */
+export class EventList {
+  readonly #pieces: Buffer[] = [];
+  readonly #isOneLine: boolean;
+  readonly #isNamed: boolean;
+  #size = 0;
+
+  /**
+   * @param hasLineBreaks line breaks stand between the tokens of what is put into it
+   * @param isNamed events have their type in a field, too
+   */
+  constructor(hasLineBreaks: boolean, isNamed = true) {
+    this.#isOneLine = !hasLineBreaks;
+    this.#isNamed = isNamed;
+  }
+
+  add(type: string, members: Iterable<Member>): void {
+    const data = object([['type', literal(type)], ...members]);
+    const start = this.#isNamed ? `event: ${type}\ndata: ` : 'data: ';
+    const lines = [Buffer.from(start), ...(this.#isOneLine ? data : oneLine(data))];
+    for (const piece of [...lines, Buffer.from('\n\n')]) {
+      this.#pieces.push(piece);
+      this.#size += piece.length;
+    }
+  }
+
+  get bytes(): Buffer | BodyPieces {
+    return this.#size > LARGE_BODY ? new BodyPieces(this.#pieces) : Buffer.concat(this.#pieces);
+  }
+}
+
+/**
+ * A `completed` event for every image. The usage is that of all of them and stands in the last event, so that neither a client that adds
+ * them up nor one that takes the last counts it twice.
+ * @param name of the events, without what follows the dot
+ * @returns undefined where there is no image
+ */
+export function imageEvents(name: string): (body: Buffer) => Buffer | BodyPieces | undefined {
+  return (body) => {
+    const scanner = new JsonScanner();
+    const answer = membersOf([body], scanner);
+    const images = elementsOf(answer.get('data')).map((image) => membersOf(image));
+    const isImage = (image: Map<string, Json>) => isText(image.get('b64_json')) || isText(image.get('url'));
+    if (images.length === 0 || !images.every(isImage)) return undefined;
+    const events = new EventList(scanner.sawLineBreak);
+    const common = [
+      ...present(answer, 'created').map(([, created]): Member => ['created_at', created]),
+      ...IMAGE_MEMBERS.flatMap((member) => present(answer, member)),
+    ];
+    for (const [index, image] of images.entries()) {
+      const usage = index === images.length - 1 ? usageOf(answer) : [];
+      events.add(`${name}.completed`, new Map([...common, ...image, ...usage]));
+    }
+    return events.bytes;
+  };
+}
+
+/** @returns undefined where there is no sound in it */
+export function speechEvents(body: Buffer): Buffer | BodyPieces | undefined {
+  const scanner = new JsonScanner();
+  const answer = membersOf([body], scanner);
+  const inner = membersOf(answer.get('audio') ?? []);
+  const sound = [...SOUND_MEMBERS.map((name) => answer.get(name)), inner.get('data')].find(isBase64);
+  if (sound === undefined) return undefined;
+  const events = new EventList(scanner.sawLineBreak);
+  events.add('speech.audio.delta', [['audio', sound]]);
+  events.add('speech.audio.done', usageOf(answer));
+  return events.bytes;
+}
+
+/** Some models do not stream transcripts, and say nothing of it. @returns undefined where there is no text */
+export function transcriptEvents(body: Buffer): Buffer | BodyPieces | undefined {
+  const scanner = new JsonScanner();
+  const answer = membersOf([body], scanner);
+  const text = answer.get('text');
+  if (!isText(text, true)) return undefined;
+  // The API names them in their data alone.
+  const events = new EventList(scanner.sawLineBreak, false);
+  if (isText(text)) events.add('transcript.text.delta', [['delta', text]]);
+  events.add('transcript.text.done', [['text', text], ...usageOf(answer)]);
+  return events.bytes;
+}
+
+/** The member, if the answer has it. */
+export function present(members: ReadonlyMap<string, Json>, name: string): Member[] {
+  const value = members.get(name);
+  return value === undefined ? [] : [[name, value]];
+}
+
+/** Whether the value is a text. @param mayBeEmpty default false */
+export function isText(json: Json | undefined, mayBeEmpty = false): json is Json {
+  const [bytes] = json ?? [];
+  return bytes !== undefined && bytes[0] === QUOTE && (mayBeEmpty || bytes.length > 2);
+}
+
+function isBase64(json: Json | undefined): json is Json {
+  if (!isText(json)) return false;
+  const [bytes] = json;
+  const sample = bytes?.toString('latin1', 1, Math.min(bytes.length - 1, SAMPLE)) ?? '';
+  // A slash may be escaped.
+  return BASE64.test(sample.replaceAll('\\', ''));
+}
+
+function usageOf(members: ReadonlyMap<string, Json>): Member[] {
+  return present(members, 'usage').filter(([, [first]]) => first?.[0] === OPEN_OBJECT);
+}

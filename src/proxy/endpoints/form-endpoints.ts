@@ -1,0 +1,104 @@
+// The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
+// Those that take JSON are json-endpoints.ts.
+
+import type { Ask, Endpoint, FormRules, FormView } from '../endpoint.ts';
+import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
+import { choicesOf } from '../request/request-counts.ts';
+import { wants } from '../request/request-scan.ts';
+import { ANSWER_TOKENS, tokensOf } from '../request/token-estimate.ts';
+import { TranscriptEvents } from './byte-events.ts';
+import { imageEvents, transcriptEvents } from './event-conversion.ts';
+import { IMAGES, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
+import { EventReader } from './typed-events.ts';
+
+/** Of compressed sound at 128 kbit/s, in a tenth of a second: what one token of it stands for. */
+const BYTES_PER_TOKEN = 1_600;
+/** Some servers label subtitles by their own names. */
+const TEXT_TYPES: ReadonlySet<string> = new Set([
+  'text/plain',
+  'text/vtt',
+  'text/srt',
+  'application/x-subrip',
+]);
+
+const SOUND: FormRules = {
+  fields: ['response_format'],
+  isEither: false,
+  ask: (form) => ({
+    stream: form.text('stream') === 'true',
+    takesText: /^(text|srt|vtt)$/.test(form.text('response_format') ?? ''),
+    estimate: {
+      prompt: Math.ceil((form.bytes - form.textBytes) / BYTES_PER_TOKEN) + tokensOf(form.textBytes),
+      completion: ANSWER_TOKENS,
+      isBounded: false,
+    },
+  }),
+};
+
+/** `POST /v1/audio/transcriptions` */
+export const TRANSCRIPTIONS: Endpoint = {
+  name: 'audio',
+  path: 'audio/transcriptions',
+  accept: 'application/json, text/plain',
+  wanted: wants([]),
+  hasUsageOption: false,
+  ask: () => NO_JSON,
+  form: SOUND,
+  frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
+  asStream: transcriptEvents,
+  bytesAsStream: () => new TranscriptEvents(),
+  isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),
+};
+
+/** `POST /v1/audio/translations` */
+export const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' };
+
+const PICTURES: FormRules = {
+  defaultModel: 'dall-e-2',
+  fields: ['n'],
+  isEither: false,
+  ask: askForImages,
+  check: checkImages,
+};
+
+/** `POST /v1/images/edits` */
+export const IMAGE_EDITS: Endpoint = {
+  ...IMAGES,
+  path: 'images/edits',
+  asStream: imageEvents('image_edit'),
+  form: { ...PICTURES, isEither: true },
+};
+
+/** `POST /v1/images/variations` */
+export const IMAGE_VARIATIONS: Endpoint = { ...IMAGES, path: 'images/variations', form: PICTURES };
+
+export const FORM_ENDPOINTS: readonly Endpoint[] = [
+  TRANSCRIPTIONS,
+  TRANSLATIONS,
+  IMAGE_EDITS,
+  IMAGE_VARIATIONS,
+];
+
+export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_ENDPOINTS];
+
+/** Of an endpoint that takes no JSON; never asked. */
+const NO_JSON: Ask = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
+
+function checkImages(name: string, text: string): void {
+  if (name === 'n') choicesOf(text);
+}
+
+function askForImages(form: FormView): Ask {
+  const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
+  return {
+    stream: form.text('stream') === 'true',
+    estimate: { prompt: tokensOfFiles(form) + tokensOf(form.textBytes), completion, isBounded: false },
+    outputs: completion,
+  };
+}
+
+/** As attachments in JSON, where they are in base64 and so a third longer. */
+function tokensOfFiles({ files, bytes, textBytes }: FormView): number {
+  const length = ((bytes - textBytes) * 4) / 3;
+  return Math.max(ATTACHMENT_TOKENS * Math.max(1, files), Math.ceil(length / MEDIA_CHARACTERS_PER_TOKEN));
+}

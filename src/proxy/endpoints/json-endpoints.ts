@@ -1,0 +1,251 @@
+// The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
+// what it counts as. To add one is to add a value here; its path is served by app.ts.
+
+import type { Span } from '../../wire/json.ts';
+import type { CompletionFacts, Usage } from '../answer/chat-chunk.ts';
+import type { Ask, Endpoint } from '../endpoint.ts';
+import { madeIn } from '../objects/created-objects.ts';
+import { countAt } from '../request/request-counts.ts';
+import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
+import { estimateTokens } from '../request/token-estimate.ts';
+import { SpeechEvents } from './byte-events.ts';
+import { asStream } from './chat-conversion.ts';
+import { base64Edits } from './embeddings-form.ts';
+import { imageEvents, speechEvents } from './event-conversion.ts';
+import { responseEvents } from './response-events.ts';
+import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
+
+const JSON_TYPE = 'application/json';
+/** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
+export const IMAGE_TOKENS = 1000;
+/** More are not made in one request. */
+const MOST_IMAGES = 10_000;
+
+/** Of a text that is to be spoken, in bytes; vendors take some thousand characters. */
+const LONGEST_INPUT = 64 * 1024;
+
+const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
+
+/** `POST /v1/chat/completions` */
+export const CHAT: Endpoint = {
+  name: 'chat',
+  path: 'chat/completions',
+  accept: JSON_TYPE,
+  wanted: wants([]),
+  hasUsageOption: true,
+  ask: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
+  asStream,
+};
+
+/** `POST /v1/completions`: chat's frames, with `text` where chat has `delta`. */
+export const COMPLETIONS: Endpoint = {
+  ...CHAT,
+  name: 'completions',
+  path: 'completions',
+  wanted: wants(['prompt', 'best_of']),
+};
+
+/** `POST /v1/embeddings` */
+export const EMBEDDINGS: Endpoint = {
+  name: 'embeddings',
+  path: 'embeddings',
+  accept: JSON_TYPE,
+  wanted: wants(['encoding_format']),
+  hasUsageOption: false,
+  ask: (body, scan) => ({
+    ...inputOnly(body, scan),
+    ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
+  }),
+  isEmbeddings: true,
+};
+
+/** `POST /v1/moderations` */
+export const MODERATIONS: Endpoint = {
+  name: 'moderations',
+  path: 'moderations',
+  accept: JSON_TYPE,
+  wanted: wants([], 'omni-moderation-latest'),
+  hasUsageOption: false,
+  ask: inputOnly,
+};
+
+/** `POST /v1/responses` */
+export const RESPONSES: Endpoint = {
+  name: 'responses',
+  path: 'responses',
+  accept: JSON_TYPE,
+  wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
+  hasUsageOption: false,
+  ask: (body, scan) => {
+    const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
+    const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
+    // What runs in the background has put out nothing yet.
+    const isBackground = isTrue(body, scan.others.get('background'));
+    return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
+  },
+  frames: (onMade) => new EventReader(responseEvent, onMade),
+  madeIn,
+  namesObjects: true,
+  judgeAnswer: judgeNamed,
+  asStream: responseEvents,
+};
+
+/** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
+export const COMPACT: Endpoint = {
+  name: 'responses',
+  path: 'responses/compact',
+  accept: JSON_TYPE,
+  wanted: wants(['previous_response_id']),
+  namesObjects: true,
+  hasUsageOption: false,
+  ask: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
+};
+
+/** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
+export const INPUT_TOKENS: Endpoint = {
+  ...COMPACT,
+  path: 'responses/input_tokens',
+  ask: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
+};
+
+/** What can be done with a stored response: the method, and what stands behind its id. */
+export const STORED = {
+  retrieve: { method: 'GET', suffix: '' },
+  delete: { method: 'DELETE', suffix: '' },
+  cancel: { method: 'POST', suffix: '/cancel' },
+  input_items: { method: 'GET', suffix: '/input_items' },
+} as const;
+export type StoredAction = keyof typeof STORED;
+
+/**
+ * A call about one stored response.
+ * @param query what the client wrote behind its `?`
+ */
+export function storedEndpoint(action: StoredAction, id: string, query: string): Endpoint {
+  const { method, suffix } = STORED[action];
+  return {
+    name: 'responses',
+    path: `responses/${id}${suffix}`,
+    ...(method === 'POST' ? {} : { method }),
+    query,
+    accept: JSON_TYPE,
+    wanted: wants([]),
+    hasUsageOption: false,
+    ask: inputOnly,
+    // That it has failed is what was asked for, and no failure to answer.
+    frames: (onMade) =>
+      new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
+    // Of one in the background, the items are first told here. Those of the input were not made.
+    ...(action === 'input_items' ? {} : { madeIn }),
+    factsOf: (facts) => ({ ...facts, isError: false }),
+  };
+}
+
+/** `POST /v1/images/generations` */
+export const IMAGES: Endpoint = {
+  name: 'images',
+  path: 'images/generations',
+  accept: JSON_TYPE,
+  wanted: wants([], 'dall-e-2'),
+  namesObjects: true,
+  hasUsageOption: false,
+  ask: (_, scan) => {
+    const prompt = scan.inputTokens;
+    const completion = tokensOfImages(scan.choices);
+    return {
+      stream: scan.stream,
+      estimate: { prompt, completion, isBounded: false },
+      outputs: completion,
+    };
+  },
+  frames: () => new EventReader(mediaEvent),
+  asStream: imageEvents('image_generation'),
+};
+
+/** `POST /v1/audio/speech` */
+export const SPEECH: Endpoint = {
+  name: 'audio',
+  path: 'audio/speech',
+  accept: 'application/octet-stream, audio/*',
+  wanted: wants(['input', 'stream_format']),
+  hasUsageOption: false,
+  ask: (body, scan) => {
+    // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.
+    const prompt = charactersOf(body, scan.others.get('input'));
+    return {
+      stream: textAt(body, scan.others.get('stream_format')) === 'sse',
+      estimate: { prompt, completion: 0, isBounded: true },
+      usage: { ...NO_USAGE, prompt, total: prompt },
+    };
+  },
+  frames: () => new EventReader(mediaEvent),
+  // Without a stream there is no speech in JSON: only an error can be.
+  factsOf: onlyErrors,
+  asStream: speechEvents,
+  bytesAsStream: () => new SpeechEvents(),
+  isBinary: (type) => type.startsWith('audio/') || type === 'application/octet-stream',
+};
+
+export const JSON_ENDPOINTS: readonly Endpoint[] = [
+  CHAT,
+  COMPLETIONS,
+  EMBEDDINGS,
+  RESPONSES,
+  COMPACT,
+  INPUT_TOKENS,
+  MODERATIONS,
+  IMAGES,
+  SPEECH,
+];
+
+/** Of so many images that are to be made. */
+export function tokensOfImages(count: number): number {
+  return IMAGE_TOKENS * Math.min(count, MOST_IMAGES);
+}
+
+/** An answer of numbers: nothing of it is output in tokens. */
+function inputOnly(_: Buffer, { inputTokens }: RequestScan): Ask {
+  return {
+    stream: false,
+    estimate: { prompt: inputTokens, completion: 0, isBounded: true },
+    outputs: 0,
+  };
+}
+
+/** Of `responses`: what has only been announced can be begun anew elsewhere. */
+function responseEvent(type: string): EventKind {
+  switch (type) {
+    case 'response.completed':
+    case 'response.incomplete':
+    case 'response.cancelled':
+      return 'end';
+    case 'response.failed':
+      return 'failed';
+    case 'response.created':
+    case 'response.queued':
+    case 'response.in_progress':
+      return 'news';
+    default:
+      return type.startsWith('response.') && !type.endsWith('.added') ? 'output' : 'news';
+  }
+}
+
+/** Of images and speech: pieces, and one that is whole for each that was asked for. */
+export function mediaEvent(type: string): EventKind {
+  if (/\.(completed|done)$/.test(type)) return 'last';
+  if (type.endsWith('.failed')) return 'failed';
+  return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
+}
+
+/** Of a text that is far longer than any that is taken, its bytes: they are as many or more. */
+function charactersOf(body: Buffer, span: Span | undefined): number {
+  if (span !== undefined && span.end - span.start > LONGEST_INPUT) return span.end - span.start;
+  const text = textAt(body, span) ?? '';
+  let count = 0;
+  for (const _ of text) count += 1;
+  return count;
+}
+
+function onlyErrors(facts: CompletionFacts): CompletionFacts {
+  return facts.isError ? facts : { ...facts, valid: false };
+}

@@ -1,0 +1,149 @@
+// A whole response as the stream of events that it would have been: the events that the API has for its output, each text in one piece,
+// and the response itself in the last one. Put together from the response's own bytes.
+import type { BodyPieces } from '../../http/body/body-pieces.ts';
+import { decodeString, JsonScanner } from '../../wire/json.ts';
+import {
+  EMPTY_ARRAY,
+  EMPTY_STRING,
+  elementsOf,
+  type Json,
+  literal,
+  type Member,
+  type Members,
+  membersOf,
+  NULL,
+  object,
+} from '../../wire/json-pieces.ts';
+import { EventList, isText, present } from './event-conversion.ts';
+
+const OPEN_ARRAY = 0x5b;
+const OPEN_OBJECT = 0x7b;
+
+/** The status of a response that is over → its last event. */
+const LAST_EVENTS: Readonly<Record<string, string>> = {
+  '': 'response.completed',
+  completed: 'response.completed',
+  incomplete: 'response.incomplete',
+  cancelled: 'response.cancelled',
+  failed: 'response.failed',
+};
+
+/** Items whose output is one text: the member that it stands in, and its events. */
+const TEXT_ITEMS: Readonly<Record<string, readonly [member: string, events: string]>> = {
+  function_call: ['arguments', 'response.function_call_arguments'],
+  mcp_call: ['arguments', 'response.mcp_call_arguments'],
+  custom_tool_call: ['input', 'response.custom_tool_call_input'],
+};
+
+/** Parts of a message that are texts. */
+const TEXT_PARTS: Readonly<Record<string, readonly [member: string, events: string]>> = {
+  output_text: ['text', 'response.output_text'],
+  refusal: ['refusal', 'response.refusal'],
+};
+
+/**
+ * @param body a complete and valid JSON object
+ * @param alias JSON string token for `model`, or undefined to leave it
+ * @returns undefined where it is no response that is over, so that its last event could not be told truthfully
+ */
+export function responseEvents(body: Buffer, alias: Buffer | undefined): Buffer | BodyPieces | undefined {
+  const scanner = new JsonScanner();
+  const response = membersOf([body], scanner);
+  const last = LAST_EVENTS[textOf(response.get('status'))];
+  const items = response.get('output');
+  if (last === undefined || items?.[0]?.[0] !== OPEN_ARRAY) return undefined;
+  if (alias !== undefined && response.has('model')) response.set('model', [alias]);
+  return new ResponseEvents(scanner.sawLineBreak).of(response, elementsOf(items), last);
+}
+
+class ResponseEvents {
+  readonly #events: EventList;
+  #sequence = 0;
+
+  constructor(hasLineBreaks: boolean) {
+    this.#events = new EventList(hasLineBreaks);
+  }
+
+  of(response: Members, items: readonly Json[], last: string): Buffer | BodyPieces {
+    const begun = changed(response, { status: literal('in_progress'), output: EMPTY_ARRAY, usage: NULL });
+    for (const type of ['response.created', 'response.in_progress']) this.#add(type, [['response', begun]]);
+    for (const [index, item] of items.entries()) this.#item(item, index);
+    this.#add(last, [['response', object(response)]]);
+    return this.#events.bytes;
+  }
+
+  #item(item: Json, index: number): void {
+    const members = membersOf(item);
+    const place: Member = ['output_index', literal(index)];
+    const id = members.get('id');
+    const about: Member[] = [...(id === undefined ? [] : [['item_id', id] satisfies Member]), place];
+    const type = textOf(members.get('type'));
+    const text = TEXT_ITEMS[type];
+    const lists = { content: EMPTY_ARRAY, summary: EMPTY_ARRAY };
+    const begun = { ...lists, status: literal('in_progress'), ...(text && { [text[0]]: EMPTY_STRING }) };
+    const added = item[0]?.[0] === OPEN_OBJECT ? changed(members, begun) : item;
+    this.#add('response.output_item.added', [place, ['item', added]]);
+    if (type === 'message') this.#parts(members, about);
+    else if (type === 'reasoning') this.#summary(members, about);
+    else if (text !== undefined) this.#text(text, members, about);
+    this.#add('response.output_item.done', [place, ['item', item]]);
+  }
+
+  #parts(message: Members, item: readonly Member[]): void {
+    for (const [index, part] of elementsOf(message.get('content')).entries()) {
+      const members = membersOf(part);
+      const about: Member[] = [...item, ['content_index', literal(index)]];
+      const text = TEXT_PARTS[textOf(members.get('type'))];
+      const begun = {
+        annotations: EMPTY_ARRAY,
+        logprobs: EMPTY_ARRAY,
+        ...(text && { [text[0]]: EMPTY_STRING }),
+      };
+      this.#add('response.content_part.added', [...about, ['part', changed(members, begun)]]);
+      if (text !== undefined) this.#text(text, members, about);
+      for (const [at, annotation] of elementsOf(members.get('annotations')).entries()) {
+        const what: Member[] = [
+          ['annotation_index', literal(at)],
+          ['annotation', annotation],
+        ];
+        this.#add('response.output_text.annotation.added', [...about, ...what]);
+      }
+      this.#add('response.content_part.done', [...about, ['part', part]]);
+    }
+  }
+
+  #summary(reasoning: Members, item: readonly Member[]): void {
+    for (const [index, part] of elementsOf(reasoning.get('summary')).entries()) {
+      const members = membersOf(part);
+      const about: Member[] = [...item, ['summary_index', literal(index)]];
+      const begun = changed(members, { text: EMPTY_STRING });
+      this.#add('response.reasoning_summary_part.added', [...about, ['part', begun]]);
+      this.#text(['text', 'response.reasoning_summary_text'], members, about);
+      this.#add('response.reasoning_summary_part.done', [...about, ['part', part]]);
+    }
+  }
+
+  /** A text in one piece, and as a whole. */
+  #text([member, events]: readonly [string, string], members: Members, about: readonly Member[]): void {
+    const text = members.get(member);
+    if (!isText(text, true)) return;
+    const logprobs = events === 'response.output_text' ? present(members, 'logprobs') : [];
+    if (isText(text)) this.#add(`${events}.delta`, [...about, ['delta', text], ...logprobs]);
+    this.#add(`${events}.done`, [...about, [member, text], ...logprobs]);
+  }
+
+  #add(type: string, members: readonly Member[]): void {
+    this.#events.add(type, [['sequence_number', literal(this.#sequence)], ...members]);
+    this.#sequence += 1;
+  }
+}
+
+/** The object with other values for those of its members that are named. */
+function changed(members: Members, values: Readonly<Record<string, Json>>): Json {
+  return object([...members].map(([name, value]): Member => [name, values[name] ?? value]));
+}
+
+function textOf(json: Json | undefined): string {
+  const [bytes] = json ?? [];
+  return isText(json) && bytes !== undefined ? decodeString(bytes, { start: 0, end: bytes.length }) : '';
+}

@@ -1,0 +1,336 @@
+// The frames of streams whose events have a type of their own (responses, images, speech): which of them are output, which
+// end the stream, and where usage, error and the model's name stand. Chat's chunks are chat-chunk.ts.
+import type { GatewayError } from '../../errors.ts';
+import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { type Data, dataOf, isText, readFields, spanInFrame } from '../../wire/sse-fields.ts';
+import { shapeOf } from '../answer/answer-shape.ts';
+import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../answer/chat-chunk.ts';
+import { mediaText, TextCount, textOf } from '../answer/output-text.ts';
+import type { FrameReader } from '../endpoint.ts';
+import { type Made, type MadeItem, readAnnotation, readItem } from '../objects/created-objects.ts';
+
+/**
+ * - `news`: says that something is under way, and may be repeated by another upstream.
+ * - `output`: what the client waits for; the point of no return.
+ * - `last`: whole, but others may follow before the body ends.
+ * - `end`: the last one, whatever it says of how the answer ended.
+ * - `failed`: the last one, and it says that there is no answer.
+ */
+export type EventKind = 'news' | 'output' | 'last' | 'end' | 'failed';
+
+/** What the types of an endpoint's events mean. */
+export type EventKinds = (type: string) => EventKind;
+
+const QUOTE = 0x22;
+const OPEN_OBJECT = 0x7b;
+const LETTER_E = 0x65;
+const LETTER_F = 0x66;
+const ERROR = Buffer.from('error');
+/** Members of an event in which output stands as a whole, or an image or sound in base64. */
+const REPEATS = ['item', 'text', 'arguments', 'refusal', 'code', 'input', 'transcript'] as const;
+
+/** What an error is called → the status that it would have had. */
+const STATUSES: Readonly<Record<string, number>> = {
+  rate_limit_exceeded: 429,
+  insufficient_quota: 429,
+  server_error: 500,
+  server_is_overloaded: 503,
+  vector_store_timeout: 504,
+  context_length_exceeded: 400,
+  bio_policy: 400,
+};
+/** Not a status of anybody's, where an error has no name that is known. */
+const UNKNOWN_STATUS = 502;
+
+/** Of items, beside the one of their event: reading is synchronous. */
+const itemScanner = new JsonScanner();
+
+export class EventReader implements FrameReader {
+  readonly #kinds: EventKinds;
+  readonly #onMade: ((made: Made) => void) | undefined;
+  #made: Span | null = null;
+  #isStored = true;
+  #hasTold = false;
+  /** What the event tells of. */
+  readonly #items: MadeItem[] = [];
+  readonly #scanner = new JsonScanner();
+  /** Of the last event that had one. */
+  #sequence: number | undefined;
+  #hasEnded = false;
+  #bytes: Buffer = Buffer.alloc(0);
+  #type: Span | null = null;
+  #model: Span | null = null;
+  #usage: Span | null = null;
+  #hasError = false;
+  /** Of the present event: its piece of output, and what it repeats of the output as a whole. */
+  readonly #own = new TextCount();
+  readonly #repeated = new TextCount();
+  #item: Span | null = null;
+  readonly #text = new OutputText();
+  /** Text in the output of the event that was read last, beyond what earlier ones have told. */
+  text = 0;
+  /** The client may have all of the answer with the event that was read last, although its usage is still to come. */
+  mayBeLast = false;
+
+  /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
+  constructor(kinds: EventKinds, onMade?: (made: Made) => void) {
+    this.#kinds = kinds;
+    this.#onMade = onMade;
+  }
+
+  read(bytes: Buffer, start: number, end: number): ChunkFacts {
+    const { values, event } = readFields(bytes, start, end);
+    const isErrorEvent = event !== null && isText(bytes, event, ERROR);
+    this.text = 0;
+    const data = dataOf(bytes, values);
+    if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
+    if (data.isDone) {
+      // Chat's alone, but some add it behind the last event. Before that it would end what is not whole, so it is hidden.
+      return this.#hasEnded ? facts({ kind: 'done' }) : facts({ kind: 'other', usageOnly: true });
+    }
+    if (!this.#scan(data.bytes, data.start, data.end))
+      return facts({ kind: 'other', hasError: isErrorEvent });
+    this.#tellMade(data.bytes);
+    const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
+    const isError = isErrorEvent || type === 'error' || this.#isBareError(type, data);
+    const kind = isError ? 'failed' : this.#kinds(type);
+    const isEnd = kind === 'end' || kind === 'failed';
+    this.#hasEnded ||= isEnd || kind === 'last';
+    if (kind === 'output' || kind === 'last') this.#countText(type, kind, data.bytes);
+    return facts({
+      kind: isEnd ? 'done' : 'json',
+      hasError: kind === 'failed' || this.#hasError,
+      modelSpan: this.#model === null ? null : spanInFrame(this.#model, values),
+      hasOutput: kind === 'output',
+      finish: kind === 'last' ? type : null,
+      usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage),
+    });
+  }
+
+  /** Named as the API names it, and with the object that SDKs look for in any stream. */
+  errorFrame(error: GatewayError): Buffer {
+    const { message, param, code, type } = error;
+    const about = { type: 'error', code, message, param };
+    const place = this.#sequence === undefined ? {} : { sequence_number: this.#sequence + 1 };
+    const data = JSON.stringify({ ...about, ...place, error: { message, type, param, code } });
+    return Buffer.from(`event: error\ndata: ${data}\n\n`);
+  }
+
+  judge(frame: Buffer, headers: ResponseHeaders): Failure {
+    const data = dataOf(frame, readFields(frame, 0, frame.length).values);
+    return judgeNamed(data === null ? '' : data.bytes.toString('utf8', data.start, data.end), headers);
+  }
+
+  /** An error object without a wrapper. The types of all events that carry something have a dot. */
+  #isBareError(type: string, { bytes, start, end }: Data): boolean {
+    return !type.includes('.') && !this.#hasError && shapeOf(bytes, start, end, false) === 'error';
+  }
+
+  /** @returns whether the text is a JSON object */
+  #scan(bytes: Buffer, start: number, end: number): boolean {
+    const scanner = this.#scanner;
+    scanner.reset(bytes, start, end);
+    this.#bytes = bytes;
+    this.#type = null;
+    this.#model = null;
+    this.#usage = null;
+    this.#hasError = false;
+    this.#made = null;
+    this.#own.begin();
+    this.#repeated.begin();
+    this.#item = null;
+    let repeats = true;
+    if (!scanner.enterObject()) return false;
+    while (scanner.nextMember()) {
+      if (scanner.keyIs('type')) {
+        this.#type = this.#skipIf(QUOTE);
+        // Of `done` and no `delta`.
+        repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
+      } else if (scanner.keyIs('response')) this.#response();
+      else if (scanner.keyIs('sequence_number')) this.#number();
+      else if (this.#onMade !== undefined && scanner.keyIs('item')) this.#itemMember(bytes);
+      else if (this.#onMade !== undefined && scanner.keyIs('annotation'))
+        readAnnotation(scanner, bytes, this.#items);
+      else if (scanner.keyIs('error')) {
+        scanner.peek();
+        const { pos } = scanner;
+        this.#hasError = scanner.skipValue() && isTruthy(bytes, pos, scanner.pos);
+      } else if (scanner.keyIs('delta') && bytes[scanner.pos] === QUOTE) this.#delta();
+      else if (isPiece(scanner)) this.#own.member(scanner, bytes);
+      else if (repeats && REPEATS.some((name) => scanner.keyIs(name))) this.#repeated.member(scanner, bytes);
+      else this.#either();
+    }
+    return scanner.finish();
+  }
+
+  #delta(): void {
+    const scanner = this.#scanner;
+    const { pos: start } = scanner;
+    if (scanner.skipValue()) this.#own.bytes += scanner.pos - start - 2;
+  }
+
+  /** An item, read once for what is recorded of it and once for its text. */
+  #itemMember(bytes: Buffer): void {
+    const scanner = this.#scanner;
+    const { pos: start } = scanner;
+    readItem(scanner, bytes, this.#items);
+    if (scanner.fault === null) this.#item = { start, end: scanner.pos };
+  }
+
+  /** The whole object that some events of a response carry. */
+  #response(): void {
+    const scanner = this.#scanner;
+    if (!scanner.enterObject()) {
+      scanner.skipValue();
+      return;
+    }
+    while (scanner.nextMember()) {
+      if (scanner.keyIs('id')) this.#made = this.#skipIf(QUOTE);
+      else if (scanner.keyIs('store')) this.#isStored = this.#skipIf(LETTER_F) === null;
+      else this.#either();
+    }
+  }
+
+  #countText(type: string, kind: EventKind, bytes: Buffer): void {
+    const isDone = type.endsWith('.done');
+    this.mayBeLast = isDone || kind === 'last';
+    if (!isDone) {
+      // Sound in base64, which here its type alone tells from text.
+      const isSound = type.endsWith('audio.delta') && type.startsWith('response.');
+      this.text = this.#text.piece(isSound ? mediaText(this.#own.bytes) : this.#own.bytes);
+      return;
+    }
+    const isItem = type.endsWith('_item.done');
+    if (isItem && this.#item !== null) {
+      itemScanner.reset(bytes, this.#item.start, this.#item.end);
+      this.#repeated.bytes += textOf(itemScanner, bytes);
+    }
+    if (isItem || !type.endsWith('_part.done')) this.text = this.#text.whole(this.#repeated.bytes, isItem);
+  }
+
+  #tellMade(bytes: Buffer): void {
+    if (this.#onMade === undefined) return;
+    const isStored = this.#isStored;
+    if (this.#made !== null && !this.#hasTold) {
+      this.#hasTold = true;
+      this.#onMade({ id: isStored ? decodeString(bytes, this.#made) : undefined, isStored, items: [] });
+    }
+    if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
+  }
+
+  /** What stands in the event, or in the response that it carries. */
+  #either(): void {
+    const scanner = this.#scanner;
+    if (scanner.keyIs('model')) this.#model = this.#skipIf(QUOTE);
+    else if (scanner.keyIs('usage')) this.#usage = this.#skipIf(OPEN_OBJECT);
+    else scanner.skipValue();
+  }
+
+  #number(): void {
+    const scanner = this.#scanner;
+    scanner.peek();
+    const { pos } = scanner;
+    if (!scanner.skipValue()) return;
+    const number = Number(this.#bytes.toString('latin1', pos, scanner.pos));
+    if (Number.isSafeInteger(number)) this.#sequence = number;
+  }
+
+  /** Skips the value; its span when it begins with `first`, else null. */
+  #skipIf(first: number): Span | null {
+    const scanner = this.#scanner;
+    const isIt = scanner.peek() === first;
+    const { pos: start } = scanner;
+    return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
+  }
+}
+
+/** Whether the member is the event's piece of output. */
+function isPiece(scanner: JsonScanner): boolean {
+  return scanner.keyIs('delta') || scanner.keyIs('audio') || scanner.keyIs('partial_image_b64');
+}
+
+/**
+ * Text of an answer whose events tell it several times: in pieces, and then each part and each item as a whole. The form that tells
+ * the most counts, so that an upstream may leave out any of them.
+ */
+class OutputText {
+  #pieces = 0;
+  #parts = 0;
+  #items = 0;
+  #counted = 0;
+
+  /** @returns how much the piece adds */
+  piece(bytes: number): number {
+    this.#pieces += bytes;
+    return this.#added(this.#pieces);
+  }
+
+  /** @returns how much a part adds, or an item */
+  whole(bytes: number, isItem: boolean): number {
+    if (isItem) this.#items += bytes;
+    else this.#parts += bytes;
+    return this.#added(isItem ? this.#items : this.#parts);
+  }
+
+  #added(all: number): number {
+    if (all <= this.#counted) return 0;
+    const added = all - this.#counted;
+    this.#counted = all;
+    return added;
+  }
+}
+
+/**
+ * Judges an error that has a name where others have a status: an event of a stream, or a whole response that failed.
+ * @param text an object that is the error, or has it in `error` or in `response.error`
+ */
+export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
+  const event = parse(text);
+  const own = memberOf(event, 'error');
+  if (typeof own === 'object' && own !== null) return judgeErrorObject(text, headers, statusNamed(own));
+  const told = memberOf(memberOf(event, 'response'), 'error') ?? event;
+  const status = statusNamed(told);
+  const message = memberOf(told, 'message');
+  const isFlat = told === event && event !== undefined;
+  if (isFlat && typeof message !== 'string') return judgeErrorObject(text, headers, status);
+  const error = {
+    message: typeof message === 'string' && message !== '' ? message : 'The upstream failed.',
+    type: status < 500 ? 'invalid_request_error' : 'server_error',
+    param: memberOf(told, 'param') ?? null,
+    code: memberOf(told, 'code') ?? null,
+  };
+  return judgeErrorObject(JSON.stringify({ error }), headers, status);
+}
+
+interface SomeFacts {
+  readonly kind: ChunkFacts['kind'];
+  readonly hasError?: boolean;
+  readonly modelSpan?: Span | null;
+  readonly hasOutput?: boolean;
+  readonly finish?: string | null;
+  readonly usage?: Usage | null;
+  readonly usageOnly?: boolean;
+}
+
+/** In the order in which chat-chunk.ts has them, so that the reader of both sees one shape. */
+function facts(some: SomeFacts): ChunkFacts {
+  return {
+    kind: some.kind,
+    hasError: some.hasError ?? false,
+    modelSpan: some.modelSpan ?? null,
+    hasOutput: some.hasOutput ?? false,
+    finish: some.finish ?? null,
+    usage: some.usage ?? null,
+    usageOnly: some.usageOnly ?? false,
+  };
+}
+
+/** By the name in `code`: `invalid_prompt`, `invalid_image_url` and their like are the caller's. */
+function statusNamed(error: unknown): number {
+  const code = memberOf(error, 'code');
+  if (typeof code !== 'string') return UNKNOWN_STATUS;
+  if (Object.hasOwn(STATUSES, code)) return STATUSES[code] ?? UNKNOWN_STATUS;
+  return /^(invalid|unsupported|empty)_|image_(too|parse|content)|_policy/.test(code) ? 400 : UNKNOWN_STATUS;
+}

@@ -1,0 +1,75 @@
+// The objects that a request for a model refers to: a response with a file, a container or an item of another holder would show it as
+// well as the thing itself. Which of the model's targets can be asked follows from where the objects are.
+import type { Caller } from '../../auth/principal.ts';
+import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Endpoint } from '../endpoint.ts';
+import type { Route } from '../routes/route-table.ts';
+import type { Objects } from './object-owners.ts';
+import { ReferenceFinder } from './object-references.ts';
+import type { StoredResponses } from './stored-responses.ts';
+
+export interface GuardParts {
+  readonly objects: Objects;
+  readonly stored: Pick<StoredResponses, 'find'>;
+}
+
+/** A request whose body is valid JSON. */
+export interface GuardedRequest {
+  readonly endpoint: Pick<Endpoint, 'namesObjects'>;
+  readonly config: Pick<DynamicConfig, 'passthrough'>;
+  readonly caller: Pick<Caller, 'holderId'>;
+  readonly route: Route;
+  readonly body: Buffer;
+}
+
+/**
+ * Costs one pass over the body where the endpoint takes what upstreams make for holders, or `passthrough` is configured for an
+ * upstream of this route; a look-up where something is named; and nothing elsewhere.
+ * @returns the route to the targets that have the objects; rejects with GatewayError object_not_found, response_not_found or
+ *   store_unavailable
+ */
+export function guardObjects(parts: GuardParts, request: GuardedRequest): Route | Promise<Route> {
+  const { endpoint, config, route, body } = request;
+  const keeper = config.passthrough?.upstream;
+  const isGuarded =
+    endpoint.namesObjects === true || route.targets.some(({ upstream }) => upstream.name === keeper);
+  if (!isGuarded) return route;
+  const finder = new ReferenceFinder({ takesStored: true, allTexts: false });
+  const found = finder.addBody(body);
+  return found instanceof Promise
+    ? found.then(() => checkReferences(parts, request, finder))
+    : checkReferences(parts, request, finder);
+}
+
+function checkReferences(
+  parts: GuardParts,
+  request: GuardedRequest,
+  finder: ReferenceFinder,
+): Route | Promise<Route> {
+  return finder.size === 0 ? request.route : lookUp(parts, request, finder);
+}
+
+async function lookUp(
+  { objects, stored }: GuardParts,
+  { caller: { holderId }, route }: GuardedRequest,
+  finder: ReferenceFinder,
+): Promise<Route> {
+  let { targets } = route;
+  for (const id of finder.responses) {
+    const { upstream: name } = await stored.find(id, holderId);
+    targets = targets.filter(({ upstream }) => upstream.name === name);
+  }
+  if (targets.length === 0) {
+    const message = 'The previous response is at an upstream that this model has no route to.';
+    throw new GatewayError('response_not_found', message, { param: 'previous_response_id' });
+  }
+  const upstreams = [...new Set(targets.map(({ upstream }) => upstream))];
+  const keepers = await objects.keepers(
+    finder,
+    holderId,
+    upstreams.map(({ name, config }) => ({ name, shared: config.shared_objects ?? [] })),
+  );
+  const names = new Set(keepers.map(({ name }) => name));
+  return { ...route, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
+}

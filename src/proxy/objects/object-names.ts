@@ -1,0 +1,92 @@
+// Which member names name objects that an upstream keeps, and which texts have the form of their ids. It knows names and texts;
+// where they stand in a body is object-references.ts.
+import { plainName } from '../../wire/fold-name.ts';
+
+/**
+ * What the value of a member is:
+ *
+ * - `object`: the id of an object.
+ * - `response`: the id of a stored response.
+ * - `approval`: the id of an item that stands in the same input, or in a stored one.
+ * - `call`: joins a call and its output, and is chosen by its writer.
+ * - `id`: of whatever the object around it is.
+ * - `type`: of the object around it.
+ */
+export type NameMeaning = 'none' | 'object' | 'response' | 'approval' | 'call' | 'id' | 'type';
+
+const WITH_ID =
+  /(?:(?<!pro)file|vectorstore|batch|upload|part|conversation|container|prompt|skill|item)ids?$/;
+const ALONE =
+  /^(?:[a-z\d]*(?<!pro)files?|[a-z\d]*(?:vectorstore|batch|batche|upload|conversation|container)s?|parts?)$/;
+
+/** Ids as OpenAI writes them. */
+const OBJECT_ID = /^(?:file|vs|vsfb|batch|upload|part|conv|cntr|cfile|pmpt|skill|rtc)[-_][a-z\d]{16,}$/i;
+/** Items of a response or of a conversation: messages, reasoning, calls of tools and their outputs. */
+const ITEM_ID =
+  /^(?:msg|rs|fco?|ws|fs|ig|ci|cuo?|mcp[lra]?|ctco?|lsho?|sho?|apco?|cmp|tso?|item)_[a-z\d]{16,}$/i;
+const RESPONSE_ID = /^resp_[a-z\d]{16,}$/i;
+/** Between ids that stand in one text. */
+const SEPARATORS = /[\s,;|]+/;
+/** The shortest text that has the form of an id. */
+export const SHORTEST_ID = 18;
+
+export type IdForm = 'object' | 'item' | 'response';
+
+/** Names repeat: most requests have a few dozen of them. */
+const MAX_KNOWN = 2_000;
+const known = new Map<string, NameMeaning>();
+
+/** @param name with its escapes undone, in any spelling */
+export function meaningOf(name: string): NameMeaning {
+  const found = known.get(name);
+  if (found !== undefined) return found;
+  const meaning = readMeaning(plainName(name));
+  if (known.size >= MAX_KNOWN) known.clear();
+  // A long name would be kept as long as a short one.
+  if (name.length <= 64) known.set(name, meaning);
+  return meaning;
+}
+
+/** What an `id` means in an object of this name; in the elements of a list, its name is the list's. */
+export function meaningOfId(name: string): NameMeaning {
+  const of = plainName(name).replace(/^(file|vectorstore|conversation|container|skill)s$/, '$1');
+  return meaningOf(of) === 'object' ? 'object' : meaningOf(`${of}id`);
+}
+
+/** Whether the elements of a list of this name are items of a response or of a conversation. */
+export function isItemList(name: string): boolean {
+  return /^(?:input|output|items)$/.test(plainName(name));
+}
+
+function readMeaning(name: string): NameMeaning {
+  if (name === 'id' || name === 'type') return name;
+  if (/responseids?$/.test(name)) return 'response';
+  if (name.endsWith('approvalrequestid')) return 'approval';
+  if (/callids?$/.test(name)) return 'call';
+  return WITH_ID.test(name) || ALONE.test(name) ? 'object' : 'none';
+}
+
+/** What the text is by its form, or each text of a list that stands in it; undefined for a text that is no id. */
+export function formOf(text: string): IdForm | undefined {
+  const form = formOfOne(text);
+  if (form !== undefined || text.length <= 2 * SHORTEST_ID || !SEPARATORS.test(text)) return form;
+  const forms = text.split(SEPARATORS).map(formOfOne);
+  return forms.every((each) => each !== undefined) ? 'object' : undefined;
+}
+
+function formOfOne(text: string): IdForm | undefined {
+  if (OBJECT_ID.test(text)) return 'object';
+  if (ITEM_ID.test(text)) return 'item';
+  return RESPONSE_ID.test(text) ? 'response' : undefined;
+}
+
+/** As some readers take a text: up to U+0000, without white space around it. */
+export function plainText(text: string): string {
+  const end = text.indexOf('\0');
+  return (end === -1 ? text : text.slice(0, end)).trim();
+}
+
+/** Whether a text of a query holds an id anywhere. */
+export function holdsId(text: string): boolean {
+  return text.split(/[^\w-]+/).some((each) => formOfOne(each) !== undefined);
+}

@@ -1,0 +1,197 @@
+// Whose the objects are that upstreams keep: what a request refers to has to be its holder's, and what an upstream makes for a
+// holder is recorded as the holder's. Where that cannot be known, nothing is sent and nothing is shown.
+import { withDeadline } from '../../deadline.ts';
+import { GatewayError } from '../../errors.ts';
+import { RecentMap } from '../../recent-map.ts';
+import type { ObjectOwner, ObjectQuery, ObjectStore } from '../../store/object-record.ts';
+import type { Logger } from '../../telemetry/log/logger.ts';
+import type { References } from './object-references.ts';
+import { Retention } from './record-retention.ts';
+
+/** Ids in one look-up. */
+const AT_ONCE = 1000;
+/** What an id can be that is recorded: nothing that a server could take for a way to somewhere else. */
+const RECORDABLE = /^[\w.:-]{1,200}$/;
+/** An answer is not held back longer for the record of its items. */
+const RECORD_MS = 1_000;
+const MAX_RECENT = 50_000;
+
+/** An object that was made, or was seen to be part of what is the holder's. */
+export interface SeenObject {
+  readonly id: string;
+  readonly kind: string;
+  readonly purpose?: string | undefined;
+}
+
+/** An upstream that may be asked, with the objects there that every holder may refer to. */
+export interface ObjectKeeper {
+  readonly name: string;
+  /** Ids; one that ends with `*` stands for all that begin so. */
+  readonly shared: readonly string[];
+}
+
+export interface ObjectsOptions {
+  readonly store: ObjectStore;
+  readonly logger: Pick<Logger, 'warn'>;
+  /** Milliseconds since 1970. */
+  readonly clock?: () => number;
+}
+
+type Owners = readonly ObjectOwner[];
+const NOBODY: Owners = [];
+
+/** The objects of all holders at all upstreams. */
+export class Objects {
+  readonly store: ObjectStore;
+  readonly #retention: Retention;
+  readonly #clock: () => number;
+  /** What was found to be its holder's: that never changes. */
+  readonly #recent = new RecentMap<string, Owners>(MAX_RECENT);
+  /** By holder: items are being recorded that a look-up has to wait for. */
+  readonly #recording = new Map<string, Promise<unknown>>();
+
+  constructor({ store, logger, clock = Date.now }: ObjectsOptions) {
+    this.store = store;
+    this.#retention = new Retention({
+      remove: (before, limit) => store.forgetItems(before, limit),
+      logger,
+      message:
+        'failed to record whose the items of a response are; a request that refers to them will be refused',
+    });
+    this.#clock = clock;
+  }
+
+  /**
+   * Which of the upstreams have all that a request refers to, as the holder's or for everybody.
+   * @throws GatewayError object_not_found when none has, or when something is another holder's: in the same words for what is
+   *   another's and what is nobody's; store_unavailable
+   */
+  async keepers<Keeper extends ObjectKeeper>(
+    { certain, possible }: References,
+    holderId: string,
+    upstreams: readonly Keeper[],
+  ): Promise<readonly Keeper[]> {
+    // Listed objects are the operator's. Unrecorded ones have no owner, so there is nothing to look up.
+    const listed = new Set(upstreams.flatMap(({ shared }) => shared));
+    const ids = [...certain, ...possible].filter((id) => RECORDABLE.test(id) && !listed.has(id));
+    const others = [...certain].filter((id) => !RECORDABLE.test(id) || listed.has(id));
+    let able = upstreams.filter(({ shared }) => others.every((id) => isShared(id, shared)));
+    for (let start = 0; start < ids.length; start += AT_ONCE) {
+      const some = ids.slice(start, start + AT_ONCE);
+      const owners = await this.#ownersOf(some, holderId);
+      for (const id of some) {
+        const known = owners.get(id) ?? NOBODY;
+        const own = known.filter((owner) => owner.holderId === holderId);
+        if (known.length > 0 && own.length === 0) throw new GatewayError('object_not_found');
+        if (!certain.has(id)) continue;
+        able = able.filter(
+          ({ name, shared }) => own.some(({ upstream }) => upstream === name) || isShared(id, shared),
+        );
+      }
+    }
+    if (able.length === 0) throw new GatewayError('object_not_found');
+    return able;
+  }
+
+  /**
+   * Records items that an upstream has made for a holder. Settles within a second and never rejects: the answer is there and
+   * paid for, and goes to the client whether or not its items can be referred to.
+   */
+  async record(items: readonly string[], upstream: string, holderId: string): Promise<void> {
+    if (items.length === 0) return;
+    const now = this.#clock();
+    const createdAt = new Date(now).toISOString();
+    const late = () => new GatewayError('store_unavailable');
+    const recordable = items.filter((id) => RECORDABLE.test(id));
+    const written = withDeadline(
+      this.store.addItems(recordable.map((id) => ({ id, upstream, holderId, createdAt }))),
+      RECORD_MS,
+      late,
+    ).catch((error: unknown) => this.#retention.warn(error));
+    const all = Promise.all([this.#recording.get(holderId), written]);
+    this.#recording.set(holderId, all);
+    await all;
+    if (this.#recording.get(holderId) === all) this.#recording.delete(holderId);
+    this.#retention.onRecord(now);
+  }
+
+  async #ownersOf(ids: readonly string[], holderId: string): Promise<ReadonlyMap<string, Owners>> {
+    const found = new Map<string, Owners>();
+    await this.#recording.get(holderId);
+    const unknown = ids.filter((id) => {
+      const owners = this.#recent.get(id);
+      if (owners?.some((owner) => owner.holderId === holderId) !== true) return true;
+      found.set(id, owners);
+      return false;
+    });
+    if (unknown.length === 0) return found;
+    for (const owner of await this.store.ownersOf(unknown))
+      found.set(owner.id, [...(found.get(owner.id) ?? NOBODY), owner]);
+    for (const id of unknown) {
+      const owners = found.get(id);
+      if (owners?.some((owner) => owner.holderId === holderId) === true) this.#recent.set(id, owners);
+    }
+    return found;
+  }
+}
+
+/** The objects of one holder at one upstream. */
+export class HolderObjects {
+  readonly #objects: Objects;
+  readonly #upstream: string;
+  readonly #holderId: string;
+
+  constructor(objects: Objects, upstream: string, holderId: string) {
+    this.#objects = objects;
+    this.#upstream = upstream;
+    this.#holderId = holderId;
+  }
+
+  /**
+   * @param shared as `ObjectKeeper.shared`. Default: nothing is
+   * @throws GatewayError as `Objects.keepers`
+   */
+  async check(references: References, shared: readonly string[] = []): Promise<void> {
+    await this.#objects.keepers(references, this.#holderId, [{ name: this.#upstream, shared }]);
+  }
+
+  /**
+   * From now on these are the holder's.
+   * @throws GatewayError upstream_invalid_response when one of them is somebody else's: the upstream gave an id twice, and
+   *   nothing of the answer may be shown; store_unavailable
+   */
+  async take(seen: readonly SeenObject[]): Promise<void> {
+    if (seen.length === 0) return;
+    const createdAt = new Date().toISOString();
+    const objects = seen.map(({ id, kind, purpose }) => ({
+      upstream: this.#upstream,
+      id,
+      kind,
+      holderId: this.#holderId,
+      purpose: purpose ?? null,
+      createdAt,
+    }));
+    if (await this.#objects.store.addObjects(objects)) return;
+    const cause = new Error('the upstream named an object that is of another holder');
+    throw new GatewayError('upstream_invalid_response', undefined, { cause });
+  }
+
+  /** As `Objects.record`, for items of what is the holder's. */
+  record(items: readonly string[]): Promise<void> {
+    return this.#objects.record(items, this.#upstream, this.#holderId);
+  }
+
+  list(query: Omit<ObjectQuery, 'upstream' | 'holderId'>): Promise<readonly string[]> {
+    const of = { upstream: this.#upstream, holderId: this.#holderId };
+    return this.#objects.store.objectsOf({ ...query, ...of });
+  }
+
+  /** It is gone at the upstream. */
+  end(id: string): Promise<void> {
+    return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
+  }
+}
+
+function isShared(id: string, shared: readonly string[]): boolean {
+  return shared.some((each) => (each.endsWith('*') ? id.startsWith(each.slice(0, -1)) : id === each));
+}

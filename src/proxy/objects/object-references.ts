@@ -1,0 +1,351 @@
+// Which objects at an upstream a JSON body, or a query, refers to. It knows ids by their form and by where they stand
+// (object-names.ts), and nothing of whose they are (object-owners.ts).
+import { isUtf8 } from 'node:buffer';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { GatewayError } from '../../errors.ts';
+import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import {
+  formOf,
+  holdsId,
+  isItemList,
+  meaningOf,
+  meaningOfId,
+  type NameMeaning,
+  plainText,
+  SHORTEST_ID,
+} from './object-names.ts';
+import { isContent, isWhole, type Place, placeOf } from './object-places.ts';
+
+/** Different texts of one request that are looked up; more is no honest request. */
+const MAX_TEXTS = 10_000;
+/** What an id can be, and a sentence cannot. */
+const IDENTIFIER = /^[\w.:-]{4,200}$/;
+/** An id with each of its characters escaped, and the quotes. */
+const LONGEST_TOKEN = 6 * 200 + 2;
+/** Of a member that names an object, in bytes: white space around an id may be long. */
+const LONGEST_PADDED = 64 * 1024;
+/** A longer name is judged by its end, which is what says that a member holds an id. */
+const LONGEST_NAME = 1024;
+/** Of a long text, so much is read before the event loop is looked after, or what takes so long, in milliseconds. */
+const SLICE_BYTES = 32 * 1024;
+const TURN_MS = 0.5;
+
+const QUOTE = 0x22;
+const HYPHEN = 0x2d;
+const BACKSLASH = 0x5c;
+const LETTER_N = 0x6e;
+const UNDERSCORE = 0x5f;
+const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
+const SPACE = 0x20;
+
+/** What a request refers to. */
+export interface References {
+  /** These are ids, and have to be the holder's. */
+  readonly certain: ReadonlySet<string>;
+  /** These may be ids, and must not be another holder's. */
+  readonly possible: ReadonlySet<string>;
+}
+
+export interface FinderOptions {
+  /**
+   * Stored responses are looked up elsewhere, and are in `responses`. Default: they count as objects, which nobody owns, and
+   * are refused.
+   */
+  readonly takesStored?: boolean;
+  /** Any text that an id could be counts as possible, and not only those with the form of an id. Default true. */
+  readonly allTexts?: boolean;
+  /** Of a line of a batch the body of the request stands below this member. */
+  readonly root?: string;
+}
+
+/** An object of the body, while its members are read. */
+interface OpenObject {
+  readonly ids: string[];
+  readonly types: string[];
+  /** Names of its members that hold content, and of those where it is empty. */
+  readonly content: string[];
+  readonly empty: string[];
+}
+
+/** The type of what is an id and nothing else. */
+const REFERENCE = 'itemreference';
+
+export class ReferenceFinder implements References, WalkListener {
+  readonly depth = MAX_DEPTH;
+  readonly #options: FinderOptions;
+  readonly certain = new Set<string>();
+  readonly possible = new Set<string>();
+  /** Stored responses. */
+  readonly responses = new Set<string>();
+  /** Requests for approval that are answered, and items that stand here with their content. */
+  readonly #approvals = new Set<string>();
+  readonly #complete = new Set<string>();
+  #bytes: Buffer = Buffer.alloc(0);
+  /** By depth: the name of a member as it is written, `#` for an element of an array; what a value is called there. */
+  readonly #path: string[] = [''];
+  readonly #names: string[] = [''];
+  readonly #meanings: NameMeaning[] = ['none'];
+  readonly #places: Place[] = ['plain'];
+  readonly #objects: (OpenObject | undefined)[] = [];
+
+  constructor(options: FinderOptions = {}) {
+    this.#options = options;
+  }
+
+  /**
+   * Walks a whole JSON text, duplicates of members included: an upstream may read another one than we would.
+   * @throws GatewayError invalid_json, or invalid_value when it holds more than can be looked up
+   */
+  addJson(bytes: Buffer): this {
+    const walk = this.#begin(bytes);
+    walk.advance(bytes, bytes.length, true);
+    return this.#end(walk);
+  }
+
+  /** As `addJson`, or as `addLargeJson` where the body is large. */
+  addBody(bytes: Buffer): this | Promise<this> {
+    return bytes.length > LARGE_BODY ? this.addLargeJson(bytes) : this.addJson(bytes);
+  }
+
+  /** As `addJson`, of a text that is long: with turns of the event loop between. */
+  async addLargeJson(bytes: Buffer): Promise<this> {
+    const walk = this.#begin(bytes);
+    let began = performance.now();
+    for (let end = 0; end < bytes.length && walk.fault === null; ) {
+      end = Math.min(bytes.length, end + SLICE_BYTES);
+      walk.advance(bytes, end, end === bytes.length);
+      if (performance.now() - began < TURN_MS) continue;
+      await nextTurn();
+      began = performance.now();
+    }
+    return this.#end(walk);
+  }
+
+  /**
+   * All parameters, by each way that servers read a query: `;` separates too or does not, and what is encoded twice is decoded twice.
+   * @param search as it stands behind the `?`
+   */
+  addQuery(search: string): void {
+    for (const text of new Set([search, search.replaceAll(';', '&')]))
+      for (const [name, value] of new URLSearchParams(text)) this.#considerParameter(name, value);
+  }
+
+  get size(): number {
+    return this.certain.size + this.possible.size + this.responses.size + this.#approvals.size;
+  }
+
+  #begin(bytes: Buffer): JsonWalk {
+    // A decoder that drops what is no UTF-8 would read other names.
+    if (!isUtf8(bytes)) throw new GatewayError('invalid_json', 'The request body is not valid UTF-8.');
+    this.#bytes = bytes;
+    return new JsonWalk(this);
+  }
+
+  #end({ fault, faultAt }: JsonWalk): this {
+    if (fault !== null) {
+      throw new GatewayError(
+        'invalid_json',
+        `The request body is not valid JSON: ${fault} at byte ${faultAt}.`,
+      );
+    }
+    for (const id of this.#approvals) this.#add(id, this.#complete.has(id) ? this.possible : this.certain);
+    this.#approvals.clear();
+    return this;
+  }
+
+  opened(depth: number, isObject: boolean): void {
+    if (isObject) {
+      this.#objects[depth] = undefined;
+      return;
+    }
+    const above = this.#places[depth - 1];
+    this.#path[depth] = '#';
+    this.#names[depth] = this.#names[depth - 1] ?? '';
+    this.#meanings[depth] = this.#meanings[depth - 1] ?? 'none';
+    this.#places[depth] = above === 'quoted' || above === 'text' ? above : 'plain';
+  }
+
+  key(depth: number, scanner: JsonScanner): void {
+    const { start, end } = scanner.keySpan;
+    const isLong = end - start > LONGEST_NAME;
+    const name = isLong
+      ? this.#bytes.toString('latin1', end - LONGEST_NAME, end - 1)
+      : decodeString(this.#bytes, { start, end });
+    this.#path[depth] = isLong ? '' : name;
+    this.#names[depth] = name;
+    this.#meanings[depth] = meaningOf(name);
+    this.#places[depth] = placeOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
+  }
+
+  value(depth: number, start: number, end: number, isMember: boolean): void {
+    const first = this.#bytes[start];
+    const name = this.#path[depth] ?? '';
+    if (isMember && first !== LETTER_N && isContent(name)) {
+      const { content, empty } = this.#objectAt(depth);
+      if (!isEmpty(this.#bytes, start, end)) content.push(name);
+      // A message of no words is its id alone; a call or an output of none is not.
+      else if (first !== QUOTE || name !== 'content') empty.push(name);
+    }
+    if (first === OPEN_OBJECT) this.#closed(depth);
+    if (first === QUOTE) this.#text(depth, start, end);
+  }
+
+  #text(depth: number, start: number, end: number): void {
+    const place = this.#places[depth] ?? 'plain';
+    if (place === 'free') return;
+    const meaning = this.#meanings[depth] ?? 'none';
+    if (meaning === 'none' && this.#options.allTexts === false && !mayBeId(this.#bytes, start, end)) return;
+    if (end - start > LONGEST_TOKEN) {
+      if (meaning !== 'none') this.#longText(meaning, place, start, end);
+      return;
+    }
+    const text = decodeString(this.#bytes, { start, end });
+    switch (meaning) {
+      case 'type':
+        if (place !== 'quoted') this.#objectAt(this.#memberAt(depth)).types.push(text);
+        if (this.#options.allTexts !== false || mayBeId(this.#bytes, start, end))
+          this.#consider('none', text, place);
+        break;
+      case 'id':
+        this.#considerOwnId(this.#memberAt(depth), text, place);
+        break;
+      default:
+        this.#consider(meaning, text, place);
+    }
+  }
+
+  /** An id with much white space around it is an id for some; other long texts are none. */
+  #longText(meaning: NameMeaning, place: Place, start: number, end: number): void {
+    if (end - start > LONGEST_PADDED) {
+      // Content that is sent where an id could stand: the form of a data URL says so.
+      if (this.#bytes.toString('latin1', start + 1, start + 6) === 'data:') return;
+      this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + LONGEST_TOKEN), place);
+      return;
+    }
+    const text = decodeString(this.#bytes, { start, end });
+    if (IDENTIFIER.test(plainText(text))) this.#consider(meaning, text, place);
+  }
+
+  /** `conversation: { id }` means what `conversation_id` means; what else has an id is judged when all of it was seen. */
+  #considerOwnId(depth: number, text: string, place: Place): void {
+    const meaning = meaningOfId(this.#names[depth - 1] ?? '');
+    if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, place);
+    else if (place === 'quoted') this.#consider('none', text, place);
+    else this.#objectAt(depth).ids.push(text);
+  }
+
+  #objectAt(depth: number): OpenObject {
+    let object = this.#objects[depth];
+    if (object === undefined) {
+      object = { ids: [], types: [], content: [], empty: [] };
+      this.#objects[depth] = object;
+    }
+    return object;
+  }
+
+  /** The depth of the member in whose lists, if any, the value at `depth` is. */
+  #memberAt(depth: number): number {
+    let member = depth;
+    while (member > 1 && this.#path[member] === '#') member -= 1;
+    return member;
+  }
+
+  /** All members of the object at `depth` were seen: whether its id stands for content that is not here. */
+  #closed(depth: number): void {
+    const object = this.#objects[depth + 1];
+    if (object === undefined) return;
+    this.#objects[depth + 1] = undefined;
+    const { ids, content, empty } = object;
+    if (ids.length === 0) return;
+    const types = object.types.map(typeOf);
+    const isReference = types.some((type) => type.replaceAll('_', '') === REFERENCE);
+    const isItem = isReference || isItemList(this.#names[depth] ?? '');
+    for (const text of ids) {
+      if (text === '') continue;
+      if (!isItem && formOf(plainText(text)) !== 'item') this.#consider('none', text, 'plain');
+      else if (isReference || !isWhole(types, content, empty)) this.#add(text, this.certain);
+      else {
+        this.#complete.add(text);
+        this.#addPossible(text);
+      }
+    }
+  }
+
+  #consider(meaning: NameMeaning, text: string, place: Place): void {
+    if (text === '') return;
+    const plain = plainText(text);
+    const form = formOf(plain);
+    const isQuoted = place === 'quoted' || meaning === 'call' || (place === 'text' && meaning === 'none');
+    if (meaning === 'none' && form === undefined) {
+      if (this.#options.allTexts !== false && IDENTIFIER.test(plain)) this.#addPossible(text);
+    } else if (isQuoted) {
+      if (form !== undefined || this.#options.allTexts !== false) this.#addPossible(text);
+    } else if (meaning === 'approval') this.#add(text, this.#approvals);
+    else if (meaning === 'response' || (meaning === 'none' && form === 'response'))
+      this.#add(text, this.#options.takesStored === true ? this.responses : this.certain);
+    else this.#add(text, this.certain);
+  }
+
+  #considerParameter(name: string, value: string): void {
+    const plain = decodedAgain(value);
+    const meaning = meaningOf(decodedAgain(name).replace(/\[[^\]]*\]/g, ''));
+    // Pages of a list begin behind an element of it.
+    const isCursor = name === 'after' || name === 'before';
+    const isNamed = meaning !== 'none' && meaning !== 'type' && plain !== '';
+    if (isNamed || (!isCursor && holdsId(plain))) this.#add(plain, this.certain);
+    else if (IDENTIFIER.test(plainText(plain))) this.#addPossible(plain);
+  }
+
+  /** In each form in which some reader would look it up. */
+  #addPossible(text: string): void {
+    this.#add(text, this.possible);
+    const plain = plainText(text);
+    if (plain !== text && plain !== '') this.#add(plain, this.possible);
+  }
+
+  #add(text: string, to: Set<string>): void {
+    to.add(text);
+    if (this.size > MAX_TEXTS) throw new GatewayError('invalid_value', 'The request names too many objects.');
+  }
+}
+
+/** The type in one spelling. */
+function typeOf(text: string): string {
+  return plainText(text).toLowerCase().replaceAll('-', '_');
+}
+
+/** Whether a token may be the text of an id: long enough, with a hyphen or an underscore soon, or escaped. */
+function mayBeId(bytes: Buffer, start: number, end: number): boolean {
+  if (end - start < SHORTEST_ID) return false;
+  let pos = start + 1;
+  while (pos < end && bytes[pos] === SPACE) pos += 1;
+  for (const stop = Math.min(end, pos + 8); pos < stop; pos++) {
+    const byte = bytes[pos];
+    if (byte === UNDERSCORE || byte === HYPHEN || byte === BACKSLASH) return true;
+    // White space other than SPACE is encoded, or is no ASCII.
+    if (byte !== undefined && byte > 0x7f) return true;
+  }
+  return false;
+}
+
+/** A text, a list or an object with nothing in it. */
+function isEmpty(bytes: Buffer, start: number, end: number): boolean {
+  const first = bytes[start];
+  if (first === QUOTE) return end - start === 2;
+  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return false;
+  let pos = start + 1;
+  while (pos < end && (bytes[pos] ?? 0) <= SPACE) pos += 1;
+  return pos === end - 1;
+}
+
+function decodedAgain(text: string): string {
+  if (!text.includes('%')) return text;
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

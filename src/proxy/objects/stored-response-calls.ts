@@ -1,0 +1,207 @@
+// Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
+// that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
+
+import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { RESPONSE_PATH } from '../../http/server.ts';
+import type { StoredResponse } from '../../store/response-record.ts';
+import { maskKeys } from '../../telemetry/log/key-mask.ts';
+import type { Usage } from '../answer/chat-chunk.ts';
+import { Attempts } from '../attempts/attempts.ts';
+import { STORED, type StoredAction, storedEndpoint } from '../endpoints/json-endpoints.ts';
+import { answerFailure, type PipelineOptions } from '../pipeline.ts';
+import type { AttemptResult, AttemptUse, RelayRequest } from '../receiver.ts';
+import { jsonString, NO_SCAN } from '../request/request-scan.ts';
+import { Place } from '../reservation/request-slot.ts';
+import { Account, tellLimits } from '../reservation/usage-reservation.ts';
+import { holding, type Snapshot } from '../routes/config-snapshot.ts';
+import type { Route, RouteTable } from '../routes/route-table.ts';
+import { ReferenceFinder } from './object-references.ts';
+import { itemRecorder } from './stored-responses.ts';
+
+/** Where these calls are served. */
+export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
+  method,
+  path: `${RESPONSE_PATH}:id${suffix}`,
+  action: actionOf(name),
+}));
+
+const NO_BYTES = Buffer.alloc(0);
+const EVERYWHERE = { name: '', shared: [] };
+const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
+/** To ask costs a request, and no tokens. */
+const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
+
+export class StoredCalls {
+  readonly #options: PipelineOptions;
+
+  constructor(options: PipelineOptions) {
+    this.#options = options;
+  }
+
+  async answer(exchange: Exchange, action: StoredAction): Promise<void> {
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, action, held));
+  }
+
+  async #answer(exchange: Exchange, action: StoredAction, { config, routes }: Snapshot): Promise<void> {
+    const { authenticator, stored, accounts } = this.#options;
+    const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
+    exchange.keyPrefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    const limits = config.tiers[caller.tier] ?? {};
+    const place = new Place(accounts, { exchange, caller, limits, tiers: config.tiers });
+    let account: Account | undefined;
+    try {
+      routes.checkTier(caller.tier, 'responses');
+      const [id = '', query = ''] = partsOf(exchange.target);
+      const response = await stored.find(id, caller.holderId);
+      await this.#checkQuery(query, caller.holderId);
+      exchange.model = maskKeys(response.model);
+      const route = routeOf(response, routes);
+      exchange.entry = route.entry;
+      exchange.endpoint = 'responses';
+      exchange.throwIfStopped();
+      const order = { exchange, caller, route, limits, place, estimate: NO_ESTIMATE };
+      account = await Account.open(accounts, order);
+      await exchange.checkClient();
+      await this.#relay(exchange, action, { config, response, route, query, account });
+    } catch (error) {
+      // What is refused before the limits were asked says how they stand all the same.
+      if (!place.isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      throw error;
+    } finally {
+      account?.settle();
+    }
+  }
+
+  /** What a query says is about this response, but a server may take an id in it for something else. */
+  async #checkQuery(query: string, holderId: string): Promise<void> {
+    const finder = new ReferenceFinder({ takesStored: true });
+    finder.addQuery(query);
+    if (finder.size === 0) return;
+    const possible = new Set([...finder.certain, ...finder.possible]);
+    await this.#options.objects.keepers({ certain: new Set(), possible }, holderId, [EVERYWHERE]);
+  }
+
+  async #relay(
+    exchange: Exchange,
+    action: StoredAction,
+    { config, response, route, query, account }: Call,
+  ): Promise<void> {
+    const { metrics, resilience, stored, slabs, objects, usageReads } = this.#options;
+    const record = itemRecorder(objects, response.holderId);
+    const uses: AttemptUse[] = [];
+    const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
+    exchange.isStream = stream;
+    const request: RelayRequest = {
+      exchange,
+      endpoint: storedEndpoint(action, response.id, query),
+      ask: { outputs: 0 },
+      stream,
+      alias: route.responseModel === 'alias' ? jsonString(response.model) : undefined,
+      includeUsage: false,
+      commitAfter: config.stream.commit_after,
+      keepalive: config.stream.keepalive,
+      afterSend: config.retry.after_send,
+      metrics,
+      slabs,
+      usageReads,
+      meter: { note: (use) => uses.push(use) },
+      keep: (made, { upstream }) => record(made, upstream.name),
+    };
+    const { retry } = config;
+    const scan = { ...NO_SCAN, model: response.upstreamModel };
+    const attempts = new Attempts({ request, route, body: NO_BYTES, scan, retry, resilience });
+    let result: AttemptResult | { readonly kind: 'superseded' } | undefined;
+    try {
+      result = await attempts.run();
+    } finally {
+      await this.#count(uses, response, account);
+    }
+    if (result.kind === 'failed') {
+      // A fault of the gateway itself: the server logs it with its place.
+      if (result.failure.error.code === 'internal_error') throw result.failure.error;
+      answerFailure(exchange, result.failure);
+    } else if (action === 'delete') await stored.remove(response.id);
+  }
+
+  /** What a response has used was counted when it was made. Of one in the background it is told here first. */
+  async #count(
+    uses: readonly AttemptUse[],
+    { id, charged }: StoredResponse,
+    { meter }: Account,
+  ): Promise<void> {
+    for (const use of uses) {
+      const { usage } = use;
+      const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
+      const told = isNew ? beyond(usage, charged) : NO_USAGE;
+      meter.note({ ...use, usage: told, outputs: 0, unreported: undefined });
+    }
+  }
+}
+
+/** The one target that has it, whatever the model's route is by now. */
+function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, routes: RouteTable): Route {
+  const upstream = routes.upstream(name);
+  if (upstream === undefined) {
+    const message = 'The upstream that has this response is not configured any more.';
+    throw new GatewayError('response_not_found', message);
+  }
+  const route = routes.find(model);
+  const ofUpstream = route?.targets.filter((target) => target.upstream === upstream) ?? [];
+  const known = ofUpstream.find((target) => target.model === upstreamModel) ?? ofUpstream[0];
+  const { entry = 'unknown', timeouts } = known ?? {};
+  return {
+    model,
+    entry: route?.entry ?? 'unknown',
+    price: route?.price,
+    tiers: [],
+    endpoints: ['responses'],
+    responseModel: route?.responseModel ?? 'alias',
+    balance: 'weighted',
+    hedge: undefined,
+    targets: [
+      {
+        upstream,
+        model: upstreamModel,
+        weight: 1,
+        priority: 1,
+        entry,
+        ...(timeouts === undefined ? {} : { timeouts }),
+      },
+    ],
+  };
+}
+
+interface Call {
+  readonly config: DynamicConfig;
+  readonly response: StoredResponse;
+  readonly route: Route;
+  /** The client's, without its `?`. */
+  readonly query: string;
+  readonly account: Account;
+}
+
+/** The id in a path that was routed here, and the query. */
+function partsOf(target: string): readonly string[] {
+  const at = target.indexOf('?');
+  const path = at === -1 ? target : target.slice(0, at);
+  const [id = ''] = path.slice(RESPONSE_PATH.length).split('/', 1);
+  return [id, at === -1 ? '' : target.slice(at + 1)];
+}
+
+function beyond(usage: Usage, charged: number): Usage {
+  return { ...usage, prompt: Math.max(0, usage.prompt - charged) };
+}
+
+function actionOf(name: string): StoredAction {
+  switch (name) {
+    case 'delete':
+    case 'cancel':
+    case 'input_items':
+      return name;
+    default:
+      return 'retrieve';
+  }
+}

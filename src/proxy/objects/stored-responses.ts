@@ -1,0 +1,173 @@
+// Where stored responses are, and whose: kept when an upstream has made one, asked for when a later call names it. The store is
+// the truth, so that it holds for all replicas; what this process has seen of late it need not ask for.
+import type { Caller } from '../../auth/principal.ts';
+import { withDeadline } from '../../deadline.ts';
+import { GatewayError } from '../../errors.ts';
+import { RecentMap } from '../../recent-map.ts';
+import type { ResponseStore, StoredResponse } from '../../store/response-record.ts';
+import type { Logger } from '../../telemetry/log/logger.ts';
+import type { Ask } from '../endpoint.ts';
+import type { RelayRequest } from '../receiver.ts';
+import type { Route } from '../routes/route-table.ts';
+import { MAX_ITEMS, type Made } from './created-objects.ts';
+import type { Objects } from './object-owners.ts';
+import { Retention } from './record-retention.ts';
+
+/** An answer is not held back longer for the note of where it is. */
+const KEEP_MS = 1_000;
+const MAX_RECENT = 10_000;
+
+/** What an id may look like that is written down: others are no vendor's. */
+const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
+
+/** One request that makes a response. */
+export interface Making {
+  readonly stored: StoredResponses;
+  readonly objects: Pick<Objects, 'record'>;
+  readonly caller: Pick<Caller, 'holderId'>;
+  readonly route: Pick<Route, 'model'>;
+  readonly ask: Pick<Ask, 'isBackground' | 'estimate'>;
+  /** Whether the request lets the upstream store the response. */
+  readonly isStored: boolean;
+  readonly meter: RelayRequest['meter'];
+}
+
+type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequest['keep']> };
+
+/**
+ * What a relay needs to record what it makes. What goes on in the background is counted by its estimate at first, and the rest of
+ * it when a later look tells its use; unless the answer itself has told it.
+ */
+export function keeper(making: Making): Kept {
+  const { stored, objects, caller, route, ask, meter, isStored } = making;
+  const isBackground = ask.isBackground === true;
+  let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
+  const record = itemRecorder(objects, caller.holderId);
+  return {
+    async keep(made, { upstream, model: upstreamModel }) {
+      const items = record({ ...made, isStored: made.isStored && isStored }, upstream.name);
+      const { id } = made;
+      if (id === undefined || !isStored) return items;
+      const charged = isBackground ? ask.estimate.prompt : null;
+      const about = { id, holderId: caller.holderId, model: route.model, upstream: upstream.name };
+      const written = stored.keep({ ...about, upstreamModel, charged });
+      kept = { id, written };
+      await Promise.all([written, items]);
+    },
+    meter: {
+      note(use) {
+        // What goes on in the background after its client has left tells its use later, where its id is known.
+        const unreported = kept === undefined ? use.unreported : undefined;
+        const isLeft = isBackground && use.outcome === 'client_closed';
+        meter.note(isLeft ? { ...use, outputs: 0, unreported } : use);
+        if (!isBackground || use.usage === null || kept === undefined) return;
+        const { id, written } = kept;
+        void written.then(() => stored.settle(id));
+      },
+    },
+  };
+}
+
+/** Records the items of one answer, each once; of a stream as they come, with one write at a time. */
+export function itemRecorder(
+  objects: Pick<Objects, 'record'>,
+  holderId: string,
+): (made: Made, upstream: string) => Promise<void> {
+  const seen = new Set<string>();
+  let waiting: string[] = [];
+  let writing: Promise<void> | undefined;
+  const write = async (upstream: string) => {
+    while (waiting.length > 0) {
+      const ids = waiting;
+      waiting = [];
+      await objects.record(ids, upstream, holderId);
+    }
+    writing = undefined;
+  };
+  return async ({ items, isStored }, upstream) => {
+    for (const { id, isLasting } of items) {
+      if ((!isStored && !isLasting) || seen.has(id) || seen.size >= MAX_ITEMS) continue;
+      seen.add(id);
+      waiting.push(id);
+    }
+    if (waiting.length > 0) writing ??= write(upstream);
+    await writing;
+  };
+}
+
+export interface StoredOptions {
+  readonly store: ResponseStore;
+  readonly logger: Pick<Logger, 'warn'>;
+  /** Milliseconds since 1970. */
+  readonly clock?: () => number;
+}
+
+export class StoredResponses {
+  readonly #store: ResponseStore;
+  readonly #retention: Retention;
+  readonly #clock: () => number;
+  readonly #recent = new RecentMap<string, StoredResponse>(MAX_RECENT);
+
+  constructor({ store, logger, clock = Date.now }: StoredOptions) {
+    this.#store = store;
+    this.#retention = new Retention({
+      remove: (before, limit) => store.forgetResponses(before, limit),
+      logger,
+      message: 'where stored responses are could not be written down',
+    });
+    this.#clock = clock;
+  }
+
+  /**
+   * Notes a response that an upstream has made. Settles within a second and never rejects: the answer is there and paid
+   * for, and goes to the client whether or not it can be found again.
+   */
+  async keep(response: Omit<StoredResponse, 'createdAt'>): Promise<void> {
+    if (!SANE_ID.test(response.id)) return;
+    const now = this.#clock();
+    const record = { ...response, createdAt: new Date(now).toISOString() };
+    try {
+      const late = () => new GatewayError('store_unavailable');
+      await withDeadline(this.#store.addResponse(record), KEEP_MS, late);
+    } catch (error) {
+      this.#retention.warn(error);
+    }
+    this.#retention.onRecord(now);
+  }
+
+  /**
+   * @returns the response, if it is this holder's
+   * @throws GatewayError response_not_found, also for another holder's: its existence is not given away; store_unavailable
+   */
+  async find(id: string, holderId: string): Promise<StoredResponse> {
+    const found = SANE_ID.test(id)
+      ? (this.#recent.get(id) ?? (await this.#store.findResponse(id)))
+      : undefined;
+    if (found?.holderId !== holderId) throw new GatewayError('response_not_found');
+    // Only what the store has said: a row that was there before an insert is another holder's.
+    this.#recent.set(id, found);
+    return found;
+  }
+
+  /** @returns whether its use is to be counted by whoever asks now; false also when the store cannot say */
+  async settle(id: string): Promise<boolean> {
+    this.#recent.delete(id);
+    try {
+      return await this.#store.settleResponse(id);
+    } catch (error) {
+      this.#retention.warn(error);
+      return false;
+    }
+  }
+
+  /** The upstream has deleted it. */
+  async remove(id: string): Promise<void> {
+    this.#recent.delete(id);
+    try {
+      await this.#store.removeResponse(id);
+    } catch (error) {
+      // It is forgotten in time; until then its upstream says that it is gone.
+      this.#retention.warn(error);
+    }
+  }
+}

@@ -1,0 +1,335 @@
+// A request that is a form: what is read of its fields while it comes, and the form in the words of one target. How its bytes are
+// kept and passed on is http/body/upload.ts; what its fields mean is the endpoint's.
+import { isAscii, isUtf8 } from 'node:buffer';
+import { GatewayError } from '../../errors.ts';
+import type { BodySource } from '../../http/body/body-source.ts';
+import { Upload, type UploadWatcher } from '../../http/body/upload.ts';
+import type { SpoolRoom } from '../../http/body/upload-spool.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { mediaType } from '../../http/multipart/media-type.ts';
+import {
+  type Fault,
+  MultipartScanner,
+  type PartListener,
+  type PartPlace,
+} from '../../http/multipart/multipart-parser.ts';
+import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
+import { foldName } from '../../wire/fold-name.ts';
+import type { Span } from '../../wire/json.ts';
+import type { FormBody } from '../attempts/attempts.ts';
+import type { Ask, FormRules, FormView } from '../endpoint.ts';
+import { formOf, meaningOf, plainText } from '../objects/object-names.ts';
+import type { Route, Target } from '../routes/route-table.ts';
+import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
+import type { Estimate } from './token-estimate.ts';
+import { unsupportedMember, type WatchedMembers } from './watched-members.ts';
+
+const MULTIPART = 'multipart/form-data';
+const MODEL = 'model';
+const STREAM = 'stream';
+/** Of a field that the gateway reads, in bytes. */
+const MAX_VALUE = 1024;
+const NO_BYTES: Buffer = Buffer.alloc(0);
+/** Charsets in which ASCII is what it is in UTF-8; some libraries name Latin-1 for whatever text they send. */
+const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-8859-1|windows-1252)"?)?$/;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+const CONTROL = /[\x00-\x1f\x7f]/;
+
+export interface FormOptions {
+  readonly exchange: Exchange;
+  readonly rules: FormRules;
+  /** Most bytes of the whole body. */
+  readonly limit: number;
+  readonly room: SpoolRoom;
+  /** Members that the configuration refuses; undefined for none. */
+  readonly watched?: WatchedMembers | undefined;
+}
+
+/** Whether a request is a form that its endpoint takes. */
+export function isForm({ request }: Exchange, rules: FormRules | undefined): rules is FormRules {
+  return rules !== undefined && mediaType(request.headers) === MULTIPART;
+}
+
+export class Form implements FormBody {
+  readonly #fields: FormFields;
+  readonly #upload: Upload;
+  readonly #boundary: string;
+  readonly contentType: string;
+  readonly ask: Ask;
+
+  /**
+   * Reads as far as it takes to send it on its way; it has to be closed.
+   * @throws GatewayError (rejects) invalid_form, missing_required_parameter, duplicate_parameter, invalid_type, invalid_value and
+   *   what `Upload.keep` throws
+   */
+  static async open(options: FormOptions): Promise<Form> {
+    const form = new Form(options);
+    try {
+      await form.#upload.keep();
+      return form;
+    } catch (error) {
+      await form.close();
+      throw error;
+    }
+  }
+
+  private constructor({ exchange, rules, limit, room, watched }: FormOptions) {
+    this.contentType = exchange.request.headers['content-type'] ?? '';
+    this.#boundary = boundaryOf(this.contentType);
+    this.#fields = new FormFields(rules, this.#boundary, watched);
+    const upload = new Upload(exchange, limit, this.#fields, room);
+    this.#upload = upload;
+    this.#fields.bytesOf = () => upload.size;
+    this.ask = askOf(rules, this.#fields);
+    this.#fields.onEnd = () => {
+      exchange.isStream = this.ask.stream;
+    };
+  }
+
+  get isLive(): boolean {
+    return this.#upload.isLive;
+  }
+
+  get isSpent(): boolean {
+    return this.#upload.isSpent;
+  }
+
+  /** As of a body of JSON, as far as it has a meaning here. */
+  get scan(): RequestScan {
+    return { ...NO_SCAN, model: this.#fields.model };
+  }
+
+  /**
+   * The fields that the route refuses, of those that have come and those that come yet.
+   * @throws GatewayError unsupported_parameter
+   */
+  refuse(names: Route['refused']): void {
+    if (names !== undefined) this.#fields.refuse(names);
+  }
+
+  bodyFor(target: Target): Buffer | BodySource {
+    const edits = this.#editsFor(target);
+    const { whole } = this.#upload;
+    if (whole === undefined) return this.#upload.source(edits);
+    return edits.length === 0 ? whole : spliceSpans(whole, edits);
+  }
+
+  close(): Promise<void> {
+    return this.#upload.close();
+  }
+
+  #editsFor({ model, upstream }: Target): Edit[] {
+    const { modelPart, model: named, closedAt } = this.#fields;
+    if (upstream.config.send_model === false) {
+      if (modelPart === undefined) return [];
+      return [{ span: { start: modelPart.start, end: modelPart.end }, bytes: NO_BYTES }];
+    }
+    if (model === named) return [];
+    if (modelPart !== undefined) {
+      const span: Span = { start: modelPart.contentStart, end: modelPart.contentEnd };
+      return [{ span, bytes: Buffer.from(model) }];
+    }
+    // Without a model there is a default, for which all of the form had to come.
+    const part = `--${this.#boundary}\r\ncontent-disposition: form-data; name="model"\r\n\r\n${model}\r\n`;
+    return [{ span: { start: closedAt, end: closedAt }, bytes: Buffer.from(part) }];
+  }
+}
+
+/** Reads the fields that are wanted, and makes sure that nobody reads other ones. */
+class FormFields implements UploadWatcher, PartListener, FormView {
+  readonly #rules: FormRules;
+  readonly #scanner: MultipartScanner;
+  readonly #wanted: ReadonlySet<string>;
+  /** The same by their folded form. */
+  readonly #folded: ReadonlyMap<string, string>;
+  readonly #values = new Map<string, string>();
+  readonly #watched: WatchedMembers | undefined;
+  /** Folded names of the fields that some route refuses. */
+  readonly #found = new Set<string>();
+  #refused: Route['refused'];
+  readonly #seen = new Set<string>();
+  /** Of the part that is being read. */
+  #name = '';
+  #pieces: Buffer[] = [];
+  #size = 0;
+  #isUtf8 = true;
+  /** An unread field, which must not be the id of an object. */
+  #isOther = false;
+  modelPart: PartPlace | undefined;
+  /** Where the last boundary begins. */
+  closedAt = 0;
+  files = 0;
+  textBytes = 0;
+  #isFile = false;
+  bytesOf: () => number = () => 0;
+  /** Called when all fields are known. */
+  onEnd: () => void = () => {};
+
+  constructor(rules: FormRules, boundary: string, watched: WatchedMembers | undefined) {
+    this.#watched = watched;
+    this.#rules = rules;
+    this.#scanner = new MultipartScanner(boundary, this);
+    this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
+    this.#folded = new Map([...this.#wanted].map((name) => [foldName(name), name]));
+  }
+
+  get knownAt(): number | undefined {
+    return this.modelPart?.end;
+  }
+
+  get model(): string {
+    return this.#values.get(MODEL) ?? this.#rules.defaultModel ?? '';
+  }
+
+  get bytes(): number {
+    return this.bytesOf();
+  }
+
+  text(name: string): string | undefined {
+    return this.#values.get(name);
+  }
+
+  push(piece: Buffer): void {
+    this.#scanner.push(piece);
+  }
+
+  end(): void {
+    this.#scanner.end();
+    this.onEnd();
+    if (this.modelPart !== undefined || this.#rules.defaultModel !== undefined) return;
+    const message = "The parameter 'model' is missing.";
+    throw new GatewayError('missing_required_parameter', message, { param: MODEL });
+  }
+
+  onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
+    if (isFile) this.files += 1;
+    this.#isFile = isFile;
+    if (this.#watched !== undefined) this.#find(foldName(fieldName(name)), this.#watched);
+    if (!this.#wanted.has(name)) {
+      const plain = fieldName(name);
+      if (plain.toLowerCase() === '_charset_') throw fault('a field names another charset');
+      const meant = this.#folded.get(foldName(plain));
+      if (meant !== undefined) throw fault(`the name of a field could be taken for '${meant}'`);
+      return !isFile && this.#mayRefer(foldName(plain));
+    }
+    if (this.#seen.has(name)) {
+      const message = `The parameter '${name}' is given more than once.`;
+      throw new GatewayError('duplicate_parameter', message, { param: name });
+    }
+    if (isFile) throw fault(`the field '${name}' is a file`);
+    const [isPlain, charset = 'utf-8'] = (type === undefined ? undefined : PLAIN_TEXT.exec(type)) ?? [];
+    if (type !== undefined && isPlain === undefined) throw fault(`the field '${name}' is not plain text`);
+    this.#isUtf8 = charset === 'utf-8';
+    this.#seen.add(name);
+    this.#name = name;
+    this.#pieces = [];
+    this.#size = 0;
+    return true;
+  }
+
+  refuse(names: NonNullable<Route['refused']>): void {
+    this.#refused = names;
+    for (const name of this.#found) this.#check(name);
+  }
+
+  #find(name: string, { root }: WatchedMembers): void {
+    if (root.within.get(name)?.path === undefined) return;
+    this.#found.add(name);
+    this.#check(name);
+  }
+
+  #check(name: string): void {
+    const refused = this.#refused?.get(name);
+    if (refused !== undefined) throw unsupportedMember(refused);
+  }
+
+  /** No endpoint that takes forms takes ids: a field for one could only reach what another holder has. */
+  #mayRefer(name: string): boolean {
+    const isReference = /^(?:object|response)$/.test(meaningOf(name)) && /ids?$/.test(name);
+    if (isReference) throw new GatewayError('object_not_found');
+    this.#isOther = name !== 'prompt';
+    this.#pieces = [];
+    this.#size = 0;
+    return this.#isOther;
+  }
+
+  onContent(bytes: Buffer): void {
+    this.#size += bytes.length;
+    if (this.#isOther) {
+      if (this.#size <= MAX_VALUE) this.#pieces.push(Buffer.from(bytes));
+      return;
+    }
+    if (this.#size > MAX_VALUE) throw wrong('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
+    this.#pieces.push(Buffer.from(bytes));
+  }
+
+  onPartEnd(place: PartPlace): void {
+    if (!this.#isFile) this.textBytes += place.contentEnd - place.contentStart;
+    if (this.#isOther) {
+      this.#isOther = false;
+      const id = plainText(Buffer.concat(this.#pieces).toString());
+      if (this.#size <= MAX_VALUE && formOf(id) !== undefined) throw new GatewayError('object_not_found');
+      return;
+    }
+    const name = this.#name;
+    if (name === '') return;
+    this.#name = '';
+    const bytes = Buffer.concat(this.#pieces);
+    const text = bytes.toString();
+    const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
+    if (!isText || CONTROL.test(text)) throw wrong('invalid_value', name, 'must be text on one line');
+    if (name === MODEL) {
+      if (text === '') throw wrong('invalid_value', name, 'must not be empty');
+      this.modelPart = place;
+    }
+    if (name === STREAM && text !== 'true' && text !== 'false')
+      throw wrong('invalid_type', name, 'must be true or false');
+    this.#rules.check?.(name, text);
+    this.#values.set(name, text);
+  }
+
+  onClose(at: number): void {
+    this.closedAt = at;
+  }
+}
+
+function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: string): GatewayError {
+  return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+}
+
+/** The name that is left of one that is percent-encoded, quoted, or of an array or an object. */
+function fieldName(name: string): string {
+  // Headers were read as Latin-1, and are mostly written in UTF-8.
+  let decoded = Buffer.from(name, 'latin1').toString().replaceAll('\\', '');
+  try {
+    decoded = decodeURIComponent(decoded);
+  } catch {
+    // Not an encoding.
+  }
+  return (decoded.split(/[[.]/, 1)[0] ?? '').trim();
+}
+
+/** What is asked for, by the fields that have come whenever it is looked at. */
+function askOf({ ask }: FormRules, form: FormView): Ask {
+  const estimate: Estimate = {
+    get prompt() {
+      return ask(form).estimate.prompt;
+    },
+    get completion() {
+      return ask(form).estimate.completion;
+    },
+    isBounded: false,
+  };
+  return {
+    estimate,
+    get stream() {
+      return ask(form).stream;
+    },
+    get takesText() {
+      return ask(form).takesText;
+    },
+    get outputs() {
+      return ask(form).outputs;
+    },
+  };
+}

@@ -1,0 +1,57 @@
+// Numbers of a request that say how much it may use, read as the most lenient upstream would: some take "10", 10.0 and 1e1 for
+// 10, and none of that may count as less here. What no reader takes for a number is refused.
+import { GatewayError } from '../../errors.ts';
+import { decodeString, type Span } from '../../wire/json.ts';
+
+/** Of a number as it is written, in bytes. */
+const LONGEST_NUMBER = 256;
+const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
+const QUOTE = 0x22;
+const MINUS = 0x2d;
+const LETTER_N = 0x6e;
+
+/**
+ * The number at a span of a JSON body; null where there is none, and for null and what is less than one, which mean no bound.
+ * @throws GatewayError invalid_type or invalid_value
+ */
+export function countAt(body: Buffer, span: Span | null | undefined, param: string): number | null {
+  if (span === undefined || span === null) return null;
+  const { start, end } = span;
+  const first = body[start] ?? 0;
+  if (first === LETTER_N) return null;
+  if (first !== QUOTE && first !== MINUS && (first < 0x30 || first > 0x39)) throw notANumber(param);
+  if (end - start > LONGEST_NUMBER)
+    throw new GatewayError('invalid_value', `The parameter '${param}' is too long for a number.`, { param });
+  return countOf(first === QUOTE ? decodeString(body, span) : body.toString('latin1', start, end), param);
+}
+
+/** As `countAt`, of a text. */
+export function countOf(text: string, param: string): number | null {
+  const trimmed = text.trim();
+  if (!NUMBER.test(trimmed)) throw notANumber(param);
+  const number = Number(trimmed);
+  return number >= 1 ? Math.min(Math.ceil(number), Number.MAX_SAFE_INTEGER) : null;
+}
+
+/**
+ * `n` in a body, by default one: how many answers are asked for.
+ * @throws GatewayError as `countAt`, and invalid_value for less than one
+ */
+export function choicesAt(body: Buffer, span: Span | null): number {
+  if (span === null || body[span.start] === LETTER_N) return 1;
+  return atLeastOne(countAt(body, span, 'n'));
+}
+
+/** As `choicesAt`, of a field of a form, which may be empty. */
+export function choicesOf(text: string): number {
+  return text === '' ? 1 : atLeastOne(countOf(text, 'n'));
+}
+
+function atLeastOne(count: number | null): number {
+  if (count !== null) return count;
+  throw new GatewayError('invalid_value', "The parameter 'n' must be at least 1.", { param: 'n' });
+}
+
+function notANumber(param: string): GatewayError {
+  return new GatewayError('invalid_type', `The parameter '${param}' must be a number.`, { param });
+}

@@ -1,0 +1,345 @@
+// The members of a request that the gateway reads, as they are come upon: in a scan of the whole body, or in a walk over one that
+// is still coming. What else a body holds is json.ts and json-walk.ts.
+import { type ErrorCode, GatewayError } from '../../errors.ts';
+import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
+import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
+import { invalidJson } from '../../wire/json-text.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import { AttachmentCount } from './attachments.ts';
+import { choicesAt, countAt } from './request-counts.ts';
+import { tokensOf } from './token-estimate.ts';
+import { type FoundMembers, MemberSearch, type WatchedMembers } from './watched-members.ts';
+
+/** What stands in a request body, and where. Offsets are bytes in the body. */
+export interface RequestScan {
+  readonly model: string;
+  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
+  readonly modelSpan: Span | null;
+  readonly stream: boolean;
+  /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
+  readonly streamOptions: Span | null;
+  /** Whether the client itself asked for usage: `stream_options.include_usage` is true. */
+  readonly includeUsage: boolean;
+  /** The value of `include_usage`, when `stream_options` has one. */
+  readonly includeUsageSpan: Span | null;
+  /** `max_completion_tokens` or the older `max_tokens`, the larger of both; null where neither sets a bound. */
+  readonly maxTokens: number | null;
+  /** How many answers are written: `n`, or `best_of`, of each prompt. */
+  readonly choices: number;
+  /** The values of the members that were asked for by name, where they stand in the body. */
+  readonly others: ReadonlyMap<string, Span>;
+  /** What the body comes to without an answer, in tokens. */
+  readonly inputTokens: number;
+  /** Members that the configuration refuses or removes. */
+  readonly members: FoundMembers;
+  /** Just before the closing brace of the body: where `,"key":value` may go in. */
+  readonly insertAt: number;
+  /** The body has no members, so that what goes in needs no comma. */
+  readonly isEmpty: boolean;
+}
+
+/** What an endpoint reads of a request. */
+export interface Wanted {
+  /** The model of a request that names none; undefined where it has to. */
+  readonly defaultModel: string | undefined;
+  /** Top-level members that it reads beyond those that are read for all endpoints. */
+  readonly members: readonly string[];
+  /** All top-level members that are read: gateway and upstream must not read them differently. */
+  readonly names: MemberNames;
+}
+
+/** Read for all endpoints. */
+const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
+/** That of `stream_options.include_usage`. */
+const OPTION_DEPTH = 2;
+const INCLUDE_USAGE = 'stream_options.include_usage';
+/** Of the members of endpoints, those that must be true, false or null. */
+const FLAGS = new Set(['background', 'store']);
+/** Of completions: several prompts have answers of their own, and of `best_of` answers only some are shown. */
+const PROMPT = 'prompt';
+const BEST_OF = 'best_of';
+const OPTION_NAMES = new MemberNames(['include_usage']);
+
+/** @param members read beyond those that are read for all endpoints */
+export function wants(members: readonly string[], defaultModel?: string): Wanted {
+  return { members, defaultModel, names: new MemberNames([...COMMON, ...members]) };
+}
+
+/** First bytes of values. */
+const QUOTE = 0x22;
+const LETTER_F = 0x66;
+const LETTER_N = 0x6e;
+const LETTER_T = 0x74;
+const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
+
+/** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
+const LONGEST_MODEL = 64 * 1024;
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
+const NO_MEMBERS: FoundMembers = new Map();
+
+/** What a member is; one that an endpoint wants is its name. */
+const UNREAD = 0;
+const MODEL = 1;
+const STREAM = 2;
+const OPTIONS = 3;
+const MAX_COMPLETION_TOKENS = 4;
+const MAX_TOKENS = 5;
+const CHOICES = 6;
+type Meaning = number | string;
+
+export class RequestReader implements WalkListener, LongTextListener {
+  readonly depth: number;
+  /** What has come of the body. */
+  body = NO_BYTES;
+  readonly #wanted: Wanted;
+  readonly #search: MemberSearch | undefined;
+  /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
+  #complaint: GatewayError | null = null;
+  readonly #seen: string[] = [];
+  /** The first member that is not spelled as it is read here. */
+  #misspelled: string | undefined;
+  #modelSpan: Span | null = null;
+  #nullModel: Span | null = null;
+  #stream = false;
+  #streamOptions: Span | null = null;
+  #includeUsageSpan: Span | null = null;
+  #includeUsage = false;
+  #maxTokens: Span | null = null;
+  #maxCompletionTokens: Span | null = null;
+  #choices: Span | null = null;
+  #prompts = 0;
+  #others: Map<string, Span> | undefined;
+  #isEmpty = true;
+  #attachments: AttachmentCount | undefined;
+  /** In a walk: what the last key of the outermost object means, and whether that of the one within is `include_usage`. */
+  #meaning: Meaning = UNREAD;
+  #isUsageKey = false;
+
+  /** @param watched what the configuration refuses or removes; undefined for nothing */
+  constructor(wanted: Wanted, watched?: WatchedMembers) {
+    this.#wanted = wanted;
+    this.#search = watched === undefined ? undefined : new MemberSearch(watched);
+    this.depth = Math.max(OPTION_DEPTH, this.#search?.depth ?? 0);
+  }
+
+  /**
+   * @param scanner at the beginning of the body
+   * @throws GatewayError as `scanRequest`
+   */
+  read(body: Buffer, scanner: JsonScanner): RequestScan {
+    this.body = body;
+    scanner.texts = this;
+    const isObject = scanner.enterObject();
+    if (isObject) {
+      while (scanner.nextMember()) {
+        const meaning = this.#meaningOf(scanner);
+        const { pos: start } = scanner;
+        if (meaning === OPTIONS && scanner.enterObject()) this.#readOptions(scanner);
+        else if (meaning === PROMPT && scanner.enterArray()) this.#readPrompts(scanner);
+        else scanner.skipValue();
+        if (meaning !== UNREAD) this.#take(meaning, start, scanner.pos);
+      }
+    } else {
+      scanner.skipValue();
+    }
+    const insertAt = scanner.pos - 1;
+    if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
+    // Few have any of it configured, and only they look twice.
+    if (this.#search !== undefined) new JsonWalk(this.#search).advance(body, body.length, true);
+    return this.#result(isObject, insertAt);
+  }
+
+  opened(depth: number, isObject: boolean): void {
+    this.#search?.opened(depth, isObject);
+  }
+
+  key(depth: number, scanner: JsonScanner): void {
+    if (depth === 1) this.#meaning = this.#meaningOf(scanner);
+    else if (depth === OPTION_DEPTH) this.#isUsageKey = this.#meaning === OPTIONS && this.#isUsage(scanner);
+    this.#search?.key(depth, scanner);
+  }
+
+  value(depth: number, start: number, end: number, isMember: boolean): void {
+    this.#search?.value(depth, start, end, isMember);
+    if (depth === OPTION_DEPTH) {
+      if (isMember && this.#isUsageKey) this.#takeUsage(start, end);
+      else if (this.#meaning === PROMPT && !isMember) this.#takePrompt(start);
+    } else if (depth === 1 && this.#meaning !== UNREAD) this.#take(this.#meaning, start, end);
+  }
+
+  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void {
+    this.#attachments ??= new AttachmentCount();
+    this.#attachments.text(this.body, start, end, isWhole, keyStart, keyEnd);
+  }
+
+  /**
+   * After a walk over all of `body`.
+   * @throws GatewayError as `scanRequest`
+   */
+  result(walk: JsonWalk): RequestScan {
+    if (walk.fault !== null) throw invalidJson(walk.fault, walk.faultAt);
+    return this.#result(walk.isObject, walk.insertAt);
+  }
+
+  #result(isObject: boolean, insertAt: number): RequestScan {
+    if (!isObject) throw new GatewayError('invalid_body');
+    if (this.#complaint === null && this.#misspelled !== undefined) {
+      // Some upstreams would read it, and others would not.
+      const what = 'is spelled in another way: write it exactly so';
+      this.#complain('invalid_value', this.#misspelled, what);
+    }
+    if (this.#complaint !== null) throw this.#complaint;
+    const modelSpan = this.#modelSpan;
+    const { defaultModel } = this.#wanted;
+    if (modelSpan === null && defaultModel === undefined) {
+      const message = "The parameter 'model' is missing.";
+      throw new GatewayError('missing_required_parameter', message, { param: 'model' });
+    }
+    return {
+      model: modelSpan === null ? (defaultModel ?? '') : decodeString(this.body, modelSpan),
+      modelSpan: modelSpan ?? this.#nullModel,
+      stream: this.#stream,
+      streamOptions: this.#streamOptions,
+      includeUsage: this.#includeUsage,
+      includeUsageSpan: this.#includeUsageSpan,
+      maxTokens: this.#mostTokens(),
+      choices: this.#answers(),
+      others: this.#others ?? NO_OTHERS,
+      inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
+      members: this.#search?.found ?? NO_MEMBERS,
+      insertAt,
+      isEmpty: this.#isEmpty,
+    };
+  }
+
+  #answers(): number {
+    const choices = choicesAt(this.body, this.#choices);
+    const best = countAt(this.body, this.#others?.get(BEST_OF), BEST_OF) ?? 1;
+    return Math.max(choices, best) * Math.max(1, this.#prompts);
+  }
+
+  /** Upstreams know the one name, or the other, or both. */
+  #mostTokens(): number | null {
+    const older = countAt(this.body, this.#maxTokens, 'max_tokens');
+    const newer = countAt(this.body, this.#maxCompletionTokens, 'max_completion_tokens');
+    return older === null || newer === null ? (newer ?? older) : Math.max(older, newer);
+  }
+
+  /** Of the key that the scanner has just read. */
+  #meaningOf(scanner: JsonScanner): Meaning {
+    this.#isEmpty = false;
+    if (scanner.keyIs('model')) return this.#once('model', MODEL);
+    if (scanner.keyIs('stream')) return this.#once('stream', STREAM);
+    if (scanner.keyIs('stream_options')) return this.#once('stream_options', OPTIONS);
+    if (scanner.keyIs('max_completion_tokens'))
+      return this.#once('max_completion_tokens', MAX_COMPLETION_TOKENS);
+    if (scanner.keyIs('max_tokens')) return this.#once('max_tokens', MAX_TOKENS);
+    if (scanner.keyIs('n')) return this.#once('n', CHOICES);
+    const { members, names } = this.#wanted;
+    const name = scanner.keyAmong(names);
+    if (name === undefined) return UNREAD;
+    return scanner.keyIs(name) && members.includes(name) ? this.#once(name, name) : this.#misspell(name);
+  }
+
+  #take(meaning: Meaning, start: number, end: number): void {
+    const first = this.body[start];
+    const span = { start, end };
+    switch (meaning) {
+      case MODEL:
+        if (first === QUOTE && end - start > LONGEST_MODEL)
+          this.#complain('invalid_value', 'model', 'is too long');
+        else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
+        else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
+        else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
+        else this.#nullModel = span;
+        break;
+      case STREAM:
+        this.#stream = this.#flag('stream', first);
+        break;
+      case OPTIONS:
+        this.#streamOptions = span;
+        if (first !== OPEN_OBJECT && first !== LETTER_N)
+          this.#complain('invalid_type', 'stream_options', 'must be an object or null');
+        break;
+      case MAX_COMPLETION_TOKENS:
+        this.#maxCompletionTokens = span;
+        break;
+      case MAX_TOKENS:
+        this.#maxTokens = span;
+        break;
+      case CHOICES:
+        this.#choices = span;
+        break;
+      default:
+        if (typeof meaning !== 'string') break;
+        if (FLAGS.has(meaning)) this.#flag(meaning, first);
+        this.#others ??= new Map();
+        this.#others.set(meaning, span);
+    }
+  }
+
+  #readOptions(scanner: JsonScanner): void {
+    while (scanner.nextMember()) {
+      const isUsage = this.#isUsage(scanner);
+      const { pos: start } = scanner;
+      scanner.skipValue();
+      if (isUsage) this.#takeUsage(start, scanner.pos);
+    }
+  }
+
+  #readPrompts(scanner: JsonScanner): void {
+    while (scanner.nextElement()) {
+      this.#takePrompt(scanner.pos);
+      scanner.skipValue();
+    }
+  }
+
+  /** An element of a list of prompts: a text, or a list of tokens. Tokens that stand there themselves are one prompt. */
+  #takePrompt(start: number): void {
+    const first = this.body[start];
+    if (first === QUOTE || first === OPEN_ARRAY) this.#prompts += 1;
+  }
+
+  /** Of the key of an option that the scanner has just read. */
+  #isUsage(scanner: JsonScanner): boolean {
+    const isExact = scanner.keyIs('include_usage');
+    if (isExact) this.#once(INCLUDE_USAGE, UNREAD);
+    else if (scanner.keyAmong(OPTION_NAMES) !== undefined) this.#misspell(INCLUDE_USAGE);
+    return isExact;
+  }
+
+  #takeUsage(start: number, end: number): void {
+    this.#includeUsage = this.#flag(INCLUDE_USAGE, this.body[start]);
+    this.#includeUsageSpan = { start, end };
+  }
+
+  /** A value that must be true, false or null (which counts as false). */
+  #flag(name: string, first: number | undefined): boolean {
+    if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N) {
+      this.#complain('invalid_type', name, 'must be true, false or null');
+    }
+    return first === LETTER_T;
+  }
+
+  #once(name: string, meaning: Meaning): Meaning {
+    if (this.#seen.includes(name)) this.#complainTwice(name);
+    this.#seen.push(name);
+    return meaning;
+  }
+
+  #misspell(name: string): Meaning {
+    this.#misspelled ??= name;
+    return this.#once(name, UNREAD);
+  }
+
+  #complainTwice(name: string): void {
+    this.#complain('duplicate_parameter', name, 'is given more than once');
+  }
+
+  #complain(code: ErrorCode, param: string, what: string): void {
+    this.#complaint ??= new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+  }
+}

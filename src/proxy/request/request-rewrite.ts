@@ -1,0 +1,77 @@
+// A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
+// ask for it, usage in streams. Nothing else differs.
+import type { BodySource } from '../../http/body/body-source.ts';
+import type { Span } from '../../wire/json.ts';
+import type { Target } from '../routes/route-table.ts';
+import { leavesNothing, removedFor, withoutMembers } from './member-edits.ts';
+import { type Edit, jsonString, type RequestScan, splice } from './request-scan.ts';
+
+const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
+const STREAM_OPTIONS = Buffer.from(',"stream_options":{"include_usage":true}');
+const MEMBER = Buffer.from('"include_usage":true');
+const MODEL = Buffer.from('"model":');
+const TRUE = Buffer.from('true');
+const COMMA = Buffer.from(',');
+const NO_BYTES = Buffer.alloc(0);
+const COLON = 0x3a;
+const QUOTE = 0x22;
+
+/**
+ * Whether the gateway asks this target for usage on its own account, which the client then must not see.
+ * @param hasOption whether the endpoint has the option for it
+ */
+export function asksForUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
+  // OpenAI takes stream_options only with `stream: true`; some upstreams refuse the field and are set to `off`.
+  return hasOption && scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
+}
+
+/**
+ * @param body the client's body, which `scan` was made from
+ * @returns a large body is not copied: what is sent of it is the memory of `body`
+ * @param asksUsage what `asksForUsage` says
+ */
+export function bodyFor(
+  target: Target,
+  body: Buffer,
+  scan: RequestScan,
+  asksUsage = asksForUsage(target, scan),
+): Buffer | BodySource {
+  const removed = removedFor(target, scan.members);
+  const sendsModel = target.upstream.config.send_model !== false;
+  if (!sendsModel && scan.modelSpan !== null) removed.push(modelMember(body, scan.modelSpan));
+  const edits = removed.length === 0 ? [] : withoutMembers(body, removed);
+  if (sendsModel && target.model !== scan.model) {
+    const isEmpty = scan.isEmpty || (removed.length > 0 && leavesNothing(body, edits));
+    edits.push(modelEdit(target.model, scan, isEmpty));
+  }
+  if (asksUsage) edits.push(usageEdit(body, scan));
+  return splice(body, edits);
+}
+
+/** A request that names no model means a default, which has another name at this target: so it is named. */
+function modelEdit(model: string, { modelSpan, insertAt }: RequestScan, isEmpty: boolean): Edit {
+  const bytes = jsonString(model);
+  if (modelSpan !== null) return { span: modelSpan, bytes };
+  const member = Buffer.concat([isEmpty ? NO_BYTES : COMMA, MODEL, bytes]);
+  return { span: { start: insertAt, end: insertAt }, bytes: member };
+}
+
+/** The member from its name on. The body was scanned, so what stands in front of the value is known. */
+function modelMember(body: Buffer, { start, end }: Span): Span {
+  let from = start - 1;
+  while (body[from] !== COLON) from -= 1;
+  // The name may be spelled with escapes, but a `"` in it is none of `model`.
+  from = body.lastIndexOf(QUOTE, body.lastIndexOf(QUOTE, from) - 1);
+  return { start: from, end };
+}
+
+function usageEdit(body: Buffer, { streamOptions, includeUsageSpan, insertAt }: RequestScan): Edit {
+  if (includeUsageSpan !== null) return { span: includeUsageSpan, bytes: TRUE };
+  if (streamOptions === null) return { span: { start: insertAt, end: insertAt }, bytes: STREAM_OPTIONS };
+  const options = body.subarray(streamOptions.start, streamOptions.end).toString();
+  if (!options.startsWith('{')) return { span: streamOptions, bytes: INCLUDE_USAGE };
+  // Its other members stay as they are, behind the new one.
+  const at = streamOptions.start + 1;
+  const isEmpty = options.slice(1, -1).trim() === '';
+  return { span: { start: at, end: at }, bytes: isEmpty ? MEMBER : Buffer.concat([MEMBER, COMMA]) };
+}

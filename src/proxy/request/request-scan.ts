@@ -1,0 +1,162 @@
+// What the gateway reads from a request body, and how it changes one: spans are found and spliced, nothing is parsed
+// into objects and written again. What is done with the model is for the pipeline; all else in the body is the upstream's.
+import { GatewayError } from '../../errors.ts';
+import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { RecentMap } from '../../recent-map.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { checkEncoding } from '../../wire/json-text.ts';
+import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
+import type { WatchedMembers } from './watched-members.ts';
+
+export { type RequestScan, type Wanted, wants } from './request-reader.ts';
+
+/** Of a request that has no JSON body. */
+export const NO_SCAN: RequestScan = {
+  model: '',
+  modelSpan: null,
+  stream: false,
+  streamOptions: null,
+  includeUsage: false,
+  includeUsageSpan: null,
+  maxTokens: null,
+  choices: 1,
+  others: new Map(),
+  inputTokens: 0,
+  members: new Map(),
+  insertAt: 0,
+  isEmpty: true,
+};
+
+/** Bytes to put in the place of a span; an empty span is an insertion. */
+export interface Edit {
+  readonly span: Span;
+  readonly bytes: Buffer;
+}
+
+/** First bytes of values. */
+const QUOTE = 0x22;
+const LETTER_F = 0x66;
+const LETTER_T = 0x74;
+
+const LONGEST_TEXT = 64 * 1024;
+const NOTHING_ELSE = wants([]);
+
+/**
+ * Reads a request, checking that all of it is JSON.
+ * @param body the decoded body (no content coding)
+ * @param watched members that the configuration refuses or removes
+ * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
+ *   (not an object), and for the fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
+ *   `duplicate_parameter`, also in another spelling. A fault of syntax is reported before any other. Messages quote nothing of the body.
+ */
+export function scanRequest(
+  body: Buffer,
+  wanted: Wanted = NOTHING_ELSE,
+  watched?: WatchedMembers,
+): RequestScan {
+  checkEncoding(body);
+  const scanner = new JsonScanner();
+  scanner.reset(body);
+  return new RequestReader(wanted, watched).read(body, scanner);
+}
+
+/** Whether the value at a span is `true`. */
+export function isTrue(body: Buffer, span: Span | undefined): boolean {
+  return span !== undefined && body[span.start] === LETTER_T;
+}
+
+/** Whether the value at a span is `false`. */
+export function isFalse(body: Buffer, span: Span | undefined): boolean {
+  return span !== undefined && body[span.start] === LETTER_F;
+}
+
+/**
+ * The string at a span; undefined when another value stands there, or none. Of one that is longer than any name, id or word
+ * only the beginning, as it is written.
+ */
+export function textAt(body: Buffer, span: Span | undefined): string | undefined {
+  if (span === undefined || body[span.start] !== QUOTE) return undefined;
+  const { start, end } = span;
+  return end - start > LONGEST_TEXT
+    ? body.toString('latin1', start + 1, start + LONGEST_TEXT)
+    : decodeString(body, span);
+}
+
+/**
+ * A copy of `body` with each span replaced; every other byte is the same. One allocation.
+ * @param edits in any order; they must not overlap. Insertions at one place keep the order given.
+ * @throws GatewayError `internal_error` when edits overlap or lie outside the body
+ */
+export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
+  const ordered = inOrder(body, edits);
+  let { length } = body;
+  for (const { span, bytes } of ordered) length += bytes.length - (span.end - span.start);
+  const result = Buffer.allocUnsafe(length);
+  let to = 0;
+  let from = 0;
+  for (const { span, bytes } of ordered) {
+    to += body.copy(result, to, from, span.start);
+    to += bytes.copy(result, to);
+    from = span.end;
+  }
+  body.copy(result, to, from);
+  return result;
+}
+
+/** As `spliceSpans`, without a copy: the pieces one after the other are the result. */
+export function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
+  const pieces: Buffer[] = [];
+  let from = 0;
+  for (const { span, bytes } of inOrder(body, edits)) {
+    pieces.push(body.subarray(from, span.start), bytes);
+    from = span.end;
+  }
+  pieces.push(body.subarray(from));
+  return pieces;
+}
+
+/**
+ * `body` with each span replaced. A large one is not copied: what is made of it is pieces of its own memory.
+ * @throws GatewayError as `spliceSpans`
+ */
+export function splice(body: Buffer, edits: readonly Edit[]): Buffer | BodyPieces {
+  if (body.length > LARGE_BODY) return new BodyPieces(splicePieces(body, edits));
+  return edits.length === 0 ? body : spliceSpans(body, edits);
+}
+
+function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {
+  let from = 0;
+  let sorted = true;
+  for (const { span } of edits) {
+    if (span.start < from) sorted = false;
+    from = span.end;
+  }
+  const ordered = sorted ? edits : edits.toSorted(byPlace);
+  from = 0;
+  for (const { span } of ordered) {
+    if (span.start < from || span.end < span.start || span.end > body.length) {
+      throw new GatewayError('internal_error', undefined, { cause: new RangeError('edits overlap') });
+    }
+    from = span.end;
+  }
+  return ordered;
+}
+
+function byPlace(a: Edit, b: Edit): number {
+  return a.span.start - b.span.start || a.span.end - b.span.end;
+}
+
+/** Names of models as tokens: a routing table has few, and each request needs two of them. */
+const tokens = new RecentMap<string, Buffer>(512);
+const LONGEST_TOKEN = 256;
+
+/** `text` as a JSON string token, which is not to be written to. */
+export function jsonString(text: string): Buffer {
+  const known = tokens.get(text);
+  if (known !== undefined) return known;
+  const token = Buffer.from(JSON.stringify(text));
+  // Where a pattern serves, clients make names up.
+  if (text.length <= LONGEST_TOKEN) tokens.set(text, token);
+  return token;
+}

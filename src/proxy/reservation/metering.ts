@@ -1,0 +1,101 @@
+// Everything that counts, wired together: the limits of holders and the ledger of what they used. How either works is in
+// limits/ and usage/.
+import { resolve } from 'node:path';
+import type { Authenticator } from '../../auth/authenticator.ts';
+import type { Caller } from '../../auth/principal.ts';
+import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
+import { Seeds } from '../../limits/initial-totals.ts';
+import type { FleetPlace } from '../../limits/last-known.ts';
+import { LIMIT_NAMES, type Limiter, type LimitStates, type TierLimits } from '../../limits/limiter.ts';
+import { MemoryLimiter } from '../../limits/memory-limiter.ts';
+import { RedisLimiter } from '../../limits/redis-limiter.ts';
+import { SharedLimiter } from '../../limits/shared-limiter.ts';
+import type { RedisClient } from '../../redis/redis-client.ts';
+import type { UsageStore } from '../../store/store.ts';
+import type { Logger } from '../../telemetry/log/logger.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { HolderUsage } from '../../usage/holder-usage.ts';
+import { spoolDirectory } from '../../usage/outbox/default-directory.ts';
+import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
+import { Ledger } from '../../usage/usage-ledger.ts';
+import type { AccountParts } from './usage-reservation.ts';
+
+export interface MeteringOptions {
+  readonly config: StaticConfig;
+  readonly store: UsageStore;
+  /** What replicas share, when there are several. */
+  readonly redis: RedisClient | undefined;
+  /** Where this process stands among the replicas that serve. */
+  readonly fleet: () => FleetPlace;
+  readonly authenticator: Authenticator;
+  /** Limits of a tier in the configuration in force. */
+  readonly limitsOf: (tier: Tier) => TierLimits;
+  /** What a holder pays for, as it is to stand in its report. */
+  readonly planOf: (holderId: string) => Promise<unknown>;
+  readonly logger: Logger;
+  readonly metrics: Metrics;
+}
+
+export interface Metering {
+  readonly limiter: Limiter;
+  /** What a chat request needs of it. */
+  readonly accounts: AccountParts;
+  /** `GET /admin/usage` */
+  readonly endpoint: UsageEndpoint<Caller>;
+  /** Replicas are configured to share limits, and do not at the moment. */
+  readonly isDegraded: boolean;
+  /** Writes down what is left; beyond the deadline it stays in the spool, for the next process. */
+  close(deadlineMs: number): Promise<void>;
+}
+
+export async function openMetering(options: MeteringOptions): Promise<Metering> {
+  const { config, store, redis, fleet, authenticator, limitsOf, planOf, logger, metrics } = options;
+  const ledger = await Ledger.open({
+    store,
+    directory: resolve(spoolDirectory(config)),
+    logger,
+    events: metrics.ledger,
+  });
+  const usage = new HolderUsage(ledger, store);
+  const seeds = new Seeds({ read: (holder) => usage.totalsOf(holder), metrics });
+  const local = new MemoryLimiter({ seeds, metrics });
+  const shared =
+    redis === undefined
+      ? undefined
+      : new SharedLimiter({
+          redis,
+          local,
+          fleet,
+          shared: new RedisLimiter({ redis, seeds, metrics }),
+          metrics,
+        });
+  const limiter = shared ?? local;
+  return {
+    limiter,
+    accounts: { limiter, ledger, metrics },
+    endpoint: new UsageEndpoint({
+      // A suspended holder reads here why nothing is served.
+      authenticate: async (authorization, address) => authenticator.identify(authorization, address),
+      usage,
+      limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
+      plan: ({ holderId }) => planOf(holderId),
+    }),
+    get isDegraded() {
+      return shared?.isDegraded ?? false;
+    },
+    async close(deadlineMs) {
+      await limiter.close();
+      await ledger.close(deadlineMs);
+    },
+  };
+}
+
+/** As the holder reads them. */
+function shown(states: LimitStates) {
+  return LIMIT_NAMES.flatMap((limit) => {
+    const state = states[limit];
+    if (state === undefined) return [];
+    const { limit: max, used, remaining, resetMs } = state;
+    return [{ limit, max, used, remaining, resets_in_s: Math.ceil(resetMs / 1000) }];
+  });
+}

@@ -1,0 +1,132 @@
+// The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
+import type { Caller } from '../../auth/principal.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import type { Lease, Limiter, TierLimits } from '../../limits/limiter.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { costOf } from '../../usage/token-price.ts';
+import type { Ledger } from '../../usage/usage-ledger.ts';
+import type { Estimate } from '../request/token-estimate.ts';
+import type { Route } from '../routes/route-table.ts';
+import { limitHeaders } from './limit-headers.ts';
+import { isLimited, type Place } from './request-slot.ts';
+import { Meter } from './usage-meter.ts';
+
+export interface AccountParts {
+  readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
+  readonly ledger: Pick<Ledger, 'record'>;
+  readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
+}
+
+export interface AccountOrder {
+  readonly exchange: Exchange;
+  readonly caller: Caller;
+  readonly route: Pick<Route, 'entry' | 'price'>;
+  readonly limits: TierLimits;
+  /** Of this request. */
+  readonly place: Place;
+  readonly estimate: Estimate;
+}
+
+export class Account {
+  readonly meter: Meter;
+  readonly #parts: AccountParts;
+  readonly #order: AccountOrder;
+  readonly #lease: Lease;
+  #isSettled = false;
+
+  /**
+   * Reserves all that the request may need, or nothing. Says in the headers of the answer how the limits stand.
+   * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
+   */
+  static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
+    const lease = order.place.admit(reserved(order.estimate, order.limits));
+    return lease instanceof Promise
+      ? lease.then((each) => new Account(parts, order, each))
+      : new Account(parts, order, lease);
+  }
+
+  private constructor(parts: AccountParts, order: AccountOrder, lease: Lease) {
+    this.#parts = parts;
+    this.#order = order;
+    this.#lease = lease;
+    this.meter = new Meter(order.estimate);
+  }
+
+  /** To be called when the request is over, however it ended. The second time does nothing. */
+  settle(): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    const { ledger, metrics } = this.#parts;
+    const { exchange, caller, route } = this.#order;
+    const reading = this.meter.read();
+    if (reading === undefined) {
+      this.#lease.settle(0);
+      return;
+    }
+    const { tokens, isEstimated, isReported, upstream, provider, attempts, extra } = reading;
+    this.#lease.settle(tokens.prompt + tokens.completion);
+    const { stopReason, error, firstOutputMs } = exchange;
+    const outcome = stopReason?.code ?? error?.code ?? 'ok';
+    const { endpoint = 'chat' } = exchange;
+    metrics.recordGeneration({
+      endpoint,
+      model: route.entry,
+      upstream,
+      provider,
+      outcome,
+      seconds: exchange.elapsed / 1000,
+      // An answer that comes as a whole has no first token.
+      firstToken:
+        exchange.isStream === true && firstOutputMs !== undefined ? firstOutputMs / 1000 : undefined,
+      tokens: isReported ? tokens : undefined,
+    });
+    for (const other of extra) {
+      metrics.recordTokens(endpoint, route.entry, other.upstream, other.provider, other.tokens);
+    }
+    ledger.record({
+      at: Date.now(),
+      holderId: caller.holderId,
+      prefix: caller.prefix,
+      tier: caller.tier,
+      // Clients invent names where a pattern serves: only those that somebody answered to become rows.
+      model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
+      upstream,
+      attempts,
+      outcome,
+      usage: tokens,
+      isEstimated,
+      durationMs: exchange.elapsed,
+      ttftMs: firstOutputMs,
+      costNanos: route.price && costOf(route.price, tokens),
+      extra: extra.map((attempt) => ({
+        upstream: attempt.upstream,
+        usage: attempt.tokens,
+        costNanos: route.price && costOf(route.price, attempt.tokens),
+      })),
+    });
+  }
+}
+
+/** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */
+export async function tellLimits(
+  limiter: Pick<Limiter, 'peek'>,
+  exchange: Exchange,
+  holder: string,
+  limits: TierLimits,
+): Promise<void> {
+  if (isLimited(limits) && exchange.stopReason === undefined) {
+    limitHeaders(await limiter.peek(holder, limits), exchange.headers);
+  }
+}
+
+/**
+ * What is reserved: the estimate; but where the client left the length of the answer open, no more than the limits hold, so
+ * that what is only assumed refuses nobody.
+ */
+function reserved({ prompt, completion, isBounded }: Estimate, limits: TierLimits): number {
+  const most = Math.min(
+    limits.tokens_per_minute ?? Number.POSITIVE_INFINITY,
+    limits.tokens_per_month ?? Number.POSITIVE_INFINITY,
+  );
+  return isBounded ? prompt + completion : Math.max(prompt, Math.min(prompt + completion, most));
+}

@@ -1,0 +1,85 @@
+// The models that a key may use, listed and one by one. What a name leads to is the route table's business.
+import type { Authenticator } from '../../auth/authenticator.ts';
+import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { answerJson } from '../../http/response-writer.ts';
+import { MODEL_PATH } from '../../http/server.ts';
+import type { Limiter } from '../../limits/limiter.ts';
+import { tellLimits } from '../reservation/usage-reservation.ts';
+import type { Snapshot } from './config-snapshot.ts';
+
+/**
+ * `created` has to be an integer and nobody knows when a vendor made a model: one constant, the same on every replica.
+ * 2024-01-01 UTC.
+ */
+const CREATED = 1_704_067_200;
+
+/** OpenAI's model object. */
+interface ModelObject {
+  readonly id: string;
+  readonly object: 'model';
+  readonly created: number;
+  readonly owned_by: string;
+}
+
+export class Models {
+  readonly #authenticator: Authenticator;
+  readonly #snapshot: () => Snapshot;
+  readonly #limiter: Pick<Limiter, 'peek'>;
+
+  /** @param limiter asked for the headers alone: looking at models is free */
+  constructor(authenticator: Authenticator, snapshot: () => Snapshot, limiter: Pick<Limiter, 'peek'>) {
+    this.#authenticator = authenticator;
+    this.#snapshot = snapshot;
+    this.#limiter = limiter;
+  }
+
+  /** `GET /v1/models` */
+  async list(exchange: Exchange): Promise<void> {
+    const { routes, config } = this.#snapshot();
+    const tier = await this.#tierOf(exchange, config);
+    const patterns = routes.patterns(tier);
+    answerJson(exchange, 200, {
+      object: 'list',
+      data: routes.names(tier).map(modelObject),
+      // A pattern is no id that a client could ask for, so it is not in `data`.
+      ...(patterns.length === 0 ? {} : { patterns }),
+    });
+  }
+
+  /** `GET /v1/models/{id}`: the id may stand in the path as it is, or percent-encoded. */
+  async retrieve(exchange: Exchange): Promise<void> {
+    const { routes, config } = this.#snapshot();
+    const tier = await this.#tierOf(exchange, config);
+    const raw = exchange.target.slice(MODEL_PATH.length).split('?', 1)[0] ?? '';
+    const decoded = decodeOnce(raw);
+    // An id that itself holds a `%` is also found under its literal spelling.
+    const names = routes.names(tier);
+    const id = names.includes(decoded) || !names.includes(raw) ? decoded : raw;
+    answerJson(exchange, 200, modelObject(routes.resolve(id, tier).model));
+  }
+
+  async #tierOf(exchange: Exchange, { tiers }: DynamicConfig): Promise<Tier> {
+    const caller = await this.#authenticator.authenticate(
+      exchange.request.headers.authorization,
+      exchange.address,
+    );
+    exchange.keyPrefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    await tellLimits(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
+    return caller.tier;
+  }
+}
+
+function modelObject(id: string): ModelObject {
+  return { id, object: 'model', created: CREATED, owned_by: 'tollgate' };
+}
+
+/** Percent-decoded once; text that is no encoding stands for itself. */
+function decodeOnce(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

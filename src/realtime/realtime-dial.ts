@@ -1,0 +1,262 @@
+// One attempt to open a session at one target: the handshake, through http-proxy-3, up to the 101 or to the reason why there
+// is none. What goes over the connection afterwards is the session's (realtime-session.ts).
+//
+// http-proxy-3 is given a request of the gateway's making, so that nothing of the client's goes along but what stands in it,
+// and a `Line` for a socket. It would relay a refusal as it came; here it is taken from it and judged like any other.
+import { createHash } from 'node:crypto';
+import { type ClientRequest, IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { createProxyServer } from 'http-proxy-3';
+import type { Timeouts } from '../config/schema/timeouts.ts';
+import { startDeadline } from '../deadline.ts';
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { shown } from '../proxy/answer/error-reader.ts';
+import {
+  certainBlame,
+  type Failure,
+  failure,
+  judgeRefusal,
+  relayedHeaders,
+  unconnected,
+} from '../upstream/error-outcome.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
+import { isDistrust } from '../upstream/http/http-transport.ts';
+import type { Upstream } from '../upstream/upstream.ts';
+import { Line, type UpstreamEnd } from './client-line.ts';
+import { EchoSession } from './realtime-echo.ts';
+
+/** RFC 6455, 1.3. */
+const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
+/** The text of a refusal is read to this size, and for so long. */
+const MAX_ERROR_BYTES = 1024 * 1024;
+const ERROR_MS = 5_000;
+/** For the answer to a handshake, where `timeouts.headers` is not set: no model runs before it. */
+const HANDSHAKE_MS = 60_000;
+const NO_BYTES = Buffer.alloc(0);
+
+export interface DialOrder {
+  readonly exchange: Exchange;
+  readonly upstream: Upstream;
+  readonly timeouts: Timeouts;
+  /** Path and query at the upstream. */
+  readonly path: string;
+  readonly protocols: readonly string[];
+  /** As the target calls it. */
+  readonly model: string;
+  /** Milliseconds that are left for it. */
+  readonly mostMs: number;
+}
+
+export type Dialled =
+  | { readonly kind: 'open'; readonly line: Line; readonly socket: UpstreamEnd }
+  | { readonly kind: 'failed'; readonly failure: Failure };
+
+/** @throws nothing: every trouble is a result. One that was stopped ends with the reason of the exchange. */
+export function dial(order: DialOrder): Promise<Dialled> {
+  return new Promise((resolve) => new Dial(order, resolve).begin());
+}
+
+class Dial {
+  readonly #order: DialOrder;
+  readonly #line = new Line();
+  readonly #resolve: (result: Dialled) => void;
+  #request: ClientRequest | undefined;
+  #hasConnected = false;
+  #stopDeadline = () => {};
+  #isOver = false;
+
+  constructor(order: DialOrder, resolve: (result: Dialled) => void) {
+    this.#order = order;
+    this.#resolve = resolve;
+  }
+
+  begin(): void {
+    const { exchange, upstream, timeouts, mostMs } = this.#order;
+    const { config } = upstream;
+    if (config.kind !== 'http') {
+      this.#echo();
+      return;
+    }
+    exchange.onStop(this.#onStop);
+    const { connect, headers = HANDSHAKE_MS } = timeouts;
+    const ms = connect + headers;
+    this.#stopDeadline = startDeadline(Math.min(ms, mostMs), () => {
+      const late = new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' });
+      const judged = failure(late, true);
+      // No model thinks before a handshake. To have had little time is not the upstream's fault.
+      this.#fail(ms <= mostMs ? { ...judged, blame: certainBlame(late.code) } : judged);
+    });
+    const proxy = createProxyServer({});
+    proxy.on('proxyReqWs', (request) => this.#prepare(request));
+    // Errors of the line, which are the session's.
+    proxy.on('error', () => undefined);
+    const options = {
+      target: new URL(config.base_url).origin,
+      changeOrigin: true,
+      prependPath: false,
+      // The path as it is: it would be parsed and written anew.
+      toProxy: true,
+      connectTimeout: connect,
+    };
+    try {
+      proxy.ws(this.#handshake(), this.#line, NO_BYTES, options, (error) => this.#onError(error));
+    } catch (error) {
+      this.#onError(error);
+    }
+    // Instead of its relay of a refusal.
+    this.#request?.removeAllListeners('response').once('response', (response) => this.#onRefusal(response));
+  }
+
+  /** The built-in model answers in the process. */
+  #echo(): void {
+    const { exchange, protocols, model } = this.#order;
+    const protocol = protocols.includes('realtime') ? 'realtime' : undefined;
+    const headers = this.#accepted(acceptOf(exchange), protocol, {});
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+    this.#note(101, {});
+    this.#end({ kind: 'open', line: this.#line, socket: this.#line });
+    new EchoSession(this.#line, model).begin(
+      `HTTP/1.1 101 Switching Protocols\r\n${lines.join('\r\n')}\r\n\r\n`,
+    );
+  }
+
+  /** What the client reads with the 101. */
+  #accepted(
+    accept: string,
+    protocol: string | undefined,
+    headers: IncomingMessage['headers'],
+  ): Record<string, string> {
+    return {
+      connection: 'Upgrade',
+      upgrade: 'websocket',
+      'sec-websocket-accept': accept,
+      ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
+      ...relayedHeaders(headers),
+      ...this.#order.exchange.headers,
+    };
+  }
+
+  /** The handshake as the upstream gets it: from the client the key of RFC 6455, and what the allow-lists name. */
+  #handshake(): IncomingMessage {
+    const { exchange, upstream, path, protocols } = this.#order;
+    const { headers } = exchange.request;
+    // Its socket is never used: only the form of a request is needed.
+    const request = new IncomingMessage(new Socket());
+    request.method = 'GET';
+    request.url = path;
+    request.httpVersion = '1.1';
+    request.httpVersionMajor = 1;
+    request.httpVersionMinor = 1;
+    request.headers = {
+      ...upstream.headersFor(headers, exchange.id),
+      connection: 'Upgrade',
+      upgrade: 'websocket',
+      'sec-websocket-version': '13',
+      'sec-websocket-key': headers['sec-websocket-key'] ?? '',
+      ...(protocols.length === 0 ? {} : { 'sec-websocket-protocol': protocols.join(', ') }),
+    };
+    return request;
+  }
+
+  #prepare(request: ClientRequest): void {
+    this.#request = request;
+    request.once('socket', (socket) => {
+      socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS);
+      if (!socket.connecting) this.#hasConnected = true;
+      else socket.once('connect', () => (this.#hasConnected = true));
+    });
+    // Before http-proxy-3's own, which writes the head of the answer to the line.
+    request.once('upgrade', (response, socket) => this.#onUpgrade(response, socket));
+  }
+
+  #onUpgrade(response: IncomingMessage, socket: Duplex): void {
+    const { exchange, protocols } = this.#order;
+    const { headers } = response;
+    const accept = headers['sec-websocket-accept'];
+    const protocol = headers['sec-websocket-protocol'];
+    const problem =
+      headers.upgrade?.toLowerCase() !== 'websocket' || accept !== acceptOf(exchange)
+        ? 'a 101 that accepts another handshake'
+        : protocol !== undefined && !protocols.includes(protocol)
+          ? 'a subprotocol that was not offered'
+          : headers['sec-websocket-extensions'] !== undefined
+            ? 'an extension that was not offered'
+            : undefined;
+    if (this.#isOver || problem !== undefined || !(socket instanceof Socket) || accept === undefined) {
+      socket.destroy();
+      this.#fail(failure(new GatewayError('upstream_invalid_response', undefined, { cause: problem }), true));
+      return;
+    }
+    // What http-proxy-3 writes of the upstream's head.
+    response.headers = this.#accepted(accept, protocol, headers);
+    this.#note(101, headers);
+    this.#end({ kind: 'open', line: this.#line, socket });
+  }
+
+  #onRefusal(response: IncomingMessage): void {
+    const { statusCode = 0, headers } = response;
+    this.#note(statusCode, headers);
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const judge = (body: Buffer) =>
+      this.#fail(shown(judgeRefusal(statusCode, headers, body), this.#order.upstream));
+    this.#stopDeadline();
+    // The status says more than the way in which its text broke off.
+    this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));
+    response.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > MAX_ERROR_BYTES) judge(NO_BYTES);
+      else chunks.push(chunk);
+    });
+    response.once('end', () => judge(Buffer.concat(chunks)));
+    response.once('error', () => judge(NO_BYTES));
+  }
+
+  #note(status: number, headers: IncomingMessage['headers']): void {
+    const { exchange, upstream } = this.#order;
+    const { access } = exchange;
+    access.upstream_status = status;
+    access.upstream_request_id = upstream.requestIdIn(headers);
+  }
+
+  #onError(cause: unknown): void {
+    const isLate = cause instanceof Error && 'code' in cause && cause.code === 'ECONNECT_TIMEOUT';
+    const code = isLate
+      ? 'upstream_timeout'
+      : cause instanceof Error && isDistrust(cause)
+        ? 'upstream_tls'
+        : cause instanceof Error && 'code' in cause && String(cause.code).startsWith('HPE_')
+          ? 'upstream_invalid_response'
+          : 'upstream_unreachable';
+    const error = new GatewayError(code, undefined, { cause });
+    this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
+  }
+
+  readonly #onStop = () => {
+    const reason = this.#order.exchange.stopReason ?? new GatewayError('client_closed');
+    this.#fail(failure(reason, false));
+  };
+
+  #fail(cause: Failure): void {
+    if (this.#isOver) return;
+    this.#end({ kind: 'failed', failure: cause });
+    this.#request?.destroy();
+    this.#line.destroy();
+  }
+
+  #end(result: Dialled): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#stopDeadline();
+    this.#order.exchange.offStop(this.#onStop);
+    this.#resolve(result);
+  }
+}
+
+function acceptOf({ request }: Exchange): string {
+  return createHash('sha1')
+    .update(`${request.headers['sec-websocket-key'] ?? ''}${GUID}`)
+    .digest('base64');
+}

@@ -1,0 +1,264 @@
+// `GET /v1/realtime`: from a handshake to a session with one of the model's targets. The order of the steps is here, as in
+// pipeline.ts for chat; the attempt is realtime-dial.ts, what follows the 101 realtime-session.ts.
+import type { Authenticator } from '../auth/authenticator.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { refusalOf, type Upgrade, WANTED } from '../http/upgrade.ts';
+import type { UsageReads } from '../proxy/answer/usage-reads.ts';
+import { refused } from '../proxy/attempts/attempts.ts';
+import type { Resilience } from '../proxy/attempts/target-memory.ts';
+import { type Next, Plan } from '../proxy/attempts/target-plan.ts';
+import { answerFailure } from '../proxy/pipeline.ts';
+import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
+import { RunningAccount, type RunningAccountParts } from '../proxy/reservation/running-reservation.ts';
+import { tellLimits } from '../proxy/reservation/usage-reservation.ts';
+import { holding, type Snapshot } from '../proxy/routes/config-snapshot.ts';
+import type { Route, Target } from '../proxy/routes/route-table.ts';
+import { maskKeys } from '../telemetry/log/key-mask.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
+import { type Dialled, dial } from './realtime-dial.ts';
+import { EarlyBytes } from './realtime-early.ts';
+import { ClientEvents } from './realtime-members.ts';
+import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
+import { Session, type SessionEnd } from './realtime-session.ts';
+
+/** Of a model's name in the log: longer ones are nobody's model. */
+const MAX_NAME = 256;
+
+export interface RealtimeOptions {
+  readonly authenticator: Authenticator;
+  readonly snapshot: () => Snapshot;
+  readonly metrics: Metrics;
+  readonly resilience: Resilience;
+  readonly accounts: RunningAccountParts;
+  /** For sessions whose clients have left. */
+  readonly usageReads: UsageReads;
+}
+
+/** A session that may be opened. */
+interface Order {
+  readonly exchange: Exchange;
+  readonly upgrade: Upgrade;
+  readonly config: DynamicConfig;
+  readonly route: Route;
+  /** Reads the client's events, where some are refused. */
+  readonly events: ClientEvents | undefined;
+  readonly query: SessionQuery;
+  readonly protocols: readonly string[];
+  readonly account: RunningAccount;
+}
+
+export class Realtime {
+  readonly #options: RealtimeOptions;
+
+  constructor(options: RealtimeOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the session has ended, or was refused. */
+  async answer(exchange: Exchange): Promise<void> {
+    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
+  }
+
+  async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+    const { authenticator, accounts } = this.#options;
+    const { headers } = exchange.request;
+    const { upgrade } = exchange;
+    if (upgrade === undefined) {
+      Object.assign(exchange.headers, WANTED);
+      throw refusalOf(exchange.request) ?? new GatewayError('upgrade_required');
+    }
+    const offered = readProtocols(headers['sec-websocket-protocol']);
+    const caller = await authenticator.authenticate(
+      headers.authorization ?? offered.authorization,
+      exchange.address,
+    );
+    exchange.keyPrefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    exchange.throwIfStopped();
+
+    const limits = config.tiers[caller.tier] ?? {};
+    let isAsked = false;
+    let account: RunningAccount | undefined;
+    try {
+      routes.checkTier(caller.tier, 'realtime');
+      const query = readSessionQuery(exchange.target);
+      // Somebody will put a key where the model belongs.
+      exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
+      exchange.entry = 'unknown';
+      exchange.endpoint = 'realtime';
+      const route = routes.resolve(query.model, caller.tier, 'realtime');
+      exchange.entry = route.entry;
+      isAsked = true;
+      account = await RunningAccount.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
+      await exchange.checkClient();
+      const events = ClientEvents.for(routes.watched, route);
+      await this.#open({
+        exchange,
+        upgrade,
+        config,
+        route,
+        events,
+        query,
+        protocols: offered.forwarded,
+        account,
+      });
+    } catch (error) {
+      // What is refused before the limits were asked says how they stand all the same.
+      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      throw error;
+    } finally {
+      account?.settle();
+    }
+  }
+
+  /** Asks one target after the other until one has answered 101, none is left, or it would not help. */
+  async #open(order: Order): Promise<void> {
+    const { exchange, upgrade, config, route } = order;
+    const { resilience, metrics } = this.#options;
+    const early = new EarlyBytes(exchange, upgrade);
+    const endsAt = performance.now() + config.retry.deadline;
+    const plan = new Plan<Target>({
+      targets: route.targets,
+      balance: route.balance,
+      standing: (target) => resilience.standing(target),
+      isHealthy: ({ upstream }) => upstream.isHealthy,
+      now: resilience.now,
+      random: resilience.random,
+    });
+    let last: Failure | undefined;
+    for (let attempt = 1; ; attempt += 1) {
+      const step = plan.next();
+      if (step.kind === 'exhausted') {
+        last ??= refused(step);
+        break;
+      }
+      if (last === undefined) resilience.budget.deposit();
+      else if (last.free !== true && !resilience.budget.withdraw()) {
+        step.permit.release({ kind: 'neutral' });
+        metrics.retryBudgetRefusals.inc();
+        break;
+      } else metrics.extraAttempts.inc({ upstream: step.target.upstream.name, reason: 'fallback' });
+      const result = await this.#try(order, step, early, endsAt - performance.now());
+      if (result === undefined) return;
+      // That one is busy is no news about another that has answered.
+      if (last === undefined || result.error.code !== 'upstream_busy') last = result;
+      exchange.throwIfStopped();
+      if (!result.next || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
+    }
+    if (last.error.code === 'internal_error') throw last.error;
+    answerFailure(exchange, last);
+  }
+
+  /** @returns why there is no session; undefined when there was one, and it has ended */
+  async #try(
+    order: Order,
+    { target, permit }: Next<Target>,
+    early: EarlyBytes,
+    mostMs: number,
+  ): Promise<Failure | undefined> {
+    const { exchange, query, protocols, account } = order;
+    const { upstream, model } = target;
+    const { access } = exchange;
+    let outcome: SessionEnd['outcome'] | undefined;
+    let judged: Failure | undefined;
+    try {
+      upstream.acquire();
+    } catch (error) {
+      permit.release({ kind: 'neutral' });
+      const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
+      return { ...failure(busy, true), free: true };
+    }
+    try {
+      access.attempts = account.asked(upstream.name);
+      access.upstream = upstream.name;
+      access.upstream_model = maskKeys(model);
+      access.upstream_status = undefined;
+      access.upstream_request_id = undefined;
+      const path = pathAt(target, query);
+      const { timeouts = upstream.config.timeouts } = target;
+      const result = await dial({ exchange, upstream, timeouts, path, protocols, model, mostMs });
+      if (result.kind === 'failed') {
+        judged = result.failure;
+        return judged;
+      }
+      permit.answered();
+      account.opened();
+      const end = await this.#run(order, result, early, upstream.name);
+      outcome = end.outcome;
+      return undefined;
+    } finally {
+      const code = outcome ?? judged?.error.code ?? 'internal_error';
+      upstream.release(code);
+      permit.release(judged?.blame ?? blameFor(code));
+    }
+  }
+
+  async #run(
+    { exchange, upgrade, config, events, account }: Order,
+    { line, socket }: Extract<Dialled, { kind: 'open' }>,
+    early: EarlyBytes,
+    upstream: string,
+  ): Promise<SessionEnd> {
+    const { metrics } = this.#options;
+    const { access, response } = exchange;
+    let responses = 0;
+    const usage = new SessionUsage((use) => {
+      responses += 1;
+      access.responses = responses;
+      metrics.realtimeResponses.inc({ counted: use.isEstimated ? 'estimated' : 'reported' });
+      account.use(use);
+      void closeIfSpent(session, account);
+    });
+    const session: Session = new Session({
+      exchange,
+      client: upgrade.socket,
+      early: early.take(),
+      line,
+      upstream: socket,
+      limits: { ...config.realtime, writeStall: config.stream.write_stall },
+      events,
+      usage,
+      usageReads: this.#options.usageReads,
+      onEnd: (end) => {
+        access.bytes_in = session.bytesIn;
+        access.bytes_out = session.bytesOut;
+        access.close_code = end.code;
+        access.closed_by = end.by;
+        access.outcome = end.outcome;
+        account.ended(end.outcome);
+        if (end.outcome !== 'client_closed') exchange.markAnswered();
+        metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
+        if (end.outcome === 'stream_incomplete') metrics.streamsBroken.inc({ upstream, cause: end.outcome });
+      },
+    });
+    response.statusCode = 101;
+    metrics.realtimeSessions.inc();
+    try {
+      return await session.run();
+    } finally {
+      metrics.realtimeSessions.dec();
+    }
+  }
+}
+
+/** A holder who has no tokens left has no session either. */
+async function closeIfSpent(session: Session, account: RunningAccount): Promise<void> {
+  try {
+    const refusal = await account.spent();
+    if (refusal === undefined) return;
+    // A minute passes by itself (IANA: 1013, Try Again Later), a month does not (RFC 6455, 7.4.1: 1008, Policy Violation).
+    const code = refusal.code === 'insufficient_quota' ? 1008 : 1013;
+    session.close(code, refusal.code, refusal.code, refusal);
+  } catch {
+    // The limits did not say. The next answer asks again.
+  }
+}
+
+function pathAt({ upstream, model }: Target, query: SessionQuery): string {
+  const { config } = upstream;
+  if (config.kind !== 'http') return '/';
+  return upstream.pathWith('realtime', query.rewrite(config.send_model === false ? undefined : model));
+}

@@ -1,0 +1,397 @@
+// The queries for orders: written once, settled by comparing versions, claimed under the lock of their row. What an order comes
+// to is decided in billing/; it is asked for within the transaction.
+import type { Kysely, Transaction } from 'kysely';
+import type {
+  BillingEvent,
+  BillingStore,
+  ClaimOutcome,
+  ClaimRefusal,
+  ClaimRequest,
+  FreeOrderOutcome,
+  Order,
+  OrderChange,
+  OrderName,
+  OrderState,
+  OrderTerms,
+  SettleOutcome,
+  SettleRequest,
+  TestPayment,
+} from '../billing-record.ts';
+import { defer } from '../deferred-statements.ts';
+import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
+import type { Tables } from '../schema/tables.ts';
+import { guarded } from '../store-errors.ts';
+import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import {
+  countGrant,
+  insertEvent,
+  insertKey,
+  isPrefixTaken,
+  newHolder,
+  newRecord,
+  type TakeTurn,
+} from './sql-keys.ts';
+import {
+  changeOrder,
+  handOut,
+  insertBillingEvent,
+  insertHolder,
+  insertOrder,
+  lockOrder,
+  mustFindNonce,
+  orderOf,
+  ordersOf,
+  writeOrder,
+} from './sql-orders.ts';
+
+type Trx = Transaction<Tables>;
+
+export interface BillingParts {
+  readonly reader: Kysely<Tables>;
+  readonly writer: Kysely<Tables>;
+  readonly takeTurn: TakeTurn;
+}
+
+/** Thrown inside a transaction: takes back what it wrote, and is an outcome all the same. */
+class TakenBack extends Error {}
+
+/** May throw what `takenBack` makes: what it wrote is taken back, and that is the outcome. */
+type Work<T> = (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>;
+
+export class SqlBilling implements BillingStore {
+  readonly #reader: Kysely<Tables>;
+  readonly #writer: Kysely<Tables>;
+  readonly #parts: BillingParts;
+
+  constructor(parts: BillingParts) {
+    this.#reader = parts.reader;
+    this.#writer = parts.writer;
+    this.#parts = parts;
+  }
+
+  addOrder(terms: OrderTerms, holderId: string | null): Promise<{ kind: 'added' | 'known'; order: Order }> {
+    return guarded(async () => {
+      const insertion = insertOrder(this.#writer, terms, { state: 'pending', holder_id: holderId });
+      const row = await insertion.executeTakeFirst();
+      if (row !== undefined) return { kind: 'added', order: orderOf(row) };
+      return { kind: 'known', order: await mustFindNonce(this.#writer, terms) };
+    });
+  }
+
+  addFreeOrder(
+    terms: OrderTerms,
+    holderId: string,
+    key: NewKey,
+    grant: FreeGrant,
+  ): Promise<FreeOrderOutcome> {
+    const { takeTurn } = this.#parts;
+    return this.#storing<FreeOrderOutcome>(async (trx, takenBack) => {
+      const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
+      const isCounted = await countGrant(trx, grant);
+      const [order] = added;
+      if (order === undefined) throw takenBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
+      if (!isCounted) throw takenBack({ kind: 'free_limit' });
+      await insertHolder(trx, holderId, terms.tier, key.createdAt);
+      await takeTurn(trx);
+      await insertKey(trx, key, holderId, null);
+      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
+      await handOut(trx, order.id, holderId, key);
+      return {
+        kind: 'claimed',
+        record: newRecord(key, newHolder(holderId, terms.tier), null),
+        replaced: null,
+      };
+    });
+  }
+
+  findOrder(name: OrderName): Promise<Order | undefined> {
+    return guarded(async () => {
+      let query = this.#reader.selectFrom('orders').selectAll();
+      if ('id' in name) query = query.where('id', '=', name.id);
+      else if ('session' in name) query = query.where('session', '=', name.session);
+      else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
+      else if ('payment' in name) query = query.where('payment', '=', name.payment);
+      else query = query.where('nonce', '=', name.nonce);
+      const row = await query.executeTakeFirst();
+      return row === undefined ? undefined : orderOf(row);
+    });
+  }
+
+  ordersOf(holderId: string): Promise<readonly Order[]> {
+    return guarded(() => ordersOf(this.#reader, holderId));
+  }
+
+  listOrders(filter: {
+    readonly state?: OrderState;
+    readonly after?: string;
+    readonly limit: number;
+  }): Promise<readonly Order[]> {
+    return guarded(async () => {
+      let query = this.#reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
+      if (filter.state !== undefined) query = query.where('state', '=', filter.state);
+      if (filter.after !== undefined) query = query.where('id', '>', filter.after);
+      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderOf);
+    });
+  }
+
+  dueOrders(at: string, limit: number): Promise<readonly Order[]> {
+    return guarded(async () =>
+      (
+        await this.#reader
+          .selectFrom('orders')
+          .selectAll()
+          .where('due_at', '<=', at)
+          .orderBy('due_at')
+          .limit(limit)
+          .execute()
+      ).map(orderOf),
+    );
+  }
+
+  countOrders(): Promise<ReadonlyMap<OrderState, number>> {
+    return guarded(async () => {
+      const rows = await this.#reader
+        .selectFrom('orders')
+        .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
+        .where('mode', '<>', 'free')
+        .groupBy('state')
+        .execute();
+      return new Map(rows.map(({ state, count }) => [state, Number(count)]));
+    });
+  }
+
+  isEventKnown(id: string): Promise<boolean> {
+    return guarded(
+      async () =>
+        (await this.#reader
+          .selectFrom('billing_events')
+          .select('id')
+          .where('id', '=', id)
+          .executeTakeFirst()) !== undefined,
+    );
+  }
+
+  async addEvent(event: BillingEvent): Promise<void> {
+    await guarded(() => insertBillingEvent(this.#writer, event, null).execute());
+  }
+
+  changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined> {
+    return guarded(() => writeOrder(this.#writer, id, version, change, at));
+  }
+
+  settle(request: SettleRequest): Promise<SettleOutcome> {
+    const { before, change, events, at, targetOf, replacedBy } = request;
+    const { id, version } = before;
+    return this.#transaction<SettleOutcome>(async (trx, takenBack) => {
+      // In one order always: two settlements that share events would otherwise wait for each other.
+      const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
+      const added: (readonly unknown[])[] = [];
+      for (const event of sorted) added.push(await defer(trx, insertBillingEvent(trx, event, id)));
+      const { holderId } = before;
+      const writing = changeOrder(trx, { id, version, change, at });
+      const written = holderId === null ? await writing.execute() : await defer(trx, writing);
+      // Two orders of one holder may be settled at the same time: each has to see what the other wrote.
+      if (holderId !== null) await defer(trx, holdHolder(trx, { id: holderId }));
+      const orders = holderId === null ? [] : await ordersOf(trx, holderId);
+      if (events.length > 0 && added.every(({ length }) => length === 0)) throw takenBack({ kind: 'known' });
+      const [row] = written;
+      if (row === undefined) throw takenBack({ kind: 'stale' });
+      const order = orderOf(row);
+      if (holderId === null) return { kind: 'settled', order, changed: [] };
+      const replaced = replacedBy(order, orders);
+      if (replaced.length > 0) {
+        const replacing = trx
+          .updateTable('orders')
+          .set((eb) => ({ is_replaced: 1, due_at: at, updated_at: at, version: eb('version', '+', 1) }))
+          .where('id', 'in', replaced)
+          .where('is_replaced', '=', 0);
+        await defer(trx, replacing);
+      }
+      const target = targetOf(
+        orders.map((each) => (each.id === id ? before : each)),
+        orders,
+      );
+      if (target === undefined) return { kind: 'settled', order, changed: [] };
+      const outcome = await changeHolderIn(trx, this.#parts.takeTurn, {
+        holderId,
+        change: target,
+        reason: `order ${order.id}`,
+        at,
+      });
+      return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
+    });
+  }
+
+  claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimOutcome> {
+    const { takeTurn } = this.#parts;
+    return this.#storing<ClaimOutcome>(async (trx, takenBack) => {
+      const refuse = (why: ClaimRefusal) => takenBack({ kind: 'refused', why });
+      const order = await lockOrder(trx, id);
+      if (order === undefined) throw refuse('unknown');
+      if (!isAllowed(order)) throw refuse('forbidden');
+      if (order.state === 'pending') throw refuse('unpaid');
+      if (order.state === 'void' || order.state === 'refused') throw refuse('closed');
+      if (order.state === 'paid') {
+        if (order.standing === 'held') throw refuse('held');
+        if (order.standing !== 'active' && order.standing !== 'past_due') throw refuse('closed');
+        await insertHolder(trx, holderId, order.tier, key.createdAt);
+        await takeTurn(trx);
+        await insertKey(trx, key, holderId, null);
+        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
+        await handOut(trx, id, holderId, key);
+        return {
+          kind: 'claimed',
+          record: newRecord(key, newHolder(holderId, order.tier), null),
+          replaced: null,
+        };
+      }
+      const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
+      if (keyPrefix === null || claimedAt === null || owner === null) throw refuse('claimed');
+      if (keyUsedAt !== null || claimedAt < since) throw refuse('claimed');
+      const held = await defer(trx, holdHolder(trx, { id: owner }));
+      // Version 1: nothing has happened to it since it was made.
+      const ended = await trx
+        .updateTable('keys')
+        .set({ state: 'revoked', version: 2, ended_at: at })
+        .where('prefix', '=', keyPrefix)
+        .where('state', '=', 'active')
+        .where('version', '=', 1)
+        .returning('prefix')
+        .executeTakeFirst();
+      const [holder] = held;
+      if (holder === undefined || ended === undefined) throw refuse('claimed');
+      await takeTurn(trx);
+      await insertKey(trx, key, owner, null);
+      await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
+      await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
+      const replacing = trx
+        .updateTable('orders')
+        .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
+        .where('id', '=', id);
+      await defer(trx, replacing);
+      return { kind: 'claimed', record: newRecord(key, holder, null), replaced: keyPrefix };
+    });
+  }
+
+  markFirstUse(prefix: Prefix, at: string): Promise<void> {
+    return guarded(async () => {
+      // Nearly always there is nothing to mark, and a read does not wait for writers.
+      const unused = await this.#reader
+        .selectFrom('orders')
+        .select('id')
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
+        .executeTakeFirst();
+      if (unused === undefined) return;
+      await this.#writer
+        .updateTable('orders')
+        .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
+        .execute();
+    });
+  }
+
+  forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void> {
+    return guarded(async () => {
+      await this.#writer
+        .deleteFrom('billing_events')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('billing_events')
+            .select('id')
+            .where('at', '<', eventsBefore)
+            .orderBy('at')
+            .limit(limit),
+        )
+        .execute();
+      await this.#writer
+        .deleteFrom('orders')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('orders')
+            .select('id')
+            .where('state', '=', 'void')
+            .where('paid_at', 'is', null)
+            .where('provider', '<>', 'test')
+            .where('updated_at', '<', ordersBefore)
+            .limit(limit),
+        )
+        .execute();
+    });
+  }
+
+  takeTask(name: string, owner: string, now: string, until: string): Promise<boolean> {
+    return guarded(async () => {
+      const taken = await this.#writer
+        .insertInto('fleet_tasks')
+        .values({ name, owner, until })
+        .onConflict((conflict) =>
+          conflict
+            .column('name')
+            .doUpdateSet({ owner, until })
+            .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
+        )
+        .returning('owner')
+        .executeTakeFirst();
+      return taken !== undefined;
+    });
+  }
+
+  testPayment(
+    name: { readonly session: string } | { readonly orderId: string },
+  ): Promise<TestPayment | undefined> {
+    return guarded(async () => {
+      const query = this.#reader.selectFrom('test_payments').selectAll();
+      const row = await ('session' in name
+        ? query.where('session', '=', name.session)
+        : query.where('order_id', '=', name.orderId)
+      ).executeTakeFirst();
+      if (row === undefined) return undefined;
+      const { order_id: orderId, ...rest } = row;
+      return { ...rest, orderId };
+    });
+  }
+
+  async writeTestPayment({ orderId, ...payment }: TestPayment): Promise<void> {
+    const { session: _session, ...change } = payment;
+    await guarded(() =>
+      this.#writer
+        .insertInto('test_payments')
+        .values({ ...payment, order_id: orderId })
+        .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
+        .execute(),
+    );
+  }
+
+  #transaction<T>(work: Work<T>): Promise<T> {
+    return guarded(() => this.#run(work));
+  }
+
+  /** One that stores a key, whose prefix somebody else may store first. */
+  #storing<T>(work: Work<T>): Promise<T | { readonly kind: 'prefix_taken' }> {
+    return guarded(async () => {
+      try {
+        return await this.#run(work);
+      } catch (error) {
+        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
+        throw error;
+      }
+    });
+  }
+
+  async #run<T>(work: Work<T>): Promise<T> {
+    const outcomes: T[] = [];
+    const takenBack = (outcome: T) => {
+      outcomes.push(outcome);
+      return new TakenBack();
+    };
+    try {
+      return await this.#writer.transaction().execute((trx) => work(trx, takenBack));
+    } catch (error) {
+      const [outcome] = outcomes;
+      if (error instanceof TakenBack && outcome !== undefined) return outcome;
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,183 @@
+// Rows of orders: how one is read, written, locked. The operations that need several of them are sql-billing.ts.
+import type { Kysely, Selectable, Transaction } from 'kysely';
+import type { Tier } from '../../config/schema/config-schema.ts';
+import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from '../billing-record.ts';
+import { defer } from '../deferred-statements.ts';
+import type { NewKey } from '../key-record.ts';
+import type { Tables } from '../schema/tables.ts';
+
+type Trx = Transaction<Tables>;
+
+const MOST_OF_HOLDER = 1000;
+
+/** A row as an order. */
+export function orderOf(row: Selectable<Tables['orders']>): Order {
+  return {
+    id: row.id,
+    tier: row.tier,
+    price: row.price,
+    amount: row.amount,
+    currency: row.currency,
+    mode: row.mode,
+    interval: row.interval,
+    provider: row.provider,
+    isLive: row.is_live === 1,
+    claim: row.claim,
+    nonce: row.nonce,
+    baseTier: row.base_tier,
+    createdAt: row.created_at,
+    state: row.state,
+    standing: row.standing,
+    reason: row.reason,
+    session: row.session,
+    subscription: row.subscription,
+    payment: row.payment,
+    customer: row.customer,
+    isCancelled: row.is_cancelled === 1,
+    isTrusted: row.is_trusted === 1,
+    isReplaced: row.is_replaced === 1,
+    holderId: row.holder_id,
+    keyPrefix: row.key_prefix,
+    keyUsedAt: row.key_used_at,
+    claimedAt: row.claimed_at,
+    paidAt: row.paid_at,
+    paidUntil: row.paid_until,
+    dueAt: row.due_at,
+    updatedAt: row.updated_at,
+    version: row.version,
+  };
+}
+
+/** The statement that writes an order, and gives no row when one of the same form is there, perhaps since a moment ago. */
+export function insertOrder(
+  db: Kysely<Tables>,
+  terms: OrderTerms,
+  { state, holder_id = null }: { readonly state: OrderState; readonly holder_id?: string | null },
+) {
+  return db
+    .insertInto('orders')
+    .values({
+      id: terms.id,
+      tier: terms.tier,
+      price: terms.price,
+      amount: terms.amount,
+      currency: terms.currency,
+      mode: terms.mode,
+      interval: terms.interval,
+      provider: terms.provider,
+      is_live: terms.isLive ? 1 : 0,
+      claim: terms.claim,
+      nonce: terms.nonce,
+      base_tier: terms.baseTier,
+      created_at: terms.createdAt,
+      state,
+      standing: 'none',
+      holder_id,
+      updated_at: terms.createdAt,
+      version: 1,
+    })
+    .onConflict((conflict) => conflict.column('nonce').doNothing())
+    .returningAll();
+}
+
+/** The order that was in the way of `terms`. */
+export async function mustFindNonce(db: Kysely<Tables>, { nonce }: OrderTerms): Promise<Order> {
+  const row = await db.selectFrom('orders').selectAll().where('nonce', '=', nonce).executeTakeFirstOrThrow();
+  return orderOf(row);
+}
+
+/** @returns undefined when its version is another one by now */
+export async function writeOrder(
+  db: Kysely<Tables>,
+  id: string,
+  version: number,
+  change: OrderChange,
+  at: string,
+): Promise<Order | undefined> {
+  const row = await changeOrder(db, { id, version, change, at }).executeTakeFirst();
+  return row === undefined ? undefined : orderOf(row);
+}
+
+/** The statement that changes an order, and gives no row when its version is another one by now. */
+export function changeOrder(
+  db: Kysely<Tables>,
+  { id, version, change, at }: { id: string; version: number; change: OrderChange; at: string },
+) {
+  return db
+    .updateTable('orders')
+    .set({ ...columnsOf(change), updated_at: at, version: version + 1 })
+    .where('id', '=', id)
+    .where('version', '=', version)
+    .returningAll();
+}
+
+/** The order, which nobody else can write until this transaction ends. */
+export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined> {
+  const row = await trx
+    .updateTable('orders')
+    .set((eb) => ({ version: eb('version', '+', 1) }))
+    .where('id', '=', id)
+    .returningAll()
+    .executeTakeFirst();
+  return row === undefined ? undefined : orderOf(row);
+}
+
+export async function insertHolder(trx: Trx, id: string, tier: Tier, created_at: string): Promise<void> {
+  await defer(trx, trx.insertInto('holders').values({ id, tier, label: null, created_at }));
+}
+
+export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<readonly Order[]> {
+  const rows = await db
+    .selectFrom('orders')
+    .selectAll()
+    .where('holder_id', '=', holderId)
+    .where('mode', '<>', 'free')
+    .orderBy('created_at')
+    .orderBy('id')
+    .limit(MOST_OF_HOLDER)
+    .execute();
+  return rows.map(orderOf);
+}
+
+/** The order becomes that of a new holder with this key. */
+export async function handOut(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
+  const handing = trx
+    .updateTable('orders')
+    .set((eb) => ({
+      state: 'claimed',
+      holder_id: holderId,
+      key_prefix: key.prefix,
+      claimed_at: key.createdAt,
+      updated_at: key.createdAt,
+      version: eb('version', '+', 1),
+    }))
+    .where('id', '=', id);
+  await defer(trx, handing);
+}
+
+/** The statement that remembers an event, and gives no row when it was remembered before. */
+export function insertBillingEvent(
+  db: Kysely<Tables>,
+  { id, type, at }: BillingEvent,
+  order_id: string | null,
+) {
+  return db
+    .insertInto('billing_events')
+    .values({ id, type, order_id, at })
+    .onConflict((conflict) => conflict.column('id').doNothing())
+    .returning('id');
+}
+
+function columnsOf(change: OrderChange) {
+  const { isCancelled, isTrusted, isReplaced, paidAt, paidUntil, dueAt, claimedAt, ...same } = change;
+  return {
+    ...same,
+    ...(isCancelled === undefined ? {} : { is_cancelled: Number(isCancelled) }),
+    ...(isTrusted === undefined ? {} : { is_trusted: Number(isTrusted) }),
+    ...(isReplaced === undefined ? {} : { is_replaced: Number(isReplaced) }),
+    ...(paidAt === undefined ? {} : { paid_at: paidAt }),
+    ...(paidUntil === undefined ? {} : { paid_until: paidUntil }),
+    ...(dueAt === undefined ? {} : { due_at: dueAt }),
+    ...(claimedAt === undefined ? {} : { claimed_at: claimedAt }),
+  };
+}

@@ -1,0 +1,290 @@
+// The store's operations as queries. Dialects differ below this file; rules about keys are above it, in auth/key-issuer.ts.
+//
+// In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
+// two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
+import { type Kysely, sql, type Transaction } from 'kysely';
+import type { BillingStore } from '../billing-record.ts';
+import { defer } from '../deferred-statements.ts';
+import type {
+  AddOutcome,
+  ChangeOutcome,
+  FreeGrant,
+  Holder,
+  HolderChange,
+  HolderOf,
+  KeyChange,
+  KeyFilter,
+  KeyRecord,
+  KeySummary,
+  NewKey,
+  Prefix,
+  RevokeOutcome,
+  RotateOutcome,
+} from '../key-record.ts';
+import type { ObjectStore } from '../object-record.ts';
+import type { ResponseStore } from '../response-record.ts';
+import type { Tables } from '../schema/tables.ts';
+import type { Store, UsageStore } from '../store.ts';
+import { guarded } from '../store-errors.ts';
+import type { WriteState } from '../write-state.ts';
+import { SqlBilling } from './sql-billing.ts';
+import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import {
+  countGrant,
+  insertEvent,
+  insertKey,
+  isPrefixTaken,
+  newHolder,
+  newRecord,
+  recordOf,
+  SUMMARY,
+  type TakeTurn,
+  withHolder,
+} from './sql-keys.ts';
+import { SqlObjects } from './sql-objects.ts';
+import { SqlResponses } from './sql-responses.ts';
+import { SqlUsage, type UsageParts } from './sql-usage.ts';
+
+const SECRET_CHECK = 'secret_check';
+
+const HEARTBEAT = 'heartbeat';
+
+const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
+
+export interface SqlParts extends UsageParts {
+  readonly isNew: boolean;
+  /** What the writes of `writer` came to. */
+  readonly writable: WriteState;
+  readonly takeTurn: TakeTurn;
+  /** Ends the connections, also those that Kysely never used and so would not close. */
+  readonly close: () => Promise<void>;
+}
+
+export class SqlStore implements Store {
+  readonly isNew: boolean;
+  readonly usage: UsageStore;
+  readonly billing: BillingStore;
+  readonly objects: ObjectStore;
+  readonly responses: ResponseStore;
+  readonly #reader: Kysely<Tables>;
+  readonly #writer: Kysely<Tables>;
+  readonly #writable: WriteState;
+  readonly #takeTurn: SqlParts['takeTurn'];
+  readonly #close: () => Promise<void>;
+
+  constructor({ isNew, reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
+    this.isNew = isNew;
+    this.usage = new SqlUsage({ reader, writer, elementsOf });
+    this.billing = new SqlBilling({ reader, writer, takeTurn });
+    this.objects = new SqlObjects({ reader, writer, elementsOf });
+    this.responses = new SqlResponses({ reader, writer });
+    this.#reader = reader;
+    this.#writer = writer;
+    this.#writable = writable;
+    this.#takeTurn = takeTurn;
+    this.#close = close;
+  }
+
+  findKey(prefix: Prefix): Promise<KeyRecord | undefined> {
+    return guarded(() => recordOf(this.#reader, prefix));
+  }
+
+  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome> {
+    return this.#storingKey(async (trx): Promise<AddOutcome> => {
+      const owner =
+        holder.kind === 'new'
+          ? newHolder(holder.id, holder.tier, holder.label)
+          : await holdHolder(trx, holder).executeTakeFirst();
+      if (owner === undefined) return { kind: 'unknown_holder' };
+      if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
+      const { id, tier, label } = owner;
+      if (holder.kind === 'new') {
+        await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
+      }
+      await this.#takeTurn(trx);
+      await insertKey(trx, key, id, null);
+      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
+      return { kind: 'added', record: newRecord(key, owner, null) };
+    });
+  }
+
+  rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateOutcome> {
+    return this.#storingKey(async (trx): Promise<RotateOutcome> => {
+      const held = await defer(trx, holdHolder(trx, old));
+      const ended = await trx
+        .updateTable('keys')
+        .set((eb) => ({
+          state: 'invalidated',
+          version: eb('version', '+', 1),
+          ended_at: successor.createdAt,
+        }))
+        .where('prefix', '=', old.prefix)
+        .where('state', '=', 'active')
+        .returning('version')
+        .executeTakeFirst();
+      const [holder] = held;
+      if (holder === undefined || ended === undefined) return { kind: 'not_active' };
+      await this.#takeTurn(trx);
+      await insertKey(trx, successor, holder.id, old.prefix);
+      await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
+      await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
+      const record = newRecord(successor, holder, old.prefix);
+      return { kind: 'rotated', record, endedVersion: ended.version };
+    });
+  }
+
+  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome> {
+    return this.#transaction(async (trx): Promise<RevokeOutcome> => {
+      const ending = trx
+        .updateTable('keys')
+        .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
+        .where('prefix', '=', prefix)
+        .where('state', '=', 'active')
+        .returning('version');
+      const ended = await defer(trx, ending);
+      const record = await recordOf(trx, prefix);
+      if (record === undefined) return { kind: 'unknown' };
+      if (ended.length === 0) return { kind: 'already', record };
+      await this.#takeTurn(trx);
+      await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
+      return { kind: 'revoked', record };
+    });
+  }
+
+  findHolder(holderId: string): Promise<Holder | undefined> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('holders')
+        .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
+        .where('id', '=', holderId)
+        .executeTakeFirst(),
+    );
+  }
+
+  changeHolder(
+    holderId: string,
+    change: HolderChange,
+    reason: string | null,
+    at: string,
+  ): Promise<ChangeOutcome> {
+    return this.#transaction((trx) => changeHolderIn(trx, this.#takeTurn, { holderId, change, reason, at }));
+  }
+
+  listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
+    return guarded(() => {
+      const { tier, state, after } = filter;
+      let query = withHolder(this.#reader).select(SUMMARY);
+      if (tier !== undefined) query = query.where('holders.tier', '=', tier);
+      if (state !== undefined) query = query.where('keys.state', '=', state);
+      if (after !== undefined) {
+        const position = this.#reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
+        query = query.where('keys.id', '>', position);
+      }
+      return query.orderBy('keys.id').limit(filter.limit).execute();
+    });
+  }
+
+  historyOf(prefix: Prefix): Promise<readonly KeyChange[]> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('key_events')
+        .select(CHANGE)
+        .where('prefix', '=', prefix)
+        .orderBy('id')
+        .execute(),
+    );
+  }
+
+  freeGrants(day: string, address: Uint8Array): Promise<number> {
+    return guarded(async () => {
+      const row = await this.#reader
+        .selectFrom('free_key_grants')
+        .select('count')
+        .where('day', '=', day)
+        .where('address', '=', address)
+        .executeTakeFirst();
+      return row?.count ?? 0;
+    });
+  }
+
+  lastChange(): Promise<number> {
+    return guarded(async () => {
+      const row = await this.#reader
+        .selectFrom('key_events')
+        .select('id')
+        .orderBy('id', 'desc')
+        .limit(1)
+        .executeTakeFirst();
+      return row?.id ?? 0;
+    });
+  }
+
+  changesAfter(after: number, limit: number): Promise<readonly KeyChange[]> {
+    return guarded(() =>
+      this.#reader
+        .selectFrom('key_events')
+        .select(CHANGE)
+        .where('id', '>', after)
+        .orderBy('id')
+        .limit(limit)
+        .execute(),
+    );
+  }
+
+  secretCheck(): Promise<Uint8Array | undefined> {
+    return guarded(() => readSetting(this.#reader, SECRET_CHECK));
+  }
+
+  pinSecret(check: Uint8Array): Promise<Uint8Array> {
+    return this.#transaction(async (trx) => {
+      const pinning = trx
+        .insertInto('settings')
+        .values({ name: SECRET_CHECK, value: check })
+        .onConflict((conflict) => conflict.column('name').doNothing());
+      await defer(trx, pinning);
+      const pinned = await readSetting(trx, SECRET_CHECK);
+      if (pinned === undefined) throw new Error('a setting that was just written is not there');
+      return pinned;
+    });
+  }
+
+  async ping(): Promise<void> {
+    await guarded(() => Promise.all([sql`select 1`.execute(this.#reader), this.#writable.check()]));
+  }
+
+  close(): Promise<void> {
+    return this.#close();
+  }
+
+  async #transaction<T>(work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
+    return guarded(() => this.#writer.transaction().execute(work));
+  }
+
+  async #storingKey<T>(
+    work: (trx: Transaction<Tables>) => Promise<T>,
+  ): Promise<T | { kind: 'prefix_taken' }> {
+    return guarded(async () => {
+      try {
+        return await this.#writer.transaction().execute(work);
+      } catch (error) {
+        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
+        throw error;
+      }
+    });
+  }
+}
+
+/** The smallest real write: what it takes to commit is what any other write takes. */
+export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
+  const at = new Date().toISOString();
+  await writer
+    .insertInto('fleet_tasks')
+    .values({ name: HEARTBEAT, owner: '', until: at })
+    .onConflict((conflict) => conflict.column('name').doUpdateSet({ until: at }))
+    .execute();
+}
+
+async function readSetting(db: Kysely<Tables>, name: string): Promise<Uint8Array | undefined> {
+  const row = await db.selectFrom('settings').select('value').where('name', '=', name).executeTakeFirst();
+  return row?.value;
+}

@@ -1,0 +1,57 @@
+// The tables of docs/metrics.md, from the catalogue: every metric with its type, its labels and their values, what it means
+// and what to do about it. `node src/telemetry/metrics/metric-tables.ts docs/metrics.md` writes them into the page.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { createMetrics } from './all-metrics.ts';
+import type { MetricRow } from './metric-catalogue.ts';
+
+function cell(text: string): string {
+  return text.replaceAll('|', '\\|').replaceAll('\n', ' ');
+}
+
+function labelsOf({ labels }: MetricRow): string {
+  const lines = Object.entries(labels).map(([label, values]) => `\`${label}\`: ${values}`);
+  return lines.length === 0 ? '–' : lines.join('<br>');
+}
+
+function table(rows: readonly MetricRow[]): string {
+  return [
+    '| Metric | Type | Labels | Meaning | What to do |',
+    '|---|---|---|---|---|',
+    ...rows.map((row) => {
+      const cells = [`\`${row.name}\``, row.type, labelsOf(row), row.meaning, row.action];
+      return `| ${cells.map(cell).join(' | ')} |`;
+    }),
+  ].join('\n');
+}
+
+/** Those that prom-client collects by itself. */
+async function foreignTable(known: ReadonlySet<string>): Promise<string> {
+  const all = await createMetrics().registry.getMetricsAsJSON();
+  const foreign = all.filter(({ name }) => !known.has(name));
+  return [
+    '| Metric | Type | Meaning |',
+    '|---|---|---|',
+    ...foreign.map(({ name, type, help }) => `| \`${name}\` | ${String(type)} | ${cell(help)} |`),
+  ].join('\n');
+}
+
+/** @returns the page with what stands between its markers (`<!-- metrics -->` … `<!-- end -->`) made new */
+export async function fillMetrics(page: string): Promise<string> {
+  const { rows } = createMetrics().catalogue;
+  const areas = [...new Set(rows.map(({ area }) => area))];
+  const sections = areas.map((area) => `### ${area}\n\n${table(rows.filter((each) => each.area === area))}`);
+  const foreign = await foreignTable(new Set(rows.map(({ name }) => name)));
+  const text = [...sections, `### Node and the process\n\n${foreign}`].join('\n\n');
+  const begin = '<!-- metrics -->';
+  const from = page.indexOf(begin);
+  const to = page.indexOf('<!-- end -->', from);
+  if (from === -1 || to === -1) throw new Error('the page has no markers for the metrics');
+  return `${page.slice(0, from)}${begin}\n\n${text}\n\n${page.slice(to)}`;
+}
+
+if (import.meta.main) {
+  const [, , page] = process.argv;
+  if (page === undefined)
+    throw new Error('usage: node src/telemetry/metrics/metric-tables.ts docs/metrics.md');
+  writeFileSync(page, await fillMetrics(readFileSync(page, 'utf8')));
+}

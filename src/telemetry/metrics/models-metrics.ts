@@ -1,0 +1,137 @@
+// Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
+// the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
+import type { EndpointName } from '../../config/schema/endpoint-names.ts';
+import { OPERATIONS } from '../traces/genai-operations.ts';
+import { type Catalogue, VALUES } from './metric-catalogue.ts';
+import { ByLabel } from './metric-children.ts';
+import { DURATION_BUCKETS } from './traffic-metrics.ts';
+
+const TOKEN_BUCKETS = [
+  1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
+] as const;
+const FIRST_TOKEN_BUCKETS = [
+  0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10,
+] as const;
+const PER_TOKEN_BUCKETS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5] as const;
+
+export interface UsedTokens {
+  readonly prompt: number;
+  readonly completion: number;
+}
+
+/** One admitted request, when it is over. */
+export interface Generation {
+  readonly endpoint: EndpointName;
+  /** The entry of the routing table: the name, or the pattern that it took. */
+  readonly model: string;
+  /** The upstream of the attempt that counts. */
+  readonly upstream: string;
+  /** Whose API that upstream is, as the conventions name it. */
+  readonly provider: string;
+  /** `ok` or an error code. */
+  readonly outcome: string;
+  /** Seconds from the request line to the end of the answer. */
+  readonly seconds: number;
+  /** Seconds from the request line to the first output; undefined where the answer was no stream. */
+  readonly firstToken: number | undefined;
+  /** As the upstream billed them; undefined when it did not say. Estimates are no measurements. */
+  readonly tokens: UsedTokens | undefined;
+}
+
+export function modelMetrics(catalogue: Catalogue) {
+  catalogue.area('Models');
+  const labels = {
+    gen_ai_operation_name: [...new Set(Object.values(OPERATIONS))].map((name) => `\`${name}\``).join(', '),
+    gen_ai_provider_name:
+      'of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others by its host, else its name',
+    gen_ai_request_model: VALUES.model,
+    upstream: VALUES.upstream,
+  };
+  const duration = catalogue.cellHistogram({
+    name: 'gen_ai_server_request_duration_seconds',
+    meaning: 'Requests for a model that reached an upstream: from the request line to the end of the answer.',
+    labels: { ...labels, error_type: 'an error code; absent when it went well' },
+    buckets: DURATION_BUCKETS,
+    action:
+      'By model and upstream: who is slow. Long answers take long; compare with the time per output token.',
+  });
+  const firstToken = catalogue.cellHistogram({
+    name: 'gen_ai_server_time_to_first_token_seconds',
+    meaning: 'Streams that went well: from the request line to the first output sent to the client.',
+    labels,
+    buckets: FIRST_TOKEN_BUCKETS,
+    action:
+      'What people feel. High at one upstream: it queues; give it less weight, or use `balance: latency` or `hedge`.',
+  });
+  const perToken = catalogue.cellHistogram({
+    name: 'gen_ai_server_time_per_output_token_seconds',
+    meaning: 'Streams that went well and said their usage: time per token after the first.',
+    labels,
+    buckets: PER_TOKEN_BUCKETS,
+    action: 'High: the upstream is overloaded, or clients read slowly.',
+  });
+  const tokens = catalogue.cellHistogram({
+    name: 'gen_ai_client_token_usage',
+    meaning:
+      'Tokens per upstream request as the upstream reported them, attempts that did not answer the client included. Estimates are left out.',
+    labels: { ...labels, gen_ai_token_type: '`input`, `output`' },
+    buckets: TOKEN_BUCKETS,
+    action: 'Cost. `_sum` is the number of tokens; what each key used is in `tollgate usage`.',
+  });
+  const seriesFor = (operation: string) =>
+    new ByLabel(
+      (model) =>
+        new ByLabel((upstream) => {
+          // What an upstream is called does not change without its name, so it is no level of its own.
+          return new ByLabel((provider) => {
+            const own = {
+              gen_ai_operation_name: operation,
+              gen_ai_provider_name: provider,
+              gen_ai_request_model: model,
+              upstream,
+            };
+            return {
+              endings: new ByLabel((outcome) =>
+                duration.cell(outcome === 'ok' ? own : { ...own, error_type: outcome }),
+              ),
+              firstToken: firstToken.cell(own),
+              perToken: perToken.cell(own),
+              input: tokens.cell({ ...own, gen_ai_token_type: 'input' }),
+              output: tokens.cell({ ...own, gen_ai_token_type: 'output' }),
+            };
+          });
+        }),
+    );
+  const operations = new ByLabel(seriesFor);
+  const seriesOf = (endpoint: EndpointName, model: string, upstream: string, provider: string) =>
+    operations.of(OPERATIONS[endpoint]).of(model).of(upstream).of(provider);
+  const recordTokens = (
+    endpoint: EndpointName,
+    model: string,
+    upstream: string,
+    provider: string,
+    used: UsedTokens,
+  ) => {
+    const { input, output } = seriesOf(endpoint, model, upstream, provider);
+    input.observe(used.prompt);
+    output.observe(used.completion);
+  };
+  return {
+    /** Tokens of an attempt that the client was not answered from. */
+    recordTokens,
+    recordGeneration(generation: Generation): void {
+      const { endpoint, model, upstream, provider, outcome, seconds } = generation;
+      const own = seriesOf(endpoint, model, upstream, provider);
+      own.endings.of(outcome).observe(seconds);
+      if (generation.tokens !== undefined) {
+        own.input.observe(generation.tokens.prompt);
+        own.output.observe(generation.tokens.completion);
+      }
+      const { firstToken: first } = generation;
+      if (outcome !== 'ok' || first === undefined) return;
+      own.firstToken.observe(first);
+      const following = (generation.tokens?.completion ?? 0) - 1;
+      if (following > 0) own.perToken.observe(Math.max(0, seconds - first) / following);
+    },
+  };
+}

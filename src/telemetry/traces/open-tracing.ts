@@ -1,0 +1,23 @@
+// Whether there are traces: OpenTelemetry is loaded here, and only where the environment says where traces go.
+import type { Logger } from '../log/logger.ts';
+import type { Metrics } from '../metrics/all-metrics.ts';
+import { readTraceSettings } from './trace-settings.ts';
+import { NO_TRACING, type Tracing } from './tracer.ts';
+
+export interface TracingParts {
+  readonly version: string;
+  readonly logger: Logger;
+  readonly metrics: Pick<Metrics, 'traceSpans'>;
+}
+
+/** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns traces on */
+export async function openTracing(
+  env: Readonly<Record<string, string | undefined>>,
+  parts: TracingParts,
+): Promise<Tracing> {
+  const { settings, warnings } = readTraceSettings(env);
+  for (const warning of warnings) parts.logger.warn(warning);
+  if (settings === undefined) return NO_TRACING;
+  const { startOtlp } = await import('./otlp-tracer.ts');
+  return startOtlp(settings, parts);
+}

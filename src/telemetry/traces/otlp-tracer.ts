@@ -1,0 +1,228 @@
+// Traces by OpenTelemetry: one server span for a request, one client span for each request to an upstream, sent in batches
+// over OTLP. Attributes are those of the stable HTTP conventions and of the ones for GenAI. No prompt, no key, no address of
+// a client, nothing that a client wrote but the name of a model.
+
+import { randomUUID } from 'node:crypto';
+import {
+  type Attributes,
+  type Context,
+  createTraceState,
+  ROOT_CONTEXT,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  TraceFlags,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api';
+import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
+import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
+  ParentBasedSampler,
+  type Sampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import { withDeadline } from '../../deadline.ts';
+import { holdsKey } from '../log/key-mask.ts';
+import type { Logger } from '../log/logger.ts';
+import { OPERATIONS } from './genai-operations.ts';
+import { type SpanCounter, spanQueue } from './span-queue.ts';
+import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
+import type { SamplerSettings, TraceSettings } from './trace-settings.ts';
+import type {
+  AttemptEnding,
+  AttemptSpan,
+  AttemptStart,
+  RequestEnd,
+  RequestHead,
+  RequestSpan,
+  TraceContext,
+  Tracing,
+} from './tracer.ts';
+
+export interface OtlpParts {
+  readonly version: string;
+  readonly logger: Logger;
+  readonly metrics: { readonly traceSpans: SpanCounter };
+}
+
+/** How long the end of the process waits for the receiver of traces. */
+const FLUSH_MS = 2_000;
+
+/** The longest value of an attribute, in characters. */
+const MAX_VALUE = 256;
+
+/** Others are `_OTHER` by the conventions. */
+const METHODS = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'POST', 'PUT', 'TRACE']);
+
+/** Ends that are nobody's error: the client left, or another attempt was quicker. */
+const PEACEFUL = new Set(['ok', 'client_closed', 'superseded']);
+
+export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpParts): Tracing {
+  const attributes = {
+    'service.version': version,
+    // Replicas have the same name.
+    'service.instance.id': randomUUID(),
+    ...settings.attributes,
+  };
+  const provider = new TracerProvider({
+    sampler: samplerOf(settings.sampler),
+    resource: defaultResource().merge(resourceFromAttributes(attributes)),
+    spanProcessors: [spanQueue(settings, metrics.traceSpans, logger)],
+    spanLimits: { attributeValueLengthLimit: MAX_VALUE },
+  });
+  const tracer = provider.getTracer('tollgate', version);
+  logger.info({ host: new URL(settings.url).host }, 'traces are sent');
+  return {
+    begin: (request) => new ServerSpan(tracer, request),
+    async close() {
+      const late = () => new Error(`not within ${FLUSH_MS} ms`);
+      await withDeadline(provider.shutdown(), FLUSH_MS, late).catch((error: unknown) => {
+        const cause = error instanceof Error ? error.message : String(error);
+        logger.warn({ cause }, 'the last traces were not sent');
+      });
+    },
+  };
+}
+
+function samplerOf({ root, ratio, isParentBased }: SamplerSettings): Sampler {
+  const sampler =
+    root === 'always_off'
+      ? new AlwaysOffSampler()
+      : root === 'always_on'
+        ? new AlwaysOnSampler()
+        : new TraceIdRatioBasedSampler(ratio);
+  return isParentBased ? new ParentBasedSampler({ root: sampler }) : sampler;
+}
+
+/** The client's span as the parent; the root where it sent none, or a broken one. */
+function parentOf({ headers }: RequestHead): Context {
+  const parent = parseTraceParent(headers['traceparent']);
+  if (parent === undefined) return ROOT_CONTEXT;
+  const { traceId, spanId, isSampled } = parent;
+  // Ids of traces have the form of a key; the one that this request is authenticated with is none.
+  if ([headers.authorization, headers['api-key']].some((value) => value?.includes(traceId) === true))
+    return ROOT_CONTEXT;
+  const state = headers['tracestate'];
+  return trace.setSpanContext(ROOT_CONTEXT, {
+    traceId,
+    spanId,
+    traceFlags: isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE,
+    isRemote: true,
+    ...(typeof state === 'string' && !holdsKey(state) ? { traceState: createTraceState(state) } : {}),
+  });
+}
+
+class ServerSpan implements RequestSpan {
+  readonly traceId: string;
+  readonly #tracer: Tracer;
+  readonly #span: Span;
+  readonly #context: Context;
+  readonly #method: string;
+
+  constructor(tracer: Tracer, request: RequestHead) {
+    const { method = '', httpVersion } = request;
+    const isKnown = METHODS.has(method);
+    this.#method = isKnown ? method : 'HTTP';
+    this.#tracer = tracer;
+    const parent = parentOf(request);
+    const attributes: Attributes = {
+      'http.request.method': isKnown ? method : '_OTHER',
+      'url.scheme': 'http',
+      'network.protocol.version': httpVersion,
+    };
+    // Named without the path until the route is known: a path can hold anything.
+    this.#span = tracer.startSpan(this.#method, { kind: SpanKind.SERVER, attributes }, parent);
+    this.#context = trace.setSpan(parent, this.#span);
+    this.traceId = this.#span.spanContext().traceId;
+  }
+
+  attempt(start: AttemptStart): AttemptSpan {
+    return new ClientSpan(this.#tracer, this.#context, start);
+  }
+
+  end({ route, status, outcome, requestId }: RequestEnd): void {
+    const span = this.#span;
+    if (route !== undefined) {
+      span.updateName(`${this.#method} ${route}`);
+      span.setAttribute('http.route', route);
+    }
+    span.setAttributes({ 'tollgate.request_id': requestId, 'tollgate.outcome': outcome });
+    // 499 was never sent.
+    if (outcome !== 'client_closed') span.setAttribute('http.response.status_code', status);
+    // A refusal is the client's trouble. An answer that began well and broke is not.
+    if (!PEACEFUL.has(outcome) && (status < 400 || status >= 500)) fail(span, outcome);
+    span.end();
+  }
+}
+
+class ClientSpan implements AttemptSpan {
+  readonly traceparent: string;
+  readonly tracestate: string | undefined;
+  readonly #span: Span;
+  readonly #began = performance.now();
+  readonly #isStream: boolean;
+
+  constructor(tracer: Tracer, parent: Context, start: AttemptStart) {
+    const { upstream, provider, model, stream, endpoint, server, number } = start;
+    const operation = OPERATIONS[endpoint];
+    this.#isStream = stream;
+    const attributes: Attributes = {
+      'gen_ai.operation.name': operation,
+      'gen_ai.provider.name': provider,
+      'gen_ai.request.model': model,
+      'gen_ai.request.stream': stream,
+      'tollgate.upstream': upstream,
+    };
+    if (server !== undefined) {
+      attributes['server.address'] = server.address;
+      attributes['server.port'] = server.port;
+    }
+    if (number > 1) attributes['http.request.resend_count'] = number - 1;
+    this.#span = tracer.startSpan(`${operation} ${model}`, { kind: SpanKind.CLIENT, attributes }, parent);
+    const { traceparent, tracestate } = contextOf(this.#span);
+    this.traceparent = traceparent;
+    this.tracestate = tracestate;
+  }
+
+  firstOutput(): void {
+    // An answer that comes as a whole has no first part.
+    if (!this.#isStream) return;
+    this.#span.addEvent('first_token');
+    const seconds = (performance.now() - this.#began) / 1000;
+    this.#span.setAttribute('gen_ai.response.time_to_first_chunk', seconds);
+  }
+
+  end({ outcome, status, usage }: AttemptEnding): void {
+    const span = this.#span;
+    span.setAttribute('tollgate.outcome', outcome);
+    if (status !== undefined) span.setAttribute('http.response.status_code', status);
+    if (usage !== null) {
+      span.setAttributes({
+        'gen_ai.usage.input_tokens': usage.prompt,
+        'gen_ai.usage.output_tokens': usage.completion,
+        'gen_ai.usage.cache_read.input_tokens': usage.cached,
+        'gen_ai.usage.reasoning.output_tokens': usage.reasoning,
+      });
+    }
+    if (!PEACEFUL.has(outcome)) fail(span, outcome);
+    span.end();
+  }
+}
+
+function contextOf(span: Span): TraceContext {
+  const { traceId, spanId, traceFlags, traceState } = span.spanContext();
+  const isSampled = (traceFlags & TraceFlags.SAMPLED) !== 0;
+  const tracestate = traceState?.serialize();
+  return {
+    traceparent: formatTraceParent({ traceId, spanId, isSampled }),
+    tracestate: tracestate === '' ? undefined : tracestate,
+  };
+}
+
+function fail(span: Span, outcome: string): void {
+  span.setAttribute('error.type', outcome);
+  span.setStatus({ code: SpanStatusCode.ERROR });
+}

@@ -1,0 +1,112 @@
+// What the answers of the built-in model are made of: events for a sink, errors, and text in pieces. Which answer is given to
+// what is echo-chat.ts and echo-others.ts.
+import type { GatewayError } from '../../errors.ts';
+import type { ResponseHeaders } from '../transport.ts';
+
+/** What is still to be told to the sink. */
+export type EchoEvent =
+  | { readonly kind: 'head'; readonly status: number; readonly headers: ResponseHeaders }
+  | { readonly kind: 'data'; readonly bytes: Buffer }
+  | { readonly kind: 'error'; readonly error: GatewayError };
+
+/** A request that a vendor would refuse with 400. */
+export interface Refusal {
+  readonly kind: 'refusal';
+  readonly message: string;
+  readonly param: string | null;
+  readonly code: string | null;
+}
+
+/** Like any model this one has a longest answer, whatever it was told; more ends with `length`. */
+export const LONGEST_ANSWER = 2_000;
+
+/** Characters that one token has at most: what of a text must be read to find `LONGEST_ANSWER` tokens. */
+const LONGEST_TOKEN = 24;
+
+export function jsonAnswer(status: number, value: object): EchoEvent[] {
+  const data = dataEvent(JSON.stringify(value));
+  const headers = { 'content-type': 'application/json', 'content-length': String(data.bytes.length) };
+  return [{ kind: 'head', status, headers }, data];
+}
+
+export function dataEvent(data: string | Buffer): { kind: 'data'; bytes: Buffer } {
+  return { kind: 'data', bytes: typeof data === 'string' ? Buffer.from(data) : data };
+}
+
+export function refusalAnswer({ message, param, code }: Refusal, status = 400): EchoEvent[] {
+  return jsonAnswer(status, { error: { message, type: 'invalid_request_error', param, code } });
+}
+
+/** A stream of these frames. */
+export function streamAnswer(frames: readonly string[]): EchoEvent[] {
+  return [
+    { kind: 'head', status: 200, headers: { 'content-type': 'text/event-stream; charset=utf-8' } },
+    ...frames.map(dataEvent),
+  ];
+}
+
+/** Words with the space before them, long ones in parts: what this model streams and counts as tokens. */
+export function pieces(text: string): string[] {
+  const read = text.slice(0, (LONGEST_ANSWER + 1) * LONGEST_TOKEN);
+  return read.match(/\s{0,8}\S{1,8}|\s{1,8}/gu) ?? [];
+}
+
+/**
+ * The members of a request, with its model; or why it is none.
+ * @param defaultModel for a request that names none
+ */
+export function readBody(bytes: Buffer, defaultModel?: string): Body | Refusal {
+  let body: unknown;
+  try {
+    body = JSON.parse(bytes.toString('utf8'));
+  } catch {
+    return refuse('The body is not valid JSON.', null, null);
+  }
+  if (!isRecord(body)) return refuse('The body is not a JSON object.', null, null);
+  const model = body['model'] ?? defaultModel;
+  if (typeof model !== 'string') return refuse('You must provide a model parameter.', 'model', null);
+  return { kind: 'body', model, members: body };
+}
+
+export interface Body {
+  readonly kind: 'body';
+  readonly model: string;
+  readonly members: Record<string, unknown>;
+}
+
+/**
+ * How long the answer may be.
+ * @param names of the members that may say it, the first one first
+ */
+export function readMaxTokens(body: Record<string, unknown>, names: readonly string[]): number | Refusal {
+  for (const name of names) {
+    const value = body[name];
+    if (value === undefined || value === null) continue;
+    if (typeof value !== 'number' || !Number.isInteger(value)) {
+      return refuse(`Invalid type for '${name}': expected an integer.`, name, 'invalid_type');
+    }
+    if (value < 1) {
+      return refuse(`Invalid '${name}': expected a value of at least 1.`, name, 'integer_below_min_value');
+    }
+    return Math.min(value, LONGEST_ANSWER);
+  }
+  return LONGEST_ANSWER;
+}
+
+export function refuse(message: string, param: string | null, code: string | null): Refusal {
+  return { kind: 'refusal', message, param, code };
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** A typed event of a stream. */
+export interface StreamEvent {
+  readonly type: string;
+  readonly [name: string]: unknown;
+}
+
+export function eventFrame(event: StreamEvent): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}

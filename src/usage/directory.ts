@@ -1,8 +1,0 @@
-// Where the spool is when the configuration does not say.
-import type { StaticConfig } from '../config/schema.ts';
-
-/** @returns a path, relative to the working directory where it is not absolute */
-export function spoolDirectory({ store, usage }: Pick<StaticConfig, 'store' | 'usage'>): string {
-  if (usage?.spool !== undefined) return usage.spool;
-  return store.kind === 'sqlite' ? `${store.path}.usage` : './data/usage';
-}

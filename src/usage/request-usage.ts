@@ -1,0 +1,145 @@
+// What is recorded of one request, and what it adds to the totals of its hour.
+import type { Tier } from '../config/schema/config-schema.ts';
+import type { UsageKey, UsageRow, UsageSums } from '../store/usage-record.ts';
+import { hourOf } from './utc-hours.ts';
+
+/** Tokens as the upstream counted them, or as they were estimated. Whole numbers from 0. */
+export interface TokenUsage {
+  readonly prompt: number;
+  readonly completion: number;
+  /** Part of `prompt`. */
+  readonly cached: number;
+  /** Part of `completion`. */
+  readonly reasoning: number;
+}
+
+/** Tokens of an attempt before the last one: they count for its upstream, the request does not. */
+export interface AttemptUsage {
+  readonly upstream: string;
+  readonly usage: TokenUsage;
+  /** Billionths, from `costOf`. */
+  readonly costNanos?: number | undefined;
+}
+
+/** One request that reached an upstream, whatever its end. */
+export interface UsageRecord {
+  /** When it ended, in milliseconds since 1970; its hour in UTC is where it counts. */
+  readonly at: number;
+  readonly holderId: string;
+  readonly prefix: string;
+  readonly tier: Tier;
+  /** The public name. */
+  readonly model: string;
+  /** The last one that was asked. */
+  readonly upstream: string;
+  /** Requests to upstreams. */
+  readonly attempts: number;
+  /** `ok`, or a code of the error table. */
+  readonly outcome: string;
+  /** Undefined where nothing is known and nothing is to be charged. */
+  readonly usage: TokenUsage | undefined;
+  readonly isEstimated: boolean;
+  readonly durationMs: number;
+  readonly ttftMs: number | undefined;
+  /** Billionths, from `costOf`; undefined where the model has no price. */
+  readonly costNanos?: number | undefined;
+  readonly extra?: readonly AttemptUsage[] | undefined;
+  /** Tokens alone, of a request that goes on: it is counted by a record of its own, when it ends. Default false. */
+  readonly isPart?: boolean | undefined;
+}
+
+/** More than any answer has: what an upstream that lies, or is broken, can add to a holder's count with one answer. */
+const MAX_TOKENS = 1e9;
+const MAX_TEXT = { holder: 64, prefix: 16, upstream: 128, model: 256 };
+/** Most texts: nothing is to be looked for in them. */
+const PLAIN = /^[\x20-\x7e]*$/;
+const UNSAFE = /[\p{Cc}\p{Cs}]/gu;
+
+/** What the record adds to the totals: a row for the request, and one for each earlier attempt that has usage. */
+export function rowsOf(record: UsageRecord): readonly UsageRow[] {
+  const { outcome, usage, costNanos, ttftMs, extra = [] } = record;
+  const key = {
+    hour: hourOf(Number.isFinite(record.at) ? record.at : Date.now()),
+    holderId: text(record.holderId, MAX_TEXT.holder),
+    prefix: text(record.prefix, MAX_TEXT.prefix),
+    model: text(record.model, MAX_TEXT.model),
+  };
+  const upstream = text(record.upstream, MAX_TEXT.upstream);
+  if (record.isPart === true)
+    return [{ ...key, upstream, sums: { ...NONE, ...tokenSums(usage, costNanos) } }];
+  const request: UsageRow = {
+    ...key,
+    upstream,
+    sums: {
+      ...tokenSums(usage, costNanos),
+      requests: 1,
+      // Who left was not failed.
+      failed: outcome === 'ok' || outcome === 'client_closed' ? 0 : 1,
+      estimated: record.isEstimated && usage !== undefined ? 1 : 0,
+      priced: costNanos === undefined ? 0 : 1,
+      attempts: whole(record.attempts, MAX_TOKENS),
+      duration_ms: whole(record.durationMs, MAX_TOKENS),
+      ttft_ms: whole(ttftMs ?? 0, MAX_TOKENS),
+      ttft_count: ttftMs === undefined ? 0 : 1,
+    },
+  };
+  if (extra.length === 0) return [request];
+  const earlier = extra.map(
+    (attempt): UsageRow => ({
+      ...key,
+      upstream: text(attempt.upstream, MAX_TEXT.upstream),
+      sums: { ...NONE, ...tokenSums(attempt.usage, attempt.costNanos) },
+    }),
+  );
+  return [request, ...earlier];
+}
+
+/** Whether a row that came from a file may go to the store: its texts are such as `rowsOf` makes. */
+export function isSane({ hour, holderId, prefix, model, upstream }: UsageKey): boolean {
+  return (
+    /^\d{4}-\d\d-\d\dT\d\d$/.test(hour) &&
+    holderId === text(holderId, MAX_TEXT.holder) &&
+    prefix === text(prefix, MAX_TEXT.prefix) &&
+    model === text(model, MAX_TEXT.model) &&
+    upstream === text(upstream, MAX_TEXT.upstream)
+  );
+}
+
+const NONE: UsageSums = {
+  requests: 0,
+  failed: 0,
+  estimated: 0,
+  priced: 0,
+  attempts: 0,
+  prompt: 0,
+  completion: 0,
+  cached: 0,
+  reasoning: 0,
+  cost: 0,
+  duration_ms: 0,
+  ttft_ms: 0,
+  ttft_count: 0,
+};
+
+function tokenSums(usage: TokenUsage | undefined, costNanos: number | undefined) {
+  const prompt = whole(usage?.prompt ?? 0, MAX_TOKENS);
+  const completion = whole(usage?.completion ?? 0, MAX_TOKENS);
+  return {
+    prompt,
+    completion,
+    cached: whole(usage?.cached ?? 0, prompt),
+    reasoning: whole(usage?.reasoning ?? 0, completion),
+    cost: whole(costNanos ?? 0, Number.MAX_SAFE_INTEGER),
+  };
+}
+
+/** A whole number from 0 to `max`. What is no number is 0. */
+function whole(value: number, max: number): number {
+  return value > 0 ? Math.min(Math.round(value), max) : 0;
+}
+
+/** PostgreSQL takes neither NUL nor half of a character, and an index has no room for long texts. */
+function text(value: string, length: number): string {
+  const short = value.length > length ? value.slice(0, length) : value;
+  return PLAIN.test(short) ? short : short.replaceAll(UNSAFE, '\ufffd');
+}

@@ -1,0 +1,86 @@
+// `GET /admin/usage`: what the holder of a key used, with all of its keys. Upstreams are the operator's and not in it.
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { answerJson } from '../http/response-writer.ts';
+import type { HolderUsage } from './holder-usage.ts';
+import { publicSums } from './public-sums.ts';
+
+const DEFAULT_DAYS = 30;
+const MAX_DAYS = 90;
+
+/** Who asks, once the key is known to be good. */
+export interface UsageReader {
+  readonly holderId: string;
+  readonly prefix: string;
+  readonly tier: string;
+  /** Whether the holder's keys are served. */
+  readonly standing: string;
+}
+
+export interface UsageEndpointOptions<Caller extends UsageReader> {
+  /** @throws GatewayError for a key that is not good, or cannot be checked */
+  readonly authenticate: (authorization: string | undefined, address: string) => Promise<Caller>;
+  readonly usage: HolderUsage;
+  /** The state of the limits, as it is to stand in the answer. */
+  readonly limits: (caller: Caller) => Promise<unknown>;
+  /** What the holder pays for, as it is to stand in the answer; undefined where it pays for nothing. */
+  readonly plan: (caller: Caller) => Promise<unknown>;
+}
+
+export class UsageEndpoint<Caller extends UsageReader> {
+  readonly #options: UsageEndpointOptions<Caller>;
+
+  constructor(options: UsageEndpointOptions<Caller>) {
+    this.#options = options;
+  }
+
+  /** `GET /admin/usage?days=30`. */
+  async answer(exchange: Exchange): Promise<void> {
+    const { authenticate, usage, limits, plan } = this.#options;
+    const caller = await authenticate(exchange.request.headers.authorization, exchange.address);
+    exchange.keyPrefix = caller.prefix;
+    exchange.access.tier = caller.tier;
+    const days = daysIn(exchange.target);
+    exchange.throwIfStopped();
+    const [report, state, paid] = await Promise.all([
+      usage.reportOf(caller.holderId, days),
+      limits(caller),
+      plan(caller),
+    ]);
+    answerJson(
+      exchange,
+      200,
+      {
+        prefix: caller.prefix,
+        tier: caller.tier,
+        standing: caller.standing,
+        ...(paid === undefined ? {} : { plan: paid }),
+        from: report.from,
+        to: report.to,
+        totals: publicSums(report.totals),
+        days: report.days.map(({ day, model, sums }) => ({ day, model, ...publicSums(sums) })),
+        truncated: report.isTruncated,
+        limits: state,
+      },
+      { 'cache-control': 'no-store' },
+    );
+  }
+}
+
+/** @throws GatewayError invalid_value */
+function daysIn(target: string): number {
+  const at = target.indexOf('?');
+  const given = at === -1 ? [] : new URLSearchParams(target.slice(at + 1)).getAll('days');
+  const [text = String(DEFAULT_DAYS)] = given;
+  const days = /^[1-9]\d?$/.test(text) ? Number(text) : 0;
+  if (given.length > 1 || days < 1 || days > MAX_DAYS) {
+    throw new GatewayError(
+      'invalid_value',
+      `\`days\` must be given once, a whole number from 1 to ${MAX_DAYS}.`,
+      {
+        param: 'days',
+      },
+    );
+  }
+  return days;
+}

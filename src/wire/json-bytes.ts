@@ -1,0 +1,144 @@
+// Single characters of JSON, long strings, and the rule for member names: which spellings some reader takes for the same name.
+// Where members stand is json.ts.
+import { foldName } from './fold-name.ts';
+
+const BACKSLASH = 0x5c;
+export const LETTER_U = 0x75;
+const UNDERSCORE = 0x5f;
+const HYPHEN = 0x2d;
+/** Of a key, in bytes: a longer one is judged by its beginning. */
+const LONGEST_KEY = 1024;
+
+/** Why a text is not JSON, in words for a client; they quote nothing of the text. */
+export type JsonFault =
+  | 'it ends too early'
+  | 'unexpected byte'
+  | 'raw control character in a string'
+  | 'invalid escape in a string'
+  | 'nested deeper than 1000 levels'
+  | 'more bytes after the value';
+
+/** The listener is called for strings that are longer than this. */
+export const LONG_TEXT = 4096;
+
+/** Hears of long strings of values. */
+export interface LongTextListener {
+  /**
+   * A string stands at `[start, end)`, without its quotes.
+   * @param isWhole it ends there; otherwise more of it comes, and it is told again
+   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
+   */
+  longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void;
+}
+
+export function isDigit(byte: number): boolean {
+  return byte >= 0x30 && byte <= 0x39;
+}
+
+/** 0 to 15, or -1 for what is no hexadecimal digit. */
+export function hexValue(byte: number): number {
+  if (isDigit(byte)) return byte - 0x30;
+  const lower = byte | 0x20;
+  return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1;
+}
+
+/** Whether the key in `[start, end)`, without its quotes, is `name` (ASCII) once escapes are undone. Builds no string. */
+export function readsAs(bytes: Buffer, start: number, end: number, name: string): boolean {
+  let pos = start;
+  for (let i = 0; i < name.length; i++) {
+    if (pos >= end) return false;
+    let code = bytes[pos++] ?? 0;
+    if (code === BACKSLASH) {
+      if (bytes[pos] !== LETTER_U) return false; // No name has a character that a short escape stands for.
+      code = codeAt(bytes, pos + 1);
+      pos += 5;
+    }
+    if (code !== name.charCodeAt(i)) return false;
+  }
+  return pos === end;
+}
+
+/** The folded form of the key that is being looked up; shared, because a look-up is not interrupted. */
+const folded = new Uint8Array(64);
+
+/** The names that are read at one place of a body, to be found in any spelling. */
+export class MemberNames {
+  readonly #names: readonly { readonly name: string; readonly folded: Buffer }[];
+  /** 1 for each first byte that a spelling of one of the names can have. */
+  readonly #first = new Uint8Array(256);
+  readonly #longest: number;
+
+  /** @param names as the gateway reads them: ASCII, at most 64 characters, no two of them the same name */
+  constructor(names: readonly string[]) {
+    this.#names = names.map((name) => ({ name, folded: Buffer.from(foldName(name)) }));
+    this.#longest = Math.max(0, ...this.#names.map((each) => each.folded.length));
+    for (const { folded: bytes } of this.#names) {
+      const first = bytes[0] ?? 0;
+      this.#first[first] = 1;
+      this.#first[first & ~0x20] = 1;
+    }
+    // Escapes, ignored characters, and the first bytes of the letters outside ASCII that fold into it.
+    for (const byte of [BACKSLASH, UNDERSCORE, HYPHEN, 0xc4, 0xc5, 0xe2]) this.#first[byte] = 1;
+  }
+
+  /**
+   * The name that the key in `[start, end)`, without its quotes, is a spelling of, by the rule of `foldName`; undefined when
+   * it is none. One pass over at most 1 KiB: a longer key counts as a name whose beginning it spells so far.
+   */
+  find(bytes: Buffer, start: number, end: number): string | undefined {
+    if (this.#first[bytes[start] ?? 0] === 0) return undefined;
+    const isCut = end - start > LONGEST_KEY;
+    const length = foldKey(bytes, start, isCut ? start + LONGEST_KEY : end, this.#longest);
+    for (const each of this.#names) {
+      if ((isCut || each.folded.length === length) && isFolded(each.folded, length)) return each.name;
+    }
+    return undefined;
+  }
+}
+
+/** Whether `name` begins with the `length` bytes of `folded`. */
+function isFolded(name: Buffer, length: number): boolean {
+  if (length < 0) return false;
+  for (let i = 0; i < length; i++) {
+    if (name[i] !== folded[i]) return false;
+  }
+  return true;
+}
+
+/** Puts the folded form into `folded`. @returns its length, or -1 when it is longer than `longest` or has other letters than ASCII */
+function foldKey(bytes: Buffer, start: number, end: number, longest: number): number {
+  let length = 0;
+  for (let pos = start; pos < end; ) {
+    let code = bytes[pos++] ?? 0;
+    if (code === BACKSLASH) {
+      if (bytes[pos] !== LETTER_U) return -1;
+      code = codeAt(bytes, pos + 1);
+      pos += 5;
+    } else if (code === 0xc4 || code === 0xc5) {
+      code = ((code & 0x1f) << 6) | ((bytes[pos++] ?? 0) & 0x3f);
+    } else if (code === 0xe2) {
+      code = 0x2000 | (((bytes[pos] ?? 0) & 0x3f) << 6) | ((bytes[pos + 1] ?? 0) & 0x3f);
+      pos += 2;
+    }
+    if (code === 0) break;
+    if (code === UNDERSCORE || code === HYPHEN) continue;
+    code = foldCode(code);
+    if (code > 0x7f || length === longest) return -1;
+    folded[length++] = code;
+  }
+  return length;
+}
+
+function foldCode(code: number): number {
+  if (code >= 0x41 && code <= 0x5a) return code | 0x20;
+  if (code === 0x17f) return 0x73;
+  if (code === 0x212a) return 0x6b;
+  return code === 0x130 || code === 0x131 ? 0x69 : code;
+}
+
+/** The four hexadecimal digits of an escape. */
+function codeAt(bytes: Buffer, at: number): number {
+  let code = 0;
+  for (let pos = at; pos < at + 4; pos++) code = code * 16 + hexValue(bytes[pos] ?? 0);
+  return code;
+}

@@ -1,0 +1,90 @@
+// JSON values as lists of pieces of memory, so that an answer can be put together from the bytes of another: numbers, texts and unknown
+// members stay as they were written, and nothing large is copied. What is put together is for chat-conversion.ts and event-conversion.ts.
+import { decodeString, JsonScanner } from './json.ts';
+
+/** A JSON text: its pieces, one behind the other. */
+export type Json = readonly Buffer[];
+/** The members of an object by name, each value as it stands. Of equal keys the last counts. */
+export type Members = Map<string, Json>;
+export type Member = readonly [name: string, value: Json];
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const QUOTE = 0x22;
+
+const NO_BYTES: Buffer = Buffer.alloc(0);
+const COMMA = Buffer.from(',');
+export const NULL: Json = [Buffer.from('null')];
+export const EMPTY_OBJECT: Json = [Buffer.from('{}')];
+export const EMPTY_ARRAY: Json = [Buffer.from('[]')];
+export const EMPTY_STRING: Json = [Buffer.from('""')];
+
+/** A string that needs no escapes, or a number. */
+export function literal(value: string | number): Json {
+  return [Buffer.from(JSON.stringify(value))];
+}
+
+/** The members of an object that was read, and so is one piece; none where it is something else. */
+export function membersOf([bytes = NO_BYTES]: Json, scanner = new JsonScanner()): Members {
+  const members: Members = new Map();
+  scanner.reset(bytes);
+  if (!scanner.enterObject()) return members;
+  let from = scanner.pos;
+  while (scanner.nextMember()) {
+    // Between the last value and this one stand a comma, the key and its colon.
+    const key = { start: bytes.indexOf(QUOTE, from), end: bytes.lastIndexOf(QUOTE, scanner.pos - 1) + 1 };
+    members.set(decodeString(bytes, key), valueAt(scanner, bytes));
+    from = scanner.pos;
+  }
+  return members;
+}
+
+/** The elements of an array that was read; none where it is something else. */
+export function elementsOf(json: Json | undefined): Json[] {
+  const elements: Json[] = [];
+  const scanner = new JsonScanner();
+  const [bytes] = json ?? [];
+  if (bytes === undefined) return elements;
+  scanner.reset(bytes);
+  if (!scanner.enterArray()) return elements;
+  while (scanner.nextElement()) elements.push(valueAt(scanner, bytes));
+  return elements;
+}
+
+function valueAt(scanner: JsonScanner, bytes: Buffer): Json {
+  // White space may stand before the value.
+  scanner.peek();
+  const start = scanner.pos;
+  scanner.skipValue();
+  return [bytes.subarray(start, scanner.pos)];
+}
+
+/** Whether the first byte of the value is `byte`. */
+export function startsWith(json: Json | undefined, byte: number): boolean {
+  return json?.[0]?.[0] === byte;
+}
+
+/** An object of these members. */
+export function object(members: Iterable<Member>): Json {
+  const parts: Buffer[] = [];
+  for (const [name, value] of members) {
+    parts.push(Buffer.from(`${parts.length === 0 ? '{' : ','}${JSON.stringify(name)}:`), ...value);
+  }
+  return parts.length === 0 ? EMPTY_OBJECT : [...parts, Buffer.from('}')];
+}
+
+/** An array of these elements. */
+export function array(elements: readonly Json[]): Json {
+  const parts = elements.flatMap((element, index) => (index === 0 ? element : [COMMA, ...element]));
+  return [Buffer.from('['), ...parts, Buffer.from(']')];
+}
+
+/** A copy on one line, as an event needs it: line breaks stand between tokens only, where a space means the same. */
+export function oneLine(json: Json): Json {
+  const copy = Buffer.concat(json);
+  for (const lineBreak of [LF, CR]) {
+    for (let at = copy.indexOf(lineBreak); at !== -1; at = copy.indexOf(lineBreak, at + 1)) copy[at] = SPACE;
+  }
+  return [copy];
+}

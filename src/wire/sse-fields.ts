@@ -1,0 +1,178 @@
+// The lines of one frame (WHATWG HTML, 9.2.6): where its data and its event's name stand, and which lines end here. What the
+// data says is for chat-chunk.ts and typed-events.ts.
+import type { Span } from './json.ts';
+
+const LF = 0x0a;
+const CR = 0x0d;
+const SPACE = 0x20;
+const COLON = 0x3a;
+const LETTER_D = 0x64;
+
+const ID = Buffer.from('id');
+const RETRY = Buffer.from('retry');
+const EVENT = Buffer.from('event');
+/** Up to here a line is read byte by byte, which costs less than to begin a search. */
+const SHORT_LINE = 512;
+const DONE = Buffer.from('[DONE]');
+export const DATA = Buffer.from('data');
+/** A byte order mark may stand before the first field of a stream. */
+export const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
+
+/** What stands in a frame, as offsets in the buffer that was read. */
+export interface Fields {
+  /** The values of the data fields: start, end, start, end … */
+  readonly values: readonly number[];
+  /** The value of the last `event` field. */
+  readonly event: Span | null;
+}
+
+/** The data of an event: the values of its data fields, with LF between them. */
+export interface Data {
+  readonly bytes: Buffer;
+  readonly start: number;
+  readonly end: number;
+  /** It begins with `[DONE]`, the test that the SDKs make. */
+  readonly isDone: boolean;
+}
+
+export function readFields(bytes: Buffer, start: number, end: number): Fields {
+  const values: number[] = [];
+  let event: Span | null = null;
+  let pos = startsWith(bytes, BOM, start, end) ? start + BOM.length : start;
+  while (pos < end) {
+    const lineEnd = endOfLine(bytes, pos, end);
+    const dataAt = fieldValue(bytes, DATA, pos, lineEnd);
+    if (dataAt >= 0) values.push(dataAt, lineEnd);
+    else {
+      const eventAt = fieldValue(bytes, EVENT, pos, lineEnd);
+      if (eventAt >= 0) event = { start: eventAt, end: lineEnd };
+    }
+    pos = lineEnd + 1;
+  }
+  return { values, event };
+}
+
+/** @returns null where the event has no data; bytes of its own where it has several lines of it */
+export function dataOf(bytes: Buffer, values: readonly number[]): Data | null {
+  const [start, end] = values;
+  if (start === undefined || end === undefined) return null;
+  const isDone = startsWith(bytes, DONE, start, end);
+  if (values.length === 2) return { bytes, start, end, isDone };
+  const joined = joinLines(bytes, values);
+  return { bytes: joined, start: 0, end: joined.length, isDone };
+}
+
+/** From an offset in the data to the frame: a token is never broken over two lines, so one line holds it. */
+export function spanInFrame(span: Span, values: readonly number[]): Span {
+  // One line of data is read where it stands.
+  if (values.length === 2) return span;
+  let lineStart = 0;
+  for (let i = 0; i < values.length; i += 2) {
+    const from = values[i] ?? 0;
+    const lineEnd = lineStart + (values[i + 1] ?? 0) - from;
+    if (span.start < lineEnd) {
+      const shift = from - lineStart;
+      return { start: span.start + shift, end: span.end + shift };
+    }
+    lineStart = lineEnd + 1;
+  }
+  return span;
+}
+
+export function startsWith(bytes: Buffer, prefix: Buffer, start: number, end: number): boolean {
+  const { length } = prefix;
+  if (end - start < length) return false;
+  for (let i = 0; i < length; i++) {
+    if (bytes[start + i] !== prefix[i]) return false;
+  }
+  return true;
+}
+
+/** Whether the bytes of the span are exactly these. */
+export function isText(bytes: Buffer, { start, end }: Span, text: Buffer): boolean {
+  return end - start === text.length && startsWith(bytes, text, start, end);
+}
+
+export function isLineBreak(byte: number | undefined): boolean {
+  return byte === LF || byte === CR;
+}
+
+/** Where the line that begins at `start` ends: at its line break, or at `end`. */
+function endOfLine(bytes: Buffer, start: number, end: number): number {
+  const near = Math.min(end, start + SHORT_LINE);
+  let at = start;
+  while (at < near && !isLineBreak(bytes[at])) at++;
+  if (at < near || at === end) return at;
+  // An image in base64: megabytes, which are searched natively.
+  const rest = bytes.subarray(at, end);
+  const lf = rest.indexOf(LF);
+  const line = lf === -1 ? rest : rest.subarray(0, lf);
+  const cr = line.indexOf(CR);
+  return at + (cr === -1 ? line.length : cr);
+}
+
+/** Offset of the value of the field `name` in the line, behind the colon and one space; -1 when it is another line. */
+function fieldValue(bytes: Buffer, name: Buffer, start: number, end: number): number {
+  if (!startsWith(bytes, name, start, end)) return -1;
+  const at = start + name.length;
+  if (at === end) return end;
+  if (bytes[at] !== COLON) return -1;
+  return at + 1 < end && bytes[at + 1] === SPACE ? at + 2 : at + 1;
+}
+
+function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
+  let length = -1;
+  for (let i = 0; i < values.length; i += 2) length += (values[i + 1] ?? 0) - (values[i] ?? 0) + 1;
+  const joined = Buffer.allocUnsafe(length).fill(LF);
+  let to = 0;
+  for (let i = 0; i < values.length; i += 2) to += bytes.copy(joined, to, values[i], values[i + 1]) + 1;
+  return joined;
+}
+
+/**
+ * Lines of an event that no stream of this API has: `id` and `retry`, and an `event` without data. After an `id`, one of the
+ * official SDKs takes every comment for an empty event and fails; it does so at once on a lone `retry`. Nobody resumes a
+ * stream with them, so they end here.
+ *
+ * @param isDataless whether the frame in `[start, end)` has no data line
+ * @param hasCr whether there may be a CR in it
+ * @returns the lines to leave out, each with its line end, in order; `all` when nothing would be left but blank lines;
+ *   undefined when there are none
+ */
+export function surplusFields(
+  bytes: Buffer,
+  start: number,
+  end: number,
+  isDataless: boolean,
+  hasCr: boolean,
+): Span[] | 'all' | undefined {
+  // Nearly every frame is one line of data, and its line end is the last but one byte.
+  if (bytes[start] === LETTER_D && !hasCr && isOneLine(bytes, start, end)) return undefined;
+  let surplus: Span[] | undefined;
+  let isBlank = true;
+  for (let pos = start; pos < end; ) {
+    const lineEnd = endOfLine(bytes, pos, end);
+    let next = Math.min(lineEnd + 1, end);
+    if (bytes[lineEnd] === CR && bytes[next] === LF && next < end) next++;
+    const isSurplus =
+      isField(bytes, ID, pos, lineEnd) ||
+      isField(bytes, RETRY, pos, lineEnd) ||
+      (isDataless && isField(bytes, EVENT, pos, lineEnd));
+    if (isSurplus) {
+      surplus ??= [];
+      surplus.push({ start: pos, end: next });
+    } else if (lineEnd > pos) isBlank = false;
+    pos = next;
+  }
+  return surplus !== undefined && isBlank ? 'all' : surplus;
+}
+
+function isOneLine(bytes: Buffer, start: number, end: number): boolean {
+  return bytes.indexOf(LF, start) === end - 2 && bytes[end - 1] === LF;
+}
+
+function isField(bytes: Buffer, name: Buffer, start: number, end: number): boolean {
+  const at = start + name.length;
+  if (at > end || bytes.compare(name, 0, name.length, start, at) !== 0) return false;
+  return at === end || bytes[at] === COLON;
+}
