@@ -6,7 +6,7 @@ import { isMainThread, Worker, workerData } from 'node:worker_threads';
 import { Pool } from 'undici';
 import { type Argon2, Hasher } from '../src/auth/hashing/hasher.ts';
 import { openSecret } from '../src/auth/hashing/hashing-secret.ts';
-import type { Key } from '../src/auth/key.ts';
+import type { Key } from '../src/auth/key/key.ts';
 import { Issuer, revokeKey } from '../src/auth/key-issuer.ts';
 import { KeyAnnouncer } from '../src/auth/records/key-broadcast.ts';
 import { SharedRecords } from '../src/auth/records/shared-records.ts';

@@ -1,8 +1,8 @@
 // How fast the byte scanners of src/proxy are, next to JSON.parse in the same run: `node bench/scanners.ts`.
 // Figures are medians of many samples; a ratio above 1 means that the scanner is faster.
 import { isUtf8 } from 'node:buffer';
-import { readChunk, readCompletion } from '../src/proxy/answer/chat-chunk.ts';
 import { scanRequest } from '../src/proxy/request/request-scan.ts';
+import { readChunk, readCompletion } from '../src/wire/chat-chunk.ts';
 import { FrameScanner } from '../src/wire/sse-frames.ts';
 
 const MIB = 1024 * 1024;

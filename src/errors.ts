@@ -1,4 +1,4 @@
-// Every error the gateway can answer with: one table, one class. It does not write responses (http/response-writer.ts)
+// Every error the gateway can answer with: one table, one class. It does not write responses (http/exchange/response-writer.ts)
 // and it holds no text of an upstream's.
 import { PAYMENT_ERRORS } from './payment-errors.ts';
 import { UPSTREAM_ERRORS } from './upstream-errors.ts';

@@ -10,7 +10,7 @@ import { runKeys } from './cli/keys-commands.ts';
 import { runOrders } from './cli/orders-commands.ts';
 import { runUsage } from './cli/usage-command.ts';
 import { parseBytes } from './config/load-config.ts';
-import { ConfigError } from './config/source/config-fault.ts';
+import { ConfigError } from './config/schema/config-fault.ts';
 import { readConfigFile } from './config/source/config-file.ts';
 import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';

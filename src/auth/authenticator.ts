@@ -10,12 +10,12 @@ import type { Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { addressBlock } from './address-block.ts';
-import { reasonOf, unavailable } from './auth-unavailable.ts';
 import { FailureLimit } from './failure-limits.ts';
 import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
-import { Key } from './key.ts';
-import { type Caller, type CheckableKey, callerOf } from './principal.ts';
+import { reasonOf, unavailable } from './key/auth-unavailable.ts';
+import { Key } from './key/key.ts';
+import { type Caller, type CheckableKey, callerOf } from './key/principal.ts';
 import {
   ChangeClock,
   type Fingerprint,

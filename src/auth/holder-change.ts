@@ -2,7 +2,7 @@
 // hash. What is written is store/sql/sql-holders.ts's.
 import type { ChangeOutcome, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
-import type { CheckableKey } from './principal.ts';
+import type { CheckableKey } from './key/principal.ts';
 import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
 import { keepable } from './stored-text.ts';

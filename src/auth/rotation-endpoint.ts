@@ -1,7 +1,7 @@
 // The endpoint by which a holder replaces the own key, and the form in which a new key goes over the wire.
 
-import type { Exchange } from '../http/exchange.ts';
-import { answerJson } from '../http/response-writer.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { answerJson } from '../http/exchange/response-writer.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { IssuedKey, Issuer } from './key-issuer.ts';
 

@@ -3,16 +3,16 @@ import type { IncomingMessage } from 'node:http';
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Issuer } from '../auth/key-issuer.ts';
 import type { BillingConfig, DynamicConfig } from '../config/schema/config-schema.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Method } from '../http/router.ts';
 import type { BillingStore } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { Checkout } from './checkout.ts';
 import { TestProvider } from './fake-provider.ts';
 import { Claims } from './key-claims.ts';
 import { Sweep } from './order-sweep.ts';
 import { answerAccount } from './pages/account-page.ts';
+import { Checkout } from './pages/checkout.ts';
 import { Completion } from './pages/complete-page.ts';
 import { TestPage } from './pages/fake-payment-page.ts';
 import { ownHostOnly } from './pages/page-host.ts';
@@ -21,7 +21,7 @@ import type { PaymentProvider } from './payment-provider.ts';
 import { Settlement } from './payment-reconciliation.ts';
 import { StripeCalls } from './stripe/stripe-calls.ts';
 import { StripeProvider } from './stripe/stripe-provider.ts';
-import { Webhooks } from './webhook-endpoint.ts';
+import { Webhooks } from './stripe/webhook-endpoint.ts';
 
 export interface BillingParts {
   readonly store: BillingStore;

@@ -1,7 +1,7 @@
 // The cookie by which the browser that ordered is known again, and the secrets in it: one for each order, as another order must
 // not make the first one's key unreachable. The gateway keeps their digests only.
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 
 /** Payments by bank transfer may take two weeks. */
 const MAX_AGE_S = 30 * 86_400;

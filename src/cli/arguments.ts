@@ -1,6 +1,6 @@
 // Reads the options of a command, strictly, and says what is wrong with them. What they mean is the command's.
 import { parseArgs } from 'node:util';
-import { nearest } from '../config/nearest.ts';
+import { nearest } from '../config/schema/nearest.ts';
 
 /** Wrong usage: the command exits with 2. The message does not quote values, which may be keys. */
 export class UsageError extends Error {

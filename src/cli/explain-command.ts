@@ -2,7 +2,7 @@
 // doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
 import { hedgeText } from '../config/check/summary.ts';
 import { loadConfig } from '../config/load-config.ts';
-import { nearest } from '../config/nearest.ts';
+import { ConfigError } from '../config/schema/config-fault.ts';
 import {
   type Config,
   type DynamicConfig,
@@ -12,9 +12,9 @@ import {
 } from '../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
 import { describeMembers } from '../config/schema/member-rules.ts';
+import { nearest } from '../config/schema/nearest.ts';
 import { describeTimeouts } from '../config/schema/timeouts.ts';
 import { formatDuration } from '../config/schema/units.ts';
-import { ConfigError } from '../config/source/config-fault.ts';
 import { GatewayError } from '../errors.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
 import { type Route, RouteTable, type Target } from '../proxy/routes/route-table.ts';

@@ -6,7 +6,7 @@ import { readDuration } from '../config/schema/units.ts';
 import type { Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { UsageQuery } from '../store/usage-record.ts';
-import { dayOf, hourOf } from '../usage/utc-hours.ts';
+import { dayOf, hourOf } from '../usage/records/utc-hours.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './support-command.ts';
 import { csvOf, jsonOf, tableOf, type UsageTable } from './usage-table.ts';

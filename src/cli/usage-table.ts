@@ -1,6 +1,6 @@
 // A report of use in three forms: for people, for programs, for spreadsheets.
 import type { UsageLine, UsageSums } from '../store/usage-record.ts';
-import { hasCost, type PublicSums, publicSums } from '../usage/public-sums.ts';
+import { hasCost, type PublicSums, publicSums } from '../usage/records/public-sums.ts';
 
 export interface UsageTable {
   /** What the lines are by. */

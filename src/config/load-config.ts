@@ -4,17 +4,17 @@ import { z } from 'zod';
 import { checkReferences } from './check/reference-check.ts';
 import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
+import { ConfigError, type Fault, MAX_FAULTS } from './schema/config-fault.ts';
 import { type Config, fileSchema, TIERS } from './schema/config-schema.ts';
 import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
 import { type Reading, readInteger, refuse } from './schema/units.ts';
-import { ConfigError, type Fault, MAX_FAULTS } from './source/config-fault.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
 import { type Branch, find, type Mark, readTree, type Tree } from './source/yaml-tree.ts';
 
-export { ConfigError, type Fault, formatFault } from './source/config-fault.ts';
+export { ConfigError, type Fault, formatFault } from './schema/config-fault.ts';
 
 /** The tree as zod takes it: texts, lists and objects, with what is left out left out. */
 function inputOf(tree: Tree, schema: z.core.$ZodType | undefined): unknown {

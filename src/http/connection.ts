@@ -3,8 +3,8 @@
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
 import { afterPoll } from './accept/poll-phase.ts';
-import type { Exchange } from './exchange.ts';
-import { closingAnswer } from './response-writer.ts';
+import type { Exchange } from './exchange/exchange.ts';
+import { closingAnswer } from './exchange/response-writer.ts';
 
 /** Requests that a client may have sent on one connection before it has read their answers. */
 const MOST_WAITING = 1_000;

@@ -2,8 +2,8 @@
 // all other answers. Keys are sent in a header and never as cookies, so no credentials are allowed.
 
 import { ALLOWED_METHODS } from './edge.ts';
-import type { Exchange } from './exchange.ts';
-import { answer } from './response-writer.ts';
+import type { Exchange } from './exchange/exchange.ts';
+import { answer } from './exchange/response-writer.ts';
 
 /** What SDKs send from browsers; `*` would not cover authorization. */
 const ALLOWED_HEADERS = [

@@ -3,7 +3,7 @@
 import { isIP } from 'node:net';
 import { isLoopback } from '../config/schema/addresses.ts';
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange } from './exchange/exchange.ts';
 
 /** Hosts that a listener may bind to and that no client can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
 const UNSPECIFIED = new Set(['0.0.0.0', '[::]']);

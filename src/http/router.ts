@@ -1,8 +1,8 @@
 // From method and path to a handler, by an exact table, and the answers where there is no handler. Paths are compared as they
 // were sent, so a map is all the routing there is.
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from './exchange.ts';
-import { answerError } from './response-writer.ts';
+import type { Exchange } from './exchange/exchange.ts';
+import { answerError } from './exchange/response-writer.ts';
 import { unknownUrl } from './unknown-url.ts';
 import { isHandshake } from './upgrade.ts';
 

@@ -16,10 +16,10 @@ import { boundAddress } from './client-address.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge, refusalFor } from './edge.ts';
-import { Exchange } from './exchange.ts';
-import { Exchanges } from './exchanges.ts';
+import { Exchange } from './exchange/exchange.ts';
+import { Exchanges } from './exchange/exchanges.ts';
+import { answerError } from './exchange/response-writer.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
-import { answerError } from './response-writer.ts';
 import { type Handler, type Method, Router } from './router.ts';
 import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
 

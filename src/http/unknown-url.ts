@@ -1,5 +1,5 @@
 // The 404 for a path that is not one of the gateway: it names the path, and the nearest right one where a base URL or a letter is wrong.
-import { nearest } from '../config/nearest.ts';
+import { nearest } from '../config/schema/nearest.ts';
 import { GatewayError } from '../errors.ts';
 
 /** What a message repeats of a client's path: no encoding, nothing long, and no run of digits that could be a key. */

@@ -2,8 +2,8 @@
 import { pipeline } from 'node:stream';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
-import { BodyBuffer } from '../http/body/body-buffer.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
 import type { PipedAnswer } from './passthrough-pipe.ts';
 

@@ -3,17 +3,16 @@
 // answer becomes the holder's. Everything that could show or end another's object is refused before the upstream is asked.
 
 import type { Authenticator } from '../auth/authenticator.ts';
-import type { Caller } from '../auth/principal.ts';
+import type { Caller } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { readBody } from '../http/body/read-body.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
-import { answer, answerError, hasBody } from '../http/response-writer.ts';
 import type { TierLimits } from '../limits/limiter.ts';
 import { shown } from '../proxy/answer/error-reader.ts';
-import { itemsIn } from '../proxy/objects/created-objects.ts';
 import { HolderObjects, type Objects } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
@@ -21,6 +20,7 @@ import { RunningAccount, type RunningAccountParts } from '../proxy/reservation/r
 import { holding, type Snapshot } from '../proxy/routes/config-snapshot.ts';
 import { judgeRefusal, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
+import { itemsIn } from '../wire/created-objects.ts';
 import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
 import { collect, passOn } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';

@@ -3,8 +3,8 @@
 
 import { parseBytes } from '../config/load-config.ts';
 import { succeed } from '../config/reloadable.ts';
+import { ConfigError } from '../config/schema/config-fault.ts';
 import type { Config } from '../config/schema/config-schema.ts';
-import { ConfigError } from '../config/source/config-fault.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 

@@ -1,5 +1,5 @@
 // What is left of a request when it has ended: a line of the access log, the counters, the end of the span.
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 import type { AccessLog } from '../telemetry/log/access-log.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 

@@ -11,7 +11,7 @@ import { createProxyServer } from 'http-proxy-3';
 import type { Timeouts } from '../config/schema/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 import { shown } from '../proxy/answer/error-reader.ts';
 import {
   certainBlame,

@@ -1,7 +1,7 @@
 // The client's connection between its handshake and the upstream's answer to it: what comes early is kept, and a client that
 // leaves is noticed. It writes nothing.
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Upgrade } from '../http/upgrade.ts';
 
 /** Beyond it the client waits, as the connection does. */

@@ -3,7 +3,7 @@
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
 import { refusalOf, type Upgrade, WANTED } from '../http/upgrade.ts';
 import type { UsageReads } from '../proxy/answer/usage-reads.ts';
 import { refused } from '../proxy/attempts/attempts.ts';

@@ -1,9 +1,9 @@
 // Reads the events of a realtime client before they go to the upstream, where the configuration refuses members of them
 // (`session.model`, say). Whole messages are passed on as they came, and one that is refused is not passed on at all.
 import { type ErrorCode, GatewayError } from '../errors.ts';
-import { MemberSearch, unsupportedMember, type WatchedMembers } from '../proxy/request/watched-members.ts';
 import type { Route } from '../proxy/routes/route-table.ts';
 import { JsonWalk } from '../wire/json-walk.ts';
+import { MemberSearch, unsupportedMember, type WatchedMembers } from '../wire/watched-members.ts';
 import { FrameReader } from './websocket-frames.ts';
 
 /** Of one event: OpenAI takes 15 MiB of sound in one, in base64. */

@@ -2,7 +2,7 @@
 // whole messages as far as they are short. It changes nothing and holds nothing back; bytes that make no sense end the
 // reading, and not the connection.
 import { randomBytes } from 'node:crypto';
-import { BodyBuffer } from '../http/body/body-buffer.ts';
+import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 
 /** Of one message that is collected; a longer one is passed over. */
 export const MAX_TEXT = 1024 * 1024;

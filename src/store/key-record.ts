@@ -1,4 +1,4 @@
-// What the store keeps of keys and of their holders. No type in this folder can hold a whole key: see auth/key.ts.
+// What the store keeps of keys and of their holders. No type in this folder can hold a whole key: see auth/key/key.ts.
 import type { Tier } from '../config/schema/config-schema.ts';
 
 declare const prefixBrand: unique symbol;

@@ -1,7 +1,7 @@
 // The contract between an attempt and whatever carries it to an upstream: one request, one answer as it arrives, one end.
 // The HTTP form of it is http-transport.ts, the one inside the process echo.ts.
 import type { GatewayError } from '../errors.ts';
-import type { BodySource } from '../http/body/body-source.ts';
+import type { BodySource } from '../http/pieces/body-source.ts';
 
 export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>;
 

@@ -2,7 +2,7 @@
 // It does not choose between upstreams and does not read what they answer.
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
-import type { BodySource } from '../http/body/body-source.ts';
+import type { BodySource } from '../http/pieces/body-source.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import { Credentials } from './credentials.ts';

@@ -1,8 +1,8 @@
 // What one holder used: what the store has, and what this process has recorded and not sent yet.
 import type { UsageStore } from '../store/store.ts';
 import { type UsageSums, usageSums } from '../store/usage-record.ts';
+import { dayOf, daysBefore } from './records/utc-hours.ts';
 import type { Ledger } from './usage-ledger.ts';
-import { dayOf, daysBefore } from './utc-hours.ts';
 
 /** Where the counters of long limits begin. */
 export interface SeedSource {

@@ -1,9 +1,9 @@
 // `GET /admin/usage`: what the holder of a key used, with all of its keys. Upstreams are the operator's and not in it.
 import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange.ts';
-import { answerJson } from '../http/response-writer.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { answerJson } from '../http/exchange/response-writer.ts';
 import type { HolderUsage } from './holder-usage.ts';
-import { publicSums } from './public-sums.ts';
+import { publicSums } from './records/public-sums.ts';
 
 const DEFAULT_DAYS = 30;
 const MAX_DAYS = 90;

@@ -13,8 +13,8 @@ import { Journal } from './outbox/usage-journal.ts';
 import type { Segment } from './outbox/usage-segment.ts';
 import { type DropReason, Writer } from './outbox/usage-writer.ts';
 import { PendingReader, type PendingUse } from './pending-usage.ts';
-import { rowsOf, type UsageRecord } from './request-usage.ts';
-import { daysBefore } from './utc-hours.ts';
+import { rowsOf, type UsageRecord } from './records/request-usage.ts';
+import { daysBefore } from './records/utc-hours.ts';
 
 /** What the ledger tells of itself, for metrics. */
 export interface LedgerEvents {

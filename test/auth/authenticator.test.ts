@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
-import type { Key } from '../../src/auth/key.ts';
+import type { Key } from '../../src/auth/key/key.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import {

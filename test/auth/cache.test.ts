@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Key } from '../../src/auth/key.ts';
-import type { Caller } from '../../src/auth/principal.ts';
+import { Key } from '../../src/auth/key/key.ts';
+import type { Caller } from '../../src/auth/key/principal.ts';
 import {
   ChangeClock,
   Fingerprints,

@@ -1,8 +1,8 @@
 // Replicas that share a real Redis beside the store, with the clock, the store's mood and the Argon2 of the setting below.
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
+import type { CheckableKey } from '../../src/auth/key/principal.ts';
 import { Issuer } from '../../src/auth/key-issuer.ts';
-import type { CheckableKey } from '../../src/auth/principal.ts';
 import { KeyChanges } from '../../src/auth/records/change-feed.ts';
 import { KeyAnnouncer, KeyFleet } from '../../src/auth/records/key-broadcast.ts';
 import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';

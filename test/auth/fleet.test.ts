@@ -1,7 +1,7 @@
 // What replicas know of each other's changes: by messages, by marks in Redis, by the feed, and what holds when all of it fails.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Authenticator } from '../../src/auth/authenticator.ts';
-import type { Key } from '../../src/auth/key.ts';
+import type { Key } from '../../src/auth/key/key.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { connect, marksIn, openFleetSetting, recordKey, type SharedReplica } from './fleet-setting.ts';

@@ -1,9 +1,9 @@
 import { hash } from 'argon2';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { type Argon2, Hasher, SLOTS } from '../../src/auth/hashing/hasher.ts';
-import { Key } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key/key.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { retryHeaders } from '../../src/http/response-writer.ts';
+import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { counted } from './setting.ts';
 

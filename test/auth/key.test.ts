@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Key } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key/key.ts';
 import { holdsKey, maskKeys } from '../../src/telemetry/log/key-mask.ts';
 
 const TEXT = '0123456789abcdef0123456789abcdef';

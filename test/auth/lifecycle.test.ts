@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Key } from '../../src/auth/key.ts';
+import type { Key } from '../../src/auth/key/key.ts';
 import { openSetting, outcome, type Replica, type Setting, wrongKey } from './setting.ts';
 
 // Two processes on one store, and a model that knows only what the rules say. Commands come in any order; after each of

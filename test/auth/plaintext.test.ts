@@ -5,7 +5,7 @@ import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
-import type { Key } from '../../src/auth/key.ts';
+import type { Key } from '../../src/auth/key/key.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { tempDir } from '../helpers/wait.ts';
 import { bearer, openSetting, wrongKey } from './setting.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { CheckableKey } from '../../src/auth/principal.ts';
+import type { CheckableKey } from '../../src/auth/key/principal.ts';
 import { ChangeClock, type KeyNotice } from '../../src/auth/records/key-cache.ts';
 import { type Found, RecordLookup } from '../../src/auth/records/record-lookup.ts';
 import type { SharedAnswer } from '../../src/auth/records/shared-records.ts';

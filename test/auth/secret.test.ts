@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { inspect } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret, openSecret, SecretError } from '../../src/auth/hashing/hashing-secret.ts';
-import { Key } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key/key.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';

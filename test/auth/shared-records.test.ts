@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
-import type { CheckableKey } from '../../src/auth/principal.ts';
+import type { CheckableKey } from '../../src/auth/key/principal.ts';
 import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';

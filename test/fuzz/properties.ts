@@ -5,7 +5,6 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { type ChunkFacts, readChunk, readCompletion } from '../../src/proxy/answer/chat-chunk.ts';
 import { AnswerWalk } from '../../src/proxy/answer/large-answer.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
 import {
@@ -16,6 +15,7 @@ import {
   type Wanted,
   wants,
 } from '../../src/proxy/request/request-scan.ts';
+import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
 import { JsonScanner, type Span } from '../../src/wire/json.ts';
 import { MemberNames } from '../../src/wire/json-bytes.ts';
 import { FrameScanner } from '../../src/wire/sse-frames.ts';

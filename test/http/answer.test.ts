@@ -1,7 +1,7 @@
 // Complete answers: the headers of errors, and that a client reads its answer although it is still sending.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ERRORS, type ErrorCode, GatewayError } from '../../src/errors.ts';
-import { answer, answerError, answerJson, retryHeaders } from '../../src/http/response-writer.ts';
+import { answer, answerError, answerJson, retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { pause } from '../helpers/wait.ts';
 import { errorCode, Served } from './served.ts';
 

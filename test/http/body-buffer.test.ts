@@ -1,7 +1,7 @@
 // Pieces of a body become the same bytes, whatever was announced and however they are cut.
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { BodyBuffer } from '../../src/http/body/body-buffer.ts';
+import { BodyBuffer } from '../../src/http/pieces/body-buffer.ts';
 
 test('any pieces with any announcement give their concatenation', () => {
   const piece = fc.nat({ max: 300_000 });

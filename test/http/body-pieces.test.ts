@@ -1,9 +1,9 @@
 // A large body that is sent in pieces: the same bytes, in short writes, of memory that nobody else gets meanwhile.
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { BodyPieces } from '../../src/http/body/body-pieces.ts';
-import type { BodyReader } from '../../src/http/body/body-source.ts';
-import { SlabPool } from '../../src/http/body/buffer-pool.ts';
+import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
+import type { BodyReader } from '../../src/http/pieces/body-source.ts';
+import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
 
 async function readAll(reader: BodyReader): Promise<Buffer[]> {
   const pieces: Buffer[] = [];

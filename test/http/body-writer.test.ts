@@ -2,9 +2,9 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, test, vi } from 'vitest';
-import { BodyPieces } from '../../src/http/body/body-pieces.ts';
-import { BodyWriter } from '../../src/http/body/body-writer.ts';
-import { SlabPool } from '../../src/http/body/buffer-pool.ts';
+import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
+import { BodyWriter } from '../../src/http/pieces/body-writer.ts';
+import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
 
 const MIB = 1024 * 1024;
 

@@ -1,8 +1,8 @@
 // One connection: requests in order and one at a time, clients that half-close, leave or do not read, and idle ones.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readBody } from '../../src/http/body/read-body.ts';
-import type { Exchange } from '../../src/http/exchange.ts';
-import { answer, answerJson } from '../../src/http/response-writer.ts';
+import type { Exchange } from '../../src/http/exchange/exchange.ts';
+import { answer, answerJson } from '../../src/http/exchange/response-writer.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { errorCode, Served, type ServedOptions } from './served.ts';
 

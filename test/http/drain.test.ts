@@ -1,6 +1,6 @@
 // Shutting down: what runs ends whole, what idles is closed, and what lasts too long is cut so that its client can tell.
 import { describe, expect, test } from 'vitest';
-import { answerJson } from '../../src/http/response-writer.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { errorCode, Served, type ServedOptions } from './served.ts';
 

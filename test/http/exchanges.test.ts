@@ -2,8 +2,8 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { Exchange } from '../../src/http/exchange.ts';
-import { Exchanges } from '../../src/http/exchanges.ts';
+import { Exchange } from '../../src/http/exchange/exchange.ts';
+import { Exchanges } from '../../src/http/exchange/exchanges.ts';
 
 function exchange(): Exchange {
   const request = new IncomingMessage(new Socket());

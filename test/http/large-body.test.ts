@@ -3,10 +3,10 @@ import { createHash } from 'node:crypto';
 import { request as httpRequest } from 'node:http';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { LARGE_BODY, type LargeBody } from '../../src/http/body/body-buffer.ts';
-import { type Slab, SlabPool } from '../../src/http/body/buffer-pool.ts';
 import { PACE, readBody } from '../../src/http/body/read-body.ts';
-import { answerJson } from '../../src/http/response-writer.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
+import { LARGE_BODY, type LargeBody } from '../../src/http/pieces/body-buffer.ts';
+import { type Slab, SlabPool } from '../../src/http/pieces/buffer-pool.ts';
 import { until } from '../helpers/wait.ts';
 import { Served } from './served.ts';
 

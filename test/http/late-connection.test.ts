@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, test } from 'vitest';
 import { readBody } from '../../src/http/body/read-body.ts';
-import { answerJson } from '../../src/http/response-writer.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { until } from '../helpers/wait.ts';
 import { errorCode, Served } from './served.ts';
 

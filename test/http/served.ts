@@ -2,8 +2,8 @@
 import { Writable } from 'node:stream';
 import { type BodyPace, readBody } from '../../src/http/body/read-body.ts';
 import { clientAddress } from '../../src/http/client-address.ts';
-import type { Exchange } from '../../src/http/exchange.ts';
-import { answerJson } from '../../src/http/response-writer.ts';
+import type { Exchange } from '../../src/http/exchange/exchange.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { Server, type ServerOptions } from '../../src/http/server.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';

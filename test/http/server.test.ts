@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { clientAddress } from '../../src/http/client-address.ts';
-import { answerJson } from '../../src/http/response-writer.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../../src/http/server.ts';
 import { RawClient } from '../helpers/raw-client.ts';
 import { until } from '../helpers/wait.ts';

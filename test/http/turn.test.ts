@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
-import { atEndOfTurn, endTurn } from '../../src/http/write-batch.ts';
+import { atEndOfTurn, endTurn } from '../../src/http/exchange/write-batch.ts';
 
 test('what is to be written waits for the end of the turn, behind ticks and promises, and keeps its order', async () => {
   const order: string[] = [];

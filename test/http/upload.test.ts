@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import type { BodyPace } from '../../src/http/body/read-body.ts';
 import { Upload } from '../../src/http/body/upload.ts';
 import { SpoolRoom } from '../../src/http/body/upload-spool.ts';
-import { answerJson } from '../../src/http/response-writer.ts';
+import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { noise } from '../helpers/forms.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
 import { tempDir, until } from '../helpers/wait.ts';

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { FailureLimit } from '../../src/auth/failure-limits.ts';
 import { GatewayError } from '../../src/errors.ts';
-import { retryHeaders } from '../../src/http/response-writer.ts';
+import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import type { TierLimits } from '../../src/limits/limiter.ts';
 import { refusalError } from '../../src/proxy/reservation/limit-headers.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';

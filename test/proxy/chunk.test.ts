@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readChunk, readCompletion } from '../../src/proxy/answer/chat-chunk.ts';
 import { jsonString, spliceSpans } from '../../src/proxy/request/request-scan.ts';
+import { readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
 import { properties } from '../fuzz/properties.ts';
 
 /** The facts of a frame, with the text of the model's span instead of its place. */

@@ -1,7 +1,7 @@
 // Vectors in the form that was asked for: what is converted, exactly, and what is not touched.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { base64Edits } from '../../src/proxy/endpoints/embeddings-form.ts';
+import { base64Edits } from '../../src/proxy/answer/embeddings-form.ts';
 import { spliceSpans } from '../../src/proxy/request/request-scan.ts';
 
 async function converted(text: string): Promise<string> {

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import type { FrameReader } from '../../src/proxy/endpoint.ts';
+import type { FrameReader } from '../../src/proxy/contracts/endpoint.ts';
 import { IMAGES, RESPONSES, SPEECH } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { FrameScanner } from '../../src/wire/sse-frames.ts';
 import { cuts, damage, damaged, frameBytes, pieces } from '../fuzz/generators.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { retryHeaders } from '../../src/http/response-writer.ts';
+import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import type { LimitName, LimitState, Refused } from '../../src/limits/limiter.ts';
 import {
   goDuration,

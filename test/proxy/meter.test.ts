@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { AttemptUse, Unreported } from '../../src/proxy/receiver.ts';
+import type { AttemptUse, Unreported } from '../../src/proxy/contracts/receiver.ts';
 import type { Estimate } from '../../src/proxy/request/token-estimate.ts';
 import { HIDDEN_TOKENS_PER_SECOND, Meter, PREFILL_MS } from '../../src/proxy/reservation/usage-meter.ts';
 

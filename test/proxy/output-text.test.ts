@@ -1,9 +1,9 @@
 // What counts as text in the output of a model, in chunks and in typed events, and what does not.
 import { describe, expect, test } from 'vitest';
-import { readChunk, textOfChunk } from '../../src/proxy/answer/chat-chunk.ts';
-import { MEDIA_BYTES_PER_TOKEN } from '../../src/proxy/answer/output-text.ts';
 import { RESPONSES, SPEECH } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
+import { readChunk, textOfChunk } from '../../src/wire/chat-chunk.ts';
+import { MEDIA_BYTES_PER_TOKEN } from '../../src/wire/output-text.ts';
 
 const TEXT = 'twelve bytes';
 const BASE64 = 'QUJD'.repeat(40_000);

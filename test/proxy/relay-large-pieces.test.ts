@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import OpenAI from 'openai';
 import { describe, expect, test } from 'vitest';
+import { base64Edits } from '../../src/proxy/answer/embeddings-form.ts';
 import { EmbeddingsScan } from '../../src/proxy/answer/embeddings-scan.ts';
-import { base64Edits } from '../../src/proxy/endpoints/embeddings-form.ts';
 import { spliceSpans } from '../../src/proxy/request/request-scan.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import {

@@ -1,8 +1,8 @@
 // What is noted of stored responses when the store does not do as it should, and what becomes of old ones.
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
+import type { AttemptUse } from '../../src/proxy/contracts/receiver.ts';
 import { keeper, StoredResponses } from '../../src/proxy/objects/stored-responses.ts';
-import type { AttemptUse } from '../../src/proxy/receiver.ts';
 import type { ResponseStore, StoredResponse } from '../../src/store/response-record.ts';
 import { until } from '../helpers/wait.ts';
 

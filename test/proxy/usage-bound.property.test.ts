@@ -5,14 +5,18 @@ import { Socket } from 'node:net';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { SlabPool } from '../../src/http/body/buffer-pool.ts';
-import { Exchange } from '../../src/http/exchange.ts';
-import { MEDIA_BYTES_PER_TOKEN } from '../../src/proxy/answer/output-text.ts';
+import { Exchange } from '../../src/http/exchange/exchange.ts';
+import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
 import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
 import { USAGE_READ_MS } from '../../src/proxy/answer/usage-reads.ts';
 import { AttemptOutput, SHORTEST_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
+import {
+  type AttemptResult,
+  outcomeOf,
+  type RelayRequest,
+  type Source,
+} from '../../src/proxy/contracts/receiver.ts';
 import { CHAT, COMPLETIONS, RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
-import { type AttemptResult, outcomeOf, type RelayRequest, type Source } from '../../src/proxy/receiver.ts';
 import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import {
   COUNTED_SHARE,
@@ -21,6 +25,7 @@ import {
   PREFILL_MS,
 } from '../../src/proxy/reservation/usage-meter.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { MEDIA_BYTES_PER_TOKEN } from '../../src/wire/output-text.ts';
 
 /** As fast as the documentation says that a model may think unseen. */
 const FASTEST = HIDDEN_TOKENS_PER_SECOND / COUNTED_SHARE;

@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
-import { Key } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key/key.ts';
 import { openStore } from '../../src/store/open.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';

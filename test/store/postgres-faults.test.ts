@@ -5,7 +5,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
-import { Key } from '../../src/auth/key.ts';
+import { Key } from '../../src/auth/key/key.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';

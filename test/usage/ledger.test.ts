@@ -14,7 +14,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
-import { rowsOf } from '../../src/usage/request-usage.ts';
+import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import type { Ledger } from '../../src/usage/usage-ledger.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';

@@ -16,7 +16,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
-import { rowsOf } from '../../src/usage/request-usage.ts';
+import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import type { Ledger, LedgerLimits } from '../../src/usage/usage-ledger.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { readLine, writeLine } from '../../src/usage/outbox/outbox-line.ts';
-import { rowsOf } from '../../src/usage/request-usage.ts';
-import { costOf } from '../../src/usage/token-price.ts';
-import { Totals } from '../../src/usage/usage-totals.ts';
-import { dayOf, daysBefore, hourOf } from '../../src/usage/utc-hours.ts';
+import { rowsOf } from '../../src/usage/records/request-usage.ts';
+import { costOf } from '../../src/usage/records/token-price.ts';
+import { Totals } from '../../src/usage/records/usage-totals.ts';
+import { dayOf, daysBefore, hourOf } from '../../src/usage/records/utc-hours.ts';
 import { AT, record } from './samples.ts';
 
 describe('a record', () => {

@@ -4,7 +4,7 @@ import { Writable } from 'node:stream';
 import type { UsageStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
-import type { UsageRecord } from '../../src/usage/request-usage.ts';
+import type { UsageRecord } from '../../src/usage/records/request-usage.ts';
 import { Ledger, type LedgerLimits } from '../../src/usage/usage-ledger.ts';
 
 export const AT = Date.parse('2030-01-02T03:04:05Z');

@@ -1,7 +1,7 @@
 // Sums in memory: every column of a row is added, rows of different keys stay apart, and what was told does not change.
 import { expect, test } from 'vitest';
 import { USAGE_SUMS, type UsageRow, type UsageSums, usageSums } from '../../src/store/usage-record.ts';
-import { Totals } from '../../src/usage/usage-totals.ts';
+import { Totals } from '../../src/usage/records/usage-totals.ts';
 
 /** Another number in every column. */
 const sums = (factor: number): UsageSums => usageSums((name) => factor * (USAGE_SUMS.indexOf(name) + 1));

@@ -5,8 +5,8 @@ import { argon2id, hash, verify } from 'argon2';
 import { startDeadline, withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { overloaded, unavailable } from '../auth-unavailable.ts';
-import type { Key } from '../key.ts';
+import { overloaded, unavailable } from '../key/auth-unavailable.ts';
+import type { Key } from '../key/key.ts';
 import { DrainEstimate } from './drain-estimate.ts';
 
 /** OWASP's second choice of parameters: 19 MiB, 2 passes, 1 lane. */

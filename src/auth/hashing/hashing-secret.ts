@@ -6,7 +6,7 @@ import { dirname, resolve } from 'node:path';
 import { inspect } from 'node:util';
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
 import type { Store } from '../../store/store.ts';
-import type { Key } from '../key.ts';
+import type { Key } from '../key/key.ts';
 
 /** The secret cannot be had, or is not the right one. The message is for the operator and does not hold it. */
 export class SecretError extends Error {

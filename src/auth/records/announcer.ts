@@ -1,7 +1,7 @@
 // How changes of keys are told to other processes: what is said, and what may be expected of it. Who says it in which way is
 // key-broadcast.ts.
 
-import type { CheckableKey } from '../principal.ts';
+import type { CheckableKey } from '../key/principal.ts';
 import type { KeyNotice } from './key-cache.ts';
 
 export interface Announcement extends KeyNotice {

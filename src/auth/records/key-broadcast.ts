@@ -6,7 +6,7 @@ import { readForeign } from '../../redis/foreign-text.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
 import { CHANGE_KINDS, type ChangeKind, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import type { CheckableKey } from '../principal.ts';
+import type { CheckableKey } from '../key/principal.ts';
 import type { Announcement, Announcer } from './announcer.ts';
 import { observeLag } from './change-feed.ts';
 import type { KeyListener } from './key-cache.ts';

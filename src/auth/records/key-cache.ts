@@ -4,8 +4,8 @@
 import { hash, randomBytes } from 'node:crypto';
 import { RecentMap } from '../../recent-map.ts';
 import type { ChangeKind, Prefix } from '../../store/key-record.ts';
-import type { Key } from '../key.ts';
-import type { Caller } from '../principal.ts';
+import type { Key } from '../key/key.ts';
+import type { Caller } from '../key/principal.ts';
 
 /** How long a good key is good without asking again, in milliseconds. */
 export const FRESH_MS = 5000;

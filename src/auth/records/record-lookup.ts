@@ -5,9 +5,9 @@ import { withDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { Prefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
-import { unavailable } from '../auth-unavailable.ts';
 import { DrainEstimate } from '../hashing/drain-estimate.ts';
-import type { CheckableKey } from '../principal.ts';
+import { unavailable } from '../key/auth-unavailable.ts';
+import type { CheckableKey } from '../key/principal.ts';
 import { type ChangeClock, type KeyNotice, STALE_MS } from './key-cache.ts';
 import type { SharedRecords } from './shared-records.ts';
 

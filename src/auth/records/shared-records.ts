@@ -9,7 +9,7 @@ import { pause } from '../../redis/redis-deadline.ts';
 import { isPrefix, type Prefix, STANDINGS } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { KeySecret } from '../hashing/hashing-secret.ts';
-import type { CheckableKey } from '../principal.ts';
+import type { CheckableKey } from '../key/principal.ts';
 
 /** After this time a key is looked up in the store again, and proved again by whoever has not proved it. */
 const RECORD_MS = 6 * 3_600_000;

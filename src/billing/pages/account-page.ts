@@ -1,7 +1,7 @@
 // The account page as the gateway serves it: a form for the key, and the places that the script in browser/account.js fills.
 // The key never reaches the gateway but in the header of the script's requests.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { standingNotices, tierOffers, upgradeCommand } from './account-offers.ts';
 import { baseUrl } from './base-url.ts';
 import { quoted } from './key-page.ts';

@@ -1,8 +1,8 @@
 // Short pages that answer a form: that something did not work, and the way to where it is paid.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
-import { answer, retryHeaders } from '../../http/response-writer.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { answer, retryHeaders } from '../../http/exchange/response-writer.ts';
 import { answerPage, html, outcome, type PageParts } from './page-frame.ts';
 
 /** @param up where the root of the gateway is from here */

@@ -1,6 +1,6 @@
 // The base URL that pages tell people to put into their SDK.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { isUnspecified } from '../../http/own-host.ts';
 
 /**

@@ -3,16 +3,16 @@
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { answerJson } from '../../http/exchange/response-writer.ts';
 import { readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
-import { answerJson } from '../../http/response-writer.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { BillingStore, Order } from '../../store/billing-record.ts';
-import { sendsForm } from '../checkout.ts';
 import { claimSecrets, opens } from '../claim-cookie.ts';
 import type { Claims } from '../key-claims.ts';
 import type { Settlement } from '../payment-reconciliation.ts';
 import { answerErrorPage } from './answer-page.ts';
+import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
 import { answerPage, contactLink, type Html, html, NOTHING, outcome } from './page-frame.ts';
 

@@ -1,7 +1,7 @@
 // The page that shows a new key, once, with all that is needed to use it at once.
 import type { IssuedKey } from '../../auth/key-issuer.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { baseUrl } from './base-url.ts';
 import { answerPage, copyBox, html, NOTHING, type PageParts } from './page-frame.ts';
 import { COPY, KEY } from './page-scripts.ts';

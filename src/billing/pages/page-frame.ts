@@ -1,8 +1,8 @@
 // The frame that all pages share: HTML that works without scripts where it can, and the headers that keep it closed. What
 // stands on a page is in the files beside; how it looks is page-style.ts and theme.ts.
 
-import type { Exchange } from '../../http/exchange.ts';
-import { type AnswerHeaders, answer } from '../../http/response-writer.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { type AnswerHeaders, answer } from '../../http/exchange/response-writer.ts';
 import type { Script } from './page-scripts.ts';
 import { type Branding, brandName, contactHref, lookOf } from './theme.ts';
 

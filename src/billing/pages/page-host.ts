@@ -1,7 +1,7 @@
 // A page under a foreign name is not served: who made that name could read it, and press its buttons.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { requireOwnHost } from '../../http/own-host.ts';
 import { answerErrorPage } from './answer-page.ts';
 

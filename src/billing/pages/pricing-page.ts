@@ -1,7 +1,7 @@
 // The pricing page: the tiers that the configuration offers, with what they cost, what they allow and which models they
 // reach. Choosing one is checkout.ts.
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { newNonce } from '../claim-cookie.ts';
 import type { PaymentProvider } from '../payment-provider.ts';
 import { baseUrl } from './base-url.ts';

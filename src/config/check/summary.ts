@@ -1,6 +1,7 @@
 // What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
 // is in it.
 import { availableParallelism } from 'node:os';
+import { formatFault } from '../schema/config-fault.ts';
 import {
   type BillingConfig,
   type Config,
@@ -15,7 +16,6 @@ import { describeMembers } from '../schema/member-rules.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
-import { formatFault } from '../source/config-fault.ts';
 
 const LIMITS = [
   ['requests_per_minute', 'requests a minute'],

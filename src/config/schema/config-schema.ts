@@ -1,9 +1,9 @@
 // Every field of config.yaml: name, kind, bounds, default, description. The types, the JSON Schema for editors and the
 // reference in docs/configuration.md are all this file. What no single field can know is in reference-check.ts.
 import { z } from 'zod';
-import type { Fault } from '../source/config-fault.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
 import { billing } from './billing-schema.ts';
+import type { Fault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
 import {
   address,

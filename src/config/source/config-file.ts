@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { ConfigError } from './config-fault.ts';
+import { ConfigError } from '../schema/config-fault.ts';
 
 /** Far above any configuration, far below what would hurt. */
 export const MAX_FILE = 2 ** 20;

@@ -1,8 +1,8 @@
 // What zod found, in the operator's words and at its place in the file. No message repeats a value that was read.
 import type { z } from 'zod';
-import { nearest } from '../nearest.ts';
+import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
-import { MAX_FAULTS } from './config-fault.ts';
+import { nearest } from '../schema/nearest.ts';
 import { showsKey } from './visible-text.ts';
 import { find, type Mark, type Path, type Tree } from './yaml-tree.ts';
 

@@ -1,8 +1,8 @@
 // Which text of the file may be shown. An allow-list: a value is shown where the schema knows its field and calls it
 // harmless; whatever stands where no field is known could be a credential in the wrong place. And which names are allowed.
 import { z } from 'zod';
-import { nearest } from '../nearest.ts';
 import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
+import { nearest } from '../schema/nearest.ts';
 import type { Mark, Path, Span, Tree } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType | undefined;

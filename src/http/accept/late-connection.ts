@@ -4,7 +4,7 @@ import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { closingAnswer } from '../response-writer.ts';
+import { closingAnswer } from '../exchange/response-writer.ts';
 
 /** With any method: one that no route has would be rejected as well. */
 const API_REQUEST = /^[A-Z]{1,10} \/v1\//;

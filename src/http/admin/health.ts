@@ -1,8 +1,8 @@
 // Whether this process can serve: `/health` for everyone, `/livez` and `/readyz` for orchestrators. It asks nothing that
 // costs, and names nothing that an outsider should not know.
 import { withDeadline } from '../../deadline.ts';
-import type { Exchange } from '../exchange.ts';
-import { answerJson } from '../response-writer.ts';
+import type { Exchange } from '../exchange/exchange.ts';
+import { answerJson } from '../exchange/response-writer.ts';
 
 /** `failed` is for what the gateway cannot serve without, `degraded` for what it can. */
 export type CheckState = 'ok' | 'degraded' | 'failed';

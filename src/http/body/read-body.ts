@@ -4,10 +4,10 @@ import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
 import { startDeadline } from '../../deadline.ts';
 import { GatewayError, wrapError } from '../../errors.ts';
-import type { Exchange } from '../exchange.ts';
-import { hasBody } from '../response-writer.ts';
-import { atEndOfTurn } from '../write-batch.ts';
-import { BodyBuffer, LARGE_BODY, type LargeBody } from './body-buffer.ts';
+import type { Exchange } from '../exchange/exchange.ts';
+import { hasBody } from '../exchange/response-writer.ts';
+import { atEndOfTurn } from '../exchange/write-batch.ts';
+import { BodyBuffer, LARGE_BODY, type LargeBody } from '../pieces/body-buffer.ts';
 import { LargeWork } from './body-pacing.ts';
 
 const CHUNK = { chunkSize: 64 * 1024 };

@@ -5,7 +5,7 @@ import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { GatewayError } from '../../errors.ts';
-import { BodyBuffer } from './body-buffer.ts';
+import { BodyBuffer } from '../pieces/body-buffer.ts';
 
 /** Beyond this it goes to a file. */
 export const SPOOL_MEMORY_BYTES = 1024 * 1024;

@@ -2,10 +2,10 @@
 // piece by piece at the pace of whoever takes it. It does not look inside; that is the watcher's.
 import { startDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../exchange.ts';
-import { hasBody } from '../response-writer.ts';
-import { LARGE_BODY } from './body-buffer.ts';
-import type { BodyReader, BodySource } from './body-source.ts';
+import type { Exchange } from '../exchange/exchange.ts';
+import { hasBody } from '../exchange/response-writer.ts';
+import { LARGE_BODY } from '../pieces/body-buffer.ts';
+import type { BodyReader, BodySource } from '../pieces/body-source.ts';
 import { type BodyPace, PACE, tooLarge, waitsForContinue } from './read-body.ts';
 import { SPOOL_MEMORY_BYTES, Spool, type SpoolRoom } from './upload-spool.ts';
 

@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../../errors.ts';
 import { readBody } from '../body/read-body.ts';
-import type { Exchange } from '../exchange.ts';
+import type { Exchange } from '../exchange/exchange.ts';
 import { isLocalOrigin } from '../own-host.ts';
 import { mediaType } from './media-type.ts';
 

@@ -3,7 +3,7 @@
 import type { GatewayError } from '../../errors.ts';
 import { isJson, mediaType } from '../../http/multipart/media-type.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import type { AttemptResult, Receiver, RelayRequest, Source } from '../receiver.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import { EmbeddingsRelay } from './embeddings-relay.ts';
 import { Completion } from './json-answer.ts';

@@ -2,10 +2,10 @@
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
 import type { Writable } from 'node:stream';
 import type { GatewayError } from '../../errors.ts';
-import { atEndOfTurn } from '../../http/write-batch.ts';
+import { atEndOfTurn } from '../../http/exchange/write-batch.ts';
 import { relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import type { RelayRequest, Source } from '../receiver.ts';
+import type { RelayRequest, Source } from '../contracts/receiver.ts';
 
 /** Not `: ping`, which some clients take for the end of a stream. */
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');

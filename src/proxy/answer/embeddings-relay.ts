@@ -3,7 +3,7 @@
 import { GatewayError } from '../../errors.ts';
 import { LargeWork } from '../../http/body/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import type { AttemptResult, Receiver, RelayRequest, Source } from '../receiver.ts';
+import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
 import { Completion } from './json-answer.ts';

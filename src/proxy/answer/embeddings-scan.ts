@@ -1,8 +1,8 @@
 // A scan of a large answer of embeddings that keeps nothing of it: pieces go in as they come, and come out as the client gets them, with
 // the model's name replaced and, where that was asked for, vectors of numbers in base64. Numbers and texts are passed over natively.
 import { GatewayError } from '../../errors.ts';
-import { base64 } from '../endpoints/embeddings-form.ts';
-import { parseUsage, type Usage } from './chat-chunk.ts';
+import { parseUsage, type Usage } from '../../wire/chat-chunk.ts';
+import { base64 } from './embeddings-form.ts';
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;

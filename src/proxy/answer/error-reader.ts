@@ -4,7 +4,7 @@ import { GatewayError } from '../../errors.ts';
 import { certainBlame, type Failure, judgeRefusal } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { AttemptResult, Receiver, Source } from '../receiver.ts';
+import type { AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
 
 /** An error's text is read to this size; beyond it, it is no error object. */
 const MAX_ERROR_BYTES = 1024 * 1024;

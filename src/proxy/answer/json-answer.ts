@@ -1,18 +1,18 @@
 // A JSON answer: collected, checked to be whole, its `model` spliced, and sent with its length, as one write unless it is large.
 // Where the client asked for a stream, it gets the completion as one.
 import { GatewayError } from '../../errors.ts';
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
 import { LargeWork } from '../../http/body/body-pacing.ts';
-import type { BodyPieces } from '../../http/body/body-pieces.ts';
-import { answer } from '../../http/response-writer.ts';
+import { answer } from '../../http/exchange/response-writer.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { failure, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { type Shape, shapeOf } from '../../wire/answer-shape.ts';
+import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
 import { BOM, startsWith } from '../../wire/sse-fields.ts';
-import type { Receiver, RelayRequest, Source } from '../receiver.ts';
+import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
-import { type Shape, shapeOf } from './answer-shape.ts';
-import { type CompletionFacts, readCompletion } from './chat-chunk.ts';
 import { LargeAnswer } from './large-answer.ts';
 
 /** Larger than any completion that a model produces; images in base64 included. */

@@ -1,12 +1,13 @@
 // A JSON answer that is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left to
 // be done with all of it at once. Small answers are read when they are whole, by chat-chunk.ts, and mean the same.
-import { BodyBuffer } from '../../http/body/body-buffer.ts';
-import type { SlabPool } from '../../http/body/buffer-pool.ts';
+
 import { BodyMemory } from '../../http/body/large-body-memory.ts';
+import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
+import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from '../../wire/chat-chunk.ts';
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import { BOM, startsWith } from '../../wire/sse-fields.ts';
-import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from './chat-chunk.ts';
 
 const QUOTE = 0x22;
 const OPEN_ARRAY = 0x5b;

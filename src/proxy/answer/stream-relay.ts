@@ -3,13 +3,13 @@
 import { errorBody, GatewayError } from '../../errors.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { textOfBareError } from '../../wire/answer-shape.ts';
+import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from '../../wire/chat-chunk.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, FrameScanner } from '../../wire/sse-frames.ts';
-import type { FrameReader } from '../endpoint.ts';
-import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from '../receiver.ts';
+import type { FrameReader } from '../contracts/endpoint.ts';
+import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
-import { textOfBareError } from './answer-shape.ts';
-import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from './chat-chunk.ts';
 import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';

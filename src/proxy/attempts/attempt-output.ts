@@ -1,7 +1,7 @@
 // What one attempt has put out, as far as it must be paid for: the usage that its upstream reports, what came that no report
 // covers, and the time in which a model may have thought unseen. What that comes to in tokens is for usage-meter.ts.
-import type { Usage } from '../answer/chat-chunk.ts';
-import type { Unreported } from '../receiver.ts';
+import type { Usage } from '../../wire/chat-chunk.ts';
+import type { Unreported } from '../contracts/receiver.ts';
 
 /** Between two pieces of output. A shorter pause is the pace of the model or of the network. */
 export const SHORTEST_SILENCE_MS = 1_000;

@@ -1,7 +1,7 @@
 // The span of one attempt in a trace: what it says of the upstream and the model.
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
-import type { RelayRequest } from '../receiver.ts';
+import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
 
 /** Of a model's name, in characters. */

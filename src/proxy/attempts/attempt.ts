@@ -1,16 +1,16 @@
 // One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
 // once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
 import { GatewayError } from '../../errors.ts';
-import type { BodySource } from '../../http/body/body-source.ts';
+import type { BodySource } from '../../http/pieces/body-source.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import { certainBlame, type Failure, failure, unconnected } from '../../upstream/error-outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
+import type { Usage } from '../../wire/chat-chunk.ts';
+import type { Made } from '../../wire/created-objects.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
-import type { Usage } from '../answer/chat-chunk.ts';
 import { Refusal, shown, unusable } from '../answer/error-reader.ts';
 import type { UsageRead } from '../answer/usage-reads.ts';
-import type { Made } from '../objects/created-objects.ts';
 import {
   type AttemptEnd,
   type AttemptResult,
@@ -20,7 +20,7 @@ import {
   type RelayRequest,
   type Source,
   type Watcher,
-} from '../receiver.ts';
+} from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
 import { Deadlines, END_MS, type Passed } from './attempt-deadlines.ts';
 import { AttemptOutput } from './attempt-output.ts';

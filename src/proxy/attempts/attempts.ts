@@ -2,11 +2,11 @@
 // attempt.ts, the choice target-plan.ts, and what an answer means outcome.ts.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { BodySource } from '../../http/body/body-source.ts';
+import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Outcome } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
-import type { AttemptEnd, RelayRequest } from '../receiver.ts';
+import type { AttemptEnd, RelayRequest } from '../contracts/receiver.ts';
 import { asksForUsage, bodyFor } from '../request/request-rewrite.ts';
 import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';

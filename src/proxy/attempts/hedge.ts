@@ -1,7 +1,7 @@
 // Two attempts of one request at the same time, and which of them has the client. The second begins when the first has been
 // silent for too long. Whom it asks, and whether it may, is for attempts.ts; how one is ended, for attempt.ts.
 import type { Failure } from '../../upstream/error-outcome.ts';
-import type { Rivalry } from '../receiver.ts';
+import type { Rivalry } from '../contracts/receiver.ts';
 
 /** An attempt, as the race sees it. None of these is called before `enter` has returned. */
 export interface Contender {

@@ -1,7 +1,7 @@
 // A completion as the stream that it would have been: put together from the completion's own bytes, so that numbers, texts
 // and unknown fields stay as they were written, and of a large one nothing is copied. Whether there is reason to do this is for the caller.
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
-import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import {
   array,

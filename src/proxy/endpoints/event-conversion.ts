@@ -1,7 +1,7 @@
 // Whole JSON answers as the streams of typed events that were asked for (images, speech, transcripts). Nothing is invented: what an answer
 // does not say stands in no event. Chat's is chat-conversion.ts, that of a response response-events.ts, and answers of bytes are byte-events.ts.
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
-import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import {
   elementsOf,

@@ -1,16 +1,16 @@
 // The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
 // what it counts as. To add one is to add a value here; its path is served by app.ts.
 
+import type { CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
+import { madeIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
-import type { CompletionFacts, Usage } from '../answer/chat-chunk.ts';
-import type { Ask, Endpoint } from '../endpoint.ts';
-import { madeIn } from '../objects/created-objects.ts';
+import { SpeechEvents } from '../answer/byte-events.ts';
+import { base64Edits } from '../answer/embeddings-form.ts';
+import type { Ask, Endpoint } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
-import { SpeechEvents } from './byte-events.ts';
 import { asStream } from './chat-conversion.ts';
-import { base64Edits } from './embeddings-form.ts';
 import { imageEvents, speechEvents } from './event-conversion.ts';
 import { responseEvents } from './response-events.ts';
 import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';

@@ -1,6 +1,6 @@
 // A whole response as the stream of events that it would have been: the events that the API has for its output, each text in one piece,
 // and the response itself in the last one. Put together from the response's own bytes.
-import type { BodyPieces } from '../../http/body/body-pieces.ts';
+import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import {
   EMPTY_ARRAY,

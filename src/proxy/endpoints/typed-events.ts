@@ -3,13 +3,13 @@
 import type { GatewayError } from '../../errors.ts';
 import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { shapeOf } from '../../wire/answer-shape.ts';
+import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../../wire/chat-chunk.ts';
+import { type Made, type MadeItem, readAnnotation, readItem } from '../../wire/created-objects.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { mediaText, TextCount, textOf } from '../../wire/output-text.ts';
 import { type Data, dataOf, isText, readFields, spanInFrame } from '../../wire/sse-fields.ts';
-import { shapeOf } from '../answer/answer-shape.ts';
-import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../answer/chat-chunk.ts';
-import { mediaText, TextCount, textOf } from '../answer/output-text.ts';
-import type { FrameReader } from '../endpoint.ts';
-import { type Made, type MadeItem, readAnnotation, readItem } from '../objects/created-objects.ts';
+import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
  * - `news`: says that something is under way, and may be repeated by another upstream.

@@ -1,9 +1,9 @@
 // The objects that a request for a model refers to: a response with a file, a container or an item of another holder would show it as
 // well as the thing itself. Which of the model's targets can be asked follows from where the objects are.
-import type { Caller } from '../../auth/principal.ts';
+import type { Caller } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { Endpoint } from '../endpoint.ts';
+import type { Endpoint } from '../contracts/endpoint.ts';
 import type { Route } from '../routes/route-table.ts';
 import type { Objects } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';

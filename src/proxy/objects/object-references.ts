@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import {
@@ -15,7 +15,7 @@ import {
   type NameMeaning,
   plainText,
   SHORTEST_ID,
-} from './object-names.ts';
+} from '../../wire/object-names.ts';
 import { isContent, isWhole, type Place, placeOf } from './object-places.ts';
 
 /** Different texts of one request that are looked up; more is no honest request. */

@@ -1,15 +1,15 @@
 // Where stored responses are, and whose: kept when an upstream has made one, asked for when a later call names it. The store is
 // the truth, so that it holds for all replicas; what this process has seen of late it need not ask for.
-import type { Caller } from '../../auth/principal.ts';
+import type { Caller } from '../../auth/key/principal.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { ResponseStore, StoredResponse } from '../../store/response-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import type { Ask } from '../endpoint.ts';
-import type { RelayRequest } from '../receiver.ts';
+import { MAX_ITEMS, type Made } from '../../wire/created-objects.ts';
+import type { Ask } from '../contracts/endpoint.ts';
+import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Route } from '../routes/route-table.ts';
-import { MAX_ITEMS, type Made } from './created-objects.ts';
 import type { Objects } from './object-owners.ts';
 import { Retention } from './record-retention.ts';
 

@@ -2,9 +2,9 @@
 // members it has is watched-members.ts.
 import { GatewayError } from '../../errors.ts';
 import type { Span } from '../../wire/json.ts';
+import { type FoundMembers, unsupportedMember } from '../../wire/watched-members.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import type { Edit } from './request-scan.ts';
-import { type FoundMembers, unsupportedMember } from './watched-members.ts';
 
 const COMMA = 0x2c;
 const CLOSE_OBJECT = 0x7d;

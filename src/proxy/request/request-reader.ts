@@ -5,10 +5,10 @@ import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
 import { invalidJson } from '../../wire/json-text.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import { type FoundMembers, MemberSearch, type WatchedMembers } from '../../wire/watched-members.ts';
 import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';
 import { tokensOf } from './token-estimate.ts';
-import { type FoundMembers, MemberSearch, type WatchedMembers } from './watched-members.ts';
 
 /** What stands in a request body, and where. Offsets are bytes in the body. */
 export interface RequestScan {

@@ -1,6 +1,6 @@
 // A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
 // ask for it, usage in streams. Nothing else differs.
-import type { BodySource } from '../../http/body/body-source.ts';
+import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
 import { leavesNothing, removedFor, withoutMembers } from './member-edits.ts';

@@ -1,13 +1,13 @@
 // What the gateway reads from a request body, and how it changes one: spans are found and spliced, nothing is parsed
 // into objects and written again. What is done with the model is for the pipeline; all else in the body is the upstream's.
 import { GatewayError } from '../../errors.ts';
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
-import { BodyPieces } from '../../http/body/body-pieces.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { RecentMap } from '../../recent-map.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { checkEncoding } from '../../wire/json-text.ts';
+import type { WatchedMembers } from '../../wire/watched-members.ts';
 import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
-import type { WatchedMembers } from './watched-members.ts';
 
 export { type RequestScan, type Wanted, wants } from './request-reader.ts';
 

@@ -2,7 +2,7 @@
 // limits/ and usage/.
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
-import type { Caller } from '../../auth/principal.ts';
+import type { Caller } from '../../auth/key/principal.ts';
 import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
 import { Seeds } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';

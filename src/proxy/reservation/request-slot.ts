@@ -1,9 +1,9 @@
 // The place of one request among those of its holder that run: taken with its tokens where the body is small, and before the body
 // is read where it is large, so that reading costs the holder a request whatever becomes of it.
-import type { Caller } from '../../auth/principal.ts';
+import type { Caller } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import { LARGE_BODY } from '../../http/body/body-buffer.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import {
   type Admission,
   type Lease,

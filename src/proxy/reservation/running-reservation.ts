@@ -1,12 +1,12 @@
 // The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
 // which a realtime session has many and a call without a model none. A request for a model is settled once for all (usage-reservation.ts).
-import type { Caller } from '../../auth/principal.ts';
+import type { Caller } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, LimitName, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf } from '../../usage/token-price.ts';
+import { costOf } from '../../usage/records/token-price.ts';
 import type { Ledger } from '../../usage/usage-ledger.ts';
 import type { Route } from '../routes/route-table.ts';
 import { refusalError } from './limit-headers.ts';

@@ -1,6 +1,6 @@
 // What one request has used, put together from what its attempts have seen. It counts nothing itself and writes nothing down.
-import type { Usage } from '../answer/chat-chunk.ts';
-import type { AttemptUse, Unreported } from '../receiver.ts';
+import type { Usage } from '../../wire/chat-chunk.ts';
+import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 
 export type Tokens = Pick<Usage, 'prompt' | 'completion' | 'cached' | 'reasoning'>;

@@ -1,9 +1,9 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
-import type { Caller } from '../../auth/principal.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Caller } from '../../auth/key/principal.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf } from '../../usage/token-price.ts';
+import { costOf } from '../../usage/records/token-price.ts';
 import type { Ledger } from '../../usage/usage-ledger.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';

@@ -3,7 +3,7 @@
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
-import { isDeferred } from '../deferred-statements.ts';
+import { isDeferred } from '../sql/deferred-statements.ts';
 import { type Answer, Batch, type Statement } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 

@@ -3,11 +3,11 @@
 // Reads and writes have connections of their own, so that writes that wait for a lock leave those of reads free. Every
 // transaction is read committed; what that means for the operations is in sql-store.ts.
 import { Kysely, sql, type Transaction } from 'kysely';
-import { defer } from '../deferred-statements.ts';
 import { refuseNewStore } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, type MigrationDialect, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
+import { defer } from '../sql/deferred-statements.ts';
 import { SqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';

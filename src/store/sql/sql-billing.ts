@@ -17,10 +17,10 @@ import type {
   SettleRequest,
   TestPayment,
 } from '../billing-record.ts';
-import { defer } from '../deferred-statements.ts';
 import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
+import { defer } from './deferred-statements.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
 import {
   countGrant,

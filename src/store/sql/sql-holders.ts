@@ -1,9 +1,9 @@
 // Changes of a holder, as a part of any transaction: tier, standing, and what that means to the keys. Who may change whom is
 // decided above; that the fleet hears of it is auth/holder-change.ts's.
 import type { Transaction } from 'kysely';
-import { defer } from '../deferred-statements.ts';
 import type { ChangeOutcome, HolderChange, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
+import { defer } from './deferred-statements.ts';
 import { activeRecordsOf, insertEvent, type TakeTurn } from './sql-keys.ts';
 
 export interface HolderChangeOrder {

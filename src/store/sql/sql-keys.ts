@@ -2,9 +2,9 @@
 // matter: sql-store.ts, sql-holders.ts, sql-billing.ts. What is written here is sent with what follows it (deferred-statements.ts).
 import type { Kysely, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
-import { defer } from '../deferred-statements.ts';
 import type { ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
+import { defer } from './deferred-statements.ts';
 
 /** A key without what proves it. */
 export const SUMMARY = [

@@ -2,9 +2,9 @@
 import type { Kysely, Selectable, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from '../billing-record.ts';
-import { defer } from '../deferred-statements.ts';
 import type { NewKey } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
+import { defer } from './deferred-statements.ts';
 
 type Trx = Transaction<Tables>;
 

@@ -4,7 +4,6 @@
 // two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { BillingStore } from '../billing-record.ts';
-import { defer } from '../deferred-statements.ts';
 import type {
   AddOutcome,
   ChangeOutcome,
@@ -27,6 +26,7 @@ import type { Tables } from '../schema/tables.ts';
 import type { Store, UsageStore } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
+import { defer } from './deferred-statements.ts';
 import { SqlBilling } from './sql-billing.ts';
 import { changeHolderIn, holdHolder } from './sql-holders.ts';
 import {

@@ -2,7 +2,7 @@
 // traced or quoted.
 
 const DIGITS = 32;
-/** As `auth/key.ts` shows a key. */
+/** As `auth/key/key.ts` shows a key. */
 const SHOWN = 8;
 const KEY = /[0-9a-f]{32,}/gi;
 const ENCODED_DIGIT = /%(3[0-9]|[46][1-6])/gi;

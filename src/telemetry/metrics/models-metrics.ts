@@ -1,7 +1,7 @@
 // Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
 // the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
-import { OPERATIONS } from '../traces/genai-operations.ts';
+import { OPERATIONS } from './genai-operations.ts';
 import { type Catalogue, VALUES } from './metric-catalogue.ts';
 import { ByLabel } from './metric-children.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';

@@ -27,7 +27,7 @@ import {
 import { withDeadline } from '../../deadline.ts';
 import { holdsKey } from '../log/key-mask.ts';
 import type { Logger } from '../log/logger.ts';
-import { OPERATIONS } from './genai-operations.ts';
+import { OPERATIONS } from '../metrics/genai-operations.ts';
 import { type SpanCounter, spanQueue } from './span-queue.ts';
 import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
 import type { SamplerSettings, TraceSettings } from './trace-settings.ts';

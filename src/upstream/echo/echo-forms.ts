@@ -1,12 +1,12 @@
 // What the built-in model answers to forms: reads them as they come, keeps their short fields and counts their files.
 import { GatewayError } from '../../errors.ts';
-import { isSource } from '../../http/body/body-source.ts';
 import {
   MultipartScanner,
   type PartListener,
   type PartPlace,
 } from '../../http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
+import { isSource } from '../../http/pieces/body-source.ts';
 import type { UpstreamRequest } from '../transport.ts';
 import { draw } from './echo-others.ts';
 import {

@@ -2,7 +2,7 @@
 // It answers what a vendor would answer, errors included; it reads no headers and keeps nothing but its last
 // responses. What it says on which path is echo-chat.ts, echo-others.ts and echo-forms.ts.
 import { GatewayError, wrapError } from '../../errors.ts';
-import { isSource } from '../../http/body/body-source.ts';
+import { isSource } from '../../http/pieces/body-source.ts';
 import type { Call, Sink, Transport, UpstreamRequest } from '../transport.ts';
 import { answerChat } from './echo-chat.ts';
 import { answerForm, isEchoForm } from './echo-forms.ts';

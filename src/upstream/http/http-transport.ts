@@ -3,7 +3,7 @@
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
 import { GatewayError, wrapError } from '../../errors.ts';
-import { isStreamed } from '../../http/body/body-source.ts';
+import { isStreamed } from '../../http/pieces/body-source.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from '../transport.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './content-decoder.ts';

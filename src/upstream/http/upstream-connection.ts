@@ -2,9 +2,9 @@
 // connection-pool.ts; what the bytes of an answer mean is response-parser.ts.
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
-import { type BodySource, isSource } from '../../http/body/body-source.ts';
-import { type BodyEvents, BodyWriter } from '../../http/body/body-writer.ts';
-import { atEndOfTurn } from '../../http/write-batch.ts';
+import { atEndOfTurn } from '../../http/exchange/write-batch.ts';
+import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
+import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
 /** Whoever has the connection: hears one answer, and then nothing more. */

@@ -1,7 +1,7 @@
 // The form of the spool: one line of JSON for what was recorded between two writes. A line is read as strictly as if anybody
 // could have written it, because a disk that was full can.
 import { USAGE_SUMS, type UsageRow, usageSums } from '../../store/usage-record.ts';
-import { isSane } from '../request-usage.ts';
+import { isSane } from '../records/request-usage.ts';
 
 const VERSION = 1;
 const KEYS = 5;

@@ -1,7 +1,7 @@
 // From a record to a sealed segment: what was recorded goes to a file a few times a second, before the store hears of it.
 // A disk that takes nothing is no reason to lose it: then it is in memory alone, within the bound of the ledger.
 import type { UsageRow } from '../../store/usage-record.ts';
-import { Totals } from '../usage-totals.ts';
+import { Totals } from '../records/usage-totals.ts';
 import { EMPTY, type Spool } from './outbox-directory.ts';
 import { writeLine } from './outbox-line.ts';
 import type { Segment, SegmentFile } from './usage-segment.ts';

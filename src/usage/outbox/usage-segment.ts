@@ -1,6 +1,6 @@
 // A segment: use that goes to the store as one batch, in memory, in a file or both; and the file while it is written.
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import type { Totals } from '../usage-totals.ts';
+import type { Totals } from '../records/usage-totals.ts';
 import type { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
 

@@ -1,7 +1,7 @@
 // From sealed segments to the store: one after the other, each until the store has it or certainly will not take it.
 import type { UsageStore } from '../../store/store.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
-import { Totals } from '../usage-totals.ts';
+import { Totals } from '../records/usage-totals.ts';
 import { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
 import type { Spool } from './outbox-directory.ts';

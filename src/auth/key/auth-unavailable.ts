@@ -1,6 +1,6 @@
 // Why a key could not be checked. The caller reads a 503: `auth_unavailable`, or `key_hashing_overloaded` where too many keys
 // come at once. The metric and the log have the reason.
-import { GatewayError } from '../errors.ts';
+import { GatewayError } from '../../errors.ts';
 
 /**
  * - `store`: the store failed.

@@ -1,6 +1,6 @@
 // What is recorded of one request, and what it adds to the totals of its hour.
-import type { Tier } from '../config/schema/config-schema.ts';
-import type { UsageKey, UsageRow, UsageSums } from '../store/usage-record.ts';
+import type { Tier } from '../../config/schema/config-schema.ts';
+import type { UsageKey, UsageRow, UsageSums } from '../../store/usage-record.ts';
 import { hourOf } from './utc-hours.ts';
 
 /** Tokens as the upstream counted them, or as they were estimated. Whole numbers from 0. */

@@ -1,6 +1,6 @@
 // How much text a JSON value holds that a model has written: what an answer counts as when its upstream reports no usage.
 // It walks the value with the scanner that reads the frame, decodes nothing, and owns which members are text.
-import type { JsonScanner } from '../../wire/json.ts';
+import type { JsonScanner } from './json.ts';
 
 /**
  * Bytes of base64 for a token of sound or of an image: OpenAI bills a token for 50 ms of spoken output, which as PCM with

@@ -1,12 +1,12 @@
 // The models that a key may use, listed and one by one. What a name leads to is the route table's business.
-import type { Authenticator } from '../../auth/authenticator.ts';
-import type { DynamicConfig, Tier } from '../../config/schema/config-schema.ts';
-import type { Exchange } from '../../http/exchange.ts';
-import { answerJson } from '../../http/response-writer.ts';
-import { MODEL_PATH } from '../../http/server.ts';
-import type { Limiter } from '../../limits/limiter.ts';
-import { tellLimits } from '../reservation/usage-reservation.ts';
-import type { Snapshot } from './config-snapshot.ts';
+import type { Authenticator } from '../auth/authenticator.ts';
+import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { answerJson } from '../http/exchange/response-writer.ts';
+import { MODEL_PATH } from '../http/server.ts';
+import type { Limiter } from '../limits/limiter.ts';
+import { tellLimits } from './reservation/usage-reservation.ts';
+import type { Snapshot } from './routes/config-snapshot.ts';
 
 /**
  * `created` has to be an integer and nobody knows when a vendor made a model: one constant, the same on every replica.

@@ -1,5 +1,5 @@
 // Sums by hour, holder, key, model and upstream, in memory. How many rows there may be is for whoever adds.
-import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../store/usage-record.ts';
+import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../../store/usage-record.ts';
 
 interface Entry {
   readonly key: UsageKey;

@@ -1,7 +1,7 @@
 // A whole key, in the one form that does not print itself. Everything else in the gateway knows a key by its prefix.
 import { randomBytes } from 'node:crypto';
 import { inspect } from 'node:util';
-import { isPrefix, PREFIX_LENGTH, type Prefix } from '../store/key-record.ts';
+import { isPrefix, PREFIX_LENGTH, type Prefix } from '../../store/key-record.ts';
 
 const KEY_DIGITS = 32;
 const KEY = /^[0-9a-f]{32}$/;

@@ -1,15 +1,15 @@
 // What distinguishes one endpoint of the API from another for the road that they share: only shapes. The endpoints
 // themselves are json-endpoints.ts; the road is pipeline.ts.
-import type { EndpointName } from '../config/schema/endpoint-names.ts';
-import type { GatewayError } from '../errors.ts';
-import type { BodyPieces } from '../http/body/body-pieces.ts';
-import type { Failure } from '../upstream/error-outcome.ts';
-import type { ResponseHeaders } from '../upstream/transport.ts';
-import type { ChunkFacts, CompletionFacts, Usage } from './answer/chat-chunk.ts';
-import type { ByteEvents } from './endpoints/byte-events.ts';
-import type { Made } from './objects/created-objects.ts';
-import type { Edit, RequestScan, Wanted } from './request/request-scan.ts';
-import type { Estimate } from './request/token-estimate.ts';
+import type { EndpointName } from '../../config/schema/endpoint-names.ts';
+import type { GatewayError } from '../../errors.ts';
+import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
+import type { Failure } from '../../upstream/error-outcome.ts';
+import type { ResponseHeaders } from '../../upstream/transport.ts';
+import type { ChunkFacts, CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
+import type { Made } from '../../wire/created-objects.ts';
+import type { ByteEvents } from '../answer/byte-events.ts';
+import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
+import type { Estimate } from '../request/token-estimate.ts';
 
 export interface Endpoint {
   /** As YAML calls it; several paths may share a name. */

@@ -1,6 +1,6 @@
 // Who makes a request, once the key is known to be good.
-import type { Tier } from '../config/schema/config-schema.ts';
-import type { KeyRecord, Prefix, Standing } from '../store/key-record.ts';
+import type { Tier } from '../../config/schema/config-schema.ts';
+import type { KeyRecord, Prefix, Standing } from '../../store/key-record.ts';
 
 export interface Caller {
   readonly prefix: Prefix;

@@ -1,8 +1,8 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
 import { STATUS_CODES } from 'node:http';
-import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../errors.ts';
-import type { BodyPieces } from './body/body-pieces.ts';
-import { type BodyEvents, BodyWriter } from './body/body-writer.ts';
+import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../../errors.ts';
+import type { BodyPieces } from '../pieces/body-pieces.ts';
+import { type BodyEvents, BodyWriter } from '../pieces/body-writer.ts';
 import type { Exchange } from './exchange.ts';
 import { atEndOfTurn } from './write-batch.ts';
 

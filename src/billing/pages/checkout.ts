@@ -1,26 +1,26 @@
 // From a chosen tier to a key, or to the page where it is paid. Free is given at once, as a page to a form and as JSON to a
 // program; the key stands in that one answer. What is paid becomes an order first; its key is key-claims.ts.
 import { randomUUID } from 'node:crypto';
-import { addressBlock } from '../auth/address-block.ts';
-import type { Authenticator } from '../auth/authenticator.ts';
-import { FailureLimit } from '../auth/failure-limits.ts';
-import type { IssuedKey, Issuer } from '../auth/key-issuer.ts';
-import { wireKey } from '../auth/rotation-endpoint.ts';
-import { type DynamicConfig, TIERS, type Tier } from '../config/schema/config-schema.ts';
-import { GatewayError } from '../errors.ts';
-import type { Exchange } from '../http/exchange.ts';
-import { type Form, readForm, requireSameOrigin } from '../http/multipart/page-form.ts';
-import { answerJson } from '../http/response-writer.ts';
-import type { BillingStore, Order, OrderChange, OrderTerms } from '../store/billing-record.ts';
-import type { Logger } from '../telemetry/log/logger.ts';
-import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from './claim-cookie.ts';
-import { CLAIM_AGAIN_MS, type Claims } from './key-claims.ts';
-import { freeTerms, paidTerms } from './new-order.ts';
-import { isAbove, isLapsed, mismatchOf } from './order-verdict.ts';
-import { answerErrorPage, answerPaymentLink } from './pages/answer-page.ts';
-import { rootUrl } from './pages/base-url.ts';
-import { answerKeyPage } from './pages/key-page.ts';
-import type { PaymentProvider } from './payment-provider.ts';
+import { addressBlock } from '../../auth/address-block.ts';
+import type { Authenticator } from '../../auth/authenticator.ts';
+import { FailureLimit } from '../../auth/failure-limits.ts';
+import type { IssuedKey, Issuer } from '../../auth/key-issuer.ts';
+import { wireKey } from '../../auth/rotation-endpoint.ts';
+import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { answerJson } from '../../http/exchange/response-writer.ts';
+import { type Form, readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
+import type { BillingStore, Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
+import type { Logger } from '../../telemetry/log/logger.ts';
+import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from '../claim-cookie.ts';
+import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
+import { freeTerms, paidTerms } from '../new-order.ts';
+import { isAbove, isLapsed, mismatchOf } from '../order-verdict.ts';
+import type { PaymentProvider } from '../payment-provider.ts';
+import { answerErrorPage, answerPaymentLink } from './answer-page.ts';
+import { rootUrl } from './base-url.ts';
+import { answerKeyPage } from './key-page.ts';
 
 /** Orders of one address; each is a row here and a session at the provider. */
 const ORDERS_PER_MINUTE = 10;

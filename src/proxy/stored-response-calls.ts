@@ -1,24 +1,24 @@
 // Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
 // that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
 
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import { GatewayError } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
-import { RESPONSE_PATH } from '../../http/server.ts';
-import type { StoredResponse } from '../../store/response-record.ts';
-import { maskKeys } from '../../telemetry/log/key-mask.ts';
-import type { Usage } from '../answer/chat-chunk.ts';
-import { Attempts } from '../attempts/attempts.ts';
-import { STORED, type StoredAction, storedEndpoint } from '../endpoints/json-endpoints.ts';
-import { answerFailure, type PipelineOptions } from '../pipeline.ts';
-import type { AttemptResult, AttemptUse, RelayRequest } from '../receiver.ts';
-import { jsonString, NO_SCAN } from '../request/request-scan.ts';
-import { Place } from '../reservation/request-slot.ts';
-import { Account, tellLimits } from '../reservation/usage-reservation.ts';
-import { holding, type Snapshot } from '../routes/config-snapshot.ts';
-import type { Route, RouteTable } from '../routes/route-table.ts';
-import { ReferenceFinder } from './object-references.ts';
-import { itemRecorder } from './stored-responses.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import { GatewayError } from '../errors.ts';
+import type { Exchange } from '../http/exchange/exchange.ts';
+import { RESPONSE_PATH } from '../http/server.ts';
+import type { StoredResponse } from '../store/response-record.ts';
+import { maskKeys } from '../telemetry/log/key-mask.ts';
+import type { Usage } from '../wire/chat-chunk.ts';
+import { Attempts } from './attempts/attempts.ts';
+import type { AttemptResult, AttemptUse, RelayRequest } from './contracts/receiver.ts';
+import { STORED, type StoredAction, storedEndpoint } from './endpoints/json-endpoints.ts';
+import { ReferenceFinder } from './objects/object-references.ts';
+import { itemRecorder } from './objects/stored-responses.ts';
+import { answerFailure, type PipelineOptions } from './pipeline.ts';
+import { jsonString, NO_SCAN } from './request/request-scan.ts';
+import { Place } from './reservation/request-slot.ts';
+import { Account, tellLimits } from './reservation/usage-reservation.ts';
+import { holding, type Snapshot } from './routes/config-snapshot.ts';
+import type { Route, RouteTable } from './routes/route-table.ts';
 
 /** Where these calls are served. */
 export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({

@@ -1,6 +1,6 @@
 // What an upstream has made with a response, by its answer: the response itself, its items, the containers in which code ran, and the
 // files in those. Whose all that is from then on, is recorded by stored-responses.ts and object-owners.ts.
-import { decodeString, JsonScanner } from '../../wire/json.ts';
+import { decodeString, JsonScanner } from './json.ts';
 
 export interface MadeItem {
   readonly id: string;

@@ -1,14 +1,14 @@
 // What an attempt and the reader of its answer tell each other. Only shapes; the two sides are attempt.ts and its readers.
-import type { ErrorCode, GatewayError } from '../errors.ts';
-import type { SlabPool } from '../http/body/buffer-pool.ts';
-import type { Exchange } from '../http/exchange.ts';
-import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Failure } from '../upstream/error-outcome.ts';
-import type { Usage } from './answer/chat-chunk.ts';
-import type { UsageReads } from './answer/usage-reads.ts';
+import type { ErrorCode, GatewayError } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { Failure } from '../../upstream/error-outcome.ts';
+import type { Usage } from '../../wire/chat-chunk.ts';
+import type { Made } from '../../wire/created-objects.ts';
+import type { UsageReads } from '../answer/usage-reads.ts';
+import type { Target } from '../routes/route-table.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
-import type { Made } from './objects/created-objects.ts';
-import type { Target } from './routes/route-table.ts';
 
 /** What an attempt has to know of the client's request. */
 export interface RelayRequest {

@@ -1,7 +1,7 @@
 // Statements of a transaction that need no round trip of their own. A server that is far away costs its distance for every
 // answer that is waited for; a statement whose answer decides nothing can travel with the next one.
 import type { CompiledQuery, Kysely } from 'kysely';
-import type { Tables } from './schema/tables.ts';
+import type { Tables } from '../schema/tables.ts';
 
 const DEFERRED = new WeakSet<object>();
 

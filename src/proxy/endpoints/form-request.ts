@@ -2,10 +2,9 @@
 // kept and passed on is http/body/upload.ts; what its fields mean is the endpoint's.
 import { isAscii, isUtf8 } from 'node:buffer';
 import { GatewayError } from '../../errors.ts';
-import type { BodySource } from '../../http/body/body-source.ts';
 import { Upload, type UploadWatcher } from '../../http/body/upload.ts';
 import type { SpoolRoom } from '../../http/body/upload-spool.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { mediaType } from '../../http/multipart/media-type.ts';
 import {
   type Fault,
@@ -14,15 +13,16 @@ import {
   type PartPlace,
 } from '../../http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
+import type { BodySource } from '../../http/pieces/body-source.ts';
 import { foldName } from '../../wire/fold-name.ts';
 import type { Span } from '../../wire/json.ts';
+import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
+import { unsupportedMember, type WatchedMembers } from '../../wire/watched-members.ts';
 import type { FormBody } from '../attempts/attempts.ts';
-import type { Ask, FormRules, FormView } from '../endpoint.ts';
-import { formOf, meaningOf, plainText } from '../objects/object-names.ts';
+import type { Ask, FormRules, FormView } from '../contracts/endpoint.ts';
+import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from '../request/request-scan.ts';
+import type { Estimate } from '../request/token-estimate.ts';
 import type { Route, Target } from '../routes/route-table.ts';
-import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from './request-scan.ts';
-import type { Estimate } from './token-estimate.ts';
-import { unsupportedMember, type WatchedMembers } from './watched-members.ts';
 
 const MULTIPART = 'multipart/form-data';
 const MODEL = 'model';

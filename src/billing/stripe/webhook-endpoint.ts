@@ -1,17 +1,17 @@
 // `POST /webhooks/stripe`: an event is checked, the order it names is settled, and only then is it acknowledged. What cannot be
 // done now is answered 503, and Stripe sends it again.
-import type { BillingConfig } from '../config/schema/config-schema.ts';
-import { GatewayError } from '../errors.ts';
-import { type BodyPace, readBody } from '../http/body/read-body.ts';
-import type { Exchange } from '../http/exchange.ts';
-import { answerJson } from '../http/response-writer.ts';
-import type { BillingEvent, BillingStore } from '../store/billing-record.ts';
-import type { Logger } from '../telemetry/log/logger.ts';
-import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { PaymentProvider } from './payment-provider.ts';
-import type { Settlement } from './payment-reconciliation.ts';
-import { isOfInterest, orderOf, readStripeEvent, type StripeEvent } from './stripe/stripe-events.ts';
-import { StripeProvider } from './stripe/stripe-provider.ts';
+import type { BillingConfig } from '../../config/schema/config-schema.ts';
+import { GatewayError } from '../../errors.ts';
+import { type BodyPace, readBody } from '../../http/body/read-body.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
+import { answerJson } from '../../http/exchange/response-writer.ts';
+import type { BillingEvent, BillingStore } from '../../store/billing-record.ts';
+import type { Logger } from '../../telemetry/log/logger.ts';
+import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import type { PaymentProvider } from '../payment-provider.ts';
+import type { Settlement } from '../payment-reconciliation.ts';
+import { isOfInterest, orderOf, readStripeEvent, type StripeEvent } from './stripe-events.ts';
+import { StripeProvider } from './stripe-provider.ts';
 
 const MAX_BODY = 256 * 1024;
 /** Bodies that are read at once, of whoever it is, … */

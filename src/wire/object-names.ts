@@ -1,6 +1,6 @@
 // Which member names name objects that an upstream keeps, and which texts have the form of their ids. It knows names and texts;
 // where they stand in a body is object-references.ts.
-import { plainName } from '../../wire/fold-name.ts';
+import { plainName } from './fold-name.ts';
 
 /**
  * What the value of a member is:

@@ -1,5 +1,5 @@
 // Sums as people and programs read them: names of the API, costs in the unit of the prices, averages instead of sums of times.
-import type { UsageSums } from '../store/usage-record.ts';
+import type { UsageSums } from '../../store/usage-record.ts';
 
 const BILLION = 1e9;
 

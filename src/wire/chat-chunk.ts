@@ -1,19 +1,10 @@
 // What the gateway reads from the upstream's answer: the facts of one SSE frame, and of a whole JSON completion.
 // It changes nothing and decides nothing; framing is sse-frames.ts, retries and metering are their own.
 
-import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
-import {
-  BOM,
-  DATA,
-  dataOf,
-  isLineBreak,
-  isText,
-  readFields,
-  spanInFrame,
-  startsWith,
-} from '../../wire/sse-fields.ts';
 import { shapeOf } from './answer-shape.ts';
+import { decodeString, JsonScanner, type Span } from './json.ts';
 import { TextCount } from './output-text.ts';
+import { BOM, DATA, dataOf, isLineBreak, isText, readFields, spanInFrame, startsWith } from './sse-fields.ts';
 
 /** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
 export interface Usage {
