@@ -1,9 +1,9 @@
 // The composition root: from a configuration file to running parts, in the order in which they need each other, and back.
 import { readFileSync } from 'node:fs';
 import type { Issuer } from './auth/key-issuer.ts';
-import { openKeys } from './auth/key-service.ts';
+import { openKeys } from './auth/key-wiring.ts';
 import { Rotation } from './auth/rotation-endpoint.ts';
-import { Billing } from './billing/billing-service.ts';
+import { Billing } from './billing/billing-wiring.ts';
 import { planOf } from './billing/current-order.ts';
 import { parseBytes } from './config/load-config.ts';
 import { httpUrl } from './config/schema/addresses.ts';
@@ -27,7 +27,6 @@ import { Parts } from './process/lifecycle.ts';
 import { Overload } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { Member, Place } from './process/worker.ts';
-import { UsageReads } from './proxy/answer/usage-reads.ts';
 import { Resilience } from './proxy/attempts/target-memory.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
 import { Models } from './proxy/models-endpoint.ts';
@@ -44,6 +43,7 @@ import { createLogger, type Logger } from './telemetry/log/logger.ts';
 import { createMetrics, type Metrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/circuit-breaker.ts';
+import { UsageReads } from './upstream/usage-reads.ts';
 import { spoolDirectory } from './usage/outbox/default-directory.ts';
 
 export const VERSION = readVersion();

@@ -2,7 +2,7 @@
 // file steps around the compiler. Each rule is also shown to fail on a small invented tree.
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { type Finding, inspect, LAYERS, LONGEST_FILE } from './helpers/source-rules.ts';
+import { type Finding, inspect, LAYERS, LONGEST_FILE, MOST_FILES } from './helpers/source-rules.ts';
 
 const SRC = new URL('../src/', import.meta.url);
 
@@ -76,6 +76,38 @@ describe('each rule can fail', () => {
     expect(broken({ [from]: `import '${specifier}';`, [to]: EMPTY })).toEqual([]);
   });
 
+  test.each([
+    ['a room above', 'proxy/answer/a.ts', '../attempts/b.ts', 'proxy/attempts/b.ts'],
+    ['a room beside', 'proxy/attempts/a.ts', '../objects/b.ts', 'proxy/objects/b.ts'],
+    ['the file on top of its folder', 'store/sql/a.ts', '../open.ts', 'store/open.ts'],
+    ['a contract to what keeps it', 'upstream/transport.ts', './http/b.ts', 'upstream/http/b.ts'],
+  ])('an import within a folder of %s', (_name, from, specifier, to) => {
+    expect(broken({ [from]: `import '${specifier}';`, [to]: EMPTY })).toEqual(['layer']);
+  });
+
+  test('an import of a room below is allowed', () => {
+    expect(broken({ 'proxy/attempts/a.ts': "import '../answer/b.ts';", 'proxy/answer/b.ts': EMPTY })).toEqual(
+      [],
+    );
+    expect(broken({ 'store/open.ts': "import './sql/b.ts';", 'store/sql/b.ts': EMPTY })).toEqual([]);
+  });
+
+  test('a folder that is no room', () => {
+    expect(broken({ 'proxy/stuff/a.ts': EMPTY })).toEqual(['layer']);
+    expect(broken({ 'limits/stuff/a.ts': EMPTY })).toEqual(['layer']);
+  });
+
+  test('a folder with too many files', () => {
+    const files = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, index) => [`auth/a${index}.ts`, EMPTY]));
+    expect(broken(files(MOST_FILES))).toEqual([]);
+    expect(broken(files(MOST_FILES + 1))).toEqual(['folder']);
+  });
+
+  test('two files of one name', () => {
+    expect(broken({ 'auth/a.ts': EMPTY, 'limits/a.ts': EMPTY })).toEqual(['folder']);
+  });
+
   test('words in comments and strings are no imports', () => {
     const text = "// import '../proxy/b.ts';\nexport const x = `import '../proxy/b.ts'`;";
     expect(broken({ 'auth/a.ts': text, 'proxy/b.ts': EMPTY })).toEqual([]);
@@ -106,14 +138,15 @@ describe('each rule can fail', () => {
     expect(broken(diamond)).toEqual([]);
   });
 
-  test.each([
-    'auth/utils.ts',
-    'auth/key-helper.ts',
-    'auth/key.service.ts',
-    'auth/manager.ts',
-    'auth/common/a.ts',
-  ])('a name that says nothing: %s', (file) => {
-    expect(broken({ [file]: EMPTY })).toEqual(['name']);
+  test.each(['auth/utils.ts', 'auth/key-helper.ts', 'auth/key.service.ts', 'auth/manager.ts'])(
+    'a name that says nothing: %s',
+    (file) => {
+      expect(broken({ [file]: EMPTY })).toEqual(['name']);
+    },
+  );
+
+  test('a folder whose name says nothing', () => {
+    expect(broken({ 'auth/common/a.ts': EMPTY })).toEqual(['name', 'layer']);
   });
 
   test('a name that only contains such a word is fine', () => {
@@ -159,7 +192,7 @@ describe('each rule can fail', () => {
     ['members taken apart at once', 'export const f = (x) => { const { model } = x.access; return model; };'],
   ])('a read of the access-log record: %s', (_name, text) => {
     expect(broken({ 'proxy/a.ts': text })).toEqual(['log-record']);
-    expect(broken({ 'process/a.ts': text, 'telemetry/b.ts': text })).toEqual([]);
+    expect(broken({ 'process/a.ts': text, 'telemetry/log/b.ts': text })).toEqual([]);
   });
 
   test('writing the access-log record is no read', () => {

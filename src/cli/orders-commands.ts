@@ -1,7 +1,7 @@
 // `tollgate orders`: what support sees of orders, and the little that it may do about them. What an order comes to is decided
 // in billing/.
 import { announceChanged } from '../auth/holder-change.ts';
-import { Providers } from '../billing/billing-service.ts';
+import { Providers } from '../billing/billing-wiring.ts';
 import { PLAYED_EVENTS, TestProvider } from '../billing/fake-provider.ts';
 import { Settlement } from '../billing/payment-reconciliation.ts';
 import type { Config } from '../config/schema/config-schema.ts';

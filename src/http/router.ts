@@ -3,8 +3,8 @@
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
+import { isHandshake } from './exchange/upgrade.ts';
 import { unknownUrl } from './unknown-url.ts';
-import { isHandshake } from './upgrade.ts';
 
 export type Method = 'GET' | 'POST' | 'DELETE';
 /** Answers the exchange; what it throws is a failure. */

@@ -11,7 +11,6 @@ import type { Tracing } from '../telemetry/traces/tracer.ts';
 import { AcceptQueue } from './accept/accept-queue.ts';
 import { backlogLength } from './accept/backlog.ts';
 import { interceptConnections, rejectLate } from './accept/late-connection.ts';
-import { exchangeBegan, exchangeEnded } from './body/body-pacing.ts';
 import { boundAddress } from './client-address.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
@@ -19,9 +18,10 @@ import { ALLOWED_METHODS, checkEdge, refusalFor } from './edge.ts';
 import { Exchange } from './exchange/exchange.ts';
 import { Exchanges } from './exchange/exchanges.ts';
 import { answerError } from './exchange/response-writer.ts';
+import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
 import { createListener, type ListenerLimits, listen } from './listener.ts';
+import { exchangeBegan, exchangeEnded } from './pieces/body-pacing.ts';
 import { type Handler, type Method, Router } from './router.ts';
-import { isHandshake, responseTo, type Upgrade } from './upgrade.ts';
 
 export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 

@@ -2,9 +2,9 @@
 // operator's credentials, and may mean objects as any request may.
 import { GatewayError } from '../errors.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
+import { MemberSearch, WatchedMembers } from '../proxy/routes/watched-members.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
 import { JsonWalk } from '../wire/json-walk.ts';
-import { MemberSearch, WatchedMembers } from '../wire/watched-members.ts';
 
 /** OpenAI takes 200 MB. */
 export const MAX_BATCH_INPUT = 256 * 1024 * 1024;

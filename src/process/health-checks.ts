@@ -1,5 +1,5 @@
 // What `/health` and the admin listener are told about the parts of a running gateway. It asks nothing that costs.
-import type { Keys } from '../auth/key-service.ts';
+import type { Keys } from '../auth/key-wiring.ts';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { Resilience } from '../proxy/attempts/target-memory.ts';
 import type { Metering } from '../proxy/reservation/metering.ts';

@@ -12,7 +12,7 @@ import type { SlabPool } from '../http/pieces/buffer-pool.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
-import type { UsageReads } from './answer/usage-reads.ts';
+import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
 import type { Resilience } from './attempts/target-memory.ts';
 import type { Ask, Endpoint } from './contracts/endpoint.ts';

@@ -2,7 +2,7 @@
 // leaves is noticed. It writes nothing.
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import type { Upgrade } from '../http/upgrade.ts';
+import type { Upgrade } from '../http/exchange/upgrade.ts';
 
 /** Beyond it the client waits, as the connection does. */
 const MAX_EARLY = 64 * 1024;

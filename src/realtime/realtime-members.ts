@@ -2,8 +2,8 @@
 // (`session.model`, say). Whole messages are passed on as they came, and one that is refused is not passed on at all.
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import type { Route } from '../proxy/routes/route-table.ts';
+import { MemberSearch, unsupportedMember, type WatchedMembers } from '../proxy/routes/watched-members.ts';
 import { JsonWalk } from '../wire/json-walk.ts';
-import { MemberSearch, unsupportedMember, type WatchedMembers } from '../wire/watched-members.ts';
 import { FrameReader } from './websocket-frames.ts';
 
 /** Of one event: OpenAI takes 15 MiB of sound in one, in base64. */

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../proxy/answer/usage-reads.ts';
+import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
 import type { Line, LineOwner, UpstreamEnd } from './client-line.ts';
 import type { ClientEvents } from './realtime-members.ts';
 import { closeFrame, FrameReader, textFrame } from './websocket-frames.ts';

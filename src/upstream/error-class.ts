@@ -1,6 +1,6 @@
 // Whose fault an upstream's error answer is, and what follows from that. One table: the code and docs/relay.md are made from it.
 import type { ErrorCode } from '../errors.ts';
-import type { ErrorAnswer } from './error-answer.ts';
+import type { ErrorAnswer } from '../wire/error-answer.ts';
 
 export interface AnswerClass {
   readonly fault: 'caller' | 'operator' | 'vendor';

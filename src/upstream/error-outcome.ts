@@ -1,13 +1,13 @@
 // What an upstream's refusal means for the request: whether another target may be asked, and what the client reads if none
 // answers. Whose fault it is says error-class.ts, what its body says error-answer.ts.
 import { type ErrorCode, GatewayError } from '../errors.ts';
+import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
 import type { Outcome } from './circuit-breaker.ts';
-import { type ErrorAnswer, readErrorAnswer } from './error-answer.ts';
 import { ANSWER_CLASSES, type AnswerClass, classify } from './error-class.ts';
 import { connectionNames } from './http/header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
-export { memberOf, parse } from './error-answer.ts';
+export { memberOf, parse } from '../wire/error-answer.ts';
 
 /** An attempt that gave the client nothing. */
 export interface Failure {

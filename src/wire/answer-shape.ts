@@ -1,6 +1,6 @@
 // Whether a JSON object without choices is an answer of some endpoint, an error without OpenAI's wrapper, or neither. Only for the rare
 // objects that need it: what a chat completion shows is read on the way by chat-chunk.ts.
-import { isErrorObject, memberOf, parse, readErrorAnswer } from '../upstream/error-answer.ts';
+import { isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
 import { JsonScanner } from './json.ts';
 
 export type Shape = 'answer' | 'error' | 'other';

@@ -1,6 +1,6 @@
 // The rules of the source tree as functions of its text: layers, cycles, names, sizes, shortcuts past the compiler.
 // It reads no files; architecture.test.ts feeds it the real tree, and small invented ones to see each rule fail.
-import { dirname, join, normalize } from 'node:path/posix';
+import { basename, dirname, join, normalize } from 'node:path/posix';
 import { parseSync, Visitor } from 'vite';
 
 /** Path under `src/` → text. */
@@ -12,6 +12,7 @@ export interface Finding {
     | 'cycle'
     | 'missing'
     | 'name'
+    | 'folder'
     | 'size'
     | 'opening'
     | 'any'
@@ -27,17 +28,51 @@ export interface Finding {
 }
 
 /** From the top down. An import may go to any lower layer, to none above, and not across within a layer. */
-export const LAYERS: readonly (readonly string[])[] = [
+export const LAYERS: Order = [
   ['main.ts'],
   ['app.ts', 'cli'],
   ['process'],
-  ['proxy', 'billing'],
+  ['realtime', 'passthrough', 'billing'],
+  ['proxy'],
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],
   ['telemetry'],
-  ['config', 'deadline.ts', 'errors.ts', 'recent-map.ts'],
+  ['config', 'deadline.ts', 'recent-map.ts'],
+  ['wire'],
+  ['errors.ts'],
   ['payment-errors.ts', 'upstream-errors.ts'],
 ];
+
+/** The rooms of a layer that has several, in the same order and by the same rule. A file belongs to the longest path. */
+export const ROOMS: Readonly<Record<string, Order>> = {
+  auth: [['auth'], ['auth/records'], ['auth/hashing'], ['auth/key']],
+  billing: [['billing/billing-wiring.ts'], ['billing/pages', 'billing/stripe'], ['billing']],
+  config: [['config'], ['config/check'], ['config/source'], ['config/schema']],
+  http: [
+    ['http/admin'],
+    ['http'],
+    ['http/accept', 'http/body'],
+    ['http/exchange', 'http/multipart'],
+    ['http/pieces'],
+  ],
+  proxy: [
+    ['proxy'],
+    ['proxy/attempts', 'proxy/endpoints', 'proxy/objects', 'proxy/reservation'],
+    ['proxy/answer'],
+    ['proxy/contracts'],
+    ['proxy/request'],
+    ['proxy/routes'],
+  ],
+  store: [['store/open.ts'], ['store/postgres', 'store/sqlite'], ['store/sql'], ['store/schema'], ['store']],
+  telemetry: [['telemetry/traces'], ['telemetry/metrics'], ['telemetry/log']],
+  upstream: [['upstream'], ['upstream/echo', 'upstream/http'], ['upstream/transport.ts']],
+  usage: [['usage'], ['usage/outbox'], ['usage/records']],
+};
+
+type Order = readonly (readonly string[])[];
+
+/** More than this in one folder, and it is two rooms. */
+export const MOST_FILES = 15;
 
 export const LONGEST_FILE = 400;
 
@@ -59,7 +94,7 @@ export function inspect(sources: Sources): Finding[] {
     edges.set(file, targets);
     findings.push(...targets.flatMap((target) => edgeFinding(sources, file, target)));
   }
-  return [...findings, ...cycles(edges)];
+  return [...findings, ...folderFindings([...sources.keys()]), ...cycles(edges)];
 }
 
 function edgeFinding(sources: Sources, from: string, to: string): Finding[] {
@@ -67,10 +102,12 @@ function edgeFinding(sources: Sources, from: string, to: string): Finding[] {
   // Files beside src (package.json, say) are no modules of a layer.
   if (to.startsWith('..')) return [];
   if (!sources.has(to)) return finding('missing', `${to} does not exist`);
-  const [fromPart, toPart] = [part(from), part(to)];
-  if (fromPart === toPart) return [];
-  const [above, below] = [layerOf(fromPart), layerOf(toPart)];
-  // A part without a layer is reported by its files.
+  const isWithin = part(from) === part(to);
+  const order = isWithin ? (ROOMS[part(from)] ?? []) : LAYERS;
+  const [fromRoom, toRoom] = isWithin ? [roomOf(order, from), roomOf(order, to)] : [part(from), part(to)];
+  if (fromRoom === toRoom) return [];
+  const [above, below] = [rank(order, fromRoom), rank(order, toRoom)];
+  // A file without a layer or a room is reported by itself.
   if (above === -1 || below === -1) return [];
   if (below > above) return [];
   return finding('layer', `imports ${to}, which is ${below === above ? 'beside' : 'above'} it`);
@@ -81,14 +118,43 @@ function part(file: string): string {
   return file.split('/')[0] ?? file;
 }
 
-function layerOf(name: string): number {
-  return LAYERS.findIndex((layer) => layer.includes(name));
+/** The room of a file: the longest of these paths that it is at or below. */
+function roomOf(order: Order, file: string): string | undefined {
+  const paths = order.flat().filter((path) => file === path || file.startsWith(`${path}/`));
+  return paths.sort((one, other) => other.length - one.length)[0];
+}
+
+function rank(order: Order, name: string | undefined): number {
+  return order.findIndex((row) => name !== undefined && row.includes(name));
+}
+
+/** Folders that are in no order of rooms, or hold too many files, and files whose names can be taken for each other. */
+function folderFindings(files: readonly string[]): Finding[] {
+  const findings: Finding[] = [];
+  const byFolder = Map.groupBy(files, dirname);
+  for (const [folder, inside] of byFolder) {
+    const first = inside[0] ?? folder;
+    const order = ROOMS[part(first)] ?? [[part(first)]];
+    if (folder !== '.' && !order.flat().includes(folder))
+      findings.push({ rule: 'layer', file: first, detail: `${folder} is no room of ${part(first)}` });
+    if (inside.length > MOST_FILES)
+      findings.push({ rule: 'folder', file: first, detail: `${inside.length} files in ${folder}` });
+  }
+  for (const [name, inside] of Map.groupBy(files, (file) => basename(file))) {
+    if (inside.length > 1)
+      findings.push({
+        rule: 'folder',
+        file: inside[0] ?? name,
+        detail: `also ${inside.slice(1).join(', ')}`,
+      });
+  }
+  return findings;
 }
 
 function textFindings(file: string, text: string): Finding[] {
   const findings: Finding[] = [];
   const add = (rule: Finding['rule'], detail: string): void => void findings.push({ rule, file, detail });
-  if (layerOf(part(file)) === -1) add('layer', `${part(file)} is in no layer`);
+  if (rank(LAYERS, part(file)) === -1) add('layer', `${part(file)} is in no layer`);
   const name = file.split(/[/.-]/).find((word) => EMPTY_NAMES.test(word));
   if (name !== undefined) add('name', `"${name}" says nothing about what is inside`);
   const lines = text.replace(/\n$/, '').split('\n').length;

@@ -1,7 +1,7 @@
 // Forms and the same as JSON, and where a form may come from.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../src/http/multipart/page-form.ts';
+import { readForm, requireSameOrigin } from '../../src/http/page-form.ts';
 import { errorCode, Served } from './served.ts';
 
 let served: Served;

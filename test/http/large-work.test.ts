@@ -3,8 +3,8 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { exchangeBegan, exchangeEnded, LargeWork } from '../../src/http/body/body-pacing.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
+import { exchangeBegan, exchangeEnded, LargeWork } from '../../src/http/pieces/body-pacing.ts';
 
 /** Longer than others count after they were served. */
 const QUIET_MS = 150;

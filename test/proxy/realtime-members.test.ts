@@ -3,8 +3,8 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
+import { foldPath, WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
 import { ClientEvents } from '../../src/realtime/realtime-members.ts';
-import { foldPath, WatchedMembers } from '../../src/wire/watched-members.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream } from '../helpers/realtime-upstream.ts';
 import { until, within } from '../helpers/wait.ts';

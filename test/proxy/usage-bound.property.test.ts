@@ -8,7 +8,6 @@ import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
 import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
 import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
-import { USAGE_READ_MS } from '../../src/proxy/answer/usage-reads.ts';
 import { AttemptOutput, SHORTEST_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,
@@ -25,6 +24,7 @@ import {
   PREFILL_MS,
 } from '../../src/proxy/reservation/usage-meter.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
+import { USAGE_READ_MS } from '../../src/upstream/usage-reads.ts';
 import { MEDIA_BYTES_PER_TOKEN } from '../../src/wire/output-text.ts';
 
 /** As fast as the documentation says that a model may think unseen. */

@@ -1,6 +1,6 @@
 // How many upstreams are read on after their clients have left, for how long, and what the end of the process does to them.
 import { expect, test } from 'vitest';
-import { type UsageReadResult, UsageReads } from '../../src/proxy/answer/usage-reads.ts';
+import { type UsageReadResult, UsageReads } from '../../src/upstream/usage-reads.ts';
 import { until, within } from '../helpers/wait.ts';
 
 function reads(options: { maxReads?: number; maxMs?: number }) {

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readErrorAnswer } from '../../src/upstream/error-answer.ts';
 import { ANSWER_CLASSES, type AnswerClassName, classify } from '../../src/upstream/error-class.ts';
 import { judgeErrorObject, judgeRefusal } from '../../src/upstream/error-outcome.ts';
+import { readErrorAnswer } from '../../src/wire/error-answer.ts';
 import { fillAnswerClasses } from '../../tools/answer-classes.ts';
 
 const of = (status: number, body: unknown): AnswerClassName =>

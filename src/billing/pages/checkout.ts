@@ -10,7 +10,7 @@ import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
-import { type Form, readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
+import { type Form, readForm, requireSameOrigin } from '../../http/page-form.ts';
 import type { BillingStore, Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from '../claim-cookie.ts';

@@ -5,7 +5,7 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
+import { readForm, requireSameOrigin } from '../../http/page-form.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { BillingStore, Order } from '../../store/billing-record.ts';
 import { claimSecrets, opens } from '../claim-cookie.ts';

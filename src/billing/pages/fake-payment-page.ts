@@ -4,7 +4,7 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../http/multipart/page-form.ts';
+import { readForm, requireSameOrigin } from '../../http/page-form.ts';
 import type { BillingStore, Order } from '../../store/billing-record.ts';
 import { TestProvider } from '../fake-provider.ts';
 import type { PaymentProvider } from '../payment-provider.ts';

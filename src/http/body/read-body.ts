@@ -8,7 +8,7 @@ import type { Exchange } from '../exchange/exchange.ts';
 import { hasBody } from '../exchange/response-writer.ts';
 import { atEndOfTurn } from '../exchange/write-batch.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from '../pieces/body-buffer.ts';
-import { LargeWork } from './body-pacing.ts';
+import { LargeWork } from '../pieces/body-pacing.ts';
 
 const CHUNK = { chunkSize: 64 * 1024 };
 /** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */

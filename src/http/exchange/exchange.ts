@@ -8,7 +8,7 @@ import { GatewayError } from '../../errors.ts';
 import { AccessRecord } from '../../telemetry/log/access-log.ts';
 import { holdsKey, maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { RequestSpan } from '../../telemetry/traces/tracer.ts';
-import type { Upgrade } from '../upgrade.ts';
+import type { Upgrade } from './upgrade.ts';
 
 /** A client's own id is kept if it can stand in a log line and a header without harm. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;

@@ -1,7 +1,7 @@
 // Writes a body piece by piece, at the pace of the slower of the two sides, with turns for everybody else between the pieces.
 // What the other side says of it, and what becomes of the connection, is for whoever has it written.
 import type { Writable } from 'node:stream';
-import { LargeWork } from '../body/body-pacing.ts';
+import { LargeWork } from './body-pacing.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
 
 export interface BodyEvents {

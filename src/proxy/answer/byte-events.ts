@@ -1,17 +1,7 @@
 // An answer of bytes (sound, plain text) as the stream of events that was asked for, event by event as the bytes come.
 import { StringDecoder } from 'node:string_decoder';
 import { GatewayError } from '../../errors.ts';
-
-/** Makes the events of one answer. */
-export interface ByteEvents {
-  /**
-   * @returns the events of the next piece; empty where it waits for more
-   * @throws GatewayError upstream_invalid_response
-   */
-  next(piece: Buffer): Buffer;
-  /** @returns the last ones, when all of it has come */
-  end(): Buffer;
-}
+import type { ByteEvents } from '../contracts/endpoint.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 /** Bytes that are four letters of base64, so that the texts of all events behind each other are base64 too. */

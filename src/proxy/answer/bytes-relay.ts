@@ -2,9 +2,9 @@
 // whole but its framing, so an answer that broke ends without the final chunk. Where a stream was asked for, the bytes go out in events.
 import { GatewayError } from '../../errors.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import type { ByteEvents } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { tokensOf } from '../request/token-estimate.ts';
-import type { ByteEvents } from './byte-events.ts';
 import { ClientStream } from './client-stream.ts';
 
 export class BytesRelay implements Receiver {

@@ -1,7 +1,7 @@
 // A large answer of embeddings on its way to the client, piece by piece and in flat memory: of the API's largest request it is 81 MiB.
 // A small one is a completion like any other, checked as a whole before the client gets any of it.
 import { GatewayError } from '../../errors.ts';
-import { LargeWork } from '../../http/body/body-pacing.ts';
+import { LargeWork } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { ClientStream } from './client-stream.ts';

@@ -1,9 +1,9 @@
 // A JSON answer: collected, checked to be whole, its `model` spliced, and sent with its length, as one write unless it is large.
 // Where the client asked for a stream, it gets the completion as one.
 import { GatewayError } from '../../errors.ts';
-import { LargeWork } from '../../http/body/body-pacing.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
+import { LargeWork } from '../../http/pieces/body-pacing.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { failure, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';

@@ -1,9 +1,9 @@
 // A JSON answer that is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left to
 // be done with all of it at once. Small answers are read when they are whole, by chat-chunk.ts, and mean the same.
 
-import { BodyMemory } from '../../http/body/large-body-memory.ts';
 import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
 import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from '../../wire/chat-chunk.ts';
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';

@@ -3,6 +3,7 @@
 import { errorBody, GatewayError } from '../../errors.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
 import { textOfBareError } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from '../../wire/chat-chunk.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
@@ -12,7 +13,6 @@ import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from '../
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
-import { MAX_USAGE_READ_BYTES } from './usage-reads.ts';
 import { withoutUsage } from './usage-strip.ts';
 
 /** Of all endpoints: one that holds an image is some megabytes in base64. */

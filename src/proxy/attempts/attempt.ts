@@ -6,11 +6,11 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import { certainBlame, type Failure, failure, unconnected } from '../../upstream/error-outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
+import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { Made } from '../../wire/created-objects.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
 import { Refusal, shown, unusable } from '../answer/error-reader.ts';
-import type { UsageRead } from '../answer/usage-reads.ts';
 import {
   type AttemptEnd,
   type AttemptResult,

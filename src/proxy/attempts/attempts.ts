@@ -2,11 +2,10 @@
 // attempt.ts, the choice target-plan.ts, and what an answer means outcome.ts.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Outcome } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
-import type { AttemptEnd, RelayRequest } from '../contracts/receiver.ts';
+import type { AttemptEnd, FormBody, RelayRequest } from '../contracts/receiver.ts';
 import { asksForUsage, bodyFor } from '../request/request-rewrite.ts';
 import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
@@ -17,16 +16,6 @@ import { type Exhausted, type Next, Plan } from './target-plan.ts';
 
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
 const LONGEST_WAIT_MS = 2000;
-
-/** A body that need not be in memory. */
-export interface FormBody {
-  /** Some of it is still to come, so that it can be sent once. */
-  readonly isLive: boolean;
-  /** It was begun to be sent, and nobody has all of it any more. */
-  readonly isSpent: boolean;
-  /** In the target's words. */
-  bodyFor(target: Target): Buffer | BodySource;
-}
 
 export interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */

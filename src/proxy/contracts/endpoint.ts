@@ -7,7 +7,6 @@ import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
 import type { Made } from '../../wire/created-objects.ts';
-import type { ByteEvents } from '../answer/byte-events.ts';
 import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 
@@ -59,6 +58,17 @@ export interface Endpoint {
   readonly isBinary?: (type: string, ask: Pick<Ask, 'takesText'>) => boolean;
   /** What is read of a request that is a form; undefined where none is taken. */
   readonly form?: FormRules;
+}
+
+/** Makes the events of one answer of bytes. */
+export interface ByteEvents {
+  /**
+   * @returns the events of the next piece; empty where it waits for more
+   * @throws GatewayError upstream_invalid_response
+   */
+  next(piece: Buffer): Buffer;
+  /** @returns the last ones, when all of it has come */
+  end(): Buffer;
 }
 
 /** How an endpoint reads a form, whose fields come in any order and perhaps long after it was sent on its way. */

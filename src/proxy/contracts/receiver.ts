@@ -1,14 +1,25 @@
 // What an attempt and the reader of its answer tell each other. Only shapes; the two sides are attempt.ts and its readers.
 import type { ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
+import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
+import type { UsageReads } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { Made } from '../../wire/created-objects.ts';
-import type { UsageReads } from '../answer/usage-reads.ts';
 import type { Target } from '../routes/route-table.ts';
 import type { Ask, Endpoint } from './endpoint.ts';
+
+/** A body that need not be in memory. */
+export interface FormBody {
+  /** Some of it is still to come, so that it can be sent once. */
+  readonly isLive: boolean;
+  /** It was begun to be sent, and nobody has all of it any more. */
+  readonly isSpent: boolean;
+  /** In the target's words. */
+  bodyFor(target: Target): Buffer | BodySource;
+}
 
 /** What an attempt has to know of the client's request. */
 export interface RelayRequest {

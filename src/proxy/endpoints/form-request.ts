@@ -17,12 +17,12 @@ import type { BodySource } from '../../http/pieces/body-source.ts';
 import { foldName } from '../../wire/fold-name.ts';
 import type { Span } from '../../wire/json.ts';
 import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
-import { unsupportedMember, type WatchedMembers } from '../../wire/watched-members.ts';
-import type { FormBody } from '../attempts/attempts.ts';
 import type { Ask, FormRules, FormView } from '../contracts/endpoint.ts';
+import type { FormBody } from '../contracts/receiver.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route, Target } from '../routes/route-table.ts';
+import { unsupportedMember, type WatchedMembers } from '../routes/watched-members.ts';
 
 const MULTIPART = 'multipart/form-data';
 const MODEL = 'model';

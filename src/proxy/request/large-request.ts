@@ -1,11 +1,11 @@
 // A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
 // to be done with all of it at once. Small bodies are scanned when they are whole.
 
-import { BodyMemory } from '../../http/body/large-body-memory.ts';
 import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { Utf8Walk } from '../../wire/json-text.ts';
 import { JsonWalk } from '../../wire/json-walk.ts';
-import type { WatchedMembers } from '../../wire/watched-members.ts';
+import type { WatchedMembers } from '../routes/watched-members.ts';
 import { RequestReader } from './request-reader.ts';
 import { type RequestScan, scanRequest, type Wanted } from './request-scan.ts';
 

@@ -2,8 +2,8 @@
 // members it has is watched-members.ts.
 import { GatewayError } from '../../errors.ts';
 import type { Span } from '../../wire/json.ts';
-import { type FoundMembers, unsupportedMember } from '../../wire/watched-members.ts';
 import type { Route, Target } from '../routes/route-table.ts';
+import { type FoundMembers, unsupportedMember } from '../routes/watched-members.ts';
 import type { Edit } from './request-scan.ts';
 
 const COMMA = 0x2c;

@@ -5,7 +5,7 @@ import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
 import { invalidJson } from '../../wire/json-text.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
-import { type FoundMembers, MemberSearch, type WatchedMembers } from '../../wire/watched-members.ts';
+import { type FoundMembers, MemberSearch, type WatchedMembers } from '../routes/watched-members.ts';
 import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';
 import { tokensOf } from './token-estimate.ts';

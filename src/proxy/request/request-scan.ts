@@ -6,7 +6,7 @@ import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { RecentMap } from '../../recent-map.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { checkEncoding } from '../../wire/json-text.ts';
-import type { WatchedMembers } from '../../wire/watched-members.ts';
+import type { WatchedMembers } from '../routes/watched-members.ts';
 import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
 
 export { type RequestScan, type Wanted, wants } from './request-reader.ts';

@@ -7,7 +7,7 @@ import { type Timeouts, timeoutsOf } from '../../config/schema/timeouts.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { foldPath, WatchedMembers } from '../../wire/watched-members.ts';
+import { foldPath, WatchedMembers } from './watched-members.ts';
 
 /** Where a request may go: an upstream, and the name that the model has there. */
 export interface Target {

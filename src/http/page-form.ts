@@ -1,11 +1,11 @@
 // Small bodies of pages: a form from a browser or the same as JSON from a program, as names and texts. Also the rule that
 // a form comes from the gateway's own pages.
 import { isUtf8 } from 'node:buffer';
-import { GatewayError } from '../../errors.ts';
-import { readBody } from '../body/read-body.ts';
-import type { Exchange } from '../exchange/exchange.ts';
-import { isLocalOrigin } from '../own-host.ts';
-import { mediaType } from './media-type.ts';
+import { GatewayError } from '../errors.ts';
+import { readBody } from './body/read-body.ts';
+import type { Exchange } from './exchange/exchange.ts';
+import { mediaType } from './multipart/media-type.ts';
+import { isLocalOrigin } from './own-host.ts';
 
 const MAX_FORM_BYTES = 16 * 1024;
 

@@ -1,7 +1,7 @@
 // The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that. What is read of
 // it is for who extends this.
-import type { LargeBody } from '../pieces/body-buffer.ts';
-import type { Slab, SlabPool } from '../pieces/buffer-pool.ts';
+import type { LargeBody } from './body-buffer.ts';
+import type { Slab, SlabPool } from './buffer-pool.ts';
 
 export abstract class BodyMemory implements LargeBody {
   readonly #slabs: SlabPool;

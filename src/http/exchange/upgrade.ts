@@ -2,7 +2,7 @@
 // What a handshake is for, and what goes over the connection, is not its business.
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { GatewayError } from '../errors.ts';
+import { GatewayError } from '../../errors.ts';
 
 /** How long a client may take to read an answer to a handshake that was refused, and to close. */
 const FAREWELL_MS = 1_000;

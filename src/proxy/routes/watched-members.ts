@@ -1,12 +1,12 @@
 // Members of a request that the configuration refuses or removes: which there are, and where they stand in a body, in any
 // spelling that some reader takes for the same.
 
-import type { MemberRules } from '../config/schema/member-rules.ts';
-import { GatewayError } from '../errors.ts';
-import { foldName } from './fold-name.ts';
-import type { JsonScanner, Span } from './json.ts';
-import { MemberNames } from './json-bytes.ts';
-import type { WalkListener } from './json-walk.ts';
+import type { MemberRules } from '../../config/schema/member-rules.ts';
+import { GatewayError } from '../../errors.ts';
+import { foldName } from '../../wire/fold-name.ts';
+import type { JsonScanner, Span } from '../../wire/json.ts';
+import { MemberNames } from '../../wire/json-bytes.ts';
+import type { WalkListener } from '../../wire/json-walk.ts';
 
 export interface FoundMember {
   /** From the quote of its name to the end of its value. */

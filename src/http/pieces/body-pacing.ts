@@ -1,6 +1,5 @@
 // What large bodies may take of the event loop and of the machine while others are served. Whoever carries or looks through one
 // tells how long it worked, and is told when it may go on. What is done with a body is for whoever does it.
-import type { Exchange } from '../exchange/exchange.ts';
 
 /**
  * So long it is worked, in milliseconds, before everybody else has a turn. Each turn of a request is short, and a few of them
@@ -33,7 +32,13 @@ export function exchangeBegan(): void {
 }
 
 /** And at its end. */
-export function exchangeEnded({ started, isLarge }: Exchange): void {
+export function exchangeEnded({
+  started,
+  isLarge,
+}: {
+  readonly started: number;
+  readonly isLarge: boolean;
+}): void {
   exchanges -= 1;
   if (!isLarge && started > servedAt) servedAt = started;
 }
