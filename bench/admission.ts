@@ -1,7 +1,7 @@
 // What admitting and settling a request costs: in memory in nanoseconds, in Redis as a multiple of one bare round trip in the
 // same run: `node bench/admission.ts`. Medians of many samples, taken in turns.
 
-import { Seeds } from '../src/limits/initial-totals.ts';
+import { InitialTotals } from '../src/limits/initial-totals.ts';
 import type { Admission, TierLimits } from '../src/limits/limiter.ts';
 import { MemoryLimiter } from '../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../src/limits/redis-limiter.ts';
@@ -37,7 +37,7 @@ function settle(admission: Admission): void {
   admission.lease.settle(900);
 }
 
-const seeds = new Seeds({ read: async () => ({ dayRequests: 0, monthTokens: 0 }), metrics: METRICS });
+const seeds = new InitialTotals({ read: async () => ({ dayRequests: 0, monthTokens: 0 }), metrics: METRICS });
 
 async function inMemory(holders: number): Promise<number> {
   const limiter = new MemoryLimiter({ seeds, metrics: METRICS });

@@ -7,7 +7,7 @@ import { Pool } from 'undici';
 import { type Argon2, Hasher } from '../src/auth/hashing/hasher.ts';
 import { openSecret } from '../src/auth/hashing/hashing-secret.ts';
 import type { Key } from '../src/auth/key/key.ts';
-import { Issuer, revokeKey } from '../src/auth/key-issuer.ts';
+import { KeyIssuer, revokeKey } from '../src/auth/key-issuer.ts';
 import { KeyAnnouncer } from '../src/auth/records/key-broadcast.ts';
 import { SharedRecords } from '../src/auth/records/shared-records.ts';
 import { Fleet as Desk } from '../src/cli/fleet-action.ts';
@@ -126,8 +126,8 @@ async function open(stack: AsyncDisposableStack, replicas: number): Promise<Benc
   const shared = new SharedRecords({ redis, secret, metrics });
   const announcer = new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
   const issuers = {
-    unproved: new Issuer({ store, secret, hasher: new Hasher(metrics, UNPROVED), announcer }),
-    proved: new Issuer({ store, secret, hasher: new Hasher(metrics), announcer }),
+    unproved: new KeyIssuer({ store, secret, hasher: new Hasher(metrics, UNPROVED), announcer }),
+    proved: new KeyIssuer({ store, secret, hasher: new Hasher(metrics), announcer }),
   };
   const pools = fleet.replicas.map(({ gateway }) => poolOf(gateway.url, stack));
   return {

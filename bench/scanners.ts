@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer';
 import { scanRequest } from '../src/proxy/request/request-scan.ts';
 import { readChunk, readCompletion } from '../src/wire/chat-chunk.ts';
-import { FrameScanner } from '../src/wire/sse-frames.ts';
+import { SseFrameScanner } from '../src/wire/sse-frames.ts';
 
 const MIB = 1024 * 1024;
 const SAMPLES = 25;
@@ -130,13 +130,13 @@ function frameRow(name: string, texts: readonly string[], batch: number): void {
   for (let i = 0; i < texts.length; i += batch) chunks.push(Buffer.from(texts.slice(i, i + batch).join('')));
   const bytes = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
   const cut = () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     let count = 0;
     for (const chunk of chunks) count += scanner.push(chunk).ends.length;
     return count;
   };
   const read = () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     let found = 0;
     for (const chunk of chunks) {
       const { bytes: ready, ends } = scanner.push(chunk);

@@ -1,10 +1,10 @@
 // The composition root: from a configuration file to running parts, in the order in which they need each other, and back.
 import { readFileSync } from 'node:fs';
-import type { Issuer } from './auth/key-issuer.ts';
+import type { KeyIssuer } from './auth/key-issuer.ts';
 import { openKeys } from './auth/key-wiring.ts';
-import { Rotation } from './auth/rotation-endpoint.ts';
+import { RotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
-import { planOf } from './billing/current-order.ts';
+import { currentOrderOf } from './billing/current-order.ts';
 import { parseBytes } from './config/load-config.ts';
 import { httpUrl } from './config/schema/addresses.ts';
 import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema/config-schema.ts';
@@ -17,25 +17,25 @@ import { Health } from './http/admin/health.ts';
 import { SpoolRoom } from './http/body/upload-spool.ts';
 import { clientAddress } from './http/client-address.ts';
 import { loopbackCheck } from './http/loopback.ts';
-import { SlabPool } from './http/pieces/buffer-pool.ts';
+import { BufferPool } from './http/pieces/buffer-pool.ts';
 import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
 import { Reloader } from './process/config-reload.ts';
-import { checkRedis, StoreCheck, statesOf } from './process/health-checks.ts';
-import { Parts } from './process/lifecycle.ts';
-import { Overload } from './process/overload-control.ts';
+import { checkRedis, StoreCheck, targetStatesOf } from './process/health-checks.ts';
+import { Lifecycle } from './process/lifecycle.ts';
+import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
-import type { Member, Place } from './process/worker.ts';
+import type { WorkerMember, WorkerSlot } from './process/worker.ts';
 import { Resilience } from './proxy/attempts/target-memory.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
-import { Models } from './proxy/models-endpoint.ts';
-import { Objects } from './proxy/objects/object-owners.ts';
+import { ModelsEndpoint } from './proxy/models-endpoint.ts';
+import { ObjectOwners } from './proxy/objects/object-owners.ts';
 import { StoredResponses } from './proxy/objects/stored-responses.ts';
 import { Pipeline } from './proxy/pipeline.ts';
 import { openMetering } from './proxy/reservation/metering.ts';
 import { Routing } from './proxy/routes/routing.ts';
-import { STORED_ROUTES, StoredCalls } from './proxy/stored-response-calls.ts';
+import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
 import { Realtime } from './realtime/realtime-endpoint.ts';
 import { openStore } from './store/open.ts';
 import { AccessLog } from './telemetry/log/access-log.ts';
@@ -44,7 +44,7 @@ import { createMetrics, type Metrics } from './telemetry/metrics/all-metrics.ts'
 import { openTracing } from './telemetry/traces/open-tracing.ts';
 import type { BreakerSnapshot } from './upstream/circuit-breaker.ts';
 import { UsageReads } from './upstream/usage-reads.ts';
-import { spoolDirectory } from './usage/outbox/default-directory.ts';
+import { outboxDirectory } from './usage/outbox/default-directory.ts';
 
 export const VERSION = readVersion();
 
@@ -63,7 +63,7 @@ export interface AppOptions {
   /** What was read from the file already. Default: it is read now. */
   readonly loaded?: { readonly config: Config; readonly source: FileBytes };
   /** Of a worker: it has no admin listener, and hears of its file and its end from its primary alone. */
-  readonly place?: Place;
+  readonly place?: WorkerSlot;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -78,8 +78,8 @@ export interface App {
   readonly url: string;
   /** Empty in a worker. */
   readonly adminUrl: string;
-  readonly member: Member;
-  readonly issuer: Issuer;
+  readonly member: WorkerMember;
+  readonly issuer: KeyIssuer;
   readonly metrics: Metrics;
   /** Orders and payments. */
   readonly billing: Billing;
@@ -107,7 +107,7 @@ export async function startApp(options: AppOptions): Promise<App> {
   const source = options.loaded?.source ?? readConfigFile(options.configFile);
   const config = options.loaded?.config ?? parseBytes(source.bytes, options.configFile, options.env);
   const logger = options.logger ?? createLogger();
-  const parts = new Parts();
+  const parts = new Lifecycle();
   try {
     return await compose(options, { config, source, logger, parts });
   } catch (error) {
@@ -121,7 +121,7 @@ interface Beginning {
   readonly source: FileBytes;
   readonly logger: Logger;
   /** Takes each part as soon as it is open. */
-  readonly parts: Parts;
+  readonly parts: Lifecycle;
 }
 
 async function compose(
@@ -143,7 +143,7 @@ async function compose(
   });
   parts.add('upstreams', () => routing.close());
   const snapshot = () => routing.snapshot;
-  const store = await openStore(fixed.store, { spool: spoolDirectory(fixed) });
+  const store = await openStore(fixed.store, { spool: outboxDirectory(fixed) });
   parts.add('store', () => store.close());
   const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
   parts.add('store check', async () => storeCheck.stop());
@@ -174,7 +174,7 @@ async function compose(
     tracing,
     isLate: () => overload.isLate,
   });
-  const overload = new Overload({
+  const overload = new OverloadControl({
     limits: () => snapshot().config.overload,
     logger,
     metrics: metrics.overload,
@@ -206,7 +206,7 @@ async function compose(
     fleet: () => keys.place,
     authenticator,
     limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
-    planOf: async (holderId) => planOf(await store.billing.ordersOf(holderId)),
+    planOf: async (holderId) => currentOrderOf(await store.billing.ordersOf(holderId)),
     logger,
     metrics,
   });
@@ -219,15 +219,15 @@ async function compose(
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
     onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
   });
-  const slabs = new SlabPool({ gauge: metrics.slabBytes });
+  const slabs = new BufferPool({ gauge: metrics.slabBytes });
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
-  const objects = new Objects({ store: store.objects, logger });
+  const objects = new ObjectOwners({ store: store.objects, logger });
   const road = {
     ...{ authenticator, snapshot, metrics, resilience, accounts },
     ...{ stored, objects, room, slabs, usageReads },
   };
   const pipeline = new Pipeline(road);
-  const storedCalls = new StoredCalls(road);
+  const storedCalls = new StoredResponseCalls(road);
   const sessions = { limiter, ledger: accounts.ledger, metrics };
   const realtime = new Realtime({
     authenticator,
@@ -243,8 +243,8 @@ async function compose(
     objects,
     accounts: sessions,
   });
-  const models = new Models(authenticator, snapshot, limiter);
-  const rotation = new Rotation(authenticator, issuer);
+  const models = new ModelsEndpoint(authenticator, snapshot, limiter);
+  const rotation = new RotationEndpoint(authenticator, issuer);
   const billing = new Billing({
     store: store.billing,
     issuer,
@@ -299,7 +299,7 @@ async function compose(
       logger.warn({ file: first.file, err: cause }, 'the configuration file cannot be watched; it is polled'),
   });
 
-  const targets = () => [...routing.upstreams.values()].flatMap((upstream) => statesOf(upstream, resilience));
+  const targets = () => [...routing.upstreams.values()].flatMap((upstream) => targetStatesOf(upstream, resilience));
   const admin = new AdminServer(metrics, health, { upstreams: targets, hosts: fixed.admin.hosts ?? [] });
   let adminUrl = '';
   if (place === undefined) {

@@ -18,7 +18,7 @@ import { Signals } from './process/signals.ts';
 import { runWorker, workerNumber } from './process/worker.ts';
 import { openStore } from './store/open.ts';
 import { maskKeys } from './telemetry/log/key-mask.ts';
-import { createLogger, type Logger, passOn } from './telemetry/log/logger.ts';
+import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logger.ts';
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
@@ -123,7 +123,7 @@ async function start(
   }
   const exec = fileURLToPath(import.meta.url);
   const args = ['serve', '--config', file];
-  return startPrimary({ config, source, env, logger, version: VERSION, exec, args, onLine: passOn });
+  return startPrimary({ config, source, env, logger, version: VERSION, exec, args, onLine: writeWorkerLine });
 }
 
 /** As one of several: everything but the log goes through the primary. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDeadline, withDeadline } from '../src/deadline.ts';
-import { Seeds } from '../src/limits/initial-totals.ts';
+import { InitialTotals } from '../src/limits/initial-totals.ts';
 import { pause } from './helpers/wait.ts';
 import { Counters } from './limits/setting.ts';
 
@@ -57,7 +57,7 @@ test('an answer that came while this process was held up is in time, as are thos
 test('totals of a store that answers are not lost to what held up this process', async () => {
   const counters = new Counters();
   const totals = { dayRequests: 60, monthTokens: 7 };
-  const seeds = new Seeds({
+  const seeds = new InitialTotals({
     read: async () => {
       await ask(3);
       return totals;

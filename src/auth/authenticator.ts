@@ -15,7 +15,7 @@ import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
-import { type Caller, type CheckableKey, callerOf } from './key/principal.ts';
+import { type Principal, type CheckableKey, principalOf } from './key/principal.ts';
 import {
   ChangeClock,
   type Fingerprint,
@@ -23,9 +23,9 @@ import {
   FRESH_MS,
   type KeyListener,
   type KeyNotice,
-  type Known,
-  KnownKeys,
-  RefusedKeys,
+  type KnownKey,
+  KeyCache,
+  NegativeCache,
   UNLINKED_FRESH_MS,
 } from './records/key-cache.ts';
 import { RecordLookup } from './records/record-lookup.ts';
@@ -58,13 +58,13 @@ type RequiredStanding = 'good' | 'any';
 interface Check {
   readonly key: Key;
   readonly fingerprint: Fingerprint;
-  readonly known: Known | undefined;
+  readonly known: KnownKey | undefined;
   readonly address: string;
   readonly standing: RequiredStanding;
 }
 
 interface Verdict {
-  readonly caller: Caller;
+  readonly caller: Principal;
   readonly outcome: 'verified' | 'cached';
 }
 
@@ -74,8 +74,8 @@ export class Authenticator implements KeyListener {
   readonly #now: () => number;
   readonly #fingerprints = new Fingerprints();
   readonly #clock = new ChangeClock();
-  readonly #known = new KnownKeys();
-  readonly #refused = new RefusedKeys(this.#clock);
+  readonly #known = new KeyCache();
+  readonly #refused = new NegativeCache(this.#clock);
   readonly #shared: SharedRecords | undefined;
   readonly #onFirstUse: AuthenticatorParts['onFirstUse'];
   readonly #failures: FailureLimit;
@@ -117,7 +117,7 @@ export class Authenticator implements KeyListener {
    * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys`,
    *   `billing_not_active` for a good key whose holder is suspended, or `auth_unavailable`
    */
-  authenticate(authorization: string | undefined, address: string): Caller | Promise<Caller> {
+  authenticate(authorization: string | undefined, address: string): Principal | Promise<Principal> {
     return this.#authenticate(authorization, address, 'good');
   }
 
@@ -125,7 +125,7 @@ export class Authenticator implements KeyListener {
    * The same for what a holder may do while suspended: it knows who asks, and throws no `billing_not_active`.
    * `standing` of the caller says how the holder stands.
    */
-  identify(authorization: string | undefined, address: string): Caller | Promise<Caller> {
+  identify(authorization: string | undefined, address: string): Principal | Promise<Principal> {
     return this.#authenticate(authorization, address, 'any');
   }
 
@@ -133,7 +133,7 @@ export class Authenticator implements KeyListener {
     authorization: string | undefined,
     address: string,
     standing: RequiredStanding,
-  ): Caller | Promise<Caller> {
+  ): Principal | Promise<Principal> {
     if (authorization === undefined || authorization === '') {
       this.#outcomes.inc({ outcome: 'refused' });
       throw new GatewayError('missing_api_key');
@@ -159,7 +159,7 @@ export class Authenticator implements KeyListener {
   /** A change of a key, by this process or another. */
   changed({ prefix, kind, version }: KeyNotice): boolean {
     const isNews = this.#clock.mark(prefix, version);
-    if (kind === 'changed') this.#known.outdate(prefix);
+    if (kind === 'changed') this.#known.invalidate(prefix);
     // An `issued` key may be one that this process made and knows already.
     else if (kind !== 'issued') this.#known.drop(prefix);
     this.#showEntries();
@@ -180,10 +180,10 @@ export class Authenticator implements KeyListener {
     this.#known.expire(this.#now(), FRESH_MS);
   }
 
-  learned(key: Key, caller: Caller): void {
+  learned(key: Key, caller: Principal): void {
     // Another process may have ended or changed it since it was stored.
     if (!this.#clock.allows(caller.prefix, caller.version)) return;
-    this.#known.confirm(this.#fingerprints.of(key), caller, this.#now());
+    this.#known.refresh(this.#fingerprints.of(key), caller, this.#now());
     this.#showEntries();
   }
 
@@ -207,7 +207,7 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  async #check({ key, fingerprint, known, address, standing }: Check): Promise<Caller> {
+  async #check({ key, fingerprint, known, address, standing }: Check): Promise<Principal> {
     let check = this.#checks.get(fingerprint);
     const leads = check === undefined;
     if (check === undefined) {
@@ -243,13 +243,13 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  async #decide(key: Key, fingerprint: Fingerprint, known: Known | undefined): Promise<Verdict> {
+  async #decide(key: Key, fingerprint: Fingerprint, known: KnownKey | undefined): Promise<Verdict> {
     for (let round = 0; round < ROUNDS; round += 1) {
       let found: Awaited<ReturnType<RecordLookup['find']>>;
       try {
         found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
-        if (known !== undefined && this.#known.stretch(fingerprint, known, this.#now())) {
+        if (known !== undefined && this.#known.serveStale(fingerprint, known, this.#now())) {
           return { caller: known.caller, outcome: 'cached' };
         }
         throw error;
@@ -272,8 +272,8 @@ export class Authenticator implements KeyListener {
       if (!this.#clock.holds(key.prefix, position)) continue;
       // Not waited for: Redis may be slow, and the next replica can ask the store too.
       if (!isProved) void this.#shared?.keep(record);
-      const caller = callerOf(record);
-      this.#known.confirm(fingerprint, caller, at, soughtAt);
+      const caller = principalOf(record);
+      this.#known.refresh(fingerprint, caller, at, soughtAt);
       this.#showEntries();
       return { caller, outcome: 'verified' };
     }

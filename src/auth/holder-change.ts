@@ -5,10 +5,10 @@ import type { Store } from '../store/store.ts';
 import type { CheckableKey } from './key/principal.ts';
 import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
-import { keepable } from './stored-text.ts';
+import { storableText } from './stored-text.ts';
 
 /** Who is told of changes. */
-export interface Tellers {
+export interface ChangeNotifiers {
   /** The authenticator of this process, where there is one. */
   readonly listener?: Pick<KeyListener, 'changed'> | undefined;
   /** Where there are other processes that listen. */
@@ -23,12 +23,12 @@ export interface Tellers {
  * @throws GatewayError `invalid_value` for a reason that cannot be kept, `store_unavailable`
  */
 export async function changeHolder(
-  parts: Tellers & { readonly store: Pick<Store, 'changeHolder'>; readonly today?: () => Date },
+  parts: ChangeNotifiers & { readonly store: Pick<Store, 'changeHolder'>; readonly today?: () => Date },
   holderId: string,
   change: HolderChange,
   reason?: string,
 ): Promise<ChangeOutcome> {
-  const kept = reason === undefined ? null : keepable(reason, 'reason');
+  const kept = reason === undefined ? null : storableText(reason, 'reason');
   const at = (parts.today?.() ?? new Date()).toISOString();
   const outcome = await parts.store.changeHolder(holderId, change, kept, at);
   if (outcome.kind !== 'unknown') await announceChanged(parts, outcome.records, at);
@@ -43,7 +43,7 @@ export async function changeHolder(
  * @param at RFC 3339, UTC
  */
 export async function announceChanged(
-  { listener, announcer }: Tellers,
+  { listener, announcer }: ChangeNotifiers,
   records: readonly CheckableKey[],
   at: string,
 ): Promise<void> {

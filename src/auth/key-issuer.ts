@@ -22,10 +22,10 @@ import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
 import { announceChanged, changeHolder } from './holder-change.ts';
 import { Key } from './key/key.ts';
-import { type Caller, type CheckableKey, callerOf } from './key/principal.ts';
+import { type Principal, type CheckableKey, principalOf } from './key/principal.ts';
 import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
-import { keepable } from './stored-text.ts';
+import { storableText } from './stored-text.ts';
 
 /** Of 2^32 prefixes: with a million keys the chance that all of these draws are taken is below 1 in 10^18. */
 const DRAWS = 5;
@@ -50,7 +50,7 @@ export interface KeyHistory {
   readonly events: readonly KeyChange[];
 }
 
-export interface IssuerParts {
+export interface KeyIssuerParts {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
@@ -64,7 +64,7 @@ export interface IssuerParts {
   readonly random?: (size: number) => Uint8Array;
 }
 
-export class Issuer {
+export class KeyIssuer {
   readonly #store: Store;
   readonly #secret: KeySecret;
   readonly #hasher: Hasher;
@@ -74,7 +74,7 @@ export class Issuer {
   readonly #random: ((size: number) => Uint8Array) | undefined;
   readonly #rotations = new Map<Prefix, Promise<RotatedKey>>();
 
-  constructor(parts: IssuerParts) {
+  constructor(parts: KeyIssuerParts) {
     this.#store = parts.store;
     this.#secret = parts.secret;
     this.#hasher = parts.hasher;
@@ -90,7 +90,7 @@ export class Issuer {
    * @throws GatewayError `invalid_value` for a label that cannot be kept, `store_unavailable`
    */
   async issue(order: { readonly tier: Tier; readonly label?: string }): Promise<IssuedKey> {
-    const label = order.label === undefined ? null : keepable(order.label, 'label');
+    const label = order.label === undefined ? null : storableText(order.label, 'label');
     const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, label };
     const { key, outcome } = await this.#mint((added) => this.#store.addKey(added, holder, null));
     return this.#issued(key, addedRecord(outcome));
@@ -155,7 +155,7 @@ export class Issuer {
    *
    * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
    */
-  async rotate(caller: Caller): Promise<RotatedKey> {
+  async rotate(caller: Principal): Promise<RotatedKey> {
     const running = this.#rotations.get(caller.prefix);
     if (running !== undefined) {
       // Whatever it comes to, this one does not get the key: it goes out once. Without a result the old key still stands.
@@ -214,7 +214,7 @@ export class Issuer {
     return { key, events: await this.#store.historyOf(prefix) };
   }
 
-  async #rotate(caller: Caller): Promise<RotatedKey> {
+  async #rotate(caller: Principal): Promise<RotatedKey> {
     const rotate = (successor: NewKey) => this.#store.rotateKey(caller, successor);
     const { key, outcome } = await this.#mint(rotate, () => this.#requireActive(caller));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
@@ -230,7 +230,7 @@ export class Issuer {
   }
 
   /** Only the state counts. The version may have grown since the caller was checked, because the holder changed. */
-  async #requireActive({ prefix }: Caller): Promise<void> {
+  async #requireActive({ prefix }: Principal): Promise<void> {
     const current = await this.#store.findKey(prefix);
     if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
   }
@@ -266,7 +266,7 @@ export class Issuer {
     const { prefix, holderId, tier, version, createdAt } = record;
     const issued = { prefix, kind: 'issued', version } as const;
     this.#listener?.changed(issued);
-    this.#listener?.learned(key, callerOf(record));
+    this.#listener?.learned(key, principalOf(record));
     await this.#announcer?.announce({ ...issued, at: createdAt }, record);
     return { key, prefix, holderId, tier, createdAt };
   }
@@ -287,7 +287,7 @@ export async function revokeKey(
   prefix: Prefix,
   reason?: string,
 ): Promise<RevokeOutcome> {
-  const kept = reason === undefined ? null : keepable(reason, 'reason');
+  const kept = reason === undefined ? null : storableText(reason, 'reason');
   const now = parts.today?.() ?? new Date();
   const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
   if (outcome.kind === 'unknown') return outcome;

@@ -9,9 +9,9 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Authenticator } from './authenticator.ts';
 import { Hasher } from './hashing/hasher.ts';
 import { openSecret } from './hashing/hashing-secret.ts';
-import { Issuer, isCompromised } from './key-issuer.ts';
-import { KeyChanges } from './records/change-feed.ts';
-import { KeyAnnouncer, KeyFleet } from './records/key-broadcast.ts';
+import { KeyIssuer, isCompromised } from './key-issuer.ts';
+import { ChangeFeed } from './records/change-feed.ts';
+import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';
 import { SharedRecords } from './records/shared-records.ts';
 
 export interface KeysOptions {
@@ -29,7 +29,7 @@ export interface KeysOptions {
 
 export interface Keys {
   readonly authenticator: Authenticator;
-  readonly issuer: Issuer;
+  readonly issuer: KeyIssuer;
   /** Undefined where none is configured. */
   readonly redis: RedisClient | undefined;
   /** Whether this process hears what others change. */
@@ -62,8 +62,8 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
       metrics,
       failuresPerMinute,
     });
-    const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
-    const changes = new KeyChanges({ store, listener: authenticator, onChange, metrics });
+    const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator });
+    const changes = new ChangeFeed({ store, listener: authenticator, onChange, metrics });
     await changes.start();
     const place = { index: 0, count: 1 };
     return { authenticator, issuer, redis: undefined, isLinked: true, place, close: () => changes.stop() };
@@ -91,9 +91,9 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
       void changes.poll();
     },
   });
-  const fleet = new KeyFleet({ redis, listener: authenticator, metrics });
+  const fleet = new KeyBroadcast({ redis, listener: authenticator, metrics });
   const announcer = new KeyAnnouncer({ redis, shared, send: (body) => replicas.send(body) });
-  const changes = new KeyChanges({
+  const changes = new ChangeFeed({
     store,
     listener: authenticator,
     onChange: (change) => {
@@ -109,7 +109,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   await replicas.start();
   return {
     authenticator,
-    issuer: new Issuer({ store, secret, hasher, listener: authenticator, announcer }),
+    issuer: new KeyIssuer({ store, secret, hasher, listener: authenticator, announcer }),
     redis,
     get isLinked() {
       return replicas.isLinked;

@@ -3,13 +3,13 @@
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import type { Authenticator } from './authenticator.ts';
-import type { IssuedKey, Issuer } from './key-issuer.ts';
+import type { IssuedKey, KeyIssuer } from './key-issuer.ts';
 
-export class Rotation {
+export class RotationEndpoint {
   readonly #authenticator: Authenticator;
-  readonly #issuer: Issuer;
+  readonly #issuer: KeyIssuer;
 
-  constructor(authenticator: Authenticator, issuer: Issuer) {
+  constructor(authenticator: Authenticator, issuer: KeyIssuer) {
     this.#authenticator = authenticator;
     this.#issuer = issuer;
   }

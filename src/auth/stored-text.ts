@@ -9,7 +9,7 @@ const MAX_TEXT = 200;
  * @returns it without blanks around it
  * @throws GatewayError `invalid_value`
  */
-export function keepable(text: string, param: string): string {
+export function storableText(text: string, param: string): string {
   const kept = text.trim();
   const refuse = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
   if (kept.length > MAX_TEXT) throw refuse(`is longer than ${MAX_TEXT} characters`);

@@ -1,31 +1,31 @@
 // Everything that orders and payments need, wired together for one gateway process.
 import type { IncomingMessage } from 'node:http';
 import type { Authenticator } from '../auth/authenticator.ts';
-import type { Issuer } from '../auth/key-issuer.ts';
+import type { KeyIssuer } from '../auth/key-issuer.ts';
 import type { BillingConfig, DynamicConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Method } from '../http/router.ts';
 import type { BillingStore } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { TestProvider } from './fake-provider.ts';
+import { FakeProvider } from './fake-provider.ts';
 import { Claims } from './key-claims.ts';
 import { Sweep } from './order-sweep.ts';
 import { answerAccount } from './pages/account-page.ts';
 import { Checkout } from './pages/checkout.ts';
-import { Completion } from './pages/complete-page.ts';
-import { TestPage } from './pages/fake-payment-page.ts';
+import { CompletePage } from './pages/complete-page.ts';
+import { FakePaymentPage } from './pages/fake-payment-page.ts';
 import { ownHostOnly } from './pages/page-host.ts';
 import { answerPricing } from './pages/pricing-page.ts';
 import type { PaymentProvider } from './payment-provider.ts';
-import { Settlement } from './payment-reconciliation.ts';
+import { PaymentReconciliation } from './payment-reconciliation.ts';
 import { StripeCalls } from './stripe/stripe-calls.ts';
 import { StripeProvider } from './stripe/stripe-provider.ts';
 import { Webhooks } from './stripe/webhook-endpoint.ts';
 
 export interface BillingParts {
   readonly store: BillingStore;
-  readonly issuer: Issuer;
+  readonly issuer: KeyIssuer;
   readonly authenticator: Authenticator;
   /** The configuration in force. */
   readonly config: () => DynamicConfig;
@@ -70,7 +70,7 @@ export class Providers {
   }
 
   #open({ provider, secret_key, api_base }: BillingConfig): PaymentProvider | undefined {
-    if (provider === 'test') return new TestProvider(this.#parts.store);
+    if (provider === 'test') return new FakeProvider(this.#parts.store);
     // The configuration is refused without.
     if (secret_key === undefined) return undefined;
     this.#calls = new StripeCalls({ secret_key, api_base }, this.#parts.metrics);
@@ -89,12 +89,12 @@ export class Billing {
     this.#providers = providers;
     const billing = () => config().billing;
     const provider = () => providers.of(billing());
-    const settlement = new Settlement({ store, issuer, provider, config: billing, logger, metrics });
+    const settlement = new PaymentReconciliation({ store, issuer, provider, config: billing, logger, metrics });
     const claims = new Claims({ store, issuer });
     const checkout = new Checkout({ store, issuer, authenticator, claims, provider, config, logger });
-    const completion = new Completion({ store, settlement, claims, config });
+    const completion = new CompletePage({ store, settlement, claims, config });
     const webhooks = new Webhooks({ store, settlement, provider, config: billing, logger, metrics });
-    const test = new TestPage({ store, settlement, provider, config, isLocal });
+    const test = new FakePaymentPage({ store, settlement, provider, config, isLocal });
     const isOn = () => provider() !== undefined;
     this.#sweep = new Sweep({ store, settlement, isOn, logger, metrics });
     const page = (handler: Handler) => ownHostOnly(handler, config, listenHost);

@@ -41,7 +41,7 @@ export function opens(secrets: readonly string[], claim: Uint8Array | null): boo
 }
 
 /** The answer of this exchange, whichever it is, will give the browser a further secret. */
-export function keepClaimSecret(exchange: Exchange, secret: string, publicUrl: string): void {
+export function storeClaimSecret(exchange: Exchange, secret: string, publicUrl: string): void {
   const others = claimSecrets(exchange, publicUrl).filter((each) => each !== secret);
   const value = [secret, ...others].slice(0, MOST_SECRETS).join('.');
   const secure = isHttps(publicUrl) ? '; Secure' : '';

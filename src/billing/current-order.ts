@@ -3,7 +3,7 @@ import type { Order, OrderStanding } from '../store/billing-record.ts';
 import { decisiveOf } from './order-verdict.ts';
 
 /** As it stands in the holder's report. */
-export interface Plan {
+export interface CurrentOrder {
   /** By which support finds it. */
   readonly order: string;
   readonly tier: string;
@@ -15,7 +15,7 @@ export interface Plan {
 }
 
 /** @returns undefined for a holder without an order that was ever paid */
-export function planOf(orders: readonly Order[]): Plan | undefined {
+export function currentOrderOf(orders: readonly Order[]): CurrentOrder | undefined {
   const order = decisiveOf(orders);
   if (order === undefined) return undefined;
   const { id, tier, standing, isCancelled, paidUntil } = order;

@@ -12,7 +12,7 @@ import type {
 const DAY = 86_400_000;
 const PERIODS = { month: 30 * DAY, year: 365 * DAY, once: 0 } as const;
 
-export class TestProvider implements PaymentProvider {
+export class FakeProvider implements PaymentProvider {
   readonly name = 'test';
   readonly isLive = false;
   readonly origins = [];
@@ -76,7 +76,7 @@ export class TestProvider implements PaymentProvider {
   }
 
   /** What would happen in the months after. @param ago milliseconds for which it has been so */
-  async play(order: Order, what: PlayedEvent, ago = 0): Promise<void> {
+  async play(order: Order, what: FakeEvent, ago = 0): Promise<void> {
     const payment = await this.#store.testPayment({ orderId: order.id });
     if (payment === undefined) return;
     await this.#write({ ...payment, ...PLAYED[what] }, ago);
@@ -103,10 +103,10 @@ export class TestProvider implements PaymentProvider {
   }
 }
 
-export const PLAYED_EVENTS = ['paid', 'failed', 'cancelled', 'refunded', 'disputed', 'won', 'lost'] as const;
-export type PlayedEvent = (typeof PLAYED_EVENTS)[number];
+export const FAKE_EVENTS = ['paid', 'failed', 'cancelled', 'refunded', 'disputed', 'won', 'lost'] as const;
+export type FakeEvent = (typeof FAKE_EVENTS)[number];
 
-const PLAYED: Readonly<Record<PlayedEvent, Partial<TestPayment>>> = {
+const PLAYED: Readonly<Record<FakeEvent, Partial<TestPayment>>> = {
   paid: { subscription: 'active', refund: 'none', dispute: 'none' },
   failed: { subscription: 'past_due' },
   cancelled: { subscription: 'canceled' },

@@ -1,7 +1,7 @@
 // From a paid order to its key, once, for the browser that ordered. The key is made here and not when the payment is heard of,
 // so that nothing secret waits anywhere. The pages around it are complete-page.ts.
 import { randomUUID } from 'node:crypto';
-import type { IssuedKey, Issuer } from '../auth/key-issuer.ts';
+import type { IssuedKey, KeyIssuer } from '../auth/key-issuer.ts';
 import { GatewayError } from '../errors.ts';
 import type { BillingStore, ClaimOutcome, ClaimRefusal, Order } from '../store/billing-record.ts';
 
@@ -19,7 +19,7 @@ const REFUSALS = {
 
 export interface ClaimsParts {
   readonly store: BillingStore;
-  readonly issuer: Pick<Issuer, 'mint' | 'revoke'>;
+  readonly issuer: Pick<KeyIssuer, 'mint' | 'revoke'>;
   /** Milliseconds since 1970. */
   readonly now?: () => number;
 }

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import type { BillingStore, Order } from '../store/billing-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import type { Settlement } from './payment-reconciliation.ts';
+import type { PaymentReconciliation } from './payment-reconciliation.ts';
 
 const EVERY_MS = 60_000;
 /** Longer than a sweep: whoever dies in it is followed by another process after this. */
@@ -20,7 +20,7 @@ const MOST_FORGOTTEN = 500;
 
 export interface SweepParts {
   readonly store: BillingStore;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   /** Whether somebody takes payments. */
   readonly isOn: () => boolean;
   readonly logger: Pick<Logger, 'warn'>;

@@ -12,7 +12,7 @@ const UNOPENED_MS = 25 * HOUR;
 /** Cards can be disputed for about 120 days; later only an event makes us look. */
 const DISPUTABLE_MS = 180 * DAY;
 
-export interface JudgementRules {
+export interface OrderVerdictRules {
   /** Milliseconds since 1970. */
   readonly now: number;
   /** Milliseconds. */
@@ -28,7 +28,7 @@ interface Verdict {
 }
 
 /** @param facts undefined where the provider has no session for the order */
-export function judge(order: Order, facts: PaymentFacts | undefined, rules: JudgementRules): OrderChange {
+export function orderVerdict(order: Order, facts: PaymentFacts | undefined, rules: OrderVerdictRules): OrderChange {
   const change = verdictOf(order, facts, rules);
   const { state, standing, reason, due } = change;
   const at = new Date(rules.now).toISOString();
@@ -57,7 +57,7 @@ export function judge(order: Order, facts: PaymentFacts | undefined, rules: Judg
   };
 }
 
-function verdictOf(order: Order, facts: PaymentFacts | undefined, { now, grace }: JudgementRules): Verdict {
+function verdictOf(order: Order, facts: PaymentFacts | undefined, { now, grace }: OrderVerdictRules): Verdict {
   const age = now - Date.parse(order.createdAt);
   const later = now + Math.min(Math.max(age, 10 * MINUTE), 6 * HOUR);
   if (facts === undefined) {

@@ -1,21 +1,21 @@
 // The one way in which an order learns of its payment: webhook, landing page, sweep and support all come here. It asks the
 // provider, judges, and writes, if nobody has written since it read; then it asks again.
-import type { Issuer } from '../auth/key-issuer.ts';
+import type { KeyIssuer } from '../auth/key-issuer.ts';
 import type { BillingConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { BillingEvent, BillingStore, Order } from '../store/billing-record.ts';
 import type { KeyRecord } from '../store/key-record.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { changedTarget, judge, replacedBy } from './order-verdict.ts';
+import { changedTarget, orderVerdict, replacedBy } from './order-verdict.ts';
 import type { PaymentProvider } from './payment-provider.ts';
 
 /** Replicas that settle one order at the same time make each other ask again. */
 const ROUNDS = 8;
 
-export interface SettlementParts {
+export interface PaymentReconciliationParts {
   readonly store: BillingStore;
-  readonly issuer: Pick<Issuer, 'announceChanged'>;
+  readonly issuer: Pick<KeyIssuer, 'announceChanged'>;
   /** The one that the configuration in force names. */
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => BillingConfig | undefined;
@@ -38,14 +38,14 @@ interface Work {
   readonly done: Promise<Order>;
 }
 
-export class Settlement {
-  readonly #parts: SettlementParts;
+export class PaymentReconciliation {
+  readonly #parts: PaymentReconciliationParts;
   readonly #now: () => number;
   /** Per order: what has not begun to ask. Everybody who comes before it does so is served by it. */
   readonly #waiting = new Map<string, Work>();
   readonly #running = new Map<string, Promise<unknown>>();
 
-  constructor(parts: SettlementParts) {
+  constructor(parts: PaymentReconciliationParts) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -93,7 +93,7 @@ export class Settlement {
       if (before.isReplaced && !before.isCancelled) await provider.end(before);
       const facts = await provider.look(before, session);
       const now = this.#now();
-      const change = judge(before, facts, { now, grace: config.grace });
+      const change = orderVerdict(before, facts, { now, grace: config.grace });
       const outcome = await store.settle({
         before,
         change,

@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream';
 import { describeConfig } from '../config/check/summary.ts';
 import { ConfigError, formatFault, loadConfig } from '../config/load-config.ts';
 import { earlierStoreWarning } from '../store/earlier-store.ts';
-import { spoolDirectory } from '../usage/outbox/default-directory.ts';
+import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 
 /**
  * @returns the exit code: 0 when the gateway would start with this file, 1 when not
@@ -17,7 +17,7 @@ export function runCheck(
     const config = loadConfig(file, env);
     io.stdout.write(`${describeConfig(config)}\n`);
     const { store } = config.static;
-    const warning = earlierStoreWarning(store, { spool: spoolDirectory(config.static) });
+    const warning = earlierStoreWarning(store, { spool: outboxDirectory(config.static) });
     const path = store.kind === 'sqlite' ? store.path : '';
     if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
     return 0;

@@ -13,7 +13,7 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 const CONFIRM_MS = 5000;
 
 /** What became of a message: confirmed by some or all, or not sent at all. */
-export type Told =
+export type BroadcastResult =
   | { readonly kind: 'sent'; readonly confirmation: Confirmation }
   | { readonly kind: 'unsent'; readonly cause: string };
 
@@ -23,7 +23,7 @@ export class Fleet implements AsyncDisposable {
   readonly #redis: RedisClient;
   // What Redis does to the connection is told by the command in its own words.
   readonly #logger = createLogger(undefined, 'silent');
-  #told: Told | undefined;
+  #told: BroadcastResult | undefined;
 
   /** @param url `redis` of the configuration */
   static async open(url: string): Promise<Fleet> {
@@ -53,7 +53,7 @@ export class Fleet implements AsyncDisposable {
   }
 
   /** Undefined: nothing was announced yet. */
-  get told(): Told | undefined {
+  get told(): BroadcastResult | undefined {
     return this.#told;
   }
 
@@ -72,7 +72,7 @@ export class Fleet implements AsyncDisposable {
 }
 
 /** What replicas do from then on: 'refuse it', 'refuses the key'. */
-export interface Deed {
+export interface FleetAction {
   /** Of many, about what was just named. */
   readonly many: string;
   /** Of one. */
@@ -82,7 +82,7 @@ export interface Deed {
 }
 
 /** Whether every running replica is known to have acted on it. Without Redis they are not asked, and read the store. */
-export function isConfirmed(told: Told | undefined): boolean {
+export function isConfirmed(told: BroadcastResult | undefined): boolean {
   if (told === undefined) return true;
   if (told.kind === 'unsent') return false;
   const { missing, incapable } = told.confirmation;
@@ -90,7 +90,7 @@ export function isConfirmed(told: Told | undefined): boolean {
 }
 
 /** The sentence behind "PREFIX is revoked." */
-export function toldText(told: Told | undefined, many: Deed['many']): string {
+export function broadcastText(told: BroadcastResult | undefined, many: FleetAction['many']): string {
   if (told === undefined) return `Running gateways ${many} within 1 s, 5 s at most.`;
   if (told.kind === 'unsent') return 'No replica has confirmed it.';
   const { confirmed, incapable } = told.confirmation;
@@ -104,7 +104,7 @@ export function toldText(told: Told | undefined, many: Deed['many']): string {
 }
 
 /** Lines about what was not confirmed. */
-export function warnings(told: Told | undefined, { one, what }: Deed): readonly string[] {
+export function warnings(told: BroadcastResult | undefined, { one, what }: FleetAction): readonly string[] {
   if (told === undefined || isConfirmed(told)) return [];
   const bound =
     `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis within 60 s. ` +
@@ -128,7 +128,7 @@ function totalOf({ confirmed, missing, incapable }: Confirmation): number {
 }
 
 /** The same for programs. */
-export function toldFields(told: Told) {
+export function broadcastFields(told: BroadcastResult) {
   if (told.kind === 'unsent') return { confirmed: 0, error: told.cause };
   const { confirmed, missing, incapable } = told.confirmation;
   return {

@@ -4,7 +4,7 @@ import { changeHolder } from '../auth/holder-change.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { HolderChange } from '../store/key-record.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
-import { isConfirmed, toldFields, toldText, warnings } from './fleet-action.ts';
+import { isConfirmed, broadcastFields, broadcastText, warnings } from './fleet-action.ts';
 import { type CommandIo, noSuchKey, readPrefix, write } from './support-command.ts';
 import { openFleet, publicFields, withStore } from './support-desk.ts';
 
@@ -54,13 +54,13 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
         outcome: kind,
         holder: key.holderId,
         keys,
-        ...(told && { replicas: toldFields(told) }),
+        ...(told && { replicas: broadcastFields(told) }),
       };
       await write(io.stdout, `${JSON.stringify(fields)}\n`);
     } else {
       const names = records.map((record) => record.prefix).join(', ');
       const whose =
-        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${toldText(told, OBEY.many)}`;
+        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${broadcastText(told, OBEY.many)}`;
       const before = kind === 'same' ? ' as before' : '';
       await write(io.stdout, `The holder of ${prefix} ${is}${before}. ${whose}\n`);
     }

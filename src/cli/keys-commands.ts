@@ -2,14 +2,14 @@
 // is decided in auth/key-issuer.ts.
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { openSecret } from '../auth/hashing/hashing-secret.ts';
-import { type IssuedKey, Issuer, revokeKey } from '../auth/key-issuer.ts';
+import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
 import { Claims } from '../billing/key-claims.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
-import { isConfirmed, toldFields, toldText, warnings } from './fleet-action.ts';
+import { isConfirmed, broadcastFields, broadcastText, warnings } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLines } from './orders-commands.ts';
 import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';
@@ -87,7 +87,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
     const secret = await openSecret(config.static.secret, config.static.store, store);
     await using fleet = await openFleet(config);
     const announcer = fleet?.announcer(secret);
-    const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
+    const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics()), announcer });
     const issued =
       order !== undefined
         ? await issuer.issue(order)
@@ -110,7 +110,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
 }
 
 /** The key of a paid order, for a buyer whose browser has lost the cookie. Support has made sure who asks. */
-async function issueForOrder(store: Store, issuer: Issuer, name: string): Promise<IssuedKey | undefined> {
+async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey | undefined> {
   const order = await findOrder(store, name);
   return order && new Claims({ store: store.billing, issuer }).claim(order.id, () => true);
 }
@@ -195,7 +195,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
       const fields = {
         outcome: outcome.kind,
         ...publicFields(record),
-        ...(told && { replicas: toldFields(told) }),
+        ...(told && { replicas: broadcastFields(told) }),
       };
       await write(io.stdout, `${JSON.stringify(fields)}\n`);
     } else {
@@ -203,7 +203,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
         outcome.kind === 'revoked'
           ? `${prefix} is revoked.`
           : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
-      await write(io.stdout, `${ended} ${toldText(told, REFUSE.many)}\n`);
+      await write(io.stdout, `${ended} ${broadcastText(told, REFUSE.many)}\n`);
     }
     for (const line of warnings(told, REFUSE)) await write(io.stderr, `${line}\n`);
     const latest = await latestOf(store, record);

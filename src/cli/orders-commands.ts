@@ -2,8 +2,8 @@
 // in billing/.
 import { announceChanged } from '../auth/holder-change.ts';
 import { Providers } from '../billing/billing-wiring.ts';
-import { PLAYED_EVENTS, TestProvider } from '../billing/fake-provider.ts';
-import { Settlement } from '../billing/payment-reconciliation.ts';
+import { FAKE_EVENTS, FakeProvider } from '../billing/fake-provider.ts';
+import { PaymentReconciliation } from '../billing/payment-reconciliation.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import { ORDER_STATES, type Order } from '../store/billing-record.ts';
 import type { Store } from '../store/store.ts';
@@ -22,7 +22,7 @@ export const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
   lapse ORDER [--as EVENT] [--json] with the test provider: what might happen to a payment; the default is failed
 
 ORDER is the name of an order or of its session of payment; STATE is ${ORDER_STATES.join(', ')};
-EVENT is ${PLAYED_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue --order ORDER.
+EVENT is ${FAKE_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue --order ORDER.
 `;
 
 const TEXT = { name: 'orders', usage: ORDERS_USAGE };
@@ -143,9 +143,9 @@ async function trust(argv: readonly string[], io: CommandIo): Promise<number> {
 
 async function lapse(argv: readonly string[], io: CommandIo): Promise<number> {
   return onOrder(argv, { as: 'text' }, io, async ({ order, config, provider, settlement, as }) => {
-    if (!(provider instanceof TestProvider))
+    if (!(provider instanceof FakeProvider))
       throw new Error('only payments of the test provider can be played; `billing.provider` is not `test`');
-    const event = oneOf(as ?? 'failed', PLAYED_EVENTS, 'event');
+    const event = oneOf(as ?? 'failed', FAKE_EVENTS, 'event');
     const grace = config.dynamic.billing?.grace ?? 0;
     // So long ago that the grace is over: whoever plays does not want to wait for it.
     await provider.play(order, event, event === 'failed' ? grace + 1000 : 0);
@@ -158,7 +158,7 @@ interface Desk {
   readonly store: Store;
   readonly config: Config;
   readonly provider: ReturnType<Providers['of']>;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   readonly as: string | undefined;
 }
 
@@ -180,7 +180,7 @@ async function onOrder(
     const metrics = createMetrics();
     const providers = new Providers({ store: store.billing, metrics });
     const provider = providers.of(config.dynamic.billing);
-    const settlement = new Settlement({
+    const settlement = new PaymentReconciliation({
       store: store.billing,
       // Without the secret, as a revocation: the replicas look for themselves.
       issuer: {

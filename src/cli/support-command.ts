@@ -13,7 +13,7 @@ import { isPrefix, type Prefix } from '../store/key-record.ts';
 import { openStore, StoreOpenError } from '../store/open.ts';
 import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
-import { spoolDirectory } from '../usage/outbox/default-directory.ts';
+import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { UsageError } from './arguments.ts';
 
 export interface CommandIo {
@@ -73,11 +73,11 @@ export async function openStoreOf(
 ): Promise<Store> {
   const { store } = config;
   if (store.kind === 'sqlite' && missing === 'must exist' && !existsSync(resolve(store.path))) {
-    const why = earlierStoreWarning(store, { spool: spoolDirectory(config) });
+    const why = earlierStoreWarning(store, { spool: outboxDirectory(config) });
     throw new StoreOpenError(why ?? `there is no store at ${resolve(store.path)}`);
   }
   // One person waits, perhaps far from the database, and a key that leaked has to be ended.
-  const opened = await openStore(store, { isPatient: true, spool: spoolDirectory(config) });
+  const opened = await openStore(store, { isPatient: true, spool: outboxDirectory(config) });
   if (opened.isNew && store.kind === 'sqlite') {
     await write(io.stderr, `Creating a new store at ${resolve(store.path)}\n`);
   }

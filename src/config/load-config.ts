@@ -4,20 +4,20 @@ import { z } from 'zod';
 import { checkReferences } from './check/reference-check.ts';
 import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
-import { ConfigError, type Fault, MAX_FAULTS } from './schema/config-fault.ts';
+import { ConfigError, type ConfigFault, MAX_FAULTS } from './schema/config-fault.ts';
 import { type Config, fileSchema, TIERS } from './schema/config-schema.ts';
 import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
-import { type Reading, readInteger, refuse } from './schema/units.ts';
+import { type ScalarResult, readInteger, rejected } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
-import { type Branch, find, type Mark, readTree, type Tree } from './source/yaml-tree.ts';
+import { type YamlMapping, findNode, type YamlMark, readTree, type YamlNode } from './source/yaml-tree.ts';
 
-export { ConfigError, type Fault, formatFault } from './schema/config-fault.ts';
+export { ConfigError, type ConfigFault, formatFault } from './schema/config-fault.ts';
 
 /** The tree as zod takes it: texts, lists and objects, with what is left out left out. */
-function inputOf(tree: Tree, schema: z.core.$ZodType | undefined): unknown {
+function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
   switch (tree.kind) {
     case 'blank':
       return null;
@@ -55,9 +55,9 @@ function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): R
 function toFaults(
   file: string,
   source: SourceText,
-  marks: readonly Mark[],
-  tree?: Branch,
-): { readonly faults: readonly Fault[]; readonly more: number } {
+  marks: readonly YamlMark[],
+  tree?: YamlMapping,
+): { readonly faults: readonly ConfigFault[]; readonly more: number } {
   const spans = tree === undefined ? [] : visibleSpans(tree, fileSchema);
   const words = tree === undefined ? schemaWords(fileSchema) : new Set<string>();
   const texts = new Map<string, { readonly at: number; readonly message: string }>();
@@ -79,13 +79,13 @@ function configError(...place: Parameters<typeof toFaults>): ConfigError {
   return new ConfigError(faults, more);
 }
 
-function portOverride(env: NodeJS.ProcessEnv): Reading<number> | undefined {
+function portOverride(env: NodeJS.ProcessEnv): ScalarResult<number> | undefined {
   const text = env['PORT']?.trim();
   if (text === undefined || text === '') return undefined;
   const port = readInteger(text);
   return port.ok && port.value >= 0 && port.value <= 65_535
     ? port
-    : refuse('the environment variable PORT must be a whole number from 0 to 65535');
+    : rejected('the environment variable PORT must be a whole number from 0 to 65535');
 }
 
 /**
@@ -99,7 +99,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
   const { tree, marks: found } = readTree(text, env);
   if (tree === undefined) throw configError(file, source, found);
   const port = portOverride(env);
-  const place = find(tree, ['listen', 'port']) ?? find(tree, ['listen']);
+  const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const at = (place?.key ?? place?.node.span)?.start ?? 0;
   const parsed = fileSchema.safeParse(inputOf(tree, fileSchema));
   const issues = parsed.error?.issues ?? [];

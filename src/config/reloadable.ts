@@ -5,7 +5,7 @@ import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
 import type { Config, StaticConfig } from './schema/config-schema.ts';
 
-export interface Succession {
+export interface ReloadableConfig {
   /** The static part of the running one with the dynamic part of the new one; its hash is that of this combination. */
   readonly config: Config;
   /** Fields of the new file that wait for a restart, such as `listen.port`; sorted. Never their values. */
@@ -16,7 +16,7 @@ export interface Succession {
  * The dynamic part is taken as a whole and the static one not at all: the two do not refer to each other, and what is urgent
  * (a credential, a target that fails) must not wait because somebody also changed a port.
  */
-export function succeed(running: Config, next: Config): Succession {
+export function reloadableConfig(running: Config, next: Config): ReloadableConfig {
   const pending = differences(running.static, next.static);
   if (pending.length === 0) return { config: next, pending };
   const fixed = running.static;

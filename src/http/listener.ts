@@ -56,7 +56,7 @@ export function createListener(
  * @param onError what accept() reports later (no descriptors left, say), which ends no process
  * @throws the system's error (EADDRINUSE, EACCES)
  */
-export function listen(
+export function startListening(
   server: http.Server,
   host: string,
   port: number,

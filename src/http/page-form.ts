@@ -9,7 +9,7 @@ import { isLocalOrigin } from './own-host.ts';
 
 const MAX_FORM_BYTES = 16 * 1024;
 
-export interface Form {
+export interface PageForm {
   /** A browser's form wants a page for an answer, JSON wants JSON. */
   readonly kind: 'form' | 'json';
   /** The field's text; undefined if it is missing or is no text. */
@@ -19,7 +19,7 @@ export interface Form {
 /**
  * @throws GatewayError invalid_json, invalid_body, unsupported_content_type and what readBody throws
  */
-export async function readForm(exchange: Exchange): Promise<Form> {
+export async function readPageForm(exchange: Exchange): Promise<PageForm> {
   const type = mediaType(exchange.request.headers);
   if (type === 'application/x-www-form-urlencoded') {
     const fields = new URLSearchParams((await readBody(exchange, MAX_FORM_BYTES)).toString());

@@ -19,7 +19,7 @@ import { Exchange } from './exchange/exchange.ts';
 import { Exchanges } from './exchange/exchanges.ts';
 import { answerError } from './exchange/response-writer.ts';
 import { isHandshake, responseTo, type Upgrade } from './exchange/upgrade.ts';
-import { createListener, type ListenerLimits, listen } from './listener.ts';
+import { createListener, type ListenerLimits, startListening } from './listener.ts';
 import { exchangeBegan, exchangeEnded } from './pieces/body-pacing.ts';
 import { type Handler, type Method, Router } from './router.ts';
 
@@ -133,7 +133,7 @@ export class Server {
    * @throws the system's error (EADDRINUSE, EACCES)
    */
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
-    await listen(this.#http, host, port, (error) =>
+    await startListening(this.#http, host, port, (error) =>
       this.#options.logger.error({ err: error }, 'the listener failed'),
     );
     return boundAddress(this.#http);

@@ -3,12 +3,12 @@
 export const DAY_MS = 86_400_000;
 
 /** Days since 1970 began. */
-export function dayOf(wallMs: number): number {
+export function dayNumberOf(wallMs: number): number {
   return Math.floor(wallMs / DAY_MS);
 }
 
 export function dayLeftMs(wallMs: number): number {
-  return (dayOf(wallMs) + 1) * DAY_MS - wallMs;
+  return (dayNumberOf(wallMs) + 1) * DAY_MS - wallMs;
 }
 
 /** The month that was asked for last, since nearly all questions are about one. */

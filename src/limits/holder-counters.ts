@@ -1,8 +1,8 @@
 // What one holder uses, in memory: the window of a minute, the totals of the UTC day and month, the requests that run.
 // It decides nothing and reads no clock.
-import { dayOf, monthOf } from './calendar.ts';
-import type { Heard } from './last-known.ts';
-import type { Totals } from './limiter.ts';
+import { dayNumberOf, monthOf } from './calendar.ts';
+import type { LastKnownCounters } from './last-known.ts';
+import type { HolderTotals } from './limiter.ts';
 import type { Used } from './verdict.ts';
 
 /** Both clocks at one moment: windows go by the one that nobody can set, days and months by the one on the wall. */
@@ -27,13 +27,13 @@ export interface Reservation {
 /** `provisional`: counted from 0, because the usage store did not say in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
 
-export class Account {
+export class HolderCounters {
   readonly holder: string;
   readonly #windowMs: number;
   /** The limiter's, when it last saw this account: see `forgetTotals` there. */
   generation = 0;
   /** What it is counted beside. */
-  base: Heard | undefined;
+  base: LastKnownCounters | undefined;
   /** Of requests that run. What they hold is in the totals whatever happens to these meanwhile. */
   readonly #reservations = new Set<Reservation>();
   #windowStart = Number.NEGATIVE_INFINITY;
@@ -63,7 +63,7 @@ export class Account {
   /** Whether the totals are those of this day and month; turns them over where time has passed. */
   knowsTotals(wallMs: number): boolean {
     if (this.#knowledge === 'nothing') return false;
-    const day = dayOf(wallMs);
+    const day = dayNumberOf(wallMs);
     const month = monthOf(wallMs);
     // The clock was set back. What the earlier day and month had is not here any more.
     if (day < this.#day || month < this.#month) {
@@ -107,9 +107,9 @@ export class Account {
    * Sets what was used before. What runs is no part of it, and is added.
    * @param totals what the store says; undefined when it did not, and counting begins at 0
    */
-  setTotals(totals: Totals | undefined, wallMs: number): void {
+  setTotals(totals: HolderTotals | undefined, wallMs: number): void {
     const isKept = this.knowsTotals(wallMs);
-    this.#day = dayOf(wallMs);
+    this.#day = dayNumberOf(wallMs);
     this.#month = monthOf(wallMs);
     const running = this.#runningOf(this.#day);
     const reserved = this.#reservedIn(this.#month);
@@ -154,7 +154,7 @@ export class Account {
       this.#dayRequests += 1;
       this.#monthTokens += tokens;
     }
-    const reservation = { tokens, window: this.#windowStart, month: monthOf(wallMs), day: dayOf(wallMs) };
+    const reservation = { tokens, window: this.#windowStart, month: monthOf(wallMs), day: dayNumberOf(wallMs) };
     this.#reservations.add(reservation);
     return reservation;
   }

@@ -2,9 +2,9 @@
 // once, none for long. It keeps no totals; a store that fails is asked again after a pause.
 import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
-import type { LimitMetrics, ReadTotals, Totals } from './limiter.ts';
+import type { LimitMetrics, ReadTotals, HolderTotals } from './limiter.ts';
 
-export interface SeedsOptions {
+export interface InitialTotalsOptions {
   readonly read: ReadTotals;
   readonly metrics: Pick<LimitMetrics, 'limitSeedFailures'>;
   /** Monotonic milliseconds. */
@@ -22,21 +22,21 @@ export interface SeedsOptions {
 /** Failures that are remembered; the oldest are forgotten first. */
 const MAX_RESTING = 10_000;
 
-export class Seeds {
+export class InitialTotals {
   readonly #read: ReadTotals;
-  readonly #metrics: SeedsOptions['metrics'];
+  readonly #metrics: InitialTotalsOptions['metrics'];
   readonly #now: () => number;
   readonly #deadlineMs: number;
   readonly #restMs: number;
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
-  readonly #asked = new Map<string, Promise<Totals | undefined>>();
+  readonly #asked = new Map<string, Promise<HolderTotals | undefined>>();
   readonly #restingUntil = new RecentMap<string, number>(MAX_RESTING);
   /** In the order in which they came. */
   readonly #waiting = new Set<() => void>();
   #running = 0;
 
-  constructor(options: SeedsOptions) {
+  constructor(options: InitialTotalsOptions) {
     this.#read = options.read;
     this.#metrics = options.metrics;
     this.#now = options.now ?? (() => performance.now());
@@ -56,7 +56,7 @@ export class Seeds {
   }
 
   /** Never rejects. @returns undefined when the store did not say in time, or has failed of late */
-  read(holder: string): Promise<Totals | undefined> {
+  read(holder: string): Promise<HolderTotals | undefined> {
     if (this.isResting(holder)) return Promise.resolve(undefined);
     const asked = this.#asked.get(holder);
     if (asked !== undefined) return asked;
@@ -65,7 +65,7 @@ export class Seeds {
     return answer;
   }
 
-  async #ask(holder: string): Promise<Totals | undefined> {
+  async #ask(holder: string): Promise<HolderTotals | undefined> {
     let giveUp = () => {};
     const late = new Promise<undefined>((resolve) => {
       giveUp = () => resolve(undefined);
@@ -84,7 +84,7 @@ export class Seeds {
   }
 
   /** A question that was given up still counts as under way until the store has ended it: a slow store gets no more of them. */
-  async #inTurn(holder: string, late: Promise<undefined>): Promise<Totals | undefined> {
+  async #inTurn(holder: string, late: Promise<undefined>): Promise<HolderTotals | undefined> {
     if (this.#running >= this.#maxRunning) {
       if (this.#waiting.size >= this.#maxWaiting) return undefined;
       if (!(await this.#turn(late))) return undefined;
@@ -119,7 +119,7 @@ export class Seeds {
   }
 }
 
-function isSane({ dayRequests, monthTokens }: Totals): boolean {
+function isSane({ dayRequests, monthTokens }: HolderTotals): boolean {
   return isCount(dayRequests) && isCount(monthTokens);
 }
 

@@ -1,6 +1,6 @@
 // What Redis last said of one holder. It is where a replica goes on from while Redis does not answer.
 
-import { dayOf, monthOf } from './calendar.ts';
+import { dayNumberOf, monthOf } from './calendar.ts';
 import type { Used } from './verdict.ts';
 
 /** Where this replica stands among those that are there. */
@@ -10,7 +10,7 @@ export interface FleetPlace {
   readonly count: number;
 }
 
-export interface HeardOptions {
+export interface LastKnownOptions {
   readonly used: Used;
   /** Whether the figures of day and month are known to be complete. */
   readonly hasTotals: boolean;
@@ -22,7 +22,7 @@ export interface HeardOptions {
   readonly leaseMs: number;
 }
 
-export class Heard {
+export class LastKnownCounters {
   readonly hasTotals: boolean;
   /** Monotonic milliseconds: the end of the window, in the past where none was open. */
   readonly windowEndsAt: number;
@@ -36,12 +36,12 @@ export class Heard {
   readonly #othersUntil: number;
   #own: number;
 
-  constructor({ used, hasTotals, now, own, leaseMs }: HeardOptions) {
+  constructor({ used, hasTotals, now, own, leaseMs }: LastKnownOptions) {
     this.hasTotals = hasTotals;
     this.windowEndsAt = now + used.windowLeftMs;
     this.#requests = used.requests;
     this.#tokens = used.tokens;
-    this.#day = dayOf(used.wallMs);
+    this.#day = dayNumberOf(used.wallMs);
     this.#dayRequests = used.dayRequests;
     this.#month = monthOf(used.wallMs);
     this.#monthTokens = used.monthTokens;
@@ -71,7 +71,7 @@ export class Heard {
       windowLeftMs,
       requests: isOpen ? this.#requests : 0,
       tokens: isOpen ? this.#tokens : 0,
-      dayRequests: this.hasTotals && dayOf(wallMs) === this.#day ? this.#dayRequests : 0,
+      dayRequests: this.hasTotals && dayNumberOf(wallMs) === this.#day ? this.#dayRequests : 0,
       monthTokens: this.hasTotals && monthOf(wallMs) === this.#month ? this.#monthTokens : 0,
       running: this.#own + (now < this.#othersUntil ? this.#others : 0),
     };

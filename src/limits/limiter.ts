@@ -49,7 +49,7 @@ export interface Admitted {
   readonly states: LimitStates;
 }
 
-export interface Refused {
+export interface Rejected {
   readonly kind: 'refused';
   /** Of those that refuse, the one with the longest wait. */
   readonly limit: LimitName;
@@ -63,7 +63,7 @@ export interface Refused {
   readonly states: LimitStates;
 }
 
-export type Admission = Admitted | Refused;
+export type Admission = Admitted | Rejected;
 
 export interface Limiter {
   /**
@@ -86,13 +86,13 @@ export interface Limiter {
 }
 
 /** What a holder has used of the present UTC day and month. */
-export interface Totals {
+export interface HolderTotals {
   readonly dayRequests: number;
   readonly monthTokens: number;
 }
 
 /** Reads totals from where usage is kept for good. */
-export type ReadTotals = (holder: string) => Promise<Totals>;
+export type ReadTotals = (holder: string) => Promise<HolderTotals>;
 
 /** Where limiters count. */
 export interface LimitMetrics {
@@ -105,7 +105,7 @@ export interface LimitMetrics {
   /** Totals that the usage store did not give. */
   readonly limitSeedFailures: { inc(): void };
   /** Settlements that will not reach Redis, in which the lease expires instead. */
-  readonly limitSettlementsDropped: { inc(labels: { reason: DropReason }): void };
+  readonly limitSettlementsDropped: { inc(labels: { reason: ReleaseDropReason }): void };
 }
 
 /**
@@ -115,7 +115,7 @@ export interface LimitMetrics {
  * - `error`: Redis refused the command.
  * - `closed`: this process ended first.
  */
-export type DropReason = 'overflow' | 'unknown' | 'error' | 'closed';
+export type ReleaseDropReason = 'overflow' | 'unknown' | 'error' | 'closed';
 
 /** A count of tokens that counters can take: whole, not negative, exact. */
 export function wholeTokens(tokens: number): number {

@@ -1,8 +1,8 @@
 // The limits of holders as this process alone sees them: the accounts it remembers and the requests it has admitted. It is
 // synchronous for a holder whose totals are known. How it counts is holder-counters.ts's, what is refused verdict.ts's.
-import { Account, type Moment, type Reservation } from './holder-counters.ts';
-import type { Seeds } from './initial-totals.ts';
-import { type FleetPlace, type Heard, shareOf } from './last-known.ts';
+import { HolderCounters, type Moment, type Reservation } from './holder-counters.ts';
+import type { InitialTotals } from './initial-totals.ts';
+import { type FleetPlace, type LastKnownCounters, shareOf } from './last-known.ts';
 import {
   type Admission,
   type Lease,
@@ -14,10 +14,10 @@ import {
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
-import { capsOf, refusalOf, statesOf, sumOf, type Used } from './verdict.ts';
+import { capsOf, rejectionOf, limitStatesOf, totalTokensOf, type Used } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
-  readonly seeds: Seeds;
+  readonly seeds: InitialTotals;
   readonly metrics: Pick<LimitMetrics, 'limitHolders' | 'limitLeases'>;
   /** Monotonic milliseconds, for windows. */
   readonly now?: () => number;
@@ -32,13 +32,13 @@ export interface MemoryLimiterOptions {
 /** What has been counted elsewhere, and goes on here. */
 export interface Elsewhere {
   /** Until now, of a holder. */
-  readonly heard: (holder: string) => Heard | undefined;
+  readonly heard: (holder: string) => LastKnownCounters | undefined;
   /** The replicas that share what is left at the moment, and which of them this is; undefined: it is not shared. */
   readonly fleet: () => FleetPlace | undefined;
 }
 
 export class MemoryLimiter implements Limiter {
-  readonly #seeds: Seeds;
+  readonly #seeds: InitialTotals;
   readonly #metrics: MemoryLimiterOptions['metrics'];
   readonly #now: () => number;
   readonly #wallNow: () => number;
@@ -46,9 +46,9 @@ export class MemoryLimiter implements Limiter {
   readonly #maxHolders: number;
   #elsewhere: Elsewhere | undefined;
   /** With requests under way. */
-  readonly #busy = new Map<string, Account>();
+  readonly #busy = new Map<string, HolderCounters>();
   /** Without; the one that has been idle for longest comes first. */
-  readonly #idle = new Map<string, Account>();
+  readonly #idle = new Map<string, HolderCounters>();
   /** Accounts of an earlier one have totals that are not to be used. */
   #generation = 0;
 
@@ -82,10 +82,10 @@ export class MemoryLimiter implements Limiter {
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const account = this.#ofNow(known ?? new Account(holder, this.#windowMs));
+    const account = this.#ofNow(known ?? new HolderCounters(holder, this.#windowMs));
     if (needTotals(limits) && !account.knowsTotals(this.#wallNow()))
       return this.#peekUnknown(account, limits);
-    return statesOf(this.#used(account, this.#moment()), limits);
+    return limitStatesOf(this.#used(account, this.#moment()), limits);
   }
 
   use(holder: string, tokens: number): void {
@@ -121,26 +121,26 @@ export class MemoryLimiter implements Limiter {
     return this.#decide(account, limits, wholeTokens(tokens), held);
   }
 
-  async #peekUnknown(account: Account, limits: TierLimits): Promise<LimitStates> {
+  async #peekUnknown(account: HolderCounters, limits: TierLimits): Promise<LimitStates> {
     const totals = await this.#seeds.read(account.holder);
     const wallMs = this.#wallNow();
     if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
-    return statesOf(this.#used(account, this.#moment()), limits);
+    return limitStatesOf(this.#used(account, this.#moment()), limits);
   }
 
   /** Asks for totals that were not to be had, while requests go on. */
-  #learn(account: Account): void {
+  #learn(account: HolderCounters): void {
     if (this.#seeds.isResting(account.holder)) return;
     void this.#seeds.read(account.holder).then((totals) => {
       if (totals !== undefined && account.isProvisional) account.setTotals(totals, this.#wallNow());
     });
   }
 
-  #decide(account: Account, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
+  #decide(account: HolderCounters, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
     const moment = this.#moment();
     const lease = held instanceof MemoryLease ? held : undefined;
     const used = this.#used(account, moment);
-    const refusal = refusalOf(
+    const refusal = rejectionOf(
       lease === undefined ? used : account.without(used, lease.reservation),
       limits,
       tokens,
@@ -149,13 +149,13 @@ export class MemoryLimiter implements Limiter {
         caps: this.#caps(account, limits, moment),
       },
     );
-    if (refusal !== undefined) return { ...refusal, states: statesOf(used, limits) };
+    if (refusal !== undefined) return { ...refusal, states: limitStatesOf(used, limits) };
     if (lease !== undefined) account.change(moment, lease.reservation, tokens);
     const admitted = lease ?? this.#reserve(account, moment, tokens);
-    return { kind: 'admitted', lease: admitted, states: statesOf(this.#used(account, moment), limits) };
+    return { kind: 'admitted', lease: admitted, states: limitStatesOf(this.#used(account, moment), limits) };
   }
 
-  #reserve(account: Account, moment: Moment, tokens: number): MemoryLease {
+  #reserve(account: HolderCounters, moment: Moment, tokens: number): MemoryLease {
     const reservation = account.reserve(moment, tokens);
     if (account.running === 1) this.#move(account, this.#idle, this.#busy);
     this.#metrics.limitLeases.add(1);
@@ -163,30 +163,30 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** What is counted here, and beside it. */
-  #used(account: Account, moment: Moment): Used {
+  #used(account: HolderCounters, moment: Moment): Used {
     const used = account.used(moment);
-    return account.base === undefined ? used : sumOf(used, account.base.at(moment.now, moment.wallMs));
+    return account.base === undefined ? used : totalTokensOf(used, account.base.at(moment.now, moment.wallMs));
   }
 
-  #caps({ holder, base }: Account, limits: TierLimits, { now, wallMs }: Moment): TierLimits {
+  #caps({ holder, base }: HolderCounters, limits: TierLimits, { now, wallMs }: Moment): TierLimits {
     const fleet = this.#elsewhere?.fleet();
     if (fleet === undefined) return limits;
     return capsOf(base?.at(now, wallMs) ?? NOTHING, limits, (left) => shareOf(left, holder, fleet));
   }
 
-  #settle(account: Account, reservation: Reservation, tokens: number): void {
+  #settle(account: HolderCounters, reservation: Reservation, tokens: number): void {
     account.settle(this.#moment(), reservation, tokens);
     this.#metrics.limitLeases.add(-1);
     if (account.running === 0) this.#move(account, this.#busy, this.#idle);
   }
 
-  #move(account: Account, from: Map<string, Account>, to: Map<string, Account>): void {
+  #move(account: HolderCounters, from: Map<string, HolderCounters>, to: Map<string, HolderCounters>): void {
     from.delete(account.holder);
     to.set(account.holder, account);
     this.#trim();
   }
 
-  #accountOf(holder: string): Account {
+  #accountOf(holder: string): HolderCounters {
     const busy = this.#busy.get(holder);
     if (busy !== undefined) return this.#ofNow(busy);
     const idle = this.#idle.get(holder);
@@ -196,14 +196,14 @@ export class MemoryLimiter implements Limiter {
       this.#idle.set(holder, idle);
       return this.#ofNow(idle);
     }
-    const account = this.#ofNow(new Account(holder, this.#windowMs));
+    const account = this.#ofNow(new HolderCounters(holder, this.#windowMs));
     this.#idle.set(holder, account);
     this.#trim();
     this.#metrics.limitHolders.set(this.size);
     return account;
   }
 
-  #ofNow(account: Account): Account {
+  #ofNow(account: HolderCounters): HolderCounters {
     const heard = this.#elsewhere?.heard(account.holder);
     const isBeside = heard?.hasTotals === true && heard === account.base;
     if (account.generation !== this.#generation && !isBeside) account.forgetTotals();

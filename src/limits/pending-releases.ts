@@ -1,9 +1,9 @@
 // What is still to be told to Redis while it is away: settlements of leases, and use that was counted without it. Bounded;
 // what finds no place is counted as dropped. It knows nothing of Redis: who owns it sends.
-import type { DropReason, LimitMetrics } from './limiter.ts';
+import type { ReleaseDropReason, LimitMetrics } from './limiter.ts';
 
 /** Real use of one request, or of several of a holder that had no lease in Redis. */
-export interface Settlement {
+export interface PendingRelease {
   readonly holder: string;
   /** The lease as Redis has it, or its id alone where no answer told the rest; empty: none. */
   readonly member: string;
@@ -23,11 +23,11 @@ export interface Recent {
   readonly tokens: number;
 }
 
-export class Settlements {
+export class PendingReleases {
   readonly #limit: number;
   readonly #windowMs: number;
   readonly #metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>;
-  readonly #kept = new Map<string, Settlement>();
+  readonly #kept = new Map<string, PendingRelease>();
 
   /** @param limit most that are kept */
   constructor(limit: number, windowMs: number, metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>) {
@@ -41,7 +41,7 @@ export class Settlements {
   }
 
   /** Use without a lease is added up by holder, so that a long outage takes one place for each. */
-  keep(settlement: Settlement): void {
+  keep(settlement: PendingRelease): void {
     const isLease = settlement.member !== '';
     const name = isLease ? `lease ${settlement.member}` : `use ${settlement.holder}`;
     const held = this.#kept.get(name);
@@ -52,13 +52,13 @@ export class Settlements {
     this.#kept.set(name, held === undefined || isLease ? settlement : this.#sum(held, settlement));
   }
 
-  drop(reason: DropReason): void {
+  drop(reason: ReleaseDropReason): void {
     this.#metrics.limitSettlementsDropped.inc({ reason });
   }
 
   /** Takes out the oldest, `count` at most. */
-  take(count: number): Settlement[] {
-    const taken: Settlement[] = [];
+  take(count: number): PendingRelease[] {
+    const taken: PendingRelease[] = [];
     for (const [name, settlement] of this.#kept) {
       if (taken.length === count) break;
       this.#kept.delete(name);
@@ -67,7 +67,7 @@ export class Settlements {
     return taken;
   }
 
-  #sum(held: Settlement, more: Settlement): Settlement {
+  #sum(held: PendingRelease, more: PendingRelease): PendingRelease {
     const [first, last] = held.recent.since <= more.recent.since ? [held, more] : [more, held];
     const isOneWindow = last.recent.since - first.recent.since < this.#windowMs;
     return {

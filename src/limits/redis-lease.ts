@@ -1,6 +1,6 @@
 // The lease of a request that Redis has admitted, and what is sent when it ends.
 import { type Lease, wholeTokens } from './limiter.ts';
-import type { Settlement } from './pending-releases.ts';
+import type { PendingRelease } from './pending-releases.ts';
 
 export class RedisLease implements Lease {
   readonly holder: string;
@@ -42,7 +42,7 @@ export class RedisLease implements Lease {
 }
 
 /** @param tokens what was really used */
-export function settlementOf({ holder, member }: RedisLease, tokens: number): Settlement {
+export function pendingReleaseOf({ holder, member }: RedisLease, tokens: number): PendingRelease {
   const orElse = member.includes(':') ? 'real' : 'use';
   return { holder, member, tokens, requests: 0, orElse, recent: { since: 0, requests: 0, tokens: 0 } };
 }
@@ -54,11 +54,11 @@ export function useOf(
   requests: number,
   tokens: number,
   since: number,
-): Settlement {
+): PendingRelease {
   return { holder, member, tokens, requests, orElse: 'use', recent: { since, requests, tokens } };
 }
 
 /** The part of a lease by which it can be found. */
-export function idOf(member: string): string {
+export function leaseIdOf(member: string): string {
   return member.split(':', 1)[0] ?? member;
 }

@@ -8,8 +8,8 @@ import {
   type RedisScript,
   RedisUnavailable,
 } from '../redis/redis-client.ts';
-import type { Seeds } from './initial-totals.ts';
-import { Heard } from './last-known.ts';
+import type { InitialTotals } from './initial-totals.ts';
+import { LastKnownCounters } from './last-known.ts';
 import {
   type Admission,
   type Lease,
@@ -21,10 +21,10 @@ import {
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
-import { type Settlement, Settlements } from './pending-releases.ts';
-import { idOf, RedisLease, settlementOf, useOf } from './redis-lease.ts';
-import { type Answer, keysOf, LUA, limitArgs, readAnswer, seedArgs, unexpected } from './reserve-script.ts';
-import { refusalOf, statesOf } from './verdict.ts';
+import { type PendingRelease, PendingReleases } from './pending-releases.ts';
+import { leaseIdOf, RedisLease, pendingReleaseOf, useOf } from './redis-lease.ts';
+import { type ReserveAnswer, keysOf, LUA, limitArgs, readReserveAnswer, initialTotalsArgs, unexpected } from './reserve-script.ts';
+import { rejectionOf, limitStatesOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one: each has to end within the deadline of a call. */
 const BATCH = 100;
@@ -33,7 +33,7 @@ const MAX_HEARD = 10_000;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
-  readonly seeds: Seeds;
+  readonly seeds: InitialTotals;
   readonly metrics: Pick<LimitMetrics, 'limitLeases' | 'limitSettlementsDropped'>;
   /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
@@ -50,14 +50,14 @@ export interface RedisLimiterOptions {
 export class RedisLimiter implements Limiter {
   readonly #redis: RedisLimiterOptions['redis'];
   readonly #script: RedisScript;
-  readonly #seeds: Seeds;
+  readonly #seeds: InitialTotals;
   readonly #metrics: RedisLimiterOptions['metrics'];
   readonly #times: readonly [windowMs: number, leaseMs: number];
   readonly #now: () => number;
-  readonly #waiting: Settlements;
+  readonly #waiting: PendingReleases;
   /** Leases of this process, by holder. */
   readonly #leases = new Map<string, Set<RedisLease>>();
-  readonly #heard = new RecentMap<string, Heard>(MAX_HEARD);
+  readonly #heard = new RecentMap<string, LastKnownCounters>(MAX_HEARD);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -73,7 +73,7 @@ export class RedisLimiter implements Limiter {
     this.#metrics = options.metrics;
     this.#times = [options.windowMs ?? WINDOW_MS, options.leaseMs ?? 30_000];
     this.#now = options.now ?? (() => performance.now());
-    this.#waiting = new Settlements(options.maxSettlements ?? 10_000, this.#times[0], options.metrics);
+    this.#waiting = new PendingReleases(options.maxSettlements ?? 10_000, this.#times[0], options.metrics);
     this.#timer = setInterval(() => void this.#tend(), options.renewMs ?? 10_000).unref();
     this.#stopListening = options.redis.onUp(() => void this.#tend());
   }
@@ -118,11 +118,11 @@ export class RedisLimiter implements Limiter {
   async peek(holder: string, limits: TierLimits): Promise<LimitStates> {
     const answer = await this.#ask('peek', holder, limits, ['', 0]);
     this.#hear(holder, limits, answer);
-    return statesOf(answer.used, limits);
+    return limitStatesOf(answer.used, limits);
   }
 
   /** What Redis last said of a holder. */
-  heard(holder: string): Heard | undefined {
+  heard(holder: string): LastKnownCounters | undefined {
     return this.#heard.get(holder);
   }
 
@@ -188,15 +188,15 @@ export class RedisLimiter implements Limiter {
     holder: string,
     limits: TierLimits,
     request: readonly [id: string, tokens: number],
-  ): Promise<Answer> {
+  ): Promise<ReserveAnswer> {
     const args = [operation, ...request, ...limitArgs(limits)];
-    const answer = readAnswer(await this.#call(holder, args));
+    const answer = readReserveAnswer(await this.#call(holder, args));
     if (answer !== undefined) {
       if (answer.isProvisional) this.#learn(holder, limits);
       return answer;
     }
     const totals = await this.#seeds.read(holder);
-    const seeded = readAnswer(await this.#call(holder, [...args, ...seedArgs(totals)]));
+    const seeded = readReserveAnswer(await this.#call(holder, [...args, ...initialTotalsArgs(totals)]));
     if (seeded === undefined) throw unexpected();
     return seeded;
   }
@@ -206,7 +206,7 @@ export class RedisLimiter implements Limiter {
     if (this.#seeds.isResting(holder)) return;
     void this.#seeds.read(holder).then(async (totals) => {
       if (totals === undefined) return;
-      const args = ['peek', '', 0, ...limitArgs(limits), ...seedArgs(totals)];
+      const args = ['peek', '', 0, ...limitArgs(limits), ...initialTotalsArgs(totals)];
       // A later request tries again.
       await this.#call(holder, args).catch(() => {});
     });
@@ -229,24 +229,24 @@ export class RedisLimiter implements Limiter {
     const { holder, member } = lease;
     const answer = await this.#ask('change', holder, limits, [member, tokens]).catch((error: unknown) => {
       // Which of the two there is, its id finds out.
-      if (mayBeDone(error)) lease.become(idOf(member), lease.tokens);
+      if (mayBeDone(error)) lease.become(leaseIdOf(member), lease.tokens);
       throw error;
     });
     if (answer.isAdmitted) {
       lease.become(answer.member, tokens);
       // It may have been settled meanwhile, as the one that it was.
-      if (lease.isSettled) this.#send(settlementOf(lease, 0));
+      if (lease.isSettled) this.#send(pendingReleaseOf(lease, 0));
     }
     this.#hear(holder, limits, answer);
     return admissionOf(answer, limits, tokens, answer.isAdmitted ? lease : undefined, true);
   }
 
-  #hear(holder: string, limits: TierLimits, { used, isProvisional }: Answer): void {
+  #hear(holder: string, limits: TierLimits, { used, isProvisional }: ReserveAnswer): void {
     const hasTotals = needTotals(limits) && !isProvisional;
     const own = this.#leases.get(holder)?.size ?? 0;
     const [, leaseMs] = this.#times;
     // In whole milliseconds, as memory-limiter.ts, which goes on from there.
-    this.#heard.set(holder, new Heard({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }));
+    this.#heard.set(holder, new LastKnownCounters({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }));
   }
 
   #lease(holder: string, member: string, tokens: number): Lease {
@@ -256,20 +256,20 @@ export class RedisLimiter implements Limiter {
       if (leases.size === 0) this.#leases.delete(holder);
       this.#metrics.limitLeases.add(-1);
       this.#heard.get(holder)?.settled(lease.tokens, real);
-      this.#send(settlementOf(lease, real));
+      this.#send(pendingReleaseOf(lease, real));
     });
     this.#leases.set(holder, leases.add(lease));
     this.#metrics.limitLeases.add(1);
     return lease;
   }
 
-  #send(settlement: Settlement): void {
+  #send(settlement: PendingRelease): void {
     const sending = this.#deliver(settlement).finally(() => this.#sending.delete(sending));
     this.#sending.add(sending);
   }
 
   /** Never rejects. */
-  async #deliver(settlement: Settlement): Promise<void> {
+  async #deliver(settlement: PendingRelease): Promise<void> {
     const { holder, member, tokens, requests, orElse, recent } = settlement;
     try {
       const age = Math.max(0, Math.round(this.#now() - recent.since));
@@ -326,15 +326,15 @@ export class RedisLimiter implements Limiter {
 }
 
 function admissionOf(
-  { used }: Answer,
+  { used }: ReserveAnswer,
   limits: TierLimits,
   tokens: number,
   lease: Lease | undefined,
   hasPlace = false,
 ): Admission {
-  const states = statesOf(used, limits);
+  const states = limitStatesOf(used, limits);
   if (lease !== undefined) return { kind: 'admitted', lease, states };
-  const refusal = refusalOf(used, limits, tokens, { hasPlace });
+  const refusal = rejectionOf(used, limits, tokens, { hasPlace });
   if (refusal === undefined) throw unexpected();
   return { ...refusal, states };
 }

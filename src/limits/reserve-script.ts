@@ -1,13 +1,13 @@
 // What reserve.lua is called with and what it answers.
 import { readFileSync } from 'node:fs';
 import { RedisCommandError } from '../redis/redis-client.ts';
-import type { TierLimits, Totals } from './limiter.ts';
+import type { TierLimits, HolderTotals } from './limiter.ts';
 import type { Used } from './verdict.ts';
 
 export const LUA = readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8');
 
 /** What the script says of one holder. */
-export interface Answer {
+export interface ReserveAnswer {
   readonly used: Used;
   /** The lease as Redis has it; empty when nothing was reserved. */
   readonly member: string;
@@ -31,12 +31,12 @@ export function limitArgs(limits: TierLimits): number[] {
   ];
 }
 
-export function seedArgs(totals: Totals | undefined): number[] {
+export function initialTotalsArgs(totals: HolderTotals | undefined): number[] {
   return totals === undefined ? [0, 0, 0] : [1, totals.dayRequests, totals.monthTokens];
 }
 
 /** @returns undefined when the script needs totals */
-export function readAnswer(answer: unknown): Answer | undefined {
+export function readReserveAnswer(answer: unknown): ReserveAnswer | undefined {
   if (!Array.isArray(answer)) throw unexpected();
   if (answer.length === 0) return undefined;
   const numbers = answer.slice(0, 9).map(Number);

@@ -1,7 +1,7 @@
 // The rules of the limits, without any counter: which limit refuses a request, what is left of each.
 // Both limiters use them; reserve.lua repeats the question whether it fits, since only Redis can decide that atomically.
 import { dayLeftMs, monthLeftMs } from './calendar.ts';
-import { LIMIT_NAMES, type LimitName, type LimitStates, type Refused, type TierLimits } from './limiter.ts';
+import { LIMIT_NAMES, type LimitName, type LimitStates, type Rejected, type TierLimits } from './limiter.ts';
 
 /** What is used at one moment. */
 export interface Used {
@@ -18,7 +18,7 @@ export interface Used {
 /** Nobody knows when a request ends, so this is when to ask again. */
 const CONCURRENCY_WAIT_MS = 1000;
 
-export interface RefusalOptions {
+export interface RejectionOptions {
   /** The request is counted and runs: only its tokens are asked for. */
   readonly hasPlace?: boolean;
   /** Where less than the limits may be used: up to where. */
@@ -26,12 +26,12 @@ export interface RefusalOptions {
 }
 
 /** Which limit refuses a request that does not fit, with the longest wait; undefined when it fits. */
-export function refusalOf(
+export function rejectionOf(
   used: Used,
   limits: TierLimits,
   tokens: number,
-  { hasPlace = false, caps = limits }: RefusalOptions = {},
-): Omit<Refused, 'states'> | undefined {
+  { hasPlace = false, caps = limits }: RejectionOptions = {},
+): Omit<Rejected, 'states'> | undefined {
   let found: LimitName | undefined;
   let longest = -1;
   for (const name of LIMIT_NAMES) {
@@ -64,7 +64,7 @@ export function capsOf(used: Used, limits: TierLimits, share: (left: number) => 
 }
 
 /** What two have counted apart from each other. */
-export function sumOf(one: Used, other: Used): Used {
+export function totalTokensOf(one: Used, other: Used): Used {
   return {
     wallMs: one.wallMs,
     windowLeftMs: Math.max(one.windowLeftMs, other.windowLeftMs),
@@ -77,7 +77,7 @@ export function sumOf(one: Used, other: Used): Used {
 }
 
 /** A state for each limit that there is. */
-export function statesOf(used: Used, limits: TierLimits): LimitStates {
+export function limitStatesOf(used: Used, limits: TierLimits): LimitStates {
   const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
   for (const name of LIMIT_NAMES) {
     const limit = limits[name];

@@ -17,7 +17,7 @@ const OF_BODY = ['content-type', 'content-disposition', 'content-encoding'] as c
  * @throws GatewayError upstream_invalid_response for one that is too large or was cut, upstream_timeout, or the reason why the
  *   exchange was stopped
  */
-export function collect(
+export function collectAnswer(
   exchange: Exchange,
   { response, abort }: PipedAnswer,
   limit: number,
@@ -54,7 +54,7 @@ export function collect(
  * Passes the answer on, byte for byte and no faster than the client reads. One that breaks off is broken off.
  * @returns whether it was whole
  */
-export function passOn(exchange: Exchange, { response, abort }: PipedAnswer, idle: number): Promise<boolean> {
+export function pipeAnswer(exchange: Exchange, { response, abort }: PipedAnswer, idle: number): Promise<boolean> {
   const { response: answer, access } = exchange;
   const { headers, statusCode = 502 } = response;
   const told: Record<string, string> = { ...exchange.headers, ...relayedHeaders(headers) };

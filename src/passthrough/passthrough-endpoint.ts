@@ -3,7 +3,7 @@
 // answer becomes the holder's. Everything that could show or end another's object is refused before the upstream is asked.
 
 import type { Authenticator } from '../auth/authenticator.ts';
-import type { Caller } from '../auth/key/principal.ts';
+import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
@@ -13,18 +13,18 @@ import { answer, answerError, hasBody } from '../http/exchange/response-writer.t
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
 import type { TierLimits } from '../limits/limiter.ts';
 import { shown } from '../proxy/answer/error-reader.ts';
-import { HolderObjects, type Objects } from '../proxy/objects/object-owners.ts';
+import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
-import { RunningAccount, type RunningAccountParts } from '../proxy/reservation/running-reservation.ts';
-import { holding, type Snapshot } from '../proxy/routes/config-snapshot.ts';
-import { judgeRefusal, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import { RunningReservation, type RunningReservationParts } from '../proxy/reservation/running-reservation.ts';
+import { whileHeld, type ConfigSnapshot } from '../proxy/routes/config-snapshot.ts';
+import { judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
-import { collect, passOn } from './passthrough-answer.ts';
+import { collectAnswer, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
-import { type Found, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
+import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
 
 /** Of an answer that is read before it is shown. */
@@ -36,15 +36,15 @@ const NO_BODY = Buffer.alloc(0);
 
 export interface PassthroughOptions {
   readonly authenticator: Authenticator;
-  readonly snapshot: () => Snapshot;
-  readonly objects: Objects;
-  readonly accounts: RunningAccountParts;
+  readonly snapshot: () => ConfigSnapshot;
+  readonly objects: ObjectOwners;
+  readonly accounts: RunningReservationParts;
 }
 
 /** One call on its way. */
 interface Call {
   readonly exchange: Exchange;
-  readonly found: Found;
+  readonly found: FoundOperation;
   readonly upstream: Upstream;
   readonly objects: HolderObjects;
   /** Of the request, raw. */
@@ -56,9 +56,9 @@ interface Call {
 
 /** An upstream's refusal, as it is to be answered. */
 class Refused extends Error {
-  readonly failure: ReturnType<typeof judgeRefusal>;
+  readonly failure: ReturnType<typeof judgeErrorResponse>;
 
-  constructor(failure: ReturnType<typeof judgeRefusal>) {
+  constructor(failure: ReturnType<typeof judgeErrorResponse>) {
     super('the upstream refused');
     this.failure = failure;
   }
@@ -73,10 +73,10 @@ export class Passthrough {
 
   /** Everything at one of the paths, or below it. */
   async answer(exchange: Exchange): Promise<void> {
-    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
+    await whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
 
-  async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+  async #answer(exchange: Exchange, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, objects, accounts } = this.#options;
     const { passthrough } = config;
     const upstream = routes.upstream(passthrough?.upstream ?? '');
@@ -89,7 +89,7 @@ export class Passthrough {
     exchange.access.tier = caller.tier;
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
-    const account = await RunningAccount.open(accounts, this.#order(exchange, caller, config));
+    const account = await RunningReservation.open(accounts, this.#order(exchange, caller, config));
     const call = {
       exchange,
       found,
@@ -124,7 +124,7 @@ export class Passthrough {
   }
 
   /** Requests and places count; tokens are nobody's to know. */
-  #order(exchange: Exchange, caller: Caller, { tiers }: DynamicConfig) {
+  #order(exchange: Exchange, caller: Principal, { tiers }: DynamicConfig) {
     const { requests_per_minute, requests_per_day, concurrency } = tiers[caller.tier] ?? {};
     const limits: TierLimits = {
       ...(requests_per_minute === undefined ? {} : { requests_per_minute }),
@@ -177,14 +177,14 @@ export class Passthrough {
     const piped = await this.#ask(call, exchange.method, path, search, body);
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {
-      if (!(await passOn(exchange, piped, idle))) {
+      if (!(await pipeAnswer(exchange, piped, idle))) {
         exchange.error = exchange.stopReason ?? new GatewayError('stream_incomplete');
         exchange.access.outcome = exchange.error.code;
       }
       return;
     }
     const { response } = piped;
-    const bytes = await collect(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER, idle);
+    const bytes = await collectAnswer(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER, idle);
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else await objects.take(seenIn(operation, parseAnswer(bytes)));
     const [id] = found.ids;
@@ -216,7 +216,7 @@ export class Passthrough {
   async #object(call: Call, path: string, limit: number): Promise<Buffer | undefined> {
     try {
       const piped = await this.#ask(call, 'GET', path, '', NO_BODY);
-      return await collect(call.exchange, piped, limit, call.upstream.config.timeouts.idle);
+      return await collectAnswer(call.exchange, piped, limit, call.upstream.config.timeouts.idle);
     } catch (error) {
       if (error instanceof Refused && error.failure.error.status === 404) return undefined;
       throw error;
@@ -283,9 +283,9 @@ export class Passthrough {
     exchange.access.upstream_request_id = upstream.requestIdIn(told);
     if (statusCode >= 200 && statusCode < 300) return piped;
     const { idle } = upstream.config.timeouts;
-    const text = await collect(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
+    const text = await collectAnswer(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
     exchange.throwIfStopped();
-    throw new Refused(shown(judgeRefusal(statusCode, told, text), upstream));
+    throw new Refused(shown(judgeErrorResponse(statusCode, told, text), upstream));
   }
 }
 

@@ -48,7 +48,7 @@ const get = (path: string): Operation => ({ method: 'GET', path, body: 'none' })
 const post = (path: string): Operation => ({ method: 'POST', path, body: 'json' });
 const remove = (path: string): Operation => ({ method: 'DELETE', path, body: 'none' });
 
-export const OPERATIONS: readonly Operation[] = [
+export const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...get('files'), lists: 'file' },
   { ...post('files'), body: 'stream', makes: 'file' },
   get('files/{}'),
@@ -89,7 +89,7 @@ export const OPERATIONS: readonly Operation[] = [
 ];
 
 /** A call that was found in the table. */
-export interface Found {
+export interface FoundOperation {
   readonly operation: Operation;
   /** Ids of objects in the path, in its order. */
   readonly ids: readonly string[];
@@ -101,13 +101,13 @@ export interface Found {
 const ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** Its path as segments; each operation once. */
-const TABLE = OPERATIONS.map((operation) => ({ operation, segments: operation.path.split('/') }));
+const TABLE = PASSTHROUGH_OPERATIONS.map((operation) => ({ operation, segments: operation.path.split('/') }));
 
 /**
  * @param path of the request, raw, beginning with `/v1/`
  * @throws GatewayError unknown_url or method_not_allowed
  */
-export function findOperation(method: string, path: string): Found {
+export function findOperation(method: string, path: string): FoundOperation {
   const given = path.slice('/v1/'.length).split('/');
   const matching = TABLE.filter(
     ({ segments }) =>

@@ -8,7 +8,7 @@ import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
-import { LargeWork } from '../http/pieces/body-pacing.ts';
+import { BodyPacing } from '../http/pieces/body-pacing.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
 import { isDistrust } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -44,7 +44,7 @@ export function pipe(order: PipeOrder): Promise<PipedAnswer> {
 class Counted extends Transform {
   readonly #limit: number;
   readonly #onTooLarge: () => void;
-  readonly #work = new LargeWork();
+  readonly #work = new BodyPacing();
   size = 0;
   movedAt = performance.now();
 

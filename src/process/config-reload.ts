@@ -2,7 +2,7 @@
 // one's place at once, or the old one stays. When the file is read is config/watch-config.ts's affair.
 
 import { parseBytes } from '../config/load-config.ts';
-import { succeed } from '../config/reloadable.ts';
+import { reloadableConfig } from '../config/reloadable.ts';
 import { ConfigError } from '../config/schema/config-fault.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -52,7 +52,7 @@ export class Reloader {
     const { env, apply, logger, metrics } = this.#options;
     try {
       const { file } = this.#config;
-      const { config, pending } = succeed(this.#config, parseBytes(bytes, file, env));
+      const { config, pending } = reloadableConfig(this.#config, parseBytes(bytes, file, env));
       // Also one of the same hash: the order of models is not in it, and is what clients see in their list.
       apply(config);
       const result = config.hash === this.#config.hash ? 'unchanged' : 'applied';

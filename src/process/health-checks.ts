@@ -66,7 +66,7 @@ export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering):
 }
 
 /** How the targets at one upstream are doing, for the admin listener. */
-export function statesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
+export function targetStatesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
   return Array.from(standings.known(upstream), ([model, { breaker }]) => {
     const { state, inFlight, refusal } = breaker.snapshot();
     const about = { upstream: upstream.name, model: maskKeys(model), state, in_flight: inFlight };

@@ -10,7 +10,7 @@ interface Part {
 /** Above what any part allows itself, the usage ledger among them. */
 const CLOSE_MS = 10_000;
 
-export class Parts {
+export class Lifecycle {
   readonly #parts: Part[] = [];
 
   add(name: string, close: () => Promise<unknown>): void {

@@ -87,7 +87,7 @@ function hundredths(share: number): number {
   return Math.round(share * 100) / 100;
 }
 
-export interface OverloadOptions {
+export interface OverloadControlOptions {
   /** `overload` of the configuration in force. */
   readonly limits: () => Limits;
   readonly logger: Logger;
@@ -107,8 +107,8 @@ const LATE_MS = 20;
 const RETRY_MS = 1_000;
 const RETRY_SPAN_MS = 4_000;
 
-export class Overload {
-  readonly #options: OverloadOptions;
+export class OverloadControl {
+  readonly #options: OverloadControlOptions;
   readonly #shedding = new Shedding();
   readonly #measure: () => Load;
   #timer: NodeJS.Timeout | undefined;
@@ -116,7 +116,7 @@ export class Overload {
   #cause: Cause | undefined;
   #stopMeasuring: () => void = () => undefined;
 
-  constructor(options: OverloadOptions) {
+  constructor(options: OverloadControlOptions) {
     this.#options = options;
     if (options.measure !== undefined) this.#measure = options.measure;
     else {

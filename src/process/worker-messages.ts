@@ -8,13 +8,13 @@ import type { HealthReport } from '../http/admin/health.ts';
 export type Samples = Awaited<ReturnType<Registry['getMetricsAsJSON']>>;
 
 /** All that the admin listener has to know of a worker. */
-export interface Report {
+export interface WorkerReport {
   readonly samples: Samples;
   readonly targets: readonly TargetState[];
 }
 
 /** With what a worker starts. */
-export interface Begin {
+export interface WorkerStart {
   readonly kind: 'begin';
   readonly file: string;
   /** With which the primary began: what takes a restart is read from here. */
@@ -30,7 +30,7 @@ export interface Begin {
 }
 
 export type ToWorker =
-  | Begin
+  | WorkerStart
   /** A configuration that was found to be good; the worker is to come to this hash. */
   | { readonly kind: 'config'; readonly bytes: Buffer; readonly hash: string }
   | { readonly kind: 'rejected' }
@@ -45,7 +45,7 @@ export type FromWorker =
   /** It cannot start. In words for whoever has to change something. */
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'beat'; readonly inFlight: number; readonly health?: HealthReport }
-  | { readonly kind: 'report'; readonly report: Report }
+  | { readonly kind: 'report'; readonly report: WorkerReport }
   /** It ends by itself when what runs has ended, and takes nothing new: another one is to take its place. */
   | { readonly kind: 'leaving' };
 

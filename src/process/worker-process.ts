@@ -5,7 +5,7 @@ import cluster, { type Worker } from 'node:cluster';
 import { StringDecoder } from 'node:string_decoder';
 import { startDeadline } from '../deadline.ts';
 import type { HealthReport } from '../http/admin/health.ts';
-import { type FromWorker, type Report, type ToWorker, WORKER_VARIABLE } from './worker-messages.ts';
+import { type FromWorker, type WorkerReport, type ToWorker, WORKER_VARIABLE } from './worker-messages.ts';
 
 export interface Ended {
   readonly code: number | null;
@@ -33,7 +33,7 @@ export class WorkerProcess {
   readonly #worker: Worker;
   #state: 'starting' | 'serving' | 'leaving' | 'ended' = 'starting';
   #heardAt: number;
-  #report: Report | undefined;
+  #report: WorkerReport | undefined;
   #waiters: (() => void)[] = [];
   #health: HealthReport | undefined;
   #inFlight = 0;
@@ -71,7 +71,7 @@ export class WorkerProcess {
   }
 
   /** What it said last of itself. */
-  get report(): Report | undefined {
+  get report(): WorkerReport | undefined {
     return this.#report;
   }
 

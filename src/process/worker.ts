@@ -3,17 +3,17 @@
 // (Ctrl-C, a service manager) are not heard here, so that they do not count twice.
 import cluster from 'node:cluster';
 import { parseBytes } from '../config/load-config.ts';
-import { succeed } from '../config/reloadable.ts';
+import { reloadableConfig } from '../config/reloadable.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { FileBytes } from '../config/source/config-file.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
   BEAT_MS,
-  type Begin,
+  type WorkerStart,
   type FromWorker,
   REPORT_MS,
-  type Report,
+  type WorkerReport,
   type ToWorker,
   WORKER_VARIABLE,
 } from './worker-messages.ts';
@@ -22,13 +22,13 @@ import {
 const REPORT_SHARE = 0.01;
 
 /** What a gateway does for the primary that it belongs to. */
-export interface Member {
+export interface WorkerMember {
   /** Puts this content of the file in force, or keeps what is. */
   take(bytes: Buffer): void;
   /** The file holds something that cannot be used; the primary has said what is wrong with it. */
   refuse(): void;
   health(): Promise<HealthReport>;
-  report(): Promise<Report>;
+  report(): Promise<WorkerReport>;
 }
 
 /** A gateway in a worker. */
@@ -36,12 +36,12 @@ export interface WorkerApp {
   readonly config: Config;
   readonly url: string;
   readonly inFlight: number;
-  readonly member: Member;
+  readonly member: WorkerMember;
   close(): Promise<boolean>;
 }
 
 /** Of a worker's gateway, beside what every gateway is told. */
-export interface Place {
+export interface WorkerSlot {
   /** Of the public listener. */
   readonly port: number;
   /** How many workers share what the configuration says of all together. */
@@ -54,7 +54,7 @@ export interface WorkerOptions {
   readonly logger: Logger;
   readonly start: (
     loaded: { readonly config: Config; readonly source: FileBytes },
-    place: Place,
+    place: WorkerSlot,
   ) => Promise<WorkerApp>;
   /** Why it did not start, in words. */
   readonly describe: (error: unknown) => string;
@@ -81,7 +81,7 @@ export async function runWorker(options: WorkerOptions): Promise<number> {
 
 class WorkerRun {
   readonly #options: WorkerOptions;
-  readonly #begun = Promise.withResolvers<Begin>();
+  readonly #begun = Promise.withResolvers<WorkerStart>();
   /** Resolves with the exit code that a clean end has. */
   readonly #stopped = Promise.withResolvers<0 | 1>();
   #app: WorkerApp | undefined;
@@ -211,11 +211,11 @@ class WorkerRun {
 }
 
 /** What was given at the start of the primary with what is in force now, as a process that lived through both has it. */
-function loadedFrom({ file, first, bytes }: Begin, env: NodeJS.ProcessEnv) {
+function loadedFrom({ file, first, bytes }: WorkerStart, env: NodeJS.ProcessEnv) {
   const config = parseBytes(first, file, env);
   const source: FileBytes = { bytes, isRegular: false };
   if (first.equals(bytes)) return { config, source };
-  return { config: succeed(config, parseBytes(bytes, file, env)).config, source };
+  return { config: reloadableConfig(config, parseBytes(bytes, file, env)).config, source };
 }
 
 function say(message: FromWorker): void {

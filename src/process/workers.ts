@@ -6,7 +6,7 @@ import { startDeadline } from '../deadline.ts';
 import { Backoff, type BackoffOptions } from '../redis/reconnect-backoff.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { BEAT_MS, type Begin, type Report, type ToWorker } from './worker-messages.ts';
+import { BEAT_MS, type WorkerStart, type WorkerReport, type ToWorker } from './worker-messages.ts';
 import { type Ended, WorkerProcess } from './worker-process.ts';
 
 /** In milliseconds. */
@@ -37,14 +37,14 @@ export class WorkersStartError extends Error {
 export interface WorkersOptions {
   readonly count: number;
   /** With what a worker starts now. The port is known here. */
-  readonly begin: () => Omit<Begin, 'kind' | 'port' | 'count'>;
+  readonly begin: () => Omit<WorkerStart, 'kind' | 'port' | 'count'>;
   /** Of the public listener, as configured. */
   readonly port: number;
   readonly logger: Logger;
   readonly metrics: Metrics['workers'];
   readonly onLine: (line: string) => void;
   /** The last report of one that has ended. */
-  readonly onGone: (report: Report) => void;
+  readonly onGone: (report: WorkerReport) => void;
   readonly times?: WorkerTimes;
 }
 
@@ -135,7 +135,7 @@ export class Workers {
   }
 
   /** What each of them knows now; of one that does not answer within `ms`, what it said last. */
-  async reports(ms: number): Promise<readonly Report[]> {
+  async reports(ms: number): Promise<readonly WorkerReport[]> {
     const asked = [...this.#alive];
     await Promise.all(asked.map((worker) => worker.refresh(ms)));
     // One that has ended meanwhile is in the sum of those that are gone.

@@ -5,8 +5,8 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
 import { MODEL_PATH } from '../http/server.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import { tellLimits } from './reservation/usage-reservation.ts';
-import type { Snapshot } from './routes/config-snapshot.ts';
+import { setLimitHeaders } from './reservation/usage-reservation.ts';
+import type { ConfigSnapshot } from './routes/config-snapshot.ts';
 
 /**
  * `created` has to be an integer and nobody knows when a vendor made a model: one constant, the same on every replica.
@@ -22,13 +22,13 @@ interface ModelObject {
   readonly owned_by: string;
 }
 
-export class Models {
+export class ModelsEndpoint {
   readonly #authenticator: Authenticator;
-  readonly #snapshot: () => Snapshot;
+  readonly #snapshot: () => ConfigSnapshot;
   readonly #limiter: Pick<Limiter, 'peek'>;
 
   /** @param limiter asked for the headers alone: looking at models is free */
-  constructor(authenticator: Authenticator, snapshot: () => Snapshot, limiter: Pick<Limiter, 'peek'>) {
+  constructor(authenticator: Authenticator, snapshot: () => ConfigSnapshot, limiter: Pick<Limiter, 'peek'>) {
     this.#authenticator = authenticator;
     this.#snapshot = snapshot;
     this.#limiter = limiter;
@@ -66,7 +66,7 @@ export class Models {
     );
     exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
-    await tellLimits(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
+    await setLimitHeaders(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
     return caller.tier;
   }
 }

@@ -1,6 +1,6 @@
 // The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
 import type { Authenticator } from '../auth/authenticator.ts';
-import type { Caller } from '../auth/key/principal.ts';
+import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
@@ -8,25 +8,25 @@ import type { SpoolRoom } from '../http/body/upload-spool.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
-import type { SlabPool } from '../http/pieces/buffer-pool.ts';
+import type { BufferPool } from '../http/pieces/buffer-pool.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
 import type { Resilience } from './attempts/target-memory.ts';
-import type { Ask, Endpoint } from './contracts/endpoint.ts';
+import type { RequestFacts, Endpoint } from './contracts/endpoint.ts';
 import type { RelayRequest } from './contracts/receiver.ts';
-import { Form, isForm } from './endpoints/form-request.ts';
+import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
-import type { Objects } from './objects/object-owners.ts';
-import { keeper, type StoredResponses } from './objects/stored-responses.ts';
+import type { ObjectOwners } from './objects/object-owners.ts';
+import { responseRegistrar, type StoredResponses } from './objects/stored-responses.ts';
 import { LargeRequest } from './request/large-request.ts';
 import { checkMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
-import { mayBeLarge, Place } from './reservation/request-slot.ts';
-import { Account, type AccountParts, tellLimits } from './reservation/usage-reservation.ts';
-import { holding, type Snapshot } from './routes/config-snapshot.ts';
+import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
+import { UsageReservation, type ReservationParts, setLimitHeaders } from './reservation/usage-reservation.ts';
+import { whileHeld, type ConfigSnapshot } from './routes/config-snapshot.ts';
 import type { Route } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
@@ -36,17 +36,17 @@ const MAX_NAME = 256;
 
 export interface PipelineOptions {
   readonly authenticator: Authenticator;
-  readonly snapshot: () => Snapshot;
+  readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: AccountParts;
+  readonly accounts: ReservationParts;
   /** Whose the objects are that requests may mean. */
-  readonly objects: Objects;
+  readonly objects: ObjectOwners;
   readonly stored: StoredResponses;
   /** For uploads that have to be kept. */
   readonly room: SpoolRoom;
   /** For large bodies. */
-  readonly slabs: SlabPool;
+  readonly slabs: BufferPool;
   /** For streams whose clients have left. */
   readonly usageReads: UsageReads;
 }
@@ -54,15 +54,15 @@ export interface PipelineOptions {
 /** A request that may go on its way. */
 interface Relay {
   readonly exchange: Exchange;
-  readonly caller: Caller;
+  readonly caller: Principal;
   readonly endpoint: Endpoint;
-  readonly ask: Ask;
+  readonly ask: RequestFacts;
   readonly config: DynamicConfig;
   readonly route: Route;
   readonly body: Buffer;
   readonly scan: RequestScan;
-  readonly form: Form | undefined;
-  readonly account: Account;
+  readonly form: FormRequest | undefined;
+  readonly account: UsageReservation;
 }
 
 export class Pipeline {
@@ -74,10 +74,10 @@ export class Pipeline {
 
   /** `POST` to the path of an endpoint. */
   answer(exchange: Exchange, endpoint: Endpoint): Promise<void> {
-    return holding(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
+    return whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, endpoint, held));
   }
 
-  async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: Snapshot): Promise<void> {
+  async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, accounts } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
@@ -87,16 +87,16 @@ export class Pipeline {
     exchange.throwIfStopped();
 
     const limits = config.tiers[caller.tier] ?? {};
-    const place = new Place(accounts, { exchange, caller, limits, tiers: config.tiers });
-    let account: Account | undefined;
-    let form: Form | undefined;
+    const place = new RequestSlot(accounts, { exchange, caller, limits, tiers: config.tiers });
+    let account: UsageReservation | undefined;
+    let form: FormRequest | undefined;
     const large = new LargeRequest(endpoint.wanted, this.#options.slabs, routes.watched, () => place.take());
     try {
       routes.checkTier(caller.tier, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
         if (mayBeLarge(exchange, config.max_body)) await place.take();
-        form = await Form.open({
+        form = await FormRequest.open({
           exchange,
           rules,
           limit: config.max_body,
@@ -106,7 +106,7 @@ export class Pipeline {
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
       const scan = form?.scan ?? large.scan(body);
-      const ask = form?.ask ?? endpoint.ask(body, scan);
+      const ask = form?.ask ?? endpoint.readFacts(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.model = maskKeys(scan.model).slice(0, MAX_NAME);
       exchange.isStream = ask.stream;
@@ -124,7 +124,7 @@ export class Pipeline {
       // Most refer to nothing: no promise, no turn of the event loop.
       const route = guarded instanceof Promise ? await guarded : guarded;
       const { estimate } = ask;
-      const opening = Account.open(accounts, { exchange, caller, route, limits, place, estimate });
+      const opening = UsageReservation.open(accounts, { exchange, caller, route, limits, place, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
       account = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
@@ -132,7 +132,7 @@ export class Pipeline {
       await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!place.isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      if (!place.isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
@@ -157,11 +157,11 @@ export class Pipeline {
     const { metrics, resilience, stored, objects, slabs, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
     const making = { stored, objects, caller, route, ask, isStored, meter: account.meter };
-    const kept = endpoint.madeIn === undefined ? undefined : keeper(making);
+    const kept = endpoint.createdIn === undefined ? undefined : responseRegistrar(making);
     const known: RelayRequest = {
       exchange,
       endpoint,
-      ask,
+      facts: ask,
       stream: ask.stream,
       choices: ask.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
@@ -187,7 +187,7 @@ export class Pipeline {
 }
 
 /** Whether a stream is asked for may stand behind a file that is still to come. */
-function formRequest(known: RelayRequest, ask: Ask, { contentType }: Form): RelayRequest {
+function formRequest(known: RelayRequest, ask: RequestFacts, { contentType }: FormRequest): RelayRequest {
   return {
     ...known,
     contentType,

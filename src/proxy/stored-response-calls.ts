@@ -15,9 +15,9 @@ import { ReferenceFinder } from './objects/object-references.ts';
 import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import { jsonString, NO_SCAN } from './request/request-scan.ts';
-import { Place } from './reservation/request-slot.ts';
-import { Account, tellLimits } from './reservation/usage-reservation.ts';
-import { holding, type Snapshot } from './routes/config-snapshot.ts';
+import { RequestSlot } from './reservation/request-slot.ts';
+import { UsageReservation, setLimitHeaders } from './reservation/usage-reservation.ts';
+import { whileHeld, type ConfigSnapshot } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
 
 /** Where these calls are served. */
@@ -33,7 +33,7 @@ const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoni
 /** To ask costs a request, and no tokens. */
 const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
 
-export class StoredCalls {
+export class StoredResponseCalls {
   readonly #options: PipelineOptions;
 
   constructor(options: PipelineOptions) {
@@ -41,17 +41,17 @@ export class StoredCalls {
   }
 
   async answer(exchange: Exchange, action: StoredAction): Promise<void> {
-    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, action, held));
+    await whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, action, held));
   }
 
-  async #answer(exchange: Exchange, action: StoredAction, { config, routes }: Snapshot): Promise<void> {
+  async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, stored, accounts } = this.#options;
     const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     exchange.keyPrefix = caller.prefix;
     exchange.access.tier = caller.tier;
     const limits = config.tiers[caller.tier] ?? {};
-    const place = new Place(accounts, { exchange, caller, limits, tiers: config.tiers });
-    let account: Account | undefined;
+    const place = new RequestSlot(accounts, { exchange, caller, limits, tiers: config.tiers });
+    let account: UsageReservation | undefined;
     try {
       routes.checkTier(caller.tier, 'responses');
       const [id = '', query = ''] = partsOf(exchange.target);
@@ -63,12 +63,12 @@ export class StoredCalls {
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
       const order = { exchange, caller, route, limits, place, estimate: NO_ESTIMATE };
-      account = await Account.open(accounts, order);
+      account = await UsageReservation.open(accounts, order);
       await exchange.checkClient();
       await this.#relay(exchange, action, { config, response, route, query, account });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!place.isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      if (!place.isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
@@ -97,7 +97,7 @@ export class StoredCalls {
     const request: RelayRequest = {
       exchange,
       endpoint: storedEndpoint(action, response.id, query),
-      ask: { outputs: 0 },
+      facts: { outputs: 0 },
       stream,
       alias: route.responseModel === 'alias' ? jsonString(response.model) : undefined,
       includeUsage: false,
@@ -130,7 +130,7 @@ export class StoredCalls {
   async #count(
     uses: readonly AttemptUse[],
     { id, charged }: StoredResponse,
-    { meter }: Account,
+    { meter }: UsageReservation,
   ): Promise<void> {
     for (const use of uses) {
       const { usage } = use;
@@ -180,7 +180,7 @@ interface Call {
   readonly route: Route;
   /** The client's, without its `?`. */
   readonly query: string;
-  readonly account: Account;
+  readonly account: UsageReservation;
 }
 
 /** The id in a path that was routed here, and the query. */

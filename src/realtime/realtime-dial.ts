@@ -17,7 +17,7 @@ import {
   certainBlame,
   type Failure,
   failure,
-  judgeRefusal,
+  judgeErrorResponse,
   relayedHeaders,
   unconnected,
 } from '../upstream/error-outcome.ts';
@@ -201,7 +201,7 @@ class Dial {
     const chunks: Buffer[] = [];
     let size = 0;
     const judge = (body: Buffer) =>
-      this.#fail(shown(judgeRefusal(statusCode, headers, body), this.#order.upstream));
+      this.#fail(shown(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
     this.#stopDeadline();
     // The status says more than the way in which its text broke off.
     this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));

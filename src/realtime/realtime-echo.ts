@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
 import type { Line } from './client-line.ts';
-import { closeFrame, FrameReader, pongFrame, textFrame } from './websocket-frames.ts';
+import { closeFrame, WebSocketFrameReader, pongFrame, textFrame } from './websocket-frames.ts';
 
 /** Of what is said back. */
 const LONGEST = 2000;
@@ -22,7 +22,7 @@ export class EchoSession {
 
   /** @param head of the answer to the handshake */
   begin(head: string): void {
-    const reader = new FrameReader({
+    const reader = new WebSocketFrameReader({
       onText: (text) => this.#hear(text),
       onPing: (payload) => this.#line.write(pongFrame(payload)),
       onClose: (code) => {

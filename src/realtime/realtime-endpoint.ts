@@ -4,15 +4,15 @@ import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { refusalOf, type Upgrade, WANTED } from '../http/exchange/upgrade.ts';
-import { refused } from '../proxy/attempts/attempts.ts';
+import { upgradeRejectionOf, type Upgrade, WANTED } from '../http/exchange/upgrade.ts';
+import { rejectedAttempt } from '../proxy/attempts/attempts.ts';
 import type { Resilience } from '../proxy/attempts/target-memory.ts';
-import { type Next, Plan } from '../proxy/attempts/target-plan.ts';
+import { type Next, TargetPlan } from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
-import { RunningAccount, type RunningAccountParts } from '../proxy/reservation/running-reservation.ts';
-import { tellLimits } from '../proxy/reservation/usage-reservation.ts';
-import { holding, type Snapshot } from '../proxy/routes/config-snapshot.ts';
+import { RunningReservation, type RunningReservationParts } from '../proxy/reservation/running-reservation.ts';
+import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
+import { whileHeld, type ConfigSnapshot } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -29,10 +29,10 @@ const MAX_NAME = 256;
 
 export interface RealtimeOptions {
   readonly authenticator: Authenticator;
-  readonly snapshot: () => Snapshot;
+  readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: RunningAccountParts;
+  readonly accounts: RunningReservationParts;
   /** For sessions whose clients have left. */
   readonly usageReads: UsageReads;
 }
@@ -47,7 +47,7 @@ interface Order {
   readonly events: ClientEvents | undefined;
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
-  readonly account: RunningAccount;
+  readonly account: RunningReservation;
 }
 
 export class Realtime {
@@ -59,16 +59,16 @@ export class Realtime {
 
   /** Resolves when the session has ended, or was refused. */
   async answer(exchange: Exchange): Promise<void> {
-    await holding(this.#options.snapshot(), (held) => this.#answer(exchange, held));
+    await whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
 
-  async #answer(exchange: Exchange, { config, routes }: Snapshot): Promise<void> {
+  async #answer(exchange: Exchange, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, accounts } = this.#options;
     const { headers } = exchange.request;
     const { upgrade } = exchange;
     if (upgrade === undefined) {
       Object.assign(exchange.headers, WANTED);
-      throw refusalOf(exchange.request) ?? new GatewayError('upgrade_required');
+      throw upgradeRejectionOf(exchange.request) ?? new GatewayError('upgrade_required');
     }
     const offered = readProtocols(headers['sec-websocket-protocol']);
     const caller = await authenticator.authenticate(
@@ -81,7 +81,7 @@ export class Realtime {
 
     const limits = config.tiers[caller.tier] ?? {};
     let isAsked = false;
-    let account: RunningAccount | undefined;
+    let account: RunningReservation | undefined;
     try {
       routes.checkTier(caller.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
@@ -92,7 +92,7 @@ export class Realtime {
       const route = routes.resolve(query.model, caller.tier, 'realtime');
       exchange.entry = route.entry;
       isAsked = true;
-      account = await RunningAccount.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
+      account = await RunningReservation.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
       await exchange.checkClient();
       const events = ClientEvents.for(routes.watched, route);
       await this.#open({
@@ -107,7 +107,7 @@ export class Realtime {
       });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await tellLimits(accounts.limiter, exchange, caller.holderId, limits);
+      if (!isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
       throw error;
     } finally {
       account?.settle();
@@ -120,7 +120,7 @@ export class Realtime {
     const { resilience, metrics } = this.#options;
     const early = new EarlyBytes(exchange, upgrade);
     const endsAt = performance.now() + config.retry.deadline;
-    const plan = new Plan<Target>({
+    const plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
       standing: (target) => resilience.standing(target),
@@ -132,11 +132,11 @@ export class Realtime {
     for (let attempt = 1; ; attempt += 1) {
       const step = plan.next();
       if (step.kind === 'exhausted') {
-        last ??= refused(step);
+        last ??= rejectedAttempt(step);
         break;
       }
       if (last === undefined) resilience.budget.deposit();
-      else if (last.free !== true && !resilience.budget.withdraw()) {
+      else if (last.skipsRetryBudget !== true && !resilience.budget.withdraw()) {
         step.permit.release({ kind: 'neutral' });
         metrics.retryBudgetRefusals.inc();
         break;
@@ -146,7 +146,7 @@ export class Realtime {
       // That one is busy is no news about another that has answered.
       if (last === undefined || result.error.code !== 'upstream_busy') last = result;
       exchange.throwIfStopped();
-      if (!result.next || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
+      if (!result.tryNextTarget || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
     }
     if (last.error.code === 'internal_error') throw last.error;
     answerFailure(exchange, last);
@@ -169,7 +169,7 @@ export class Realtime {
     } catch (error) {
       permit.release({ kind: 'neutral' });
       const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
-      return { ...failure(busy, true), free: true };
+      return { ...failure(busy, true), skipsRetryBudget: true };
     }
     try {
       access.attempts = account.asked(upstream.name);
@@ -245,7 +245,7 @@ export class Realtime {
 }
 
 /** A holder who has no tokens left has no session either. */
-async function closeIfSpent(session: Session, account: RunningAccount): Promise<void> {
+async function closeIfSpent(session: Session, account: RunningReservation): Promise<void> {
   try {
     const refusal = await account.spent();
     if (refusal === undefined) return;

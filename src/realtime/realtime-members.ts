@@ -4,7 +4,7 @@ import { type ErrorCode, GatewayError } from '../errors.ts';
 import type { Route } from '../proxy/routes/route-table.ts';
 import { MemberSearch, unsupportedMember, type WatchedMembers } from '../proxy/routes/watched-members.ts';
 import { JsonWalk } from '../wire/json-walk.ts';
-import { FrameReader } from './websocket-frames.ts';
+import { WebSocketFrameReader } from './websocket-frames.ts';
 
 /** Of one event: OpenAI takes 15 MiB of sound in one, in base64. */
 const MAX_EVENT = 32 * 1024 * 1024;
@@ -12,7 +12,7 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 const BINARY = 0x2;
 
 /** Why a session has to end. */
-export interface EventRefusal {
+export interface EventRejection {
   /** RFC 6455, 7.4.1. */
   readonly closeCode: number;
   readonly error: GatewayError;
@@ -21,16 +21,16 @@ export interface EventRefusal {
 export class ClientEvents {
   readonly #watched: WatchedMembers;
   readonly #refused: NonNullable<Route['refused']>;
-  readonly #reader: FrameReader;
+  readonly #reader: WebSocketFrameReader;
   /** Of a message that has not ended. */
   #held: Buffer[] = [];
-  #refusal: EventRefusal | undefined;
+  #refusal: EventRejection | undefined;
 
   constructor(watched: WatchedMembers, refused: NonNullable<Route['refused']>) {
     this.#watched = watched;
     this.#refused = refused;
     const onLongText = () => this.#refuse(1009, 'request_too_large', 'An event is longer than 32 MiB.');
-    this.#reader = new FrameReader(
+    this.#reader = new WebSocketFrameReader(
       { onText: (text) => this.#read(text), onLongText, onClose: () => {} },
       MAX_EVENT,
     );
@@ -42,7 +42,7 @@ export class ClientEvents {
   }
 
   /** Set once an event was refused; nothing is passed on from then on. */
-  get refusal(): EventRefusal | undefined {
+  get refusal(): EventRejection | undefined {
     return this.#refusal;
   }
 

@@ -11,7 +11,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
 import type { Line, LineOwner, UpstreamEnd } from './client-line.ts';
 import type { ClientEvents } from './realtime-members.ts';
-import { closeFrame, FrameReader, textFrame } from './websocket-frames.ts';
+import { closeFrame, WebSocketFrameReader, textFrame } from './websocket-frames.ts';
 
 /** What a side has for its part of the end, after the other side's. */
 const CLOSE_MS = 10_000;
@@ -62,8 +62,8 @@ export interface SessionEnd {
 
 export class Session implements LineOwner {
   readonly #options: SessionOptions;
-  readonly #fromUpstream: FrameReader;
-  readonly #fromClient: FrameReader;
+  readonly #fromUpstream: WebSocketFrameReader;
+  readonly #fromClient: WebSocketFrameReader;
   readonly #timers = new Set<NodeJS.Timeout>();
   #hasHead = false;
   /** Nothing more goes to the upstream. */
@@ -94,12 +94,12 @@ export class Session implements LineOwner {
     this.#options = options;
     const closes = (by: Side) => (code: number) => this.#onClose(by, code);
     const { usage } = options;
-    this.#fromUpstream = new FrameReader({
+    this.#fromUpstream = new WebSocketFrameReader({
       onText: (text) => usage.read(text),
       onLongText: (bytes, head) => usage.readLong(bytes, head),
       onClose: closes('upstream'),
     });
-    this.#fromClient = new FrameReader({
+    this.#fromClient = new WebSocketFrameReader({
       onText: (text) => usage.readInput(text),
       onLongText: (bytes, head) => usage.readLongInput(bytes, head),
       onClose: closes('client'),

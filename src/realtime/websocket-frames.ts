@@ -30,7 +30,7 @@ export interface FrameEvents {
   onClose(code: number): void;
 }
 
-export class FrameReader {
+export class WebSocketFrameReader {
   readonly #events: FrameEvents;
   readonly #maxText: number;
   readonly #head = Buffer.alloc(MAX_HEAD);

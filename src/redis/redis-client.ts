@@ -9,7 +9,7 @@ import type { Logger } from '../telemetry/log/logger.ts';
 import { parseRedisUrl } from './open-redis.ts';
 import { Backoff } from './reconnect-backoff.ts';
 import { DeadlinePassed, inTime, pause } from './redis-deadline.ts';
-import { judge, plainError, RedisUnavailable } from './redis-fault.ts';
+import { classifyError, plainError, RedisUnavailable } from './redis-fault.ts';
 import { type RedisCommands, RedisLink } from './redis-link.ts';
 
 export { RedisCommandError, RedisUnavailable } from './redis-fault.ts';
@@ -185,7 +185,7 @@ export class RedisClient {
       const onError = (error: unknown) => {
         // It may have been ended already, together with its connection.
         if (!this.#calls.has(fail)) return;
-        const verdict = judge(error);
+        const verdict = classifyError(error);
         if (verdict.kind === 'away') this.#lose(link, 'lost', verdict.cause);
         else end('error', () => reject(verdict.kind === 'command' ? verdict.error : error));
       };
@@ -206,7 +206,7 @@ export class RedisClient {
         try {
           return await redis.evalsha(digest, count, ...keys, ...args);
         } catch (error) {
-          const verdict = judge(error);
+          const verdict = classifyError(error);
           // It has not run, so that this is no second time.
           if (verdict.kind !== 'command' || verdict.error.code !== 'NOSCRIPT') throw error;
           return await redis.eval(lua, count, ...keys, ...args);

@@ -9,14 +9,14 @@
  * - `lost`: the connection ended, or Redis said that it cannot serve, while the call was under way.
  * - `closed`: this client was closed.
  */
-export type UnavailableReason = 'away' | 'overload' | 'deadline' | 'lost' | 'closed';
+export type RedisUnavailableReason = 'away' | 'overload' | 'deadline' | 'lost' | 'closed';
 
 /** Redis cannot be asked at the moment. Its message holds no value, key or credential. */
 export class RedisUnavailable extends Error {
   override readonly name = 'RedisUnavailable';
-  readonly reason: UnavailableReason;
+  readonly reason: RedisUnavailableReason;
 
-  constructor(reason: UnavailableReason, message: string, cause?: Error) {
+  constructor(reason: RedisUnavailableReason, message: string, cause?: Error) {
     super(message, cause === undefined ? undefined : { cause });
     this.reason = reason;
   }
@@ -39,7 +39,7 @@ export class RedisCommandError extends Error {
  * - `command`: this command is at fault, or cannot be done now (`OOM` for a write), and others can.
  * - `foreign`: not an error of Redis or of its client.
  */
-export type Verdict =
+export type ErrorVerdict =
   | { readonly kind: 'away'; readonly cause: Error }
   | { readonly kind: 'command'; readonly error: RedisCommandError }
   | { readonly kind: 'foreign' };
@@ -79,7 +79,7 @@ const CLIENT_TEXTS =
 const MAX_TEXT = 200;
 
 /** What `error`, from ioredis or from who used it, means. */
-export function judge(error: unknown): Verdict {
+export function classifyError(error: unknown): ErrorVerdict {
   if (!(error instanceof Error)) return { kind: 'foreign' };
   if (error.name === 'ReplyError') {
     const code = codeOf(error.message);

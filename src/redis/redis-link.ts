@@ -4,7 +4,7 @@ import { Cluster, type Redis, type RedisCommander } from 'ioredis';
 import type { RedisAddress } from '../config/schema/redis-address.ts';
 import { createCommands } from './open-redis.ts';
 import { inTime } from './redis-deadline.ts';
-import { judge, plainError } from './redis-fault.ts';
+import { classifyError, plainError } from './redis-fault.ts';
 
 /** Commands that change what the shared connection is, or hold it up for all others. */
 type Unshared =
@@ -107,7 +107,7 @@ export class RedisLink {
     try {
       await client.set(PROBE_KEY, '1', 'PX', PROBE_MS);
     } catch (error) {
-      if (judge(error).kind !== 'command') throw error;
+      if (classifyError(error).kind !== 'command') throw error;
     }
   }
 

@@ -18,16 +18,16 @@ export const KEY_STATES = ['active', 'invalidated', 'revoked'] as const;
 /** `invalidated` is by rotation, `revoked` by support; both are final. */
 export type KeyState = (typeof KEY_STATES)[number];
 
-export const STANDINGS = ['good', 'suspended'] as const;
+export const BILLING_STATUSES = ['good', 'suspended'] as const;
 
 /** Whether the keys of a holder are served. `suspended` is not final; the keys stay what they are. */
-export type Standing = (typeof STANDINGS)[number];
+export type BillingStatus = (typeof BILLING_STATUSES)[number];
 
 /** Whose keys they are. */
 export interface Holder {
   readonly id: string;
   readonly tier: Tier;
-  readonly standing: Standing;
+  readonly standing: BillingStatus;
   readonly label: string | null;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
@@ -36,7 +36,7 @@ export interface Holder {
 /** What is to be different about a holder. What is left out stays. */
 export interface HolderChange {
   readonly tier?: Tier;
-  readonly standing?: Standing;
+  readonly standing?: BillingStatus;
 }
 
 /** A key as support and its holder may see it. */
@@ -46,7 +46,7 @@ export interface KeySummary {
   /** The holder's tier: two keys of one holder never differ in it. */
   readonly tier: Tier;
   /** The holder's standing. */
-  readonly standing: Standing;
+  readonly standing: BillingStatus;
   /** The holder's label. */
   readonly label: string | null;
   readonly state: KeyState;

@@ -12,7 +12,7 @@ export type BreakerState = 'closed' | 'open' | 'half_open';
  * - `limited`: a limit of the target's (429). It is left alone for `retryAfterMs`; that is no failure and opens nothing.
  * - `neutral`: says nothing about the target: the client left, the request itself was at fault, it was never sent.
  */
-export type Outcome =
+export type ResultClass =
   | { readonly kind: 'success' | 'neutral' }
   | { readonly kind: 'failure' | 'limited'; readonly retryAfterMs?: number };
 
@@ -23,11 +23,11 @@ export type Outcome =
  * - `open`: it failed too often, and the cool-down has not passed.
  * - `probing`: the cool-down has passed, and another request is finding out whether it works again.
  */
-export type RefusalCause = 'limit' | 'rest' | 'open' | 'probing';
+export type RejectionCause = 'limit' | 'rest' | 'open' | 'probing';
 
-export interface Refusal {
+export interface BreakerRejection {
   readonly kind: 'refusal';
-  readonly cause: RefusalCause;
+  readonly cause: RejectionCause;
   /** When to ask again, in milliseconds of the injected clock; a guess for `probing`. */
   readonly until: number;
 }
@@ -42,7 +42,7 @@ export interface Permit {
    * to be told by `release`.
    */
   answered(): void;
-  release(outcome: Outcome): void;
+  release(outcome: ResultClass): void;
 }
 
 export interface BreakerOptions {
@@ -76,7 +76,7 @@ export interface BreakerSnapshot {
   readonly successes: number;
   readonly failures: number;
   /** What a request would hear now; undefined when it would be let through. */
-  readonly refusal: Refusal | undefined;
+  readonly refusal: BreakerRejection | undefined;
 }
 
 /** No `retry-after` is believed beyond this. */
@@ -153,7 +153,7 @@ export class CircuitBreaker {
   }
 
   /** Why a request would not be let through now; undefined when it would. Takes nothing. */
-  refusal(): Refusal | undefined {
+  refusal(): BreakerRejection | undefined {
     if (this.#rest === undefined && this.#openUntil === undefined) return undefined;
     const now = this.#now();
     const [rest, open] = [this.#resting(now), this.#opened(now)];
@@ -162,7 +162,7 @@ export class CircuitBreaker {
   }
 
   /** Lets one request through, or says why not. Asking and taking are one step. */
-  admit(): Permit | Refusal {
+  admit(): Permit | BreakerRejection {
     return this.refusal() ?? this.#take(false);
   }
 
@@ -170,7 +170,7 @@ export class CircuitBreaker {
    * For a request that has no other target: the failures of before do not keep it away, since the target's own answer is
    * worth more than a refusal of ours. A time that the target named does keep it away.
    */
-  force(): Permit | Refusal {
+  force(): Permit | BreakerRejection {
     const rest = this.#rest?.said === true ? this.#resting(this.#now()) : undefined;
     return rest ?? this.#take(true);
   }
@@ -187,7 +187,7 @@ export class CircuitBreaker {
     };
   }
 
-  #resting(now: number): Refusal | undefined {
+  #resting(now: number): BreakerRejection | undefined {
     if (this.#rest === undefined) return undefined;
     const { until, cause } = this.#rest;
     if (now < until) return { kind: 'refusal', cause, until };
@@ -195,7 +195,7 @@ export class CircuitBreaker {
     return undefined;
   }
 
-  #opened(now: number): Refusal | undefined {
+  #opened(now: number): BreakerRejection | undefined {
     if (this.#openUntil === undefined) return undefined;
     if (this.#isProbing(now)) return { kind: 'refusal', cause: 'probing', until: now + PROBING_MS };
     return now < this.#openUntil ? { kind: 'refusal', cause: 'open', until: this.#openUntil } : undefined;
@@ -226,7 +226,7 @@ export class CircuitBreaker {
     ticket.period = this.#period;
   };
 
-  readonly #onRelease = (ticket: Ticket, outcome: Outcome) => {
+  readonly #onRelease = (ticket: Ticket, outcome: ResultClass) => {
     this.#inFlight -= 1;
     const isProbe = this.#probe === ticket;
     const isProof = this.#isProof(ticket);
@@ -304,14 +304,14 @@ class Ticket implements Permit {
   readonly forced: boolean;
   period: number;
   readonly #onAnswered: (ticket: Ticket) => void;
-  #onRelease: ((ticket: Ticket, outcome: Outcome) => void) | undefined;
+  #onRelease: ((ticket: Ticket, outcome: ResultClass) => void) | undefined;
 
   constructor(
     period: number,
     probe: boolean,
     forced: boolean,
     onAnswered: (ticket: Ticket) => void,
-    onRelease: (ticket: Ticket, outcome: Outcome) => void,
+    onRelease: (ticket: Ticket, outcome: ResultClass) => void,
   ) {
     this.period = period;
     this.probe = probe;
@@ -324,7 +324,7 @@ class Ticket implements Permit {
     if (this.#onRelease !== undefined) this.#onAnswered(this);
   }
 
-  release(outcome: Outcome): void {
+  release(outcome: ResultClass): void {
     const onRelease = this.#onRelease;
     this.#onRelease = undefined;
     onRelease?.(this, outcome);

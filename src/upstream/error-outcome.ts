@@ -2,7 +2,7 @@
 // answers. Whose fault it is says error-class.ts, what its body says error-answer.ts.
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
-import type { Outcome } from './circuit-breaker.ts';
+import type { ResultClass } from './circuit-breaker.ts';
 import { ANSWER_CLASSES, type AnswerClass, classify } from './error-class.ts';
 import { connectionNames } from './http/header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
@@ -14,17 +14,17 @@ export interface Failure {
   /** For the log and, unless `verbatim` is there, for the client. */
   readonly error: GatewayError;
   /** Whether another target may be tried. */
-  readonly next: boolean;
+  readonly tryNextTarget: boolean;
   /** What it says about the target, and for how long that asked to be left alone. */
-  readonly blame: Outcome;
+  readonly blame: ResultClass;
   /** The same target may do better after a wait. Default false. */
   readonly retry?: boolean;
   /** The upstream never heard of it, so that another attempt is no further load. Default false. */
-  readonly free?: boolean;
+  readonly skipsRetryBudget?: boolean;
   /** The upstream may have begun to work, so that `next` repeats it. Default false. */
-  readonly risky?: boolean;
+  readonly mayHaveExecuted?: boolean;
   /** The same target may be asked once more, on a new connection: a kept one turned out to be closed. Default false. */
-  readonly again?: boolean;
+  readonly staleConnection?: boolean;
   /** The upstream's own answer, relayed unchanged when no other target answers. */
   readonly verbatim?: { readonly status: number; readonly body: Buffer };
   /** Headers of the upstream that go with the answer, verbatim or not. */
@@ -53,21 +53,21 @@ export function relayedHeaders(headers: ResponseHeaders): Record<string, string>
 
 /** A failure of the gateway's own finding: a deadline, a broken connection, an answer that cannot be used. */
 export function failure(error: GatewayError, next: boolean): Failure {
-  return { error, next, blame: blameFor(error.code), headers: {} };
+  return { error, tryNextTarget: next, blame: blameFor(error.code), headers: {} };
 }
 
 /** No connection: nothing was sent, so that another target costs nothing, and to be late counts as well. */
 export function unconnected(error: GatewayError): Failure {
-  return { ...failure(error, true), blame: certainBlame(error.code), free: true };
+  return { ...failure(error, true), blame: certainBlame(error.code), skipsRetryBudget: true };
 }
 
 /** `blameFor`, where the target had nothing to think about when its time passed: a connection, a handshake, an upload. */
-export function certainBlame(outcome: ErrorCode): Outcome {
+export function certainBlame(outcome: ErrorCode): ResultClass {
   return outcome === 'upstream_timeout' ? { kind: 'failure' } : blameFor(outcome);
 }
 
 /** What an outcome of the gateway's own finding says about the target. */
-export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
+export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
   switch (outcome) {
     case 'ok':
       return { kind: 'success' };
@@ -93,7 +93,7 @@ export function blameFor(outcome: 'ok' | ErrorCode): Outcome {
  * to another host.
  * @param body as far as it came; what is not the whole JSON text is not shown
  */
-export function judgeRefusal(status: number, headers: ResponseHeaders, body: Buffer): Failure {
+export function judgeErrorResponse(status: number, headers: ResponseHeaders, body: Buffer): Failure {
   const answer = readErrorAnswer(status, body);
   return judge(status, headers, answer);
 }
@@ -105,7 +105,7 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
   const retryAfterMs = retryAfter(told);
   return {
     error: new GatewayError(code, undefined, isShown ? { cause, status } : { cause }),
-    next: triesNextTarget,
+    tryNextTarget: triesNextTarget,
     blame: outcomeOf(vote, retryAfterMs),
     // A limit that names no time is not waited for: it may last for hours.
     retry:
@@ -118,7 +118,7 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
   };
 }
 
-function outcomeOf(vote: AnswerClass['vote'], retryAfterMs: number | undefined): Outcome {
+function outcomeOf(vote: AnswerClass['vote'], retryAfterMs: number | undefined): ResultClass {
   if (vote === 'none') return { kind: 'neutral' };
   return retryAfterMs === undefined ? { kind: vote } : { kind: vote, retryAfterMs };
 }

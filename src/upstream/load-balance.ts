@@ -6,7 +6,7 @@
  * - `least_requests`: two by chance, of these the one with fewer requests under way for its weight.
  * - `latency`: two by chance, of these the one from which an answer is due sooner for its weight.
  */
-export type Balance = 'weighted' | 'least_requests' | 'latency';
+export type LoadBalance = 'weighted' | 'least_requests' | 'latency';
 
 /** What counts in the choice. */
 export interface Candidate {
@@ -26,7 +26,7 @@ export interface Candidate {
  */
 export function choose(
   candidates: readonly Candidate[],
-  balance: Balance,
+  balance: LoadBalance,
   random: () => number,
 ): number | undefined {
   if (candidates.length === 1) return weightOf(candidates, 0) > 0 ? 0 : undefined;

@@ -2,7 +2,7 @@
 import type { UsageStore } from '../store/store.ts';
 import { type UsageSums, usageSums } from '../store/usage-record.ts';
 import { dayOf, daysBefore } from './records/utc-hours.ts';
-import type { Ledger } from './usage-ledger.ts';
+import type { UsageOutbox } from './usage-ledger.ts';
 
 /** Where the counters of long limits begin. */
 export interface SeedSource {
@@ -34,12 +34,12 @@ export interface HolderReport {
 const MAX_LINES = 10_000;
 
 export class HolderUsage implements SeedSource {
-  readonly #ledger: Ledger;
+  readonly #ledger: UsageOutbox;
   readonly #store: UsageStore;
   readonly #clock: () => number;
 
   /** @param clock milliseconds since 1970 */
-  constructor(ledger: Ledger, store: UsageStore, clock: () => number = Date.now) {
+  constructor(ledger: UsageOutbox, store: UsageStore, clock: () => number = Date.now) {
     this.#ledger = ledger;
     this.#store = store;
     this.#clock = clock;
@@ -77,14 +77,14 @@ export class HolderUsage implements SeedSource {
     const known = new Map<string, UsageDay>();
     const add = (day: string, model: string, sums: UsageSums) => {
       const name = `${day}\n${model}`;
-      known.set(name, { day, model, sums: sumOf(known.get(name)?.sums, sums) });
+      known.set(name, { day, model, sums: sumUsageDays(known.get(name)?.sums, sums) });
     };
     for (const { group, sums } of stored.lines.slice(0, MAX_LINES)) add(group[0] ?? '', group[1] ?? '', sums);
     for (const { hour, model, sums } of recent) add(hour.slice(0, 10), model, sums);
     return {
       from,
       to,
-      totals: sumOf(stored.totals, ...recent.map(({ sums }) => sums)),
+      totals: sumUsageDays(stored.totals, ...recent.map(({ sums }) => sums)),
       days: [...known].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, day]) => day),
       isTruncated: stored.lines.length > MAX_LINES,
     };
@@ -92,7 +92,7 @@ export class HolderUsage implements SeedSource {
 }
 
 /** The sum of all of them; undefined is nothing. */
-export function sumOf(...parts: readonly (UsageSums | undefined)[]): UsageSums {
+export function sumUsageDays(...parts: readonly (UsageSums | undefined)[]): UsageSums {
   return usageSums((name) =>
     Math.min(
       parts.reduce((total, part) => total + (part?.[name] ?? 0), 0),

@@ -9,24 +9,24 @@ import { GatewayError, wrapError } from '../errors.ts';
 import type { UsageStore } from '../store/store.ts';
 import type { UsageRow } from '../store/usage-record.ts';
 import { HolderFilter } from './outbox/holder-filter.ts';
-import type { Spool } from './outbox/outbox-directory.ts';
+import type { OutboxDirectory } from './outbox/outbox-directory.ts';
 import type { PhaseLock } from './outbox/phase-lock.ts';
-import type { Journal } from './outbox/usage-journal.ts';
-import type { Segment } from './outbox/usage-segment.ts';
-import type { Writer } from './outbox/usage-writer.ts';
+import type { OutboxJournal } from './outbox/usage-journal.ts';
+import type { OutboxSegment } from './outbox/usage-segment.ts';
+import type { OutboxWriter } from './outbox/usage-writer.ts';
 
 const ATTEMPTS = 8;
 
-export interface PendingUse<T> {
+export interface PendingUsage<T> {
   readonly stored: T;
   readonly pending: readonly UsageRow[];
 }
 
 export interface PendingParts {
   readonly store: Pick<UsageStore, 'knownBatches'>;
-  readonly spool: Pick<Spool, 'load'>;
-  readonly journal: Pick<Journal, 'rows'>;
-  readonly writer: Pick<Writer, 'segments'>;
+  readonly spool: Pick<OutboxDirectory, 'load'>;
+  readonly journal: Pick<OutboxJournal, 'rows'>;
+  readonly writer: Pick<OutboxWriter, 'segments'>;
   readonly lock: PhaseLock;
   /** A large backlog may take longer to read than anybody waits. Half an answer would be a wrong one, so there is none then. */
   readonly readMs: number;
@@ -45,7 +45,7 @@ export class PendingReader {
    * @param ask reads the store
    * @throws what `ask` throws; GatewayError `store_unavailable` when it takes longer than `readMs`
    */
-  async read<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUse<T>> {
+  async read<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUsage<T>> {
     const call = { holderId, ask, rows: new Map<string, readonly UsageRow[]>(), isOver: false };
     try {
       return await withDeadline(this.#attempts(call), this.#parts.readMs, tooLate);
@@ -54,7 +54,7 @@ export class PendingReader {
     }
   }
 
-  async #attempts<T>(call: Call<T>): Promise<PendingUse<T>> {
+  async #attempts<T>(call: Call<T>): Promise<PendingUsage<T>> {
     for (let attempt = 1; attempt <= ATTEMPTS && !call.isOver; attempt += 1) {
       await this.#loadFiles(call);
       // A store that never answers must not hold up the writer for ever.
@@ -68,7 +68,7 @@ export class PendingReader {
   }
 
   /** @returns undefined where something has changed that the answer depends on */
-  async #readOnce<T>({ ask, rows, holderId }: Call<T>): Promise<PendingUse<T> | undefined> {
+  async #readOnce<T>({ ask, rows, holderId }: Call<T>): Promise<PendingUsage<T> | undefined> {
     const { store, journal } = this.#parts;
     const ids = this.#relevant(holderId)
       .filter(isUncertain)
@@ -112,7 +112,7 @@ export class PendingReader {
   }
 
   /** Segments that may have something of the holder. One that is too old is not counted any more, see `too_old`. */
-  #relevant(holderId: string): Segment[] {
+  #relevant(holderId: string): OutboxSegment[] {
     return this.#parts.writer.segments.filter(
       ({ holders, isStale }) => !isStale && holders?.mayHave(holderId) !== false,
     );
@@ -134,6 +134,6 @@ function tooLate(): GatewayError {
 const NONE: ReadonlySet<string> = new Set();
 
 /** Whether the store may have it, though nobody here was told so. */
-function isUncertain({ failures, isInherited }: Segment): boolean {
+function isUncertain({ failures, isInherited }: OutboxSegment): boolean {
   return failures > 0 || isInherited;
 }

@@ -7,26 +7,26 @@
 import type { UsageStore } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { inTime } from './outbox/in-time.ts';
-import { Spool } from './outbox/outbox-directory.ts';
+import { OutboxDirectory } from './outbox/outbox-directory.ts';
 import { PhaseLock } from './outbox/phase-lock.ts';
-import { Journal } from './outbox/usage-journal.ts';
-import type { Segment } from './outbox/usage-segment.ts';
-import { type DropReason, Writer } from './outbox/usage-writer.ts';
-import { PendingReader, type PendingUse } from './pending-usage.ts';
+import { OutboxJournal } from './outbox/usage-journal.ts';
+import type { OutboxSegment } from './outbox/usage-segment.ts';
+import { type UsageDropReason, OutboxWriter } from './outbox/usage-writer.ts';
+import { PendingReader, type PendingUsage } from './pending-usage.ts';
 import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { daysBefore } from './records/utc-hours.ts';
 
 /** What the ledger tells of itself, for metrics. */
-export interface LedgerEvents {
+export interface UsageOutboxEvents {
   onBatch(outcome: 'written' | 'known' | 'failed'): void;
   /** Requests whose use will not be counted by itself. */
-  onDropped(reason: DropReason, requests: number): void;
+  onDropped(reason: UsageDropReason, requests: number): void;
   /** What waits for the store: files, their bytes, and rows in memory. */
   onWaiting(state: { readonly segments: number; readonly bytes: number; readonly rows: number }): void;
 }
 
 /** In milliseconds, rows and bytes. */
-export interface LedgerLimits {
+export interface UsageOutboxLimits {
   /** From a record to its line in the spool. */
   readonly writeMs: number;
   /** From a line to the store. */
@@ -46,7 +46,7 @@ export interface LedgerLimits {
   readonly readMs: number;
 }
 
-export const LEDGER_LIMITS: LedgerLimits = {
+export const OUTBOX_LIMITS: UsageOutboxLimits = {
   writeMs: 250,
   sendMs: 1000,
   pauseMs: 5000,
@@ -58,13 +58,13 @@ export const LEDGER_LIMITS: LedgerLimits = {
   readMs: 5000,
 };
 
-export interface LedgerOptions {
+export interface UsageOutboxOptions {
   readonly store: UsageStore;
   /** The directory of the spool; created when missing. Several processes may share it. */
   readonly directory: string;
   readonly logger: Logger;
-  readonly events: LedgerEvents;
-  readonly limits?: Partial<LedgerLimits>;
+  readonly events: UsageOutboxEvents;
+  readonly limits?: Partial<UsageOutboxLimits>;
   /** Milliseconds since 1970. */
   readonly clock?: () => number;
 }
@@ -77,13 +77,13 @@ const FORGET_AT_ONCE = 5000;
 const LOG_EVERY_MS = 10_000;
 const CLOSE_PAUSE_MS = 100;
 
-export class Ledger {
-  readonly #options: LedgerOptions;
-  readonly #limits: LedgerLimits;
+export class UsageOutbox {
+  readonly #options: UsageOutboxOptions;
+  readonly #limits: UsageOutboxLimits;
   readonly #clock: () => number;
-  readonly #spool: Spool;
-  readonly #journal: Journal;
-  readonly #writer: Writer;
+  readonly #spool: OutboxDirectory;
+  readonly #journal: OutboxJournal;
+  readonly #writer: OutboxWriter;
   readonly #pending: PendingReader;
   readonly #timers = new Set<NodeJS.Timeout>();
   readonly #logged = new Map<string, { at: number; requests: number }>();
@@ -94,13 +94,13 @@ export class Ledger {
   #isClosed = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(options: LedgerOptions) {
+  private constructor(options: UsageOutboxOptions) {
     this.#options = options;
-    this.#limits = { ...LEDGER_LIMITS, ...options.limits };
+    this.#limits = { ...OUTBOX_LIMITS, ...options.limits };
     this.#clock = options.clock ?? Date.now;
-    this.#spool = new Spool(options.directory);
+    this.#spool = new OutboxDirectory(options.directory);
     const lock = new PhaseLock();
-    this.#writer = new Writer({
+    this.#writer = new OutboxWriter({
       store: options.store,
       spool: this.#spool,
       lock,
@@ -113,7 +113,7 @@ export class Ledger {
         this.#warn(`usage: lines of segment ${id} could not be read; it is kept aside`),
       onDropped: (reason, requests) => this.#dropped(reason, requests),
     });
-    this.#journal = new Journal({
+    this.#journal = new OutboxJournal({
       spool: this.#spool,
       onSealed: (segment) => this.#sealed(segment),
       onDiskError: (error) => this.#warn('usage is in memory alone: the spool cannot be written', error),
@@ -133,8 +133,8 @@ export class Ledger {
    * Takes over what processes that have gone left in the directory, and begins. A directory that cannot be used is told
    * and is no fault: use is then kept in memory until the store takes it.
    */
-  static async open(options: LedgerOptions): Promise<Ledger> {
-    const ledger = new Ledger(options);
+  static async open(options: UsageOutboxOptions): Promise<UsageOutbox> {
+    const ledger = new UsageOutbox(options);
     await ledger.#scan();
     const { writeMs, sendMs, scanMs } = ledger.#limits;
     ledger.#every(writeMs, () => ledger.#journal.write().then(() => writeMs));
@@ -168,7 +168,7 @@ export class Ledger {
    *
    * @throws what `ask` throws; GatewayError `store_unavailable` when a large backlog cannot be read in time
    */
-  withPending<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUse<T>> {
+  withPending<T>(holderId: string, ask: () => Promise<T>): Promise<PendingUsage<T>> {
     return this.#pending.read(holderId, ask);
   }
 
@@ -265,7 +265,7 @@ export class Ledger {
     return Math.max(sendMs, this.#pause);
   }
 
-  #sealed(segment: Segment): void {
+  #sealed(segment: OutboxSegment): void {
     this.#writer.push(segment);
     this.#writer.release(this.#limits.memoryRows / 2);
   }
@@ -298,7 +298,7 @@ export class Ledger {
     this.#options.events.onWaiting({ segments, bytes, rows: this.#rowsInMemory });
   }
 
-  #dropped(reason: DropReason, requests: number): void {
+  #dropped(reason: UsageDropReason, requests: number): void {
     this.#options.events.onDropped(reason, requests);
     this.#log(`dropped ${reason}`, requests, (dropped) =>
       this.#options.logger.error({ reason, requests: dropped }, 'usage is not counted'),

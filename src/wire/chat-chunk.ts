@@ -4,7 +4,7 @@
 import { shapeOf } from './answer-shape.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { TextCount } from './output-text.ts';
-import { BOM, DATA, dataOf, isLineBreak, isText, readFields, spanInFrame, startsWith } from './sse-fields.ts';
+import { BOM, DATA, dataOf, isLineBreak, spanEquals, readFields, spanInFrame, bytesStartWith } from './sse-fields.ts';
 
 /** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
 export interface Usage {
@@ -207,7 +207,7 @@ const frameReader = new AnswerReader();
 export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFacts {
   // Nearly every frame is one line, `data: {…}`: its JSON is read where it stands. A line break between tokens means that
   // the line ended there, and so the frame is looked at again, line by line.
-  if (startsWith(bytes, DATA, start, end) && bytes[start + 4] === COLON) {
+  if (bytesStartWith(bytes, DATA, start, end) && bytes[start + 4] === COLON) {
     let text = start + 5;
     if (bytes[text] === SPACE) text++;
     let stop = end;
@@ -233,7 +233,7 @@ export function textOfChunk(): number {
 /** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark before it are allowed. */
 export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
   const reader = new AnswerReader();
-  const valid = reader.read(body, startsWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
+  const valid = reader.read(body, bytesStartWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
   if (!valid) {
     const nothing = { modelSpan: null, hasOutput: false, finish: null, usage: null };
     return { valid, isError: false, hasChoices: false, ...nothing };
@@ -245,7 +245,7 @@ export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
 /** The frame field by field, for what `readChunk` does not see at first glance. */
 function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   const fields = readFields(bytes, start, end);
-  const isErrorEvent = fields.event !== null && isText(bytes, fields.event, ERROR);
+  const isErrorEvent = fields.event !== null && spanEquals(bytes, fields.event, ERROR);
   const data = dataOf(bytes, fields.values);
   if (data === null) return chunkFacts('comment', isErrorEvent, null);
   if (data.isDone) return chunkFacts('done', isErrorEvent, null);

@@ -2,17 +2,17 @@
 // files in those. Whose all that is from then on, is recorded by stored-responses.ts and object-owners.ts.
 import { decodeString, JsonScanner } from './json.ts';
 
-export interface MadeItem {
+export interface CreatedItem {
   readonly id: string;
   /** It is kept by the upstream, or is only named by its id, also where the response is not stored. */
   readonly isLasting: boolean;
 }
 
-export interface Made {
+export interface CreatedObjects {
   /** Of the response, where the upstream stores it. */
   readonly id?: string | undefined;
   readonly isStored: boolean;
-  readonly items: readonly MadeItem[];
+  readonly items: readonly CreatedItem[];
 }
 
 /** Of one answer; more is no answer of a model. */
@@ -24,12 +24,12 @@ const LETTER_F = 0x66;
 const WHOLE = new Set(['message', 'reasoning', 'function_call', 'custom_tool_call']);
 
 /** By a whole response, or a list of items; of something else, nothing. */
-export function madeIn(body: Buffer): Made {
+export function createdIn(body: Buffer): CreatedObjects {
   const scanner = new JsonScanner();
   scanner.reset(body);
   let id: string | undefined;
   let isStored = true;
-  const items: MadeItem[] = [];
+  const items: CreatedItem[] = [];
   if (!scanner.enterObject()) return { isStored, items };
   while (scanner.nextMember()) {
     if (scanner.keyIs('id')) id = textAt(scanner, body);
@@ -45,8 +45,8 @@ export function madeIn(body: Buffer): Made {
 
 /** The ids in an item of a conversation, or in a list of them. */
 export function itemsIn(body: Buffer): readonly string[] {
-  const { items } = madeIn(body);
-  const alone: MadeItem[] = [];
+  const { items } = createdIn(body);
+  const alone: CreatedItem[] = [];
   const scanner = new JsonScanner();
   scanner.reset(body);
   readItem(scanner, body, alone);
@@ -54,7 +54,7 @@ export function itemsIn(body: Buffer): readonly string[] {
 }
 
 /** Reads the item at the place of the scanner. */
-export function readItem(scanner: JsonScanner, bytes: Buffer, into: MadeItem[]): void {
+export function readItem(scanner: JsonScanner, bytes: Buffer, into: CreatedItem[]): void {
   if (!scanner.enterObject()) {
     scanner.skipValue();
     return;
@@ -72,7 +72,7 @@ export function readItem(scanner: JsonScanner, bytes: Buffer, into: MadeItem[]):
 }
 
 /** Reads the annotation at the place of the scanner: a file in a container is the one that is made with an answer. */
-export function readAnnotation(scanner: JsonScanner, bytes: Buffer, into: MadeItem[]): void {
+export function readAnnotation(scanner: JsonScanner, bytes: Buffer, into: CreatedItem[]): void {
   if (!scanner.enterObject()) {
     scanner.skipValue();
     return;
@@ -89,7 +89,7 @@ export function readAnnotation(scanner: JsonScanner, bytes: Buffer, into: MadeIt
   add(into, file, true);
 }
 
-function readPart(scanner: JsonScanner, bytes: Buffer, into: MadeItem[]): void {
+function readPart(scanner: JsonScanner, bytes: Buffer, into: CreatedItem[]): void {
   if (!scanner.enterObject()) {
     scanner.skipValue();
     return;
@@ -115,6 +115,6 @@ function textAt(scanner: JsonScanner, bytes: Buffer): string | undefined {
   return decodeString(bytes, { start, end: scanner.pos });
 }
 
-function add(into: MadeItem[], id: string | undefined, isLasting: boolean): void {
+function add(into: CreatedItem[], id: string | undefined, isLasting: boolean): void {
   if (id !== undefined && id !== '' && into.length < MAX_ITEMS) into.push({ id, isLasting });
 }

@@ -5,8 +5,8 @@ import { decodeString, JsonScanner } from './json.ts';
 /** A JSON text: its pieces, one behind the other. */
 export type Json = readonly Buffer[];
 /** The members of an object by name, each value as it stands. Of equal keys the last counts. */
-export type Members = Map<string, Json>;
-export type Member = readonly [name: string, value: Json];
+export type JsonMembers = Map<string, Json>;
+export type JsonMember = readonly [name: string, value: Json];
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -26,8 +26,8 @@ export function literal(value: string | number): Json {
 }
 
 /** The members of an object that was read, and so is one piece; none where it is something else. */
-export function membersOf([bytes = NO_BYTES]: Json, scanner = new JsonScanner()): Members {
-  const members: Members = new Map();
+export function membersOf([bytes = NO_BYTES]: Json, scanner = new JsonScanner()): JsonMembers {
+  const members: JsonMembers = new Map();
   scanner.reset(bytes);
   if (!scanner.enterObject()) return members;
   let from = scanner.pos;
@@ -61,12 +61,12 @@ function valueAt(scanner: JsonScanner, bytes: Buffer): Json {
 }
 
 /** Whether the first byte of the value is `byte`. */
-export function startsWith(json: Json | undefined, byte: number): boolean {
+export function beginsWith(json: Json | undefined, byte: number): boolean {
   return json?.[0]?.[0] === byte;
 }
 
 /** An object of these members. */
-export function object(members: Iterable<Member>): Json {
+export function objectOf(members: Iterable<JsonMember>): Json {
   const parts: Buffer[] = [];
   for (const [name, value] of members) {
     parts.push(Buffer.from(`${parts.length === 0 ? '{' : ','}${JSON.stringify(name)}:`), ...value);
@@ -75,7 +75,7 @@ export function object(members: Iterable<Member>): Json {
 }
 
 /** An array of these elements. */
-export function array(elements: readonly Json[]): Json {
+export function arrayOf(elements: readonly Json[]): Json {
   const parts = elements.flatMap((element, index) => (index === 0 ? element : [COMMA, ...element]));
   return [Buffer.from('['), ...parts, Buffer.from(']')];
 }

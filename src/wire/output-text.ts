@@ -122,7 +122,7 @@ export class TextCount {
     }
     const kind = kindOfKey(scanner);
     if (kind === 'other') scanner.skipValue();
-    else this.#add(kind, textOf(scanner, bytes, level));
+    else this.#add(kind, outputTextOf(scanner, bytes, level));
     return scanner.fault === null && !isEmpty(bytes, start, scanner.pos);
   }
 
@@ -149,7 +149,7 @@ function isEmpty(bytes: Buffer, start: number, end: number): boolean {
 }
 
 /** Bytes of text in the value at the scanner's place, which it skips. */
-export function textOf(scanner: JsonScanner, bytes: Buffer, level = 0): number {
+export function outputTextOf(scanner: JsonScanner, bytes: Buffer, level = 0): number {
   const first = scanner.peek();
   if (first === QUOTE) {
     const { pos } = scanner;
@@ -163,7 +163,7 @@ export function textOf(scanner: JsonScanner, bytes: Buffer, level = 0): number {
     }
     if (first === OPEN_ARRAY && scanner.enterArray()) {
       let sum = 0;
-      while (scanner.nextElement()) sum += textOf(scanner, bytes, level + 1);
+      while (scanner.nextElement()) sum += outputTextOf(scanner, bytes, level + 1);
       return sum;
     }
   }

@@ -19,7 +19,7 @@ export const DATA = Buffer.from('data');
 export const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /** What stands in a frame, as offsets in the buffer that was read. */
-export interface Fields {
+export interface SseFields {
   /** The values of the data fields: start, end, start, end … */
   readonly values: readonly number[];
   /** The value of the last `event` field. */
@@ -27,7 +27,7 @@ export interface Fields {
 }
 
 /** The data of an event: the values of its data fields, with LF between them. */
-export interface Data {
+export interface SseData {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
@@ -35,10 +35,10 @@ export interface Data {
   readonly isDone: boolean;
 }
 
-export function readFields(bytes: Buffer, start: number, end: number): Fields {
+export function readFields(bytes: Buffer, start: number, end: number): SseFields {
   const values: number[] = [];
   let event: Span | null = null;
-  let pos = startsWith(bytes, BOM, start, end) ? start + BOM.length : start;
+  let pos = bytesStartWith(bytes, BOM, start, end) ? start + BOM.length : start;
   while (pos < end) {
     const lineEnd = endOfLine(bytes, pos, end);
     const dataAt = fieldValue(bytes, DATA, pos, lineEnd);
@@ -53,10 +53,10 @@ export function readFields(bytes: Buffer, start: number, end: number): Fields {
 }
 
 /** @returns null where the event has no data; bytes of its own where it has several lines of it */
-export function dataOf(bytes: Buffer, values: readonly number[]): Data | null {
+export function dataOf(bytes: Buffer, values: readonly number[]): SseData | null {
   const [start, end] = values;
   if (start === undefined || end === undefined) return null;
-  const isDone = startsWith(bytes, DONE, start, end);
+  const isDone = bytesStartWith(bytes, DONE, start, end);
   if (values.length === 2) return { bytes, start, end, isDone };
   const joined = joinLines(bytes, values);
   return { bytes: joined, start: 0, end: joined.length, isDone };
@@ -79,7 +79,7 @@ export function spanInFrame(span: Span, values: readonly number[]): Span {
   return span;
 }
 
-export function startsWith(bytes: Buffer, prefix: Buffer, start: number, end: number): boolean {
+export function bytesStartWith(bytes: Buffer, prefix: Buffer, start: number, end: number): boolean {
   const { length } = prefix;
   if (end - start < length) return false;
   for (let i = 0; i < length; i++) {
@@ -89,8 +89,8 @@ export function startsWith(bytes: Buffer, prefix: Buffer, start: number, end: nu
 }
 
 /** Whether the bytes of the span are exactly these. */
-export function isText(bytes: Buffer, { start, end }: Span, text: Buffer): boolean {
-  return end - start === text.length && startsWith(bytes, text, start, end);
+export function spanEquals(bytes: Buffer, { start, end }: Span, text: Buffer): boolean {
+  return end - start === text.length && bytesStartWith(bytes, text, start, end);
 }
 
 export function isLineBreak(byte: number | undefined): boolean {
@@ -113,7 +113,7 @@ function endOfLine(bytes: Buffer, start: number, end: number): number {
 
 /** Offset of the value of the field `name` in the line, behind the colon and one space; -1 when it is another line. */
 function fieldValue(bytes: Buffer, name: Buffer, start: number, end: number): number {
-  if (!startsWith(bytes, name, start, end)) return -1;
+  if (!bytesStartWith(bytes, name, start, end)) return -1;
   const at = start + name.length;
   if (at === end) return end;
   if (bytes[at] !== COLON) return -1;

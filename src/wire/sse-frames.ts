@@ -30,7 +30,7 @@ const NO_FRAMES: FrameBatch = { bytes: Buffer.alloc(0), ends: [] };
  * nothing (`readChunk` calls it a comment) and must be written like any other. But for these one-byte frames, the frames do
  * not depend on where the stream was cut into pieces.
  */
-export class FrameScanner {
+export class SseFrameScanner {
   readonly #maxFrameBytes: number;
   /** The beginning of the frame that is not complete, in the first `#held` bytes. */
   #hold = NO_FRAMES.bytes;

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Key } from '../../src/auth/key/key.ts';
-import type { Caller } from '../../src/auth/key/principal.ts';
+import type { Principal } from '../../src/auth/key/principal.ts';
 import {
   ChangeClock,
   Fingerprints,
   FRESH_MS,
-  KnownKeys,
-  RefusedKeys,
+  KeyCache,
+  NegativeCache,
   STALE_MS,
 } from '../../src/auth/records/key-cache.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
@@ -20,7 +20,7 @@ function numbered(index: number): Key {
   return key;
 }
 
-function callerFor(key: Key): Caller {
+function callerFor(key: Key): Principal {
   return { prefix: key.prefix, holderId: 'holder', tier: 'Lite', standing: 'good', version: 1 };
 }
 
@@ -92,9 +92,9 @@ describe('the versions that the change clock has heard of', () => {
 
 describe('known keys', () => {
   test('are fresh for 5 s after the store was asked, and proof for longer', () => {
-    const known = new KnownKeys();
+    const known = new KeyCache();
     const key = Key.generate();
-    known.confirm(fingerprints.of(key), callerFor(key), 1000);
+    known.refresh(fingerprints.of(key), callerFor(key), 1000);
     expect(known.get(fingerprints.of(key))).toEqual({
       caller: callerFor(key),
       confirmedAt: 1000,
@@ -106,26 +106,26 @@ describe('known keys', () => {
   });
 
   test('are stretched to 60 s after their confirmation and no further', () => {
-    const known = new KnownKeys();
+    const known = new KeyCache();
     const key = Key.generate();
     const print = fingerprints.of(key);
-    known.confirm(print, callerFor(key), 0);
+    known.refresh(print, callerFor(key), 0);
     const entry = () => {
       const found = known.get(print);
       if (found === undefined) throw new Error('gone');
       return found;
     };
-    expect(known.stretch(print, entry(), 6000)).toBe(true);
+    expect(known.serveStale(print, entry(), 6000)).toBe(true);
     expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 7000 });
-    expect(known.stretch(print, entry(), 59_900)).toBe(true);
+    expect(known.serveStale(print, entry(), 59_900)).toBe(true);
     expect(entry()).toMatchObject({ confirmedAt: 0, freshUntil: 60_000 });
-    expect(known.stretch(print, entry(), 60_001)).toBe(false);
+    expect(known.serveStale(print, entry(), 60_001)).toBe(false);
   });
 
   test('are not fresh after changes may have been missed, and can still be stretched', () => {
-    const known = new KnownKeys();
+    const known = new KeyCache();
     const name = fingerprints.of(numbered(1));
-    known.confirm(name, callerFor(numbered(1)), 0);
+    known.refresh(name, callerFor(numbered(1)), 0);
     const fresh = (now: number) => {
       const entry = known.get(name);
       return entry !== undefined && known.isFresh(entry, now);
@@ -134,25 +134,25 @@ describe('known keys', () => {
     known.expire(1000, 1000);
     expect(fresh(1000)).toBe(false);
     const entry = known.get(name);
-    expect(entry !== undefined && known.stretch(name, entry, 1500)).toBe(true);
+    expect(entry !== undefined && known.serveStale(name, entry, 1500)).toBe(true);
     expect([fresh(1500), fresh(2500), fresh(2501)]).toEqual([true, true, false]);
-    known.confirm(name, callerFor(numbered(1)), 3000);
+    known.refresh(name, callerFor(numbered(1)), 3000);
     expect([fresh(4000), fresh(4001)]).toEqual([true, false]);
     known.expire(4001, FRESH_MS);
-    known.confirm(name, callerFor(numbered(1)), 4001);
+    known.refresh(name, callerFor(numbered(1)), 4001);
     expect([fresh(9001), fresh(9002)]).toEqual([true, false]);
   });
 
   test('that were dropped meanwhile are not stretched', () => {
-    const known = new KnownKeys();
+    const known = new KeyCache();
     const key = Key.generate();
     const print = fingerprints.of(key);
-    known.confirm(print, callerFor(key), 0);
+    known.refresh(print, callerFor(key), 0);
     const before = known.get(print);
     if (before === undefined) throw new Error('gone');
     known.drop(key.prefix);
     expect(known.get(print)).toBeUndefined();
-    expect(known.stretch(print, before, 1)).toBe(false);
+    expect(known.serveStale(print, before, 1)).toBe(false);
     expect(known.size).toBe(0);
     const other = numbered(7).prefix;
     expect(isPrefix(other)).toBe(true);
@@ -160,13 +160,13 @@ describe('known keys', () => {
   });
 
   test('are bounded, and the one confirmed longest ago goes first', () => {
-    const known = new KnownKeys();
+    const known = new KeyCache();
     const print = (index: number) => fingerprints.of(numbered(index));
     for (let index = 0; index < 50_000; index += 1) {
-      known.confirm(print(index), callerFor(numbered(index)), index);
+      known.refresh(print(index), callerFor(numbered(index)), index);
     }
-    known.confirm(print(0), callerFor(numbered(0)), 50_000);
-    known.confirm(print(50_000), callerFor(numbered(50_000)), 50_001);
+    known.refresh(print(0), callerFor(numbered(0)), 50_000);
+    known.refresh(print(50_000), callerFor(numbered(50_000)), 50_001);
     expect(known.size).toBe(50_000);
     expect(known.get(print(0))).toBeDefined();
     expect(known.get(print(1))).toBeUndefined();
@@ -176,7 +176,7 @@ describe('known keys', () => {
 
 describe('refused keys', () => {
   test('are refused for 10 s', () => {
-    const refused = new RefusedKeys(new ChangeClock());
+    const refused = new NegativeCache(new ChangeClock());
     const key = Key.generate();
     refused.add(fingerprints.of(key), 1000, 0);
     expect(refused.has(fingerprints.of(key), key.prefix, 10_999)).toBe(true);
@@ -186,7 +186,7 @@ describe('refused keys', () => {
 
   test('are forgotten when a key with that prefix changes, also when the answer came after', () => {
     const clock = new ChangeClock();
-    const refused = new RefusedKeys(clock);
+    const refused = new NegativeCache(clock);
     const key = Key.generate();
     const position = clock.now();
     refused.add(fingerprints.of(key), 0, position);
@@ -197,7 +197,7 @@ describe('refused keys', () => {
   });
 
   test('are bounded, and the oldest goes first', () => {
-    const refused = new RefusedKeys(new ChangeClock());
+    const refused = new NegativeCache(new ChangeClock());
     const has = (index: number) => refused.has(fingerprints.of(numbered(index)), numbered(index).prefix, 1);
     for (let index = 0; index <= 100_000; index += 1) refused.add(fingerprints.of(numbered(index)), 0, 0);
     expect(refused.size).toBe(100_000);

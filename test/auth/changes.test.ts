@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { KeyChanges } from '../../src/auth/records/change-feed.ts';
+import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
 import type { ChangeKind, KeyChange, Prefix } from '../../src/store/key-record.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
@@ -8,7 +8,7 @@ import { startChild } from '../store/processes.ts';
 import { prefix } from '../store/samples.ts';
 import { atOnce, bearer, counted, openSetting, outcome } from './setting.ts';
 
-let running: KeyChanges | undefined;
+let running: ChangeFeed | undefined;
 
 afterEach(() => running?.stop());
 
@@ -18,7 +18,7 @@ function feed(intervalMs = 5) {
   const seen: [Prefix, ChangeKind][] = [];
   const state = { failing: false, calls: 0, caughtUp: 0 };
   const metrics = createMetrics();
-  const follower = new KeyChanges({
+  const follower = new ChangeFeed({
     store: {
       lastChange: async () => changes.at(-1)?.id ?? 0,
       changesAfter: async (after, limit) => {
@@ -109,7 +109,7 @@ describe('the follower of the change feed', () => {
       // The interval of the feed above is a default of the test; this one is the follower's own.
       await follower.stop();
       const metrics = createMetrics();
-      const own = new KeyChanges({
+      const own = new ChangeFeed({
         store: {
           lastChange: async () => 0,
           changesAfter: async () => {
@@ -134,7 +134,7 @@ describe('the follower of the change feed', () => {
 test('a key that another process revokes is refused without its entry growing old', async () => {
   await using setting = await openSetting();
   const { key, prefix: name } = await setting.issue();
-  const follower = new KeyChanges({
+  const follower = new ChangeFeed({
     store: setting.store,
     listener: setting.authenticator,
     metrics: setting.metrics,

@@ -2,10 +2,10 @@
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import type { CheckableKey } from '../../src/auth/key/principal.ts';
-import { Issuer } from '../../src/auth/key-issuer.ts';
-import { KeyChanges } from '../../src/auth/records/change-feed.ts';
-import { KeyAnnouncer, KeyFleet } from '../../src/auth/records/key-broadcast.ts';
-import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';
+import { KeyIssuer } from '../../src/auth/key-issuer.ts';
+import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
+import { KeyAnnouncer, KeyBroadcast } from '../../src/auth/records/key-broadcast.ts';
+import { KeyTombstones, SharedRecords } from '../../src/auth/records/shared-records.ts';
 import { RedisClient } from '../../src/redis/redis-client.ts';
 import type { Prefix } from '../../src/store/key-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
@@ -21,7 +21,7 @@ const PATIENT_MS = 10_000;
 export interface SharedReplica extends Replica {
   readonly redis: RedisClient;
   readonly shared: SharedRecords;
-  readonly fleet: KeyFleet;
+  readonly fleet: KeyBroadcast;
   readonly announcer: KeyAnnouncer;
   /** What it sent to the others; they hear it when the test hands it on. */
   readonly sent: readonly string[];
@@ -71,10 +71,10 @@ export async function openFleetSetting(
       failuresPerMinute: options.failuresPerMinute ?? (() => 60),
       now: setting.now,
     });
-    const fleet = new KeyFleet({ redis, listener: authenticator, metrics });
+    const fleet = new KeyBroadcast({ redis, listener: authenticator, metrics });
     const sent: string[] = [];
     const announcer = new KeyAnnouncer({ redis, shared, send: async (body) => void sent.push(body) });
-    const changes = new KeyChanges({
+    const changes = new ChangeFeed({
       store,
       listener: authenticator,
       onChange: (change) => void fleet.read(change),
@@ -85,7 +85,7 @@ export async function openFleetSetting(
     await changes.start();
     running.defer(() => changes.stop());
     await redis.start();
-    const issuer = new Issuer({ store, secret, hasher, listener: authenticator, announcer });
+    const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator, announcer });
     return { authenticator, issuer, changes, metrics, redis, shared, fleet, announcer, sent };
   };
   const running = stack.use(new AsyncDisposableStack());
@@ -120,4 +120,4 @@ export const recordKey = (prefix: Prefix): string => `tollgate:key:{${prefix}}`;
 export const proofKey = (prefix: Prefix, version = 1): string => `tollgate:proof:{${prefix}}:${version}`;
 
 /** Marks keys as ended, as a process does that does not know the secret. */
-export const marksIn = (redis: RedisClient): KeyMarks => new KeyMarks(redis);
+export const marksIn = (redis: RedisClient): KeyTombstones => new KeyTombstones(redis);

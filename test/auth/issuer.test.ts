@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test, vi } from 'vitest';
-import { Issuer } from '../../src/auth/key-issuer.ts';
+import { KeyIssuer } from '../../src/auth/key-issuer.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
@@ -185,7 +185,7 @@ describe('rotation', () => {
     // Stores of their own on the same file, as processes have.
     const stores = await Promise.all([1, 2, 3].map(() => openStore({ kind: 'sqlite', path: setting.path })));
     const { secret, hasher } = setting;
-    const issuers = stores.map((store) => new Issuer({ store, secret, hasher }));
+    const issuers = stores.map((store) => new KeyIssuer({ store, secret, hasher }));
     const outcomes = await Promise.allSettled(
       Array.from({ length: 30 }, (_, index) => issuers[index % 3]?.rotate(caller)),
     );

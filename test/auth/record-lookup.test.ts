@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { CheckableKey } from '../../src/auth/key/principal.ts';
 import { ChangeClock, type KeyNotice } from '../../src/auth/records/key-cache.ts';
-import { type Found, RecordLookup } from '../../src/auth/records/record-lookup.ts';
+import { type FoundRecord, RecordLookup } from '../../src/auth/records/record-lookup.ts';
 import type { SharedAnswer } from '../../src/auth/records/shared-records.ts';
 import { GatewayError } from '../../src/errors.ts';
 import type { KeyRecord, Prefix } from '../../src/store/key-record.ts';
@@ -63,7 +63,7 @@ function open(options: { readonly isManual?: boolean } = {}) {
 const record = (version: number, of: CheckableKey = recordOf(ONE, version)) =>
   ({ kind: 'record', record: of }) as const;
 
-async function late(work: Promise<Found>): Promise<string> {
+async function late(work: Promise<FoundRecord>): Promise<string> {
   try {
     return (await work).record?.prefix ?? 'no record';
   } catch (error) {

@@ -4,9 +4,9 @@ import { Authenticator } from '../../src/auth/authenticator.ts';
 import { type Argon2, Hasher } from '../../src/auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../../src/auth/hashing/hashing-secret.ts';
 import { Key } from '../../src/auth/key/key.ts';
-import type { Caller } from '../../src/auth/key/principal.ts';
-import { type IssuedKey, Issuer } from '../../src/auth/key-issuer.ts';
-import { KeyChanges } from '../../src/auth/records/change-feed.ts';
+import type { Principal } from '../../src/auth/key/principal.ts';
+import { type IssuedKey, KeyIssuer } from '../../src/auth/key-issuer.ts';
+import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
 import type { KeyRecord, Prefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
@@ -20,8 +20,8 @@ export type StoreMood = 'well' | 'failing' | 'silent';
 /** One process: what it shares with others is the file alone. */
 export interface Replica {
   readonly authenticator: Authenticator;
-  readonly issuer: Issuer;
-  readonly changes: KeyChanges;
+  readonly issuer: KeyIssuer;
+  readonly changes: ChangeFeed;
   readonly metrics: Metrics;
 }
 
@@ -99,7 +99,7 @@ export async function openSetting(
       failuresPerMinute: options.failuresPerMinute ?? (() => 60),
       now: () => time,
     });
-    const issuer = new Issuer({
+    const issuer = new KeyIssuer({
       store,
       secret,
       hasher,
@@ -107,7 +107,7 @@ export async function openSetting(
       ...(options.random && { random: options.random }),
       ...(options.today && { today: options.today }),
     });
-    const changes = new KeyChanges({
+    const changes = new ChangeFeed({
       store,
       listener: authenticator,
       metrics,
@@ -167,7 +167,7 @@ export async function outcome(
 }
 
 /** A caller that was returned at once, or an error when it took a promise. */
-export function atOnce(caller: Caller | Promise<Caller>): Caller {
+export function atOnce(caller: Principal | Promise<Principal>): Principal {
   if (caller instanceof Promise) throw new Error('this key was not in the cache');
   return caller;
 }

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { KeySecret } from '../../src/auth/hashing/hashing-secret.ts';
 import type { CheckableKey } from '../../src/auth/key/principal.ts';
-import { KeyMarks, SharedRecords } from '../../src/auth/records/shared-records.ts';
+import { KeyTombstones, SharedRecords } from '../../src/auth/records/shared-records.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
@@ -367,7 +367,7 @@ describe('when Redis is in trouble', () => {
   async function expectHarmless(client: RedisClient): Promise<void> {
     const { shared } = sharing(client);
     await expect(shared.keep(recordOf(ONE))).resolves.toBeUndefined();
-    expect(await new KeyMarks(client).mark('ended', ONE, 2)).toBe(false);
+    expect(await new KeyTombstones(client).mark('ended', ONE, 2)).toBe(false);
     // Whoever cannot ask has to prove the key itself.
     expect(await shared.claimProof(recordOf(ONE))).toBe(true);
     await expect(shared.disclaimProof(recordOf(ONE))).resolves.toBeUndefined();

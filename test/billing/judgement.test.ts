@@ -6,7 +6,7 @@ import {
   isAbove,
   isEntitled,
   isLapsed,
-  judge,
+  orderVerdict,
   mismatchOf,
   replacedBy,
   targetOf,
@@ -73,7 +73,7 @@ function factsOf({ session: of = {}, subscription = {}, money = {} }: Case = {})
 }
 
 const decide = (order: Order, facts?: Case) =>
-  judge(order, facts === undefined ? undefined : factsOf(facts), { now: NOW, grace: 7 * DAY });
+  orderVerdict(order, facts === undefined ? undefined : factsOf(facts), { now: NOW, grace: 7 * DAY });
 
 describe('an order whose session nobody knows', () => {
   test.each<[number, string, number | null]>([

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { hashSource } from '../../src/billing/pages/page-scripts.ts';
 import { GROUNDS, STYLE } from '../../src/billing/pages/page-style.ts';
-import { contactHref, contrastOf, lookOf } from '../../src/billing/pages/theme.ts';
+import { contactHref, contrastOf, themeOf } from '../../src/billing/pages/theme.ts';
 import { errorOf, load, MINIMAL } from '../config/sample.ts';
 import { ask, orderByForm } from '../e2e/holder.ts';
 import { startGateway } from '../helpers/gateway.ts';
@@ -19,7 +19,7 @@ describe('a colour', () => {
 
   /** The variables that the look lays over the style, for both themes. */
   function tones(color: string): readonly ReadonlyMap<string, string>[] {
-    const added = lookOf(color).style.slice(STYLE.length);
+    const added = themeOf(color).style.slice(STYLE.length);
     return added
       .split('@media')
       .map(
@@ -57,11 +57,11 @@ describe('a colour', () => {
   });
 
   test('is in the style that the policy names', () => {
-    const { style, hash } = lookOf('#1a4fa0');
+    const { style, hash } = themeOf('#1a4fa0');
     expect(hash).toBe(hashSource(style));
-    expect(lookOf('#1a4fa0').style).toBe(style);
-    expect(lookOf(undefined)).toEqual({ style: STYLE, hash: hashSource(STYLE) });
-    expect(lookOf('#a01a4f').style).not.toBe(style);
+    expect(themeOf('#1a4fa0').style).toBe(style);
+    expect(themeOf(undefined)).toEqual({ style: STYLE, hash: hashSource(STYLE) });
+    expect(themeOf('#a01a4f').style).not.toBe(style);
   });
 
   test('contrast is that of WCAG', () => {

@@ -2,7 +2,7 @@
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { Hasher } from '../../src/auth/hashing/hasher.ts';
 import { openSecret } from '../../src/auth/hashing/hashing-secret.ts';
-import { Issuer } from '../../src/auth/key-issuer.ts';
+import { KeyIssuer } from '../../src/auth/key-issuer.ts';
 import { claimDigest } from '../../src/billing/claim-cookie.ts';
 import { Claims } from '../../src/billing/key-claims.ts';
 import { paidTerms } from '../../src/billing/new-order.ts';
@@ -13,7 +13,7 @@ import type {
   SubscriptionFacts,
 } from '../../src/billing/payment-provider.ts';
 import { NO_MONEY } from '../../src/billing/payment-provider.ts';
-import { Settlement } from '../../src/billing/payment-reconciliation.ts';
+import { PaymentReconciliation } from '../../src/billing/payment-reconciliation.ts';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { BillingConfig, Tier } from '../../src/config/schema/config-schema.ts';
 import type { BillingEvent, Order } from '../../src/store/billing-record.ts';
@@ -115,9 +115,9 @@ export class SetProvider implements PaymentProvider {
 
 export interface Desk {
   readonly store: Store;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   readonly claims: Claims;
-  readonly issuer: Issuer;
+  readonly issuer: KeyIssuer;
   readonly authenticator: Authenticator;
 }
 
@@ -139,7 +139,7 @@ export async function openDesk(
     failuresPerMinute: () => 60,
     onFirstUse: (prefix) => store.billing.markFirstUse(prefix, new Date().toISOString()),
   });
-  const issuer = new Issuer({ store, secret, hasher, listener: authenticator });
+  const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator });
   const now = options.now ?? Date.now;
   const config: BillingConfig = {
     provider: 'stripe',
@@ -147,7 +147,7 @@ export async function openDesk(
     grace: 7 * DAY,
     ...options.config,
   };
-  const settlement = new Settlement({
+  const settlement = new PaymentReconciliation({
     store: store.billing,
     issuer,
     provider: () => provider,

@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { IssuedKey } from '../../src/auth/key-issuer.ts';
-import { judge } from '../../src/billing/order-verdict.ts';
+import { orderVerdict } from '../../src/billing/order-verdict.ts';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { Order } from '../../src/store/billing-record.ts';
 import { POSTGRES_KIND, SQLITE_KIND, type StoreSource } from '../store/stores.ts';
@@ -136,7 +136,7 @@ describe('on SQLite', () => {
             }
           }
           const settled = await desk.settlement.settle(placed.id);
-          const alone = judge(
+          const alone = orderVerdict(
             { ...placed, isCancelled: settled.isCancelled, paidUntil: settled.paidUntil },
             await provider.look(placed),
             {

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
-import { idOf, StripeProvider } from '../../src/billing/stripe/stripe-provider.ts';
+import { stripeIdOf, StripeProvider } from '../../src/billing/stripe/stripe-provider.ts';
 import type { Order } from '../../src/store/billing-record.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { orderSample } from './order-sample.ts';
@@ -321,7 +321,7 @@ describe('a session', () => {
         customer: { id: 'cus_2' },
       }),
     ).toMatchObject({ session: { subscription: null, payment_id: 'pi_1', customer: 'cus_2' } });
-    expect([idOf(null), idOf(undefined), idOf({}), idOf({ id: 'x' }), idOf('y')]).toEqual([
+    expect([stripeIdOf(null), stripeIdOf(undefined), stripeIdOf({}), stripeIdOf({ id: 'x' }), stripeIdOf('y')]).toEqual([
       undefined,
       undefined,
       undefined,

@@ -1,5 +1,5 @@
 // Configurations for the tests of this folder, and short ways to load them.
-import { ConfigError, type Fault, parseConfig } from '../../src/config/load-config.ts';
+import { ConfigError, type ConfigFault, parseConfig } from '../../src/config/load-config.ts';
 import type { Config } from '../../src/config/schema/config-schema.ts';
 
 export const FILE = 'config.yaml';
@@ -30,7 +30,7 @@ export function errorOf(run: () => unknown): ConfigError {
   throw new Error('the configuration was accepted');
 }
 
-export const faultsOf = (text: string, env: NodeJS.ProcessEnv = {}): readonly Fault[] =>
+export const faultsOf = (text: string, env: NodeJS.ProcessEnv = {}): readonly ConfigFault[] =>
   errorOf(() => load(text, env)).faults;
 
 /** `LINE:COLUMN message` of every fault. */

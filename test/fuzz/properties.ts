@@ -18,7 +18,7 @@ import {
 import { type ChunkFacts, readChunk, readCompletion } from '../../src/wire/chat-chunk.ts';
 import { JsonScanner, type Span } from '../../src/wire/json.ts';
 import { MemberNames } from '../../src/wire/json-bytes.ts';
-import { FrameScanner } from '../../src/wire/sse-frames.ts';
+import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import {
   chunkValue,
   cuts,
@@ -324,7 +324,7 @@ function withoutSpan({ modelSpan: _, ...rest }: ChunkFacts): Omit<ChunkFacts, 'm
 }
 
 export function scanFrames(cutting: readonly Buffer[]): { frames: Buffer[]; rest: Buffer } {
-  const scanner = new FrameScanner();
+  const scanner = new SseFrameScanner();
   const frames = cutting.flatMap((piece) => {
     const { bytes, ends } = scanner.push(piece);
     if ((ends.at(-1) ?? 0) !== bytes.length) throw new Error('the batch has bytes outside its frames');

@@ -7,12 +7,12 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
-import { endTurn } from '../../src/http/exchange/write-batch.ts';
-import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { flushWrites } from '../../src/http/exchange/write-batch.ts';
+import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
 import type { AttemptResult, RelayRequest, Source } from '../../src/proxy/contracts/receiver.ts';
 import { CHAT } from '../../src/proxy/endpoints/json-endpoints.ts';
-import { Meter } from '../../src/proxy/reservation/usage-meter.ts';
+import { UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { failure } from '../../src/upstream/error-outcome.ts';
 import { contentOf, lastContentOf } from '../helpers/chunked.ts';
@@ -70,7 +70,7 @@ class Run implements Source {
     const chat: RelayRequest = {
       exchange: this.exchange,
       endpoint: CHAT,
-      ask: {},
+      facts: {},
       stream: true,
       alias: ALIAS,
       includeUsage: !hideUsage,
@@ -79,8 +79,8 @@ class Run implements Source {
       keepalive: 1e6,
       afterSend: false,
       metrics,
-      slabs: new SlabPool(),
-      meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
+      slabs: new BufferPool(),
+      meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
     };
     this.relay = new StreamRelay(chat, {}, this);
   }
@@ -133,9 +133,9 @@ class Run implements Source {
       if (this.paused) this.client.emit('drain');
       this.relay.data(piece);
       // Some pieces come in one turn, others in several.
-      if (piece.length % 3 !== 0) endTurn();
+      if (piece.length % 3 !== 0) flushWrites();
     }
-    endTurn();
+    flushWrites();
     if (this.paused) this.client.emit('drain');
   }
 }

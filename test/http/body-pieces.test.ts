@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import type { BodyReader } from '../../src/http/pieces/body-source.ts';
-import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 
 async function readAll(reader: BodyReader): Promise<Buffer[]> {
   const pieces: Buffer[] = [];
@@ -35,7 +35,7 @@ test('any pieces are sent as their concatenation, none of it empty or long, few 
 });
 
 test('whoever reads holds the memory, until nobody reads any piece any more', async () => {
-  const pool = new SlabPool();
+  const pool = new BufferPool();
   const slab = pool.take(300_000);
   slab.bytes.fill('x');
   const body = new BodyPieces([
@@ -59,7 +59,7 @@ test('whoever reads holds the memory, until nobody reads any piece any more', as
 });
 
 test('a body that was given back before it was opened is not sent at all', async () => {
-  const pool = new SlabPool();
+  const pool = new BufferPool();
   const slab = pool.take(300_000);
   const body = new BodyPieces([slab.bytes.subarray(0, 300_000)]);
   slab.release();

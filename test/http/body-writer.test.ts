@@ -4,7 +4,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, test, vi } from 'vitest';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import { BodyWriter } from '../../src/http/pieces/body-writer.ts';
-import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 
 const MIB = 1024 * 1024;
 
@@ -35,7 +35,7 @@ async function line(): Promise<Line> {
 }
 
 function fullBody(bytes: number) {
-  const pool = new SlabPool();
+  const pool = new BufferPool();
   const slab = pool.take(bytes);
   for (let at = 0; at + 4 <= bytes; at += 4) slab.bytes.writeInt32LE(at, at);
   return { pool, slab, body: new BodyPieces([slab.bytes.subarray(0, bytes)]) };

@@ -1,7 +1,7 @@
 // Forms and the same as JSON, and where a form may come from.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../src/http/page-form.ts';
+import { readPageForm, requireSameOrigin } from '../../src/http/page-form.ts';
 import { errorCode, Served } from './served.ts';
 
 let served: Served;
@@ -10,7 +10,7 @@ beforeAll(async () => {
     routes: (server) => {
       server.route('POST', '/form', async (exchange) => {
         requireSameOrigin(exchange, 'https://gate.example.com');
-        const form = await readForm(exchange);
+        const form = await readPageForm(exchange);
         answerJson(exchange, 200, {
           kind: form.kind,
           tier: form.get('tier') ?? null,

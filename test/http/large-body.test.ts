@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { PACE, readBody } from '../../src/http/body/read-body.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { LARGE_BODY, type LargeBody } from '../../src/http/pieces/body-buffer.ts';
-import { type Slab, SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { type PooledBuffer, BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { until } from '../helpers/wait.ts';
 import { Served } from './served.ts';
 
@@ -21,8 +21,8 @@ class Kept implements LargeBody {
   readonly times: number[] = [];
   /** Of the memory that was read into last. */
   prefix = '';
-  readonly #pool = new SlabPool();
-  readonly #slabs: Slab[] = [];
+  readonly #pool = new BufferPool();
+  readonly #slabs: PooledBuffer[] = [];
   #turn = 0;
   #clock: NodeJS.Immediate;
 

@@ -4,15 +4,15 @@ import { Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
-import { exchangeBegan, exchangeEnded, LargeWork } from '../../src/http/pieces/body-pacing.ts';
+import { exchangeBegan, exchangeEnded, BodyPacing } from '../../src/http/pieces/body-pacing.ts';
 
 /** Longer than others count after they were served. */
 const QUIET_MS = 150;
 
-const works: LargeWork[] = [];
+const works: BodyPacing[] = [];
 
-function begin(): LargeWork {
-  const work = new LargeWork();
+function begin(): BodyPacing {
+  const work = new BodyPacing();
   works.push(work);
   return work;
 }
@@ -23,10 +23,10 @@ function exchange(): Exchange {
   return new Exchange(request, new ServerResponse(request), '192.0.2.1');
 }
 
-const rest = (work: LargeWork) => new Promise<void>((resolve) => work.rest(resolve));
+const rest = (work: BodyPacing) => new Promise<void>((resolve) => work.rest(resolve));
 
 /** Whether it goes on in the next turn. */
-async function goesOnAtOnce(work: LargeWork): Promise<boolean> {
+async function goesOnAtOnce(work: BodyPacing): Promise<boolean> {
   let wentOn = false;
   work.rest(() => {
     wentOn = true;
@@ -35,7 +35,7 @@ async function goesOnAtOnce(work: LargeWork): Promise<boolean> {
   return wentOn;
 }
 
-async function restsFor(work: LargeWork): Promise<number> {
+async function restsFor(work: BodyPacing): Promise<number> {
   const began = performance.now();
   await rest(work);
   return performance.now() - began;

@@ -1,7 +1,7 @@
 // Memory of large bodies is used again, and never by two at a time.
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
-import { type Slab, SlabPool, slabOf } from '../../src/http/pieces/buffer-pool.ts';
+import { type PooledBuffer, BufferPool, slabOf } from '../../src/http/pieces/buffer-pool.ts';
 import { collectGarbage } from '../helpers/garbage.ts';
 
 const KIB = 1024;
@@ -25,8 +25,8 @@ test('whatever is taken, held and given back in whatever order: nobody has the m
   let again = 0;
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-      const pool = new SlabPool({ most });
-      const live: { slab: Slab; bytes: Buffer; holds: number; mark: number }[] = [];
+      const pool = new BufferPool({ most });
+      const live: { slab: PooledBuffer; bytes: Buffer; holds: number; mark: number }[] = [];
       for (const [number, each] of steps.entries()) {
         if (each.kind === 'take') {
           const before = pool.retained;
@@ -81,7 +81,7 @@ function placesIn({ length }: Buffer): number[] {
 }
 
 test('memory that was given back is taken again, for what it is not far too large for', () => {
-  const pool = new SlabPool();
+  const pool = new BufferPool();
   const first = pool.take(MIB);
   first.bytes.write('of the first');
   first.release();
@@ -99,7 +99,7 @@ test('memory that was given back is taken again, for what it is not far too larg
 test('what goes over the bound is let go at once, and so is what is larger than any slab', () => {
   const before = process.memoryUsage().arrayBuffers;
   let told = 0;
-  const pool = new SlabPool({
+  const pool = new BufferPool({
     most: 3 * MIB,
     gauge: {
       set: (bytes) => {
@@ -115,7 +115,7 @@ test('what goes over the bound is let go at once, and so is what is larger than 
 });
 
 test('what nobody takes for a while is let go, and the memory is the system’s again', async () => {
-  const pool = new SlabPool({ idleMs: 20 });
+  const pool = new BufferPool({ idleMs: 20 });
   // What other tests left behind is not to go in between.
   collectGarbage();
   const before = process.memoryUsage().arrayBuffers;

@@ -1,12 +1,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
-import { atEndOfTurn, endTurn } from '../../src/http/exchange/write-batch.ts';
+import { batchWrite, flushWrites } from '../../src/http/exchange/write-batch.ts';
 
 test('what is to be written waits for the end of the turn, behind ticks and promises, and keeps its order', async () => {
   const order: string[] = [];
   setImmediate(() => {
-    atEndOfTurn(() => order.push('first'));
-    atEndOfTurn(() => order.push('second'));
+    batchWrite(() => order.push('first'));
+    batchWrite(() => order.push('second'));
     process.nextTick(() => order.push('tick'));
     queueMicrotask(() => order.push('promise'));
     order.push('turn');
@@ -18,9 +18,9 @@ test('what is to be written waits for the end of the turn, behind ticks and prom
 
 test('what a write gives to be written comes in the next turn, and is not lost', async () => {
   const order: string[] = [];
-  atEndOfTurn(() => {
+  batchWrite(() => {
     order.push('outer');
-    atEndOfTurn(() => order.push('inner'));
+    batchWrite(() => order.push('inner'));
   });
   await nextTurn();
   await nextTurn();
@@ -29,10 +29,10 @@ test('what a write gives to be written comes in the next turn, and is not lost',
 
 test('a turn that was ended by hand writes nothing a second time', async () => {
   let written = 0;
-  atEndOfTurn(() => {
+  batchWrite(() => {
     written += 1;
   });
-  endTurn();
+  flushWrites();
   expect(written).toBe(1);
   await nextTurn();
   expect(written).toBe(1);
@@ -49,11 +49,11 @@ test('a write that throws takes no other one with it, and the process hears of i
   });
   const order: string[] = [];
   const fault = new Error('a fault');
-  atEndOfTurn(() => order.push('before'));
-  atEndOfTurn(() => {
+  batchWrite(() => order.push('before'));
+  batchWrite(() => {
     throw fault;
   });
-  atEndOfTurn(() => order.push('behind'));
+  batchWrite(() => order.push('behind'));
   await nextTurn();
   await nextTurn();
   expect(order).toEqual(['before', 'behind']);

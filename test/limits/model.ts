@@ -1,5 +1,5 @@
 // The limits of one holder as a list of all its requests: every figure is a sum over it. The reference for the limiters.
-import { dayOf, monthLeftMs, monthOf } from '../../src/limits/calendar.ts';
+import { dayNumberOf, monthLeftMs, monthOf } from '../../src/limits/calendar.ts';
 import {
   LIMIT_NAMES,
   type LimitName,
@@ -124,7 +124,7 @@ export class Model {
 
   /** The store says what was used before. Whichever of the two figures is higher holds, and what runs is added. */
   learn(now: number): void {
-    const ofToday = this.requests.filter((each) => this.#isCounted(each) && dayOf(each.at) === dayOf(now));
+    const ofToday = this.requests.filter((each) => this.#isCounted(each) && dayNumberOf(each.at) === dayNumberOf(now));
     const ended = ofToday.filter(({ settled }) => settled !== undefined).length;
     const expired = ofToday.filter((each) => each.settled === undefined && !this.#isRunning(each, now));
     const kept = Math.max(0, ended + expired.length - this.stored(now).dayRequests);
@@ -141,7 +141,7 @@ export class Model {
   stored(now: number) {
     const ended = this.requests.filter(({ settled }) => settled !== undefined);
     return {
-      dayRequests: this.#priorRequests(now) + ended.filter(({ at }) => dayOf(at) === dayOf(now)).length,
+      dayRequests: this.#priorRequests(now) + ended.filter(({ at }) => dayNumberOf(at) === dayNumberOf(now)).length,
       monthTokens: this.#priorTokens(now) + this.#tokensOf(ended, now),
     };
   }
@@ -160,7 +160,7 @@ export class Model {
       tokens_per_minute: sum(reservedInWindow),
       requests_per_day:
         (isAll ? this.#priorRequests(now) : 0) +
-        counted.filter(({ at, isDropped }) => dayOf(at) === dayOf(now) && !isDropped).length,
+        counted.filter(({ at, isDropped }) => dayNumberOf(at) === dayNumberOf(now) && !isDropped).length,
       tokens_per_month:
         (isAll ? this.#priorTokens(now) : 0) +
         this.#tokensOf(
@@ -189,7 +189,7 @@ export class Model {
   }
 
   #priorRequests(now: number): number {
-    return dayOf(this.prior.at) === dayOf(now) ? this.prior.dayRequests : 0;
+    return dayNumberOf(this.prior.at) === dayNumberOf(now) ? this.prior.dayRequests : 0;
   }
 
   #priorTokens(now: number): number {

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { dayOf, monthOf } from '../../src/limits/calendar.ts';
+import { dayNumberOf, monthOf } from '../../src/limits/calendar.ts';
 import type { TierLimits } from '../../src/limits/limiter.ts';
 import { REDIS_TIMEOUT, type RedisServer, startCluster } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
@@ -230,7 +230,7 @@ describe('in Redis', () => {
       const holder = newHolder();
       admitted(await rig.limiter.admit(holder, ALL, 0));
       const held = await server.command('HMGET', key(holder, 'totals'), 'd', 'm');
-      expect(held).toEqual([`${dayOf(ms)}`, `${monthOf(ms)}`]);
+      expect(held).toEqual([`${dayNumberOf(ms)}`, `${monthOf(ms)}`]);
       const life = Number(await server.command('PTTL', key(holder, 'totals')));
       const date = new Date(ms);
       expect(ms + life).toBeGreaterThan(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1));

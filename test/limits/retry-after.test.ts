@@ -5,7 +5,7 @@ import { FailureLimit } from '../../src/auth/failure-limits.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import type { TierLimits } from '../../src/limits/limiter.ts';
-import { refusalError } from '../../src/proxy/reservation/limit-headers.ts';
+import { rejectionError } from '../../src/proxy/reservation/limit-headers.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';
 
@@ -70,7 +70,7 @@ test.each<[string, MakeRig, number]>([
         const again = await rig.limiter.admit(holder, limit, 10);
         // The day may have ended meanwhile.
         if (again.kind === 'admitted') return;
-        const headers = retryHeaders(refusalError(refused(again), 10));
+        const headers = retryHeaders(rejectionError(refused(again), 10));
         if (!isTold(headers)) {
           expect(limit.requests_per_day).toBeDefined();
           return;

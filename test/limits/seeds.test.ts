@@ -1,13 +1,13 @@
 // Totals from a usage store that answers, fails, is slow, hangs or talks nonsense, to one or very many who ask.
 import { expect, test } from 'vitest';
-import { Seeds, type SeedsOptions } from '../../src/limits/initial-totals.ts';
+import { InitialTotals, type InitialTotalsOptions } from '../../src/limits/initial-totals.ts';
 import { Counters } from './setting.ts';
 
 const SOME = { dayRequests: 3, monthTokens: 70 };
 
-function seeds(read: SeedsOptions['read'], options: Partial<SeedsOptions> = {}) {
+function seeds(read: InitialTotalsOptions['read'], options: Partial<InitialTotalsOptions> = {}) {
   const counters = new Counters();
-  return { seeds: new Seeds({ read, metrics: counters, deadlineMs: 20_000, ...options }), counters };
+  return { seeds: new InitialTotals({ read, metrics: counters, deadlineMs: 20_000, ...options }), counters };
 }
 
 test('whoever asks while the store is being asked hears the same', async () => {
@@ -22,7 +22,7 @@ test('whoever asks while the store is being asked hears the same', async () => {
   expect(asked).toBe(3);
 });
 
-test.each<[string, SeedsOptions['read']]>([
+test.each<[string, InitialTotalsOptions['read']]>([
   ['rejects', () => Promise.reject(new Error('away'))],
   [
     'throws',

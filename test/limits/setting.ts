@@ -1,8 +1,8 @@
 // Limiters for tests, in memory and on a real Redis, behind one face: the clock is the test's, also in Redis, where the
 // script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
 
-import { Seeds } from '../../src/limits/initial-totals.ts';
-import type { Admission, Admitted, Limiter, Refused, Totals } from '../../src/limits/limiter.ts';
+import { InitialTotals } from '../../src/limits/initial-totals.ts';
+import type { Admission, Admitted, Limiter, Rejected, HolderTotals } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
@@ -12,7 +12,7 @@ import { type RecordedClient, startClient } from '../redis/recorder.ts';
 /** Noon of a day in the middle of a month. */
 export const NOON = Date.UTC(2027, 4, 17, 12);
 export const DAY = 86_400_000;
-export const NOTHING: Totals = { dayRequests: 0, monthTokens: 0 };
+export const NOTHING: HolderTotals = { dayRequests: 0, monthTokens: 0 };
 
 export class Counters {
   degraded = 0;
@@ -49,13 +49,13 @@ export class Counters {
 
 /** The usage store, as far as limiters see it. */
 export class Store {
-  readonly totals = new Map<string, Totals>();
+  readonly totals = new Map<string, HolderTotals>();
   asked = 0;
   /** Instead of `totals`; may throw. */
-  answer: (() => Totals) | undefined;
+  answer: (() => HolderTotals) | undefined;
   /** Instead of an answer. */
   trouble: (() => Promise<never>) | undefined;
-  readonly read = async (holder: string): Promise<Totals> => {
+  readonly read = async (holder: string): Promise<HolderTotals> => {
     this.asked += 1;
     if (this.trouble !== undefined) return await this.trouble();
     if (this.answer !== undefined) return this.answer();
@@ -83,8 +83,8 @@ export interface Rig extends AsyncDisposable {
 
 export type MakeRig = () => Promise<Rig>;
 
-export function seedsOf(store: Store, counters: Counters, now?: () => number): Seeds {
-  return new Seeds({ read: store.read, metrics: counters, deadlineMs: 20_000, ...(now ? { now } : {}) });
+export function seedsOf(store: Store, counters: Counters, now?: () => number): InitialTotals {
+  return new InitialTotals({ read: store.read, metrics: counters, deadlineMs: 20_000, ...(now ? { now } : {}) });
 }
 
 export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimiter }> {
@@ -244,7 +244,7 @@ export function admitted(admission: Admission): Admitted {
   return admission;
 }
 
-export function refused(admission: Admission): Refused {
+export function refused(admission: Admission): Rejected {
   if (admission.kind !== 'refused') throw new Error('admitted');
   return admission;
 }

@@ -79,7 +79,7 @@ describe('the estimate of a request', () => {
     ['"max_output_tokens":-1', 256, false],
   ])('of a response: %s', (member, completion, isBounded) => {
     const body = Buffer.from(`{"model":"m",${member}}`);
-    const { estimate: found } = RESPONSES.ask(body, scanRequest(body, RESPONSES.wanted));
+    const { estimate: found } = RESPONSES.readFacts(body, scanRequest(body, RESPONSES.wanted));
     expect(found).toMatchObject({ completion, isBounded });
   });
 
@@ -90,7 +90,7 @@ describe('the estimate of a request', () => {
     ['"store":0', 'store', 'invalid_type'],
   ])('of a response is refused: %s', (member, param, code) => {
     const body = Buffer.from(`{"model":"m",${member}}`);
-    expect(() => RESPONSES.ask(body, scanRequest(body, RESPONSES.wanted))).toThrow(
+    expect(() => RESPONSES.readFacts(body, scanRequest(body, RESPONSES.wanted))).toThrow(
       expect.objectContaining({ code, param }),
     );
   });

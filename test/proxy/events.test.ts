@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import type { FrameReader } from '../../src/proxy/contracts/endpoint.ts';
 import { IMAGES, RESPONSES, SPEECH } from '../../src/proxy/endpoints/json-endpoints.ts';
-import { FrameScanner } from '../../src/wire/sse-frames.ts';
+import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import { cuts, damage, damaged, frameBytes, pieces } from '../fuzz/generators.ts';
 import { eventFrame, framesOf, inputUsage, responseEvents, responseObject } from '../helpers/recorded.ts';
 
@@ -114,7 +114,7 @@ test('facts do not depend on where the stream was cut', () => {
   const text = framesOf(responseEvents(['a', 'ü', '😀'])).join('');
   const bytes = Buffer.from(text);
   const factsOf = (parts: readonly Buffer[]) => {
-    const [scanner, it] = [new FrameScanner(), reader()];
+    const [scanner, it] = [new SseFrameScanner(), reader()];
     return parts.flatMap((part) => {
       const batch = scanner.push(Buffer.from(part));
       let start = 0;
@@ -192,7 +192,7 @@ describe('an error before any output means', () => {
     ['data: {"error":{"message":"m","code":429}}\n\n', 429, true],
   ])('%#', (frame, status, next) => {
     const judged = reader().judge(Buffer.from(frame), {});
-    expect([judged.error.status, judged.next]).toEqual([status, next]);
+    expect([judged.error.status, judged.tryNextTarget]).toEqual([status, next]);
   });
 
   test('its text is shown in the shape of the API', () => {

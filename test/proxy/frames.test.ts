@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { FrameScanner } from '../../src/wire/sse-frames.ts';
+import { SseFrameScanner } from '../../src/wire/sse-frames.ts';
 import { framesOf } from '../fuzz/oracles.ts';
 import { properties, scanFrames } from '../fuzz/properties.ts';
 
 /** What each piece (`|` between them) brought, frame by frame, and the rest. */
 function scan(stream: string): { batches: string[][]; rest: string } {
-  const scanner = new FrameScanner();
+  const scanner = new SseFrameScanner();
   const batches = stream.split('|').map((piece) => {
     const { bytes, ends } = scanner.push(Buffer.from(piece));
     return ends.map((end, i) => bytes.toString('utf8', i === 0 ? 0 : ends[i - 1], end));
@@ -111,14 +111,14 @@ describe('framing', () => {
 describe('what a batch is', () => {
   test('whole frames of a piece are a view of it, not a copy', () => {
     const piece = Buffer.from('data: a\n\ndata: b\n\n');
-    expect(new FrameScanner().push(piece).bytes).toBe(piece);
+    expect(new SseFrameScanner().push(piece).bytes).toBe(piece);
     const more = Buffer.from('data: a\n\ndata: b\n\nda');
-    const { bytes, ends } = new FrameScanner().push(more);
+    const { bytes, ends } = new SseFrameScanner().push(more);
     expect([bytes.buffer === more.buffer, bytes.byteOffset, ends]).toEqual([true, more.byteOffset, [9, 18]]);
   });
 
   test('the held part of a frame is a copy: the piece may be used again', () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     const piece = Buffer.from('data: a');
     scanner.push(piece);
     piece.fill(0);
@@ -127,7 +127,7 @@ describe('what a batch is', () => {
   });
 
   test('frames handed out are not touched by what comes later', () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     scanner.push(Buffer.from('data: a'));
     const { bytes } = scanner.push(Buffer.from('\n\nxx'));
     scanner.push(Buffer.from('yyyyyyyyyyyyyyyy\n\nzzzz'));
@@ -135,7 +135,7 @@ describe('what a batch is', () => {
   });
 
   test('a frame in very many pieces comes out whole', () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     const text = `data: ${'abcdefghij'.repeat(50_000)}\n\n`;
     const frames: string[] = [];
     for (const byte of Buffer.from(text)) {
@@ -150,7 +150,7 @@ describe('what a batch is', () => {
 
 describe('the boundary', () => {
   test('is there when nothing is held', () => {
-    const scanner = new FrameScanner();
+    const scanner = new SseFrameScanner();
     const boundaries = ['', 'da', 'ta: a\n', '\n', 'data: b\n\nx', '\r', '\r', '\n', 'y'].map((piece) => {
       scanner.push(Buffer.from(piece));
       return scanner.atBoundary;
@@ -171,7 +171,7 @@ describe('the boundary', () => {
         )
         .filter((lines) => lines !== '');
     for (let at = 0; at <= stream.length; at++) {
-      const scanner = new FrameScanner();
+      const scanner = new SseFrameScanner();
       const out = [scanner.push(Buffer.from(stream.subarray(0, at))).bytes];
       if (scanner.atBoundary) out.push(Buffer.from(': keep-alive\n\n'));
       out.push(scanner.push(Buffer.from(stream.subarray(at))).bytes);
@@ -191,7 +191,7 @@ describe('the limit', () => {
   test('a frame may be as large as allowed, in one piece or many', () => {
     const frame = 'data: abcd\n\n';
     for (const pieces of [[frame], [...frame], [frame + frame, frame], ['data:', ' abcd\n\n']]) {
-      const scanner = new FrameScanner(frame.length);
+      const scanner = new SseFrameScanner(frame.length);
       const frames = pieces.flatMap((piece) => scanner.push(Buffer.from(piece)).ends).length;
       expect(frames).toBe(pieces.join('').length / frame.length);
     }
@@ -206,7 +206,7 @@ describe('the limit', () => {
       ['data:', ' abcdefg'],
       ['data: abcd\n\n', frame],
     ]) {
-      const scanner = new FrameScanner(12);
+      const scanner = new SseFrameScanner(12);
       expect(() => pieces.map((piece) => scanner.push(Buffer.from(piece)))).toThrow(tooLarge);
       expect(() => scanner.push(Buffer.from('\n\n'))).toThrow(tooLarge);
     }
@@ -217,7 +217,7 @@ describe('the limit', () => {
       'data: a\n\ndata: b\n\ndata: abcdefghi',
       'data: a\n\ndata: b\n\ndata: abcdefghi\n\ndata: c\n\n',
     ]) {
-      const scanner = new FrameScanner(12);
+      const scanner = new SseFrameScanner(12);
       expect(scanner.push(Buffer.from(piece)).ends).toEqual([9, 18]);
       expect(scanner.atBoundary).toBe(false);
       expect(scanner.rest().toString()).toBe(piece.slice(18));
@@ -227,8 +227,8 @@ describe('the limit', () => {
   });
 
   test('is 1 MiB by default', () => {
-    expect(() => new FrameScanner().push(Buffer.alloc(1024 * 1024, 'x'))).not.toThrow();
-    expect(() => new FrameScanner().push(Buffer.alloc(1024 * 1024 + 1, 'x'))).toThrow(tooLarge);
+    expect(() => new SseFrameScanner().push(Buffer.alloc(1024 * 1024, 'x'))).not.toThrow();
+    expect(() => new SseFrameScanner().push(Buffer.alloc(1024 * 1024 + 1, 'x'))).toThrow(tooLarge);
   });
 });
 

@@ -8,12 +8,12 @@ import { expect, test } from 'vitest';
 import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
-import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { Attempts } from '../../src/proxy/attempts/attempts.ts';
 import { Resilience } from '../../src/proxy/attempts/target-memory.ts';
 import { CHAT } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
-import { Meter } from '../../src/proxy/reservation/usage-meter.ts';
+import { UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';
 import type { Target } from '../../src/proxy/routes/route-table.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import type { Call, Sink } from '../../src/upstream/transport.ts';
@@ -221,7 +221,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     request: {
       exchange,
       endpoint: CHAT,
-      ask: {},
+      facts: {},
       stream: true,
       alias: undefined,
       includeUsage: true,
@@ -229,8 +229,8 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       keepalive: 1e6,
       afterSend,
       metrics,
-      slabs: new SlabPool(),
-      meter: new Meter({ prompt: 1, completion: 1, isBounded: true }),
+      slabs: new BufferPool(),
+      meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
     },
     route: {
       model: 'm',

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { bothFailed, type Contender, Race } from '../../src/proxy/attempts/hedge.ts';
-import { Plan } from '../../src/proxy/attempts/target-plan.ts';
+import { TargetPlan } from '../../src/proxy/attempts/target-plan.ts';
 import { CircuitBreaker } from '../../src/upstream/circuit-breaker.ts';
 import { type Failure, failure } from '../../src/upstream/error-outcome.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';
@@ -11,8 +11,8 @@ import { pause } from '../helpers/wait.ts';
 function contender(heard: string[], name: string): Contender {
   return {
     won: () => heard.push(`${name} won`),
-    superseded: () => heard.push(`${name} superseded`),
-    alone: () => heard.push(`${name} alone`),
+    lost: () => heard.push(`${name} superseded`),
+    soleAttempt: () => heard.push(`${name} alone`),
   };
 }
 
@@ -31,7 +31,7 @@ describe('a race', () => {
   test('gives the client to one, and ends the other before', () => {
     const { heard, race, a, b } = setting();
     expect([a.isUndecided, b.isUndecided]).toEqual([true, true]);
-    expect([b.claim(), a.claim(), b.claim()]).toEqual([true, false, true]);
+    expect([b.commit(), a.commit(), b.commit()]).toEqual([true, false, true]);
     expect(heard).toEqual(['a superseded', 'b won']);
     expect([race.isDecided, a.isUndecided, b.isUndecided]).toEqual([true, false, false]);
   });
@@ -41,7 +41,7 @@ describe('a race', () => {
     a.leave();
     a.leave();
     expect([heard, race.running, b.isUndecided]).toEqual([['b alone'], 1, false]);
-    expect(b.claim()).toBe(true);
+    expect(b.commit()).toBe(true);
     b.leave();
     expect([heard, race.running]).toEqual([['b alone', 'b won'], 0]);
   });
@@ -53,7 +53,7 @@ describe('a race', () => {
       begun += 1;
     });
     const entry = race.enter(contender([], 'a'));
-    if (how === 'decided') entry.claim();
+    if (how === 'decided') entry.commit();
     else race.disarm();
     await pause(20);
     expect(begun).toBe(0);
@@ -73,13 +73,13 @@ describe('two failures', () => {
 
   test.each<[Partial<Failure>, Partial<Failure>, object]>([
     [{}, {}, { next: true, free: false, risky: false, says: 'second' }],
-    [{ next: false }, {}, { next: false, says: 'first' }],
-    [{}, { next: false }, { next: false, says: 'second' }],
-    [{ next: false }, { next: false }, { next: false, says: 'first' }],
-    [{ free: true }, {}, { free: true, says: 'second' }],
-    [{}, { free: true }, { free: true }],
-    [{ risky: true }, {}, { risky: true }],
-    [{}, { risky: true }, { risky: true }],
+    [{ tryNextTarget: false }, {}, { next: false, says: 'first' }],
+    [{}, { tryNextTarget: false }, { next: false, says: 'second' }],
+    [{ tryNextTarget: false }, { tryNextTarget: false }, { next: false, says: 'first' }],
+    [{ skipsRetryBudget: true }, {}, { free: true, says: 'second' }],
+    [{}, { skipsRetryBudget: true }, { free: true }],
+    [{ mayHaveExecuted: true }, {}, { risky: true }],
+    [{}, { mayHaveExecuted: true }, { risky: true }],
   ])('%j and %j come to %j', (first, second, expected) => {
     const both = bothFailed(of('upstream_timeout', first), of('upstream_error', second));
     const says = both.error.code === 'upstream_timeout' ? 'first' : 'second';
@@ -101,7 +101,7 @@ test('a target that was given back is handed out again, and its permit is back',
     if (found === undefined) throw new Error('no such target');
     return found;
   };
-  const plan = new Plan({ targets, balance: 'weighted', standing, now, random: now });
+  const plan = new TargetPlan({ targets, balance: 'weighted', standing, now, random: now });
   expect(plan.next(() => false).kind).toBe('exhausted');
   const step = plan.next(({ name }) => name === 'b');
   if (step.kind !== 'target') throw new Error('a target was expected');

@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
-import type { LimitName, LimitState, Refused } from '../../src/limits/limiter.ts';
+import type { LimitName, LimitState, Rejected } from '../../src/limits/limiter.ts';
 import {
   goDuration,
   limitHeaders,
-  refusalError,
-  refusalHeaders,
+  rejectionError,
+  rejectionHeaders,
 } from '../../src/proxy/reservation/limit-headers.ts';
 
 const state = (limit: number, remaining: number, resetMs: number): LimitState => ({
@@ -16,7 +16,7 @@ const state = (limit: number, remaining: number, resetMs: number): LimitState =>
   resetMs,
 });
 
-function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Partial<Refused> = {}): Refused {
+function refused(limit: LimitName, retryAfterMs: number | undefined, rest: Partial<Rejected> = {}): Rejected {
   return {
     kind: 'refused',
     limit,
@@ -86,7 +86,7 @@ describe('the headers', () => {
   });
 
   test('of a refusal are those of the limit that refused', () => {
-    const headers = refusalHeaders(
+    const headers = rejectionHeaders(
       refused('requests_per_minute', 1000, {
         states: { requests_per_minute: state(20, 1, 1000), requests_per_day: state(100, 0, 5000) },
       }),
@@ -107,7 +107,7 @@ describe('the error', () => {
     ['requests_per_day', 3_600_000, { 'x-should-retry': 'false' }],
     ['concurrency', 1000, { 'retry-after': '1', 'retry-after-ms': '1000' }],
   ] as const)('of %s in %d ms', (limit, ms, headers) => {
-    const error = refusalError(refused(limit, ms), 5);
+    const error = rejectionError(refused(limit, ms), 5);
     expect([error.status, error.code, error.type]).toEqual([
       429,
       'rate_limit_exceeded',
@@ -117,7 +117,7 @@ describe('the error', () => {
   });
 
   test('of a month that is spent is about quota, and waiting does not help', () => {
-    const error = refusalError(refused('tokens_per_month', 86_400_000), 5);
+    const error = rejectionError(refused('tokens_per_month', 86_400_000), 5);
     expect([error.code, error.type, retryHeaders(error)]).toEqual([
       'insufficient_quota',
       'insufficient_quota',
@@ -128,7 +128,7 @@ describe('the error', () => {
   test.each(['tokens_per_minute', 'tokens_per_month'] as const)(
     'of a request larger than %s names both figures',
     (limit) => {
-      const error = refusalError(refused(limit, undefined, { reason: 'too_large' }), 5000);
+      const error = rejectionError(refused(limit, undefined, { reason: 'too_large' }), 5000);
       expect([error.code, error.type, retryHeaders(error)]).toEqual([
         'rate_limit_exceeded',
         'tokens',

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { AttemptUse, Unreported } from '../../src/proxy/contracts/receiver.ts';
 import type { Estimate } from '../../src/proxy/request/token-estimate.ts';
-import { HIDDEN_TOKENS_PER_SECOND, Meter, PREFILL_MS } from '../../src/proxy/reservation/usage-meter.ts';
+import { HIDDEN_TOKENS_PER_SECOND, UsageMeter, PREFILL_MS } from '../../src/proxy/reservation/usage-meter.ts';
 
 const usage = (prompt: number, completion: number) => ({
   prompt,
@@ -16,7 +16,7 @@ function read(...uses: Partial<AttemptUse>[]) {
 }
 
 function readWith(estimate: Estimate, ...uses: Partial<AttemptUse>[]) {
-  const meter = new Meter(estimate);
+  const meter = new UsageMeter(estimate);
   for (const use of uses) {
     meter.note({
       upstream: 'a',

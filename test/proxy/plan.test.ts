@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Next, Plan, type PlanOptions, Standings } from '../../src/proxy/attempts/target-plan.ts';
-import { CircuitBreaker, type Outcome } from '../../src/upstream/circuit-breaker.ts';
+import { type Next, TargetPlan, type TargetPlanOptions, TargetStatuses } from '../../src/proxy/attempts/target-plan.ts';
+import { CircuitBreaker, type ResultClass } from '../../src/upstream/circuit-breaker.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 
 interface Named {
@@ -10,7 +10,7 @@ interface Named {
   readonly priority: number;
 }
 
-const FAILURE: Outcome = { kind: 'failure' };
+const FAILURE: ResultClass = { kind: 'failure' };
 
 /** Targets by name and `priority` or `priority×weight`, ascending: `{ a: '1', b: '1x3', c: '2' }`. */
 function setting(names: Readonly<Record<string, string>>) {
@@ -20,14 +20,14 @@ function setting(names: Readonly<Record<string, string>>) {
     const [priority, weight = '1'] = text.split('x');
     return { name, weight: Number(weight), priority: Number(priority) };
   });
-  const standings = new Standings(() => ({
+  const standings = new TargetStatuses(() => ({
     breaker: new CircuitBreaker({ now, random: () => 0 }),
     latency: new LatencyAverage(now),
   }));
   const upstream = {};
   const of = (name: string) => standings.of(upstream, name);
-  const plan = (options: Partial<PlanOptions<Named>> = {}) =>
-    new Plan<Named>({
+  const plan = (options: Partial<TargetPlanOptions<Named>> = {}) =>
+    new TargetPlan<Named>({
       targets,
       balance: 'weighted',
       standing: ({ name }) => of(name),
@@ -35,7 +35,7 @@ function setting(names: Readonly<Record<string, string>>) {
       random: () => 0,
       ...options,
     });
-  const report = (name: string, outcome: Outcome, times = 1) => {
+  const report = (name: string, outcome: ResultClass, times = 1) => {
     for (let index = 0; index < times; index += 1) {
       const permit = of(name).breaker.force();
       if (permit.kind === 'permit') permit.release(outcome);
@@ -46,13 +46,13 @@ function setting(names: Readonly<Record<string, string>>) {
   return { clock, targets, of, plan, limit, open, report };
 }
 
-function handed(step: ReturnType<Plan<Named>['next']>): Next<Named> {
+function handed(step: ReturnType<TargetPlan<Named>['next']>): Next<Named> {
   if (step.kind === 'exhausted') throw new Error(`exhausted: ${step.cause}`);
   return step;
 }
 
 /** Asks all of them, each failing, and says in which order. */
-function names(plan: Plan<Named>, outcome: Outcome = FAILURE): string[] {
+function names(plan: TargetPlan<Named>, outcome: ResultClass = FAILURE): string[] {
   const order: string[] = [];
   for (let step = plan.next(); step.kind === 'target'; step = plan.next()) {
     order.push(step.target.name);
@@ -222,7 +222,7 @@ describe('a sole target', () => {
 
 test('for any outcomes: each target at most once, all permits come back, and it recovers', () => {
   const outcome = fc.oneof(
-    fc.constantFrom<Outcome>({ kind: 'success' }, { kind: 'neutral' }, FAILURE, FAILURE),
+    fc.constantFrom<ResultClass>({ kind: 'success' }, { kind: 'neutral' }, FAILURE, FAILURE),
     fc.record({
       kind: fc.constantFrom('limited' as const, 'failure' as const),
       retryAfterMs: fc.nat(100_000),
@@ -269,7 +269,7 @@ test('for any outcomes: each target at most once, all permits come back, and it 
 
 describe('standings', () => {
   const fresh = () =>
-    new Standings(() => ({
+    new TargetStatuses(() => ({
       breaker: new CircuitBreaker({ now: () => 0, random: () => 0 }),
       latency: new LatencyAverage(() => 0),
     }));

@@ -2,7 +2,7 @@
 // same texts, the same ends and the same Close; and bytes that are no frames harm nobody.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { closeFrame, FrameReader, MAX_TEXT, textFrame } from '../../src/realtime/websocket-frames.ts';
+import { closeFrame, WebSocketFrameReader, MAX_TEXT, textFrame } from '../../src/realtime/websocket-frames.ts';
 
 interface Frame {
   readonly opcode: number;
@@ -66,7 +66,7 @@ function readerOf() {
   const texts: string[] = [];
   const closes: number[] = [];
   const long: number[] = [];
-  const reader = new FrameReader({
+  const reader = new WebSocketFrameReader({
     onText: (text) => texts.push(text.toString('latin1')),
     onLongText: (size) => long.push(size),
     onClose: (code) => closes.push(code),

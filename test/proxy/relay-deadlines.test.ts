@@ -1,7 +1,7 @@
 // Each deadline of an upstream by itself, with all the others far away.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Timeouts } from '../../src/config/schema/timeouts.ts';
-import { Deadlines, type Phase } from '../../src/proxy/attempts/attempt-deadlines.ts';
+import { AttemptDeadlines, type Phase } from '../../src/proxy/attempts/attempt-deadlines.ts';
 import { load, MINIMAL } from '../config/sample.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
@@ -305,7 +305,7 @@ describe('Deadlines', () => {
         }
       }
     };
-    const deadlines = new Deadlines(
+    const deadlines = new AttemptDeadlines(
       limits,
       (which) => passed.push(which),
       { set, clear, now: () => now },

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import type { AttemptUse } from '../../src/proxy/contracts/receiver.ts';
-import { keeper, StoredResponses } from '../../src/proxy/objects/stored-responses.ts';
+import { responseRegistrar, StoredResponses } from '../../src/proxy/objects/stored-responses.ts';
 import type { ResponseStore, StoredResponse } from '../../src/store/response-record.ts';
 import { until } from '../helpers/wait.ts';
 
@@ -122,7 +122,7 @@ describe('a response in the background', () => {
   const upstream = Object({ name: 'up' });
   const MADE = { id: 'a', isStored: true, items: [] };
   const making = (stored: StoredResponses, isBackground: boolean) =>
-    keeper({
+    responseRegistrar({
       stored,
       objects: { record: async () => undefined },
       isStored: true,
@@ -145,7 +145,7 @@ describe('a response in the background', () => {
   test('that its client leaves counts as its prompt until then', async () => {
     const noted: unknown[] = [];
     const { stored } = memory();
-    const { meter } = keeper({
+    const { meter } = responseRegistrar({
       stored,
       objects: { record: async () => undefined },
       isStored: true,
@@ -161,7 +161,7 @@ describe('a response in the background', () => {
   test('that its client leaves before its id is known counts at once, because nobody can ask for it', async () => {
     const noted: AttemptUse[] = [];
     const { stored } = memory();
-    const { keep, meter } = keeper({
+    const { keep, meter } = responseRegistrar({
       stored,
       objects: { record: async () => undefined },
       isStored: true,

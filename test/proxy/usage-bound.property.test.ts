@@ -6,12 +6,12 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
-import { SlabPool } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
 import { AttemptOutput, SHORTEST_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,
-  outcomeOf,
+  resultCodeOf,
   type RelayRequest,
   type Source,
 } from '../../src/proxy/contracts/receiver.ts';
@@ -20,7 +20,7 @@ import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import {
   COUNTED_SHARE,
   HIDDEN_TOKENS_PER_SECOND,
-  Meter,
+  UsageMeter,
   PREFILL_MS,
 } from '../../src/proxy/reservation/usage-meter.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
@@ -33,7 +33,7 @@ const ESTIMATE = { prompt: 40, completion: 256, isBounded: false };
 const PROMPT = 33;
 
 const metrics = createMetrics();
-const slabs = new SlabPool();
+const slabs = new BufferPool();
 
 /** Where a piece of text stands in a delta of chat. */
 const FIELDS = {
@@ -264,7 +264,7 @@ function run(given: Answer): Outcome {
   const output = new AttemptOutput();
   let now = 0;
   let result: AttemptResult | undefined;
-  const meter = new Meter({ ...ESTIMATE, choices: choicesOf(given) });
+  const meter = new UsageMeter({ ...ESTIMATE, choices: choicesOf(given) });
   const fail = (reason: unknown) => {
     throw new Error('the relay gave up', { cause: reason });
   };
@@ -287,7 +287,7 @@ function run(given: Answer): Outcome {
   const request: RelayRequest = {
     exchange: new Exchange(message, new ServerResponse(message), '127.0.0.1'),
     endpoint,
-    ask: {},
+    facts: {},
     stream: true,
     alias: undefined,
     includeUsage: false,
@@ -346,14 +346,14 @@ function run(given: Answer): Outcome {
     outputs: output.frames,
     unreported: output.unreported(now, false),
     isSent: true,
-    outcome: outcomeOf(result),
+    outcome: resultCodeOf(result),
   });
   request.exchange.response.destroy();
   const reading = meter.read();
   if (reading === undefined) throw new Error('nothing was read');
   return {
     // Of an upstream that never reports, what a whole answer thought unseen is not counted.
-    billed: outcomeOf(result) === 'ok' && reading.isEstimated ? billed : billed + thought,
+    billed: resultCodeOf(result) === 'ok' && reading.isEstimated ? billed : billed + thought,
     counted: reading.tokens.completion,
     atMost: atMost + (now / 1_000) * HIDDEN_TOKENS_PER_SECOND * choicesOf(given) + thought + frames.length,
     isEstimated: reading.isEstimated,

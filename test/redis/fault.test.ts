@@ -3,7 +3,7 @@ import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { Backoff } from '../../src/redis/reconnect-backoff.ts';
 import { DeadlinePassed, inTime } from '../../src/redis/redis-deadline.ts';
-import { judge, plainError } from '../../src/redis/redis-fault.ts';
+import { classifyError, plainError } from '../../src/redis/redis-fault.ts';
 
 function reply(message: string): Error {
   return Object.assign(new Error(message), {
@@ -24,7 +24,7 @@ describe('Redis is away', () => {
     'NOAUTH Authentication required.',
     "ERR Error running script (call to f_0a): @user_script:1: @user_script: 1: -READONLY You can't write",
   ])('when it answers %s', (message) => {
-    expect(judge(reply(message)).kind).toBe('away');
+    expect(classifyError(reply(message)).kind).toBe('away');
   });
 
   test.each([
@@ -35,7 +35,7 @@ describe('Redis is away', () => {
     Object.assign(new Error('aborted'), { name: 'AbortError' }),
     new DeadlinePassed('Redis', 100),
   ])('when the connection fails with %s', (error) => {
-    expect(judge(error).kind).toBe('away');
+    expect(classifyError(error).kind).toBe('away');
   });
 });
 
@@ -51,14 +51,14 @@ describe('one command is at fault', () => {
     ['user_script:1: something went wrong', 'ERR'],
     ['ERR Error running script (call to f_0a): @user_script:1: -OOM command not allowed', 'OOM'],
   ])('when Redis answers %s', (message, code) => {
-    expect(judge(reply(message))).toMatchObject({ kind: 'command', error: { code } });
+    expect(classifyError(reply(message))).toMatchObject({ kind: 'command', error: { code } });
   });
 });
 
 test.each([new TypeError('x is not a function'), 'a string', undefined])(
   'what is not of Redis is left alone: %s',
   (error) => {
-    expect(judge(error)).toEqual({ kind: 'foreign' });
+    expect(classifyError(error)).toEqual({ kind: 'foreign' });
   },
 );
 
@@ -70,7 +70,7 @@ test('arguments and logins do not stay in an error', () => {
     Object.assign(new Error(`connect to redis://u:${secret}@h`), { syscall: 'connect' }),
   ];
   for (const error of errors) {
-    expect(inspect(judge(error), { depth: 9, showHidden: true })).not.toContain(secret);
+    expect(inspect(classifyError(error), { depth: 9, showHidden: true })).not.toContain(secret);
     expect(inspect(plainError(error), { depth: 9, showHidden: true })).not.toContain(secret);
   }
 });

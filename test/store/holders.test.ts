@@ -12,8 +12,8 @@ import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
 import type { Tables } from '../../src/store/schema/tables.ts';
-import { LaneDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
-import { SqliteLane } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { query } from '../helpers/postgres.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
@@ -236,8 +236,8 @@ describe.each(STORE_KINDS)('a database in $name from before there was a standing
 /** As an older version does it. */
 async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
   if (address.kind === 'sqlite') {
-    const lane = new SqliteLane(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
-    await migrate(new Kysely<Tables>({ dialect: new LaneDialect(lane) }), SQLITE, migrations);
+    const lane = new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
+    await migrate(new Kysely<Tables>({ dialect: new SqliteDialect(lane) }), SQLITE, migrations);
     await lane.close();
     return;
   }

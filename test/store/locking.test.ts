@@ -2,8 +2,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { Kysely, sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { LaneDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
-import { SqliteLane } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { pause, type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
@@ -89,14 +89,14 @@ describe('while another process holds the write lock', () => {
 
 describe('a lane', () => {
   let database: DatabaseSync;
-  let lane: SqliteLane;
+  let lane: SqliteQueue;
   let db: Kysely<{ t: { id: number } }>;
 
   beforeEach(() => {
     database = new DatabaseSync(dir.file('lane.db'), { timeout: 0 });
     database.exec('create table t (id integer primary key) strict');
-    lane = new SqliteLane(database, { waitMs: 500, maxWaiting: 3 });
-    db = new Kysely({ dialect: new LaneDialect(lane) });
+    lane = new SqliteQueue(database, { waitMs: 500, maxWaiting: 3 });
+    db = new Kysely({ dialect: new SqliteDialect(lane) });
   });
 
   afterEach(() => lane.close());

@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
 import type { Tables } from '../../src/store/schema/tables.ts';
-import { LaneDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
-import { SqliteLane } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
@@ -130,9 +130,9 @@ describe('opening a SQLite store', () => {
     const step = { id: NEXT, name: 'more', sqlite: ['create table more (x integer) strict'], postgres: [] };
     const run = async (migrations: typeof MIGRATIONS) => {
       const database = new DatabaseSync(path);
-      const lane = new SqliteLane(database, { waitMs: 1000, maxWaiting: 10 });
+      const lane = new SqliteQueue(database, { waitMs: 1000, maxWaiting: 10 });
       try {
-        await migrate(new Kysely<Tables>({ dialect: new LaneDialect(lane) }), SQLITE, migrations);
+        await migrate(new Kysely<Tables>({ dialect: new SqliteDialect(lane) }), SQLITE, migrations);
         return database.prepare('select id, name from schema_migrations order by id').all();
       } finally {
         await lane.close();

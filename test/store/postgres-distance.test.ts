@@ -2,7 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { callerOf } from '../../src/auth/key/principal.ts';
+import { principalOf } from '../../src/auth/key/principal.ts';
 import { claimDigest } from '../../src/billing/claim-cookie.ts';
 import { freeTerms } from '../../src/billing/new-order.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
@@ -89,7 +89,7 @@ describe('answers that are waited for', () => {
       4,
       async () => {
         const key = await add();
-        return () => desk.issuer.rotate(callerOf(key));
+        return () => desk.issuer.rotate(principalOf(key));
       },
     ],
     [

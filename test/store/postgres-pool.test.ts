@@ -2,7 +2,7 @@
 import { inspect } from 'node:util';
 import { CompiledQuery } from 'kysely';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type Lease, type PoolLimits, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { type PostgresLease, type PoolLimits, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { until } from '../helpers/wait.ts';
@@ -35,12 +35,12 @@ function open(limits: Partial<PoolLimits> = {}, url = server.url()): PostgresPoo
   return pool;
 }
 
-async function ask(lease: Lease, text: string): Promise<unknown> {
+async function ask(lease: PostgresLease, text: string): Promise<unknown> {
   const { rows } = await lease.executeQuery<{ value: unknown }>(CompiledQuery.raw(text));
   return rows[0]?.value;
 }
 
-const pidOf = (lease: Lease) => ask(lease, 'select pg_backend_pid() as value');
+const pidOf = (lease: PostgresLease) => ask(lease, 'select pg_backend_pid() as value');
 const isRunning = async (pid: unknown) =>
   (await query(server.url(), 'select 1 from pg_stat_activity where pid = $1', [pid])).length > 0;
 
@@ -179,7 +179,7 @@ describe('waiting for a connection', () => {
 });
 
 describe('a session', () => {
-  const setting = (lease: Lease, name: string) => ask(lease, `select current_setting('${name}') as value`);
+  const setting = (lease: PostgresLease, name: string) => ask(lease, `select current_setting('${name}') as value`);
 
   test('has its timeouts and commits durably, whatever the address and the server say', async () => {
     await query(server.url(), 'alter role tollgate set synchronous_commit = off');

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { expect, test } from 'vitest';
-import { CellCounter, CellGauge, CellHistogram } from '../../src/telemetry/metrics/metric-children.ts';
+import { BoundCounter, BoundGauge, BoundHistogram } from '../../src/telemetry/metrics/metric-children.ts';
 
 const BUCKETS = [0.1, 1, 2.5];
 
@@ -35,7 +35,7 @@ test('a histogram of cells reads as one of prom-client', async () => {
   await fc.assert(
     fc.asyncProperty(observations, async (all) => {
       const { ours, theirs, about } = metrics();
-      const cells = new CellHistogram({ ...about, buckets: BUCKETS, registers: [ours] });
+      const cells = new BoundHistogram({ ...about, buckets: BUCKETS, registers: [ours] });
       const plain = new Histogram({ ...about, buckets: BUCKETS, registers: [theirs] });
       for (const { label, value, scraped } of all) {
         cells.cell({ a: label }).observe(value);
@@ -57,7 +57,7 @@ test('a counter of cells reads as one of prom-client, and takes plain calls besi
   await fc.assert(
     fc.asyncProperty(observations, async (all) => {
       const { ours, theirs, about } = metrics();
-      const cells = new CellCounter({ ...about, registers: [ours] });
+      const cells = new BoundCounter({ ...about, registers: [ours] });
       const plain = new Counter({ ...about, registers: [theirs] });
       for (const { label, scraped } of all) {
         if (scraped) {
@@ -74,7 +74,7 @@ test('a counter of cells reads as one of prom-client, and takes plain calls besi
 
 test('a gauge of cells shows what was last set', async () => {
   const { ours, theirs, about } = metrics();
-  const cells = new CellGauge({ ...about, registers: [ours] });
+  const cells = new BoundGauge({ ...about, registers: [ours] });
   const plain = new Gauge({ ...about, registers: [theirs] });
   for (const value of [3, 0, 7]) {
     cells.cell({ a: 'one' }).set(value);
@@ -87,8 +87,8 @@ test('what several processes counted can be put together', async () => {
   const parts = [];
   for (const value of [0.05, 5]) {
     const { ours, about } = metrics();
-    new CellHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).cell({ a: 'one' }).observe(value);
-    new CellCounter({ ...about, name: 'y', registers: [ours] }).cell({ a: 'one' }).inc(3);
+    new BoundHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).cell({ a: 'one' }).observe(value);
+    new BoundCounter({ ...about, name: 'y', registers: [ours] }).cell({ a: 'one' }).inc(3);
     parts.push(await ours.getMetricsAsJSON());
   }
   const whole = await AggregatorRegistry.aggregate(parts).metrics();
@@ -104,7 +104,7 @@ test('what several processes counted can be put together', async () => {
 });
 
 test('the same labels are the same cell, in whatever order they stand', () => {
-  const counter = new CellCounter({ name: 'x', help: 'h', labelNames: ['a', 'b'], registers: [] });
+  const counter = new BoundCounter({ name: 'x', help: 'h', labelNames: ['a', 'b'], registers: [] });
   expect(counter.cell({ a: '1', b: '2' })).toBe(counter.cell({ b: '2', a: '1' }));
   expect(counter.cell({ a: '1', b: '2' })).not.toBe(counter.cell({ a: '2', b: '1' }));
 });

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ANSWER_CLASSES, type AnswerClassName, classify } from '../../src/upstream/error-class.ts';
-import { judgeErrorObject, judgeRefusal } from '../../src/upstream/error-outcome.ts';
+import { judgeErrorObject, judgeErrorResponse } from '../../src/upstream/error-outcome.ts';
 import { readErrorAnswer } from '../../src/wire/error-answer.ts';
 import { fillAnswerClasses } from '../../tools/answer-classes.ts';
 
@@ -178,7 +178,7 @@ describe('what the client reads', () => {
       [403, error('Your account is not active', 'billing_not_active')],
       [429, error(QUOTA, 'insufficient_quota')],
     ] as const) {
-      const failure = judgeRefusal(status, { 'retry-after': '7' }, Buffer.from(JSON.stringify(body)));
+      const failure = judgeErrorResponse(status, { 'retry-after': '7' }, Buffer.from(JSON.stringify(body)));
       expect(failure).toMatchObject({ next: true, retry: false, headers: {} });
       expect([failure.error.code, failure.error.status]).toEqual(['upstream_account_error', 502]);
       expect(failure).not.toHaveProperty('verbatim');
@@ -214,11 +214,11 @@ describe('what the client reads', () => {
     ['over several lines', 'data: {"error":\ndata: {"message":"m"}}\n\n', '{"error":\n {"message":"m"}}'],
     ['without an end', 'data: {"error":{"message":"m"}}', '{"error":{"message":"m"}}'],
   ])('a refusal that is labelled as a stream keeps its message: %s', (_how, text, expected) => {
-    expect(judgeRefusal(400, {}, Buffer.from(text)).verbatim?.body.toString()).toBe(expected);
+    expect(judgeErrorResponse(400, {}, Buffer.from(text)).verbatim?.body.toString()).toBe(expected);
   });
 
   test('a flat error in an event is put into OpenAI’s shape', () => {
-    const { verbatim } = judgeRefusal(
+    const { verbatim } = judgeErrorResponse(
       422,
       {},
       Buffer.from('data: {"object":"error","message":"m","code":422}\n\n'),

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Balance, type Candidate, choose } from '../../src/upstream/load-balance.ts';
+import { type LoadBalance, type Candidate, choose } from '../../src/upstream/load-balance.ts';
 
 /** A repeatable sequence from 0 to 1 (a linear congruential generator). */
 function chance(seed = 1): () => number {
@@ -16,7 +16,7 @@ function candidate(given: Partial<Candidate> = {}): Candidate {
 }
 
 /** The share of choices that fell on each. */
-function shares(candidates: readonly Candidate[], balance: Balance, draws = 20_000): number[] {
+function shares(candidates: readonly Candidate[], balance: LoadBalance, draws = 20_000): number[] {
   const random = chance();
   const counts = candidates.map(() => 0);
   for (let index = 0; index < draws; index += 1) {
@@ -26,7 +26,7 @@ function shares(candidates: readonly Candidate[], balance: Balance, draws = 20_0
   return counts.map((count) => count / draws);
 }
 
-const MODES: readonly Balance[] = ['weighted', 'least_requests', 'latency'];
+const MODES: readonly LoadBalance[] = ['weighted', 'least_requests', 'latency'];
 
 describe.each(MODES)('%s', (balance) => {
   test('with nothing to compare, shares are as the weights', () => {

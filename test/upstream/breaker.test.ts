@@ -4,14 +4,14 @@ import {
   type BreakerOptions,
   type BreakerState,
   CircuitBreaker,
-  type Outcome,
+  type ResultClass,
   type Permit,
-  type Refusal,
+  type BreakerRejection,
 } from '../../src/upstream/circuit-breaker.ts';
 
-const SUCCESS: Outcome = { kind: 'success' };
-const FAILURE: Outcome = { kind: 'failure' };
-const NEUTRAL: Outcome = { kind: 'neutral' };
+const SUCCESS: ResultClass = { kind: 'success' };
+const FAILURE: ResultClass = { kind: 'failure' };
+const NEUTRAL: ResultClass = { kind: 'neutral' };
 
 /** A breaker without jitter, with its clock. */
 function setting(options: Partial<BreakerOptions> = {}) {
@@ -24,13 +24,13 @@ function setting(options: Partial<BreakerOptions> = {}) {
     ...options,
   });
   const permit = () => admitted(breaker.admit());
-  const report = (outcome: Outcome, times = 1) => {
+  const report = (outcome: ResultClass, times = 1) => {
     for (let index = 0; index < times; index += 1) permit().release(outcome);
   };
   return { clock, states, breaker, permit, report };
 }
 
-function admitted(admission: Permit | Refusal): Permit {
+function admitted(admission: Permit | BreakerRejection): Permit {
   if (admission.kind === 'refusal') throw new Error(`refused: ${admission.cause}`);
   return admission;
 }
@@ -363,7 +363,7 @@ class Command implements fc.Command<Model, CircuitBreaker> {
   }
 }
 
-function take({ clock, out, closings }: Model, admission: Permit | Refusal): void {
+function take({ clock, out, closings }: Model, admission: Permit | BreakerRejection): void {
   if (admission.kind === 'permit') out.push({ permit: admission, since: closings, at: clock.now });
   else {
     expect(admission.until).toBeGreaterThan(clock.now);
@@ -395,7 +395,7 @@ const answer = (which: number) =>
     out[which % Math.max(1, out.length)]?.permit.answered();
   });
 
-const release = (which: number, outcome: Outcome) =>
+const release = (which: number, outcome: ResultClass) =>
   new Command(`release ${which} ${JSON.stringify(outcome)}`, ({ out, done }) => {
     const [taken] = out.splice(which % Math.max(1, out.length), 1);
     if (taken === undefined) return;
@@ -405,8 +405,8 @@ const release = (which: number, outcome: Outcome) =>
     done[which % done.length]?.release(FAILURE);
   });
 
-const anOutcome: fc.Arbitrary<Outcome> = fc.oneof(
-  fc.constantFrom<Outcome>(SUCCESS, NEUTRAL, FAILURE, FAILURE, FAILURE),
+const anOutcome: fc.Arbitrary<ResultClass> = fc.oneof(
+  fc.constantFrom<ResultClass>(SUCCESS, NEUTRAL, FAILURE, FAILURE, FAILURE),
   fc.record({
     kind: fc.constantFrom('failure' as const, 'limited' as const),
     retryAfterMs: fc.oneof(fc.integer({ min: -1, max: 100_000 }), fc.constant(Number.NaN)),

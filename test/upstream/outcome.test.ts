@@ -3,13 +3,13 @@ import { describe, expect, test } from 'vitest';
 import {
   blameFor,
   judgeErrorObject,
-  judgeRefusal,
+  judgeErrorResponse,
   relayedHeaders,
 } from '../../src/upstream/error-outcome.ts';
 
 const OBJECT = '{"error":{"message":"m","type":"t","param":null,"code":"c"}}';
 const judge = (status: number, body = OBJECT, headers = {}) =>
-  judgeRefusal(status, headers, Buffer.from(body));
+  judgeErrorResponse(status, headers, Buffer.from(body));
 
 test.each(['client_closed', 'invalid_form', 'request_timeout', 'request_too_large', 'draining'] as const)(
   '%s is no fault of the upstream',
@@ -42,7 +42,7 @@ describe('a status', () => {
     [999, 'upstream_invalid_response', 502, true],
   ])('%i is %s with %i, another target may be asked: %s', (status, code, shown, next) => {
     const failure = judge(status);
-    expect([failure.error.code, failure.error.status, failure.next]).toEqual([code, shown, next]);
+    expect([failure.error.code, failure.error.status, failure.tryNextTarget]).toEqual([code, shown, next]);
     expect(failure.verbatim?.status).toBe(code === 'upstream_error' ? status : undefined);
   });
 });

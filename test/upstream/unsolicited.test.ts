@@ -7,7 +7,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import type { BodySource } from '../../src/http/pieces/body-source.ts';
 import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
-import { Quarantine } from '../../src/upstream/http/origin-quarantine.ts';
+import { OriginQuarantine } from '../../src/upstream/http/origin-quarantine.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json, type Script } from '../helpers/hostile-upstream.ts';
@@ -207,7 +207,7 @@ describe('an origin that sent bytes which answer no request', () => {
   });
 
   test('is left alone for twice as long when it does it again soon, at most for an hour', () => {
-    const quarantine = new Quarantine();
+    const quarantine = new OriginQuarantine();
     const lengths: number[] = [];
     let now = 0;
     expect(quarantine.isActive(() => now)).toBe(false);

@@ -17,7 +17,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
-import type { Ledger, LedgerLimits } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { FaultyStore } from './faulty-store.ts';
@@ -31,7 +31,7 @@ let dir: TempDir;
 let store: Store;
 let faulty: FaultyStore;
 let spool: string;
-let ledgers: Ledger[];
+let ledgers: UsageOutbox[];
 
 beforeEach(async () => {
   dir = await tempDir();
@@ -48,7 +48,7 @@ afterEach(async () => {
   await dir.remove();
 });
 
-async function open(limits: Partial<LedgerLimits> = BY_HAND, clock?: () => number) {
+async function open(limits: Partial<UsageOutboxLimits> = BY_HAND, clock?: () => number) {
   const opened = await openLedger(faulty, spool, limits, clock);
   ledgers.push(opened.ledger);
   return opened;
@@ -70,7 +70,7 @@ function written(holderId: string): number {
 
 const counted = async () => (await sums(store.usage))?.requests ?? 0;
 const isSent = () => until(() => segments(spool).length === 0, 'an empty spool');
-const write = (ledger: Ledger, count: number, changed: Parameters<typeof record>[0] = {}) => {
+const write = (ledger: UsageOutbox, count: number, changed: Parameters<typeof record>[0] = {}) => {
   for (let index = 0; index < count; index += 1) ledger.record(record({ model: `m${index}`, ...changed }));
 };
 

@@ -5,7 +5,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { PhaseLock } from '../../src/usage/outbox/phase-lock.ts';
-import type { Ledger, LedgerLimits } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FAULTS, FaultyStore } from './faulty-store.ts';
@@ -16,7 +16,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   let store: Store;
   let faulty: FaultyStore;
   let dir: TempDir;
-  let ledgers: Ledger[];
+  let ledgers: UsageOutbox[];
 
   beforeAll(async () => {
     source = await start();
@@ -42,7 +42,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     return `holder-${holders}`;
   };
 
-  async function open(limits: Partial<LedgerLimits> = BY_HAND, directory = dir.path) {
+  async function open(limits: Partial<UsageOutboxLimits> = BY_HAND, directory = dir.path) {
     const { ledger } = await openLedger(faulty, directory, limits);
     ledgers.push(ledger);
     return { ledger, usage: new HolderUsage(ledger, faulty, () => AT) };

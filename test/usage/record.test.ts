@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { readLine, writeLine } from '../../src/usage/outbox/outbox-line.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import { costOf } from '../../src/usage/records/token-price.ts';
-import { Totals } from '../../src/usage/records/usage-totals.ts';
+import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
 import { dayOf, daysBefore, hourOf } from '../../src/usage/records/utc-hours.ts';
 import { AT, record } from './samples.ts';
 
@@ -210,7 +210,7 @@ test('totals are the sums of their rows by key, whatever the order', () => {
   const models = fc.constantFrom('a', 'b', 'a\u2028');
   fc.assert(
     fc.property(fc.array(fc.tuple(models, fc.nat(1000)), { maxLength: 50 }), (added) => {
-      const totals = new Totals();
+      const totals = new UsageTotals();
       for (const [model, prompt] of added) {
         totals.addAll(rowsOf(record({ model, usage: { prompt, completion: 0, cached: 0, reasoning: 0 } })));
       }

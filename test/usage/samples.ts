@@ -5,7 +5,7 @@ import type { UsageStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import type { UsageRecord } from '../../src/usage/records/request-usage.ts';
-import { Ledger, type LedgerLimits } from '../../src/usage/usage-ledger.ts';
+import { UsageOutbox, type UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
 
 export const AT = Date.parse('2030-01-02T03:04:05Z');
 
@@ -61,11 +61,11 @@ export class Told {
 export async function open(
   store: UsageStore,
   directory: string,
-  limits: Partial<LedgerLimits> = {},
+  limits: Partial<UsageOutboxLimits> = {},
   clock?: () => number,
 ) {
   const told = new Told();
-  const ledger = await Ledger.open({
+  const ledger = await UsageOutbox.open({
     store,
     directory,
     logger: told.logger,
@@ -77,9 +77,9 @@ export async function open(
 }
 
 /** Nothing happens by itself. */
-export const BY_HAND: Partial<LedgerLimits> = { writeMs: 1e9, sendMs: 1e9, scanMs: 1e9 };
+export const BY_HAND: Partial<UsageOutboxLimits> = { writeMs: 1e9, sendMs: 1e9, scanMs: 1e9 };
 /** Everything happens soon. */
-export const QUICK: Partial<LedgerLimits> = { writeMs: 5, sendMs: 10, scanMs: 30, pauseMs: 20 };
+export const QUICK: Partial<UsageOutboxLimits> = { writeMs: 5, sendMs: 10, scanMs: 30, pauseMs: 20 };
 
 export async function sums(store: UsageStore): Promise<UsageSums | undefined> {
   return (await store.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums;

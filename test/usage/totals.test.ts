@@ -1,7 +1,7 @@
 // Sums in memory: every column of a row is added, rows of different keys stay apart, and what was told does not change.
 import { expect, test } from 'vitest';
 import { USAGE_SUMS, type UsageRow, type UsageSums, usageSums } from '../../src/store/usage-record.ts';
-import { Totals } from '../../src/usage/records/usage-totals.ts';
+import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
 
 /** Another number in every column. */
 const sums = (factor: number): UsageSums => usageSums((name) => factor * (USAGE_SUMS.indexOf(name) + 1));
@@ -15,21 +15,21 @@ const row = (of: UsageSums, upstream = 'up'): UsageRow => ({
 });
 
 test('every column of equal rows is added, and other rows stay apart', () => {
-  const totals = new Totals();
+  const totals = new UsageTotals();
   totals.addAll([row(sums(1)), row(sums(100)), row(sums(7), 'other')]);
   expect([...totals.rows()]).toEqual([row(sums(101)), row(sums(7), 'other')]);
   expect([totals.size, totals.requests]).toEqual([2, 108]);
 });
 
 test('a sum stays a whole number that the store can hold', () => {
-  const totals = new Totals();
+  const totals = new UsageTotals();
   const most = usageSums(() => Number.MAX_SAFE_INTEGER);
   totals.addAll([row(most), row(sums(1))]);
   expect([...totals.rows()]).toEqual([row(most)]);
 });
 
 test('neither a row that was added nor one that was told changes with what comes later', () => {
-  const totals = new Totals();
+  const totals = new UsageTotals();
   const first = row(sums(1));
   totals.add(first);
   const told = [...totals.rows()];

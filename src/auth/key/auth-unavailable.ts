@@ -10,13 +10,13 @@ import { GatewayError } from '../../errors.ts';
  * - `contradiction`: the record of the key is damaged.
  * - `changing`: the key changed each time it was looked at.
  */
-export type UnavailableReason = 'store' | 'late' | 'queue' | 'hashing' | 'contradiction' | 'changing';
+export type AuthUnavailableReason = 'store' | 'late' | 'queue' | 'hashing' | 'contradiction' | 'changing';
 
 class CheckFailure extends Error {
   override readonly name = 'CheckFailure';
-  readonly reason: UnavailableReason;
+  readonly reason: AuthUnavailableReason;
 
-  constructor(reason: UnavailableReason, message: string, cause: unknown) {
+  constructor(reason: AuthUnavailableReason, message: string, cause: unknown) {
     super(message, cause === undefined ? undefined : { cause });
     this.reason = reason;
   }
@@ -27,7 +27,7 @@ class CheckFailure extends Error {
  * @param retryAfterMs where it is known better than the default
  */
 export function unavailable(
-  reason: UnavailableReason,
+  reason: AuthUnavailableReason,
   message: string,
   cause?: unknown,
   retryAfterMs?: number,
@@ -52,7 +52,7 @@ export function overloaded(
 }
 
 /** The reason in an error of `unavailable` or `overloaded`; `other` for any other error. */
-export function reasonOf(error: unknown): UnavailableReason | 'other' {
+export function reasonOf(error: unknown): AuthUnavailableReason | 'other' {
   const cause = error instanceof Error ? error.cause : undefined;
   return cause instanceof CheckFailure ? cause.reason : 'other';
 }

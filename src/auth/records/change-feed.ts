@@ -10,7 +10,7 @@ const BATCH = 500;
 /** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
 const LOOK_BACK = 1000;
 
-export interface KeyChangesParts {
+export interface ChangeFeedParts {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
   readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
   /** Hears of what happened since the start as well, after the listener. */
@@ -22,15 +22,15 @@ export interface KeyChangesParts {
   readonly intervalMs?: number;
 }
 
-export class KeyChanges {
-  readonly #parts: KeyChangesParts;
+export class ChangeFeed {
+  readonly #parts: ChangeFeedParts;
   readonly #now: () => number;
   #last = 0;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> | undefined;
   #stopped = false;
 
-  constructor(parts: KeyChangesParts) {
+  constructor(parts: ChangeFeedParts) {
     this.#parts = parts;
     this.#now = parts.now ?? (() => performance.now());
   }

@@ -10,7 +10,7 @@ import type { CheckableKey } from '../key/principal.ts';
 import type { Announcement, Announcer } from './announcer.ts';
 import { observeLag } from './change-feed.ts';
 import type { KeyListener } from './key-cache.ts';
-import { KeyMarks, type Mark, type SharedRecords } from './shared-records.ts';
+import { KeyTombstones, type Tombstone, type SharedRecords } from './shared-records.ts';
 
 /** Marks that are written again when Redis comes back, from which it may have lost them. */
 const MAX_MARKED = 1000;
@@ -36,11 +36,11 @@ export interface KeyAnnouncerParts {
 /** Tells of what this process did: first the mark, so that whoever looks again after the message finds it. */
 export class KeyAnnouncer implements Announcer {
   readonly #parts: KeyAnnouncerParts;
-  readonly #marks: KeyMarks;
+  readonly #marks: KeyTombstones;
 
   constructor(parts: KeyAnnouncerParts) {
     this.#parts = parts;
-    this.#marks = new KeyMarks(parts.redis);
+    this.#marks = new KeyTombstones(parts.redis);
   }
 
   async announce({ prefix, kind, version, at }: Announcement, record?: CheckableKey): Promise<void> {
@@ -71,22 +71,22 @@ export class KeyAnnouncer implements Announcer {
   }
 }
 
-export interface KeyFleetParts {
+export interface KeyBroadcastParts {
   readonly redis: RedisClient;
   readonly listener: Pick<KeyListener, 'changed'>;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag'>;
 }
 
 /** Hears what others did, and keeps the marks in Redis complete. */
-export class KeyFleet {
-  readonly #parts: KeyFleetParts;
-  readonly #marks: KeyMarks;
-  readonly #marked = new RecentMap<Prefix, { readonly mark: Mark; readonly version: number }>(MAX_MARKED);
+export class KeyBroadcast {
+  readonly #parts: KeyBroadcastParts;
+  readonly #marks: KeyTombstones;
+  readonly #marked = new RecentMap<Prefix, { readonly mark: Tombstone; readonly version: number }>(MAX_MARKED);
   #repairing: Promise<void> | undefined;
 
-  constructor(parts: KeyFleetParts) {
+  constructor(parts: KeyBroadcastParts) {
     this.#parts = parts;
-    this.#marks = new KeyMarks(parts.redis);
+    this.#marks = new KeyTombstones(parts.redis);
     parts.redis.onUp(() => this.#repair());
   }
 
@@ -122,7 +122,7 @@ export class KeyFleet {
 }
 
 /** What a change leaves in Redis; a new key leaves no mark. */
-function markOf(kind: ChangeKind): Mark | undefined {
+function markOf(kind: ChangeKind): Tombstone | undefined {
   if (kind === 'issued') return undefined;
   return kind === 'changed' ? 'changed' : 'ended';
 }

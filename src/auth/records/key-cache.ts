@@ -5,7 +5,7 @@ import { hash, randomBytes } from 'node:crypto';
 import { RecentMap } from '../../recent-map.ts';
 import type { ChangeKind, Prefix } from '../../store/key-record.ts';
 import type { Key } from '../key/key.ts';
-import type { Caller } from '../key/principal.ts';
+import type { Principal } from '../key/principal.ts';
 
 /** How long a good key is good without asking again, in milliseconds. */
 export const FRESH_MS = 5000;
@@ -103,8 +103,8 @@ export class ChangeClock {
   }
 }
 
-export interface Known {
-  readonly caller: Caller;
+export interface KnownKey {
+  readonly caller: Principal;
   /** When the key was last confirmed, in milliseconds of the injected clock. */
   readonly confirmedAt: number;
   /** When confirmation was last sought, with or without an answer. */
@@ -117,8 +117,8 @@ export interface Known {
  * Keys that proved good. An entry stays after its time is up, until it is pushed out: as the proof that Argon2 has run for
  * this very key, as what is accepted while the store is away, and as what the failure limit spares.
  */
-export class KnownKeys {
-  readonly #byFingerprint = new RecentMap<Fingerprint, Known>(MAX_KNOWN, (_, { caller }) =>
+export class KeyCache {
+  readonly #byFingerprint = new RecentMap<Fingerprint, KnownKey>(MAX_KNOWN, (_, { caller }) =>
     this.#byPrefix.delete(caller.prefix),
   );
   readonly #byPrefix = new Map<Prefix, Fingerprint>();
@@ -130,12 +130,12 @@ export class KnownKeys {
     return this.#byFingerprint.size;
   }
 
-  get(fingerprint: Fingerprint): Known | undefined {
+  get(fingerprint: Fingerprint): KnownKey | undefined {
     return this.#byFingerprint.get(fingerprint);
   }
 
   /** Whether the key is accepted without asking. */
-  isFresh({ freshUntil, soughtAt }: Known, now: number): boolean {
+  isFresh({ freshUntil, soughtAt }: KnownKey, now: number): boolean {
     return now <= freshUntil && soughtAt >= this.#floor;
   }
 
@@ -152,7 +152,7 @@ export class KnownKeys {
    * @param heardAt as of when it is known to be good; what was known before, of the same version, may be newer
    * @param soughtAt when that was asked for; with the store away that may be later
    */
-  confirm(fingerprint: Fingerprint, caller: Caller, heardAt: number, soughtAt = heardAt): void {
+  refresh(fingerprint: Fingerprint, caller: Principal, heardAt: number, soughtAt = heardAt): void {
     const known = this.#byFingerprint.get(fingerprint);
     const at = known?.caller.version === caller.version ? Math.max(heardAt, known.confirmedAt) : heardAt;
     const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
@@ -164,7 +164,7 @@ export class KnownKeys {
    * The store did not answer: accepts the key a while longer, or returns false when its time is up. That a holder is suspended
    * may have ended meanwhile, so it is not said for longer than it is known.
    */
-  stretch(fingerprint: Fingerprint, known: Known, now: number): boolean {
+  serveStale(fingerprint: Fingerprint, known: KnownKey, now: number): boolean {
     const end = known.confirmedAt + STALE_MS;
     // Not when the key changed meanwhile: then the entry is gone or another.
     if (now > end || known.caller.standing !== 'good') return false;
@@ -177,7 +177,7 @@ export class KnownKeys {
    * The key is good and its holder has changed: what is known of it is neither accepted nor stretched any more. It stays as
    * the proof that Argon2 has run, since a key never changes its hash, and as what the failure limit spares.
    */
-  outdate(prefix: Prefix): void {
+  invalidate(prefix: Prefix): void {
     const fingerprint = this.#byPrefix.get(prefix);
     const known = fingerprint === undefined ? undefined : this.#byFingerprint.get(fingerprint);
     if (fingerprint === undefined || known === undefined) return;
@@ -192,7 +192,7 @@ export class KnownKeys {
     this.#byPrefix.delete(prefix);
   }
 
-  #put(fingerprint: Fingerprint, known: Known): void {
+  #put(fingerprint: Fingerprint, known: KnownKey): void {
     // The one that was confirmed longest ago makes room.
     this.#byFingerprint.set(fingerprint, known);
     this.#byPrefix.set(known.caller.prefix, fingerprint);
@@ -200,7 +200,7 @@ export class KnownKeys {
 }
 
 /** Keys that the store did not have, each by its whole fingerprint. A key that is issued later ends the memory of its prefix. */
-export class RefusedKeys {
+export class NegativeCache {
   readonly #clock: ChangeClock;
   readonly #refused = new RecentMap<Fingerprint, { readonly until: number; readonly position: number }>(
     MAX_REFUSED,
@@ -238,5 +238,5 @@ export interface KeyListener {
    * This process made the key and has seen it stored: it need not be proved on first use. Unless something newer was heard of it
    * by now, it is known as this says.
    */
-  learned(key: Key, caller: Caller): void;
+  learned(key: Key, caller: Principal): void;
 }

@@ -20,7 +20,7 @@ const USUAL_MS = 5;
 const REMEMBER_MS = 1000;
 const MAX_REMEMBERED = 10_000;
 
-export interface Found {
+export interface FoundRecord {
   readonly record: CheckableKey | undefined;
   /** Position of the change clock just before it was asked for. */
   readonly position: number;
@@ -47,8 +47,8 @@ export interface RecordLookupParts {
 
 export class RecordLookup {
   readonly #parts: RecordLookupParts;
-  readonly #flights = new Map<Prefix, Promise<Found>>();
-  readonly #remembered = new RecentMap<Prefix, Found>(MAX_REMEMBERED);
+  readonly #flights = new Map<Prefix, Promise<FoundRecord>>();
+  readonly #remembered = new RecentMap<Prefix, FoundRecord>(MAX_REMEMBERED);
   /** Keys that have proved good go first: a flood of invented ones is not to hold them up. */
   readonly #estimate: DrainEstimate;
   readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
@@ -63,7 +63,7 @@ export class RecordLookup {
    * @param isKnown whether the key that is asked about has proved good before
    * @throws GatewayError `auth_unavailable` when the store fails, is late (250 ms) or too many wait
    */
-  find(prefix: Prefix, isKnown: boolean): Promise<Found> {
+  find(prefix: Prefix, isKnown: boolean): Promise<FoundRecord> {
     const remembered = this.#recall(prefix);
     if (remembered !== undefined) return Promise.resolve(remembered);
     let flight = this.#flights.get(prefix);
@@ -83,7 +83,7 @@ export class RecordLookup {
     );
   }
 
-  async #look(prefix: Prefix, queue: Waiter[]): Promise<Found> {
+  async #look(prefix: Prefix, queue: Waiter[]): Promise<FoundRecord> {
     if (this.#running < MAX_RUNNING) this.#running += 1;
     else await new Promise<void>((resolve) => queue.push(resolve));
     const since = this.#parts.now();
@@ -102,7 +102,7 @@ export class RecordLookup {
     }
   }
 
-  async #inRedis(prefix: Prefix): Promise<Found | undefined> {
+  async #inRedis(prefix: Prefix): Promise<FoundRecord | undefined> {
     const { shared, clock, now, onMark } = this.#parts;
     if (shared === undefined) return undefined;
     const position = clock.now();
@@ -121,14 +121,14 @@ export class RecordLookup {
     return undefined;
   }
 
-  async #inStore(prefix: Prefix): Promise<Found> {
+  async #inStore(prefix: Prefix): Promise<FoundRecord> {
     const { store, clock, now } = this.#parts;
     const position = clock.now();
     const at = now();
     return { record: await store.findKey(prefix), position, soughtAt: at, at, isProved: false };
   }
 
-  #recall(prefix: Prefix): Found | undefined {
+  #recall(prefix: Prefix): FoundRecord | undefined {
     const found = this.#remembered.get(prefix);
     if (found === undefined) return undefined;
     const { clock, now } = this.#parts;

@@ -6,7 +6,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { readForeign } from '../../redis/foreign-text.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
-import { isPrefix, type Prefix, STANDINGS } from '../../store/key-record.ts';
+import { isPrefix, type Prefix, BILLING_STATUSES } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { KeySecret } from '../hashing/hashing-secret.ts';
 import type { CheckableKey } from '../key/principal.ts';
@@ -73,13 +73,13 @@ const Payload = z.strictObject({
   prefix: z.string(),
   holder: z.string(),
   tier: z.enum(TIERS),
-  standing: z.enum(STANDINGS),
+  standing: z.enum(BILLING_STATUSES),
   version: z.int().min(1),
   argon2: z.string(),
   hmac: z.base64(),
 });
 
-export type Mark = typeof ENDED | typeof CHANGED;
+export type Tombstone = typeof ENDED | typeof CHANGED;
 
 /**
  * - `record`: the key is active, and Argon2 has proved it somewhere in the fleet.
@@ -89,13 +89,13 @@ export type Mark = typeof ENDED | typeof CHANGED;
  */
 export type SharedAnswer =
   | { readonly kind: 'record'; readonly record: CheckableKey }
-  | { readonly kind: 'mark'; readonly mark: Mark; readonly version: number }
+  | { readonly kind: 'mark'; readonly mark: Tombstone; readonly version: number }
   | { readonly kind: 'nothing' };
 
 const NOTHING: SharedAnswer = { kind: 'nothing' };
 
 /** Marks for all replicas that what they know of a key is no more. It needs no secret. */
-export class KeyMarks {
+export class KeyTombstones {
   readonly #keep: RedisScript;
   readonly #outdate: RedisScript;
 
@@ -109,7 +109,7 @@ export class KeyMarks {
    * @param version of the key since it ended, or since its holder changed
    * @returns whether Redis took it
    */
-  async mark(mark: Mark, prefix: Prefix, version: number): Promise<boolean> {
+  async mark(mark: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
     const write = mark === ENDED ? this.#keep : this.#outdate;
     try {
       await write([keyOf(prefix)], [version, mark, MARK_MS]);

@@ -4,16 +4,16 @@ import { randomUUID } from 'node:crypto';
 import { addressBlock } from '../../auth/address-block.ts';
 import type { Authenticator } from '../../auth/authenticator.ts';
 import { FailureLimit } from '../../auth/failure-limits.ts';
-import type { IssuedKey, Issuer } from '../../auth/key-issuer.ts';
+import type { IssuedKey, KeyIssuer } from '../../auth/key-issuer.ts';
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
-import { type Form, readForm, requireSameOrigin } from '../../http/page-form.ts';
+import { type PageForm, readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import type { BillingStore, Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import { claimDigest, formNames, isNonce, keepClaimSecret, newNonce } from '../claim-cookie.ts';
+import { claimDigest, formNames, isNonce, storeClaimSecret, newNonce } from '../claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
 import { freeTerms, paidTerms } from '../new-order.ts';
 import { isAbove, isLapsed, mismatchOf } from '../order-verdict.ts';
@@ -34,7 +34,7 @@ const NOTES = 5;
 const FIRST_LOOK_MS = 10 * 60_000;
 
 export interface CheckoutParts {
-  readonly issuer: Issuer;
+  readonly issuer: KeyIssuer;
   readonly authenticator: Pick<Authenticator, 'identify'>;
   readonly store: BillingStore;
   readonly claims: Claims;
@@ -92,7 +92,7 @@ export class Checkout {
 
   async #answer(exchange: Exchange, config: DynamicConfig, isPage: boolean): Promise<void> {
     requireSameOrigin(exchange, new URL(config.public_url).origin);
-    const form = await readForm(exchange);
+    const form = await readPageForm(exchange);
     const tier = tierOf(form.get('tier'));
     const nonce = nonceOf(form);
     exchange.access.tier = tier;
@@ -194,7 +194,7 @@ export class Checkout {
       exchange.throwIfStopped();
       const { kind, order } = await store.addOrder(terms, holder?.id ?? null);
       if (kind === 'known' && !this.#isSame(order, terms)) continue;
-      if (holder === undefined) keepClaimSecret(exchange, names.secret, public_url);
+      if (holder === undefined) storeClaimSecret(exchange, names.secret, public_url);
       return order;
     }
     throw new GatewayError('order_limit');
@@ -286,7 +286,7 @@ function tierOf(text: string | undefined): Tier {
   return tier;
 }
 
-function nonceOf(form: Form): string | undefined {
+function nonceOf(form: PageForm): string | undefined {
   const nonce = form.get('nonce');
   if (nonce === undefined || isNonce(nonce)) return nonce;
   throw new GatewayError('invalid_value', 'The nonce is 43 characters of base64url.', { param: 'nonce' });

@@ -5,12 +5,12 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../http/page-form.ts';
+import { readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { BillingStore, Order } from '../../store/billing-record.ts';
 import { claimSecrets, opens } from '../claim-cookie.ts';
 import type { Claims } from '../key-claims.ts';
-import type { Settlement } from '../payment-reconciliation.ts';
+import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { answerErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
@@ -25,21 +25,21 @@ const RELOAD_S = 4;
 const RELOADS_MS = 10 * 60_000;
 const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 
-export interface CompletionParts {
+export interface CompletePageParts {
   readonly store: BillingStore;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   readonly claims: Claims;
   readonly config: () => DynamicConfig;
   /** Milliseconds since 1970. */
   readonly now?: () => number;
 }
 
-export class Completion {
-  readonly #parts: CompletionParts;
+export class CompletePage {
+  readonly #parts: CompletePageParts;
   readonly #now: () => number;
   readonly #lookedAt = new RecentMap<string, number>(REMEMBERED);
 
-  constructor(parts: CompletionParts) {
+  constructor(parts: CompletePageParts) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -104,7 +104,7 @@ ${this.#body(order, isOwn, config)}`,
     const isPage = sendsForm(exchange);
     try {
       requireSameOrigin(exchange, new URL(config.public_url).origin);
-      const form = await readForm(exchange);
+      const form = await readPageForm(exchange);
       const secrets = claimSecrets(exchange, config.public_url);
       const isAllowed = (order: Order) => opens(secrets, order.claim);
       const found = await this.#parts.store.findOrder({ session: form.get('session_id') ?? '' });

@@ -4,28 +4,28 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
-import { readForm, requireSameOrigin } from '../../http/page-form.ts';
+import { readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import type { BillingStore, Order } from '../../store/billing-record.ts';
-import { TestProvider } from '../fake-provider.ts';
+import { FakeProvider } from '../fake-provider.ts';
 import type { PaymentProvider } from '../payment-provider.ts';
-import type { Settlement } from '../payment-reconciliation.ts';
+import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { answerErrorPage } from './answer-page.ts';
 import { answerPage, html } from './page-frame.ts';
 import { priceText } from './price-text.ts';
 
-export interface TestPageParts {
+export interface FakePaymentPageParts {
   readonly store: BillingStore;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => DynamicConfig;
   /** Whether a request was sent on this machine. */
   readonly isLocal: (request: IncomingMessage) => boolean;
 }
 
-export class TestPage {
-  readonly #parts: TestPageParts;
+export class FakePaymentPage {
+  readonly #parts: FakePaymentPageParts;
 
-  constructor(parts: TestPageParts) {
+  constructor(parts: FakePaymentPageParts) {
     this.#parts = parts;
   }
 
@@ -59,7 +59,7 @@ export class TestPage {
       // Before a byte of the body is read.
       const provider = this.#open(exchange);
       requireSameOrigin(exchange, new URL(config.public_url).origin);
-      const form = await readForm(exchange);
+      const form = await readPageForm(exchange);
       const session = form.get('session_id') ?? '';
       const order = await this.#find(session);
       const button = form.get('button');
@@ -74,9 +74,9 @@ export class TestPage {
   }
 
   /** What is paid here costs nothing, so another machine must not reach it, whatever the configuration says. */
-  #open({ request }: Exchange): TestProvider {
+  #open({ request }: Exchange): FakeProvider {
     const provider = this.#parts.provider();
-    if (!(provider instanceof TestProvider)) throw new GatewayError('unknown_url');
+    if (!(provider instanceof FakeProvider)) throw new GatewayError('unknown_url');
     if (this.#parts.isLocal(request)) return provider;
     throw new GatewayError(
       'unknown_url',

@@ -4,7 +4,7 @@
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { type AnswerHeaders, answer } from '../../http/exchange/response-writer.ts';
 import type { Script } from './page-scripts.ts';
-import { type Branding, brandName, contactHref, lookOf } from './theme.ts';
+import { type Branding, brandName, contactHref, themeOf } from './theme.ts';
 
 /** HTML that is safe to put into a page: made by the tag `html`, never by concatenation. */
 export class Html {
@@ -94,7 +94,7 @@ export interface PageParts {
 export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
   const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
-  const look = lookOf(branding?.color);
+  const look = themeOf(branding?.color);
   const contact = contactLink(branding, `Question about ${name}`);
   const page = html`<!doctype html>
 <html lang="en">

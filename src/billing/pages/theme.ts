@@ -6,7 +6,7 @@ import { GROUNDS, STYLE } from './page-style.ts';
 
 export type Branding = NonNullable<DynamicConfig['branding']>;
 
-export interface Look {
+export interface Theme {
   readonly style: string;
   /** As a source in a policy. */
   readonly hash: string;
@@ -16,9 +16,9 @@ const CONTRAST = 4.5;
 const WHITE = '#ffffff';
 const BLACK = '#0a0f14';
 
-const PLAIN: Look = { style: STYLE, hash: hashSource(STYLE) };
+const PLAIN: Theme = { style: STYLE, hash: hashSource(STYLE) };
 /** One configuration is in force, so one look is enough to remember. */
-let last: { readonly color: string; readonly look: Look } | undefined;
+let last: { readonly color: string; readonly look: Theme } | undefined;
 
 export function brandName(branding: Branding | undefined): string {
   return branding?.name ?? 'Tollgate';
@@ -32,7 +32,7 @@ export function contactHref(contact: string, subject: string): string {
 }
 
 /** The style of the pages in this colour, `#rrggbb`; in the gateway's own without one. */
-export function lookOf(color: string | undefined): Look {
+export function themeOf(color: string | undefined): Theme {
   if (color === undefined) return PLAIN;
   if (last?.color === color) return last.look;
   const light = accentOn(GROUNDS.light, color, BLACK);

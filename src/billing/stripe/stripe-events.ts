@@ -107,7 +107,7 @@ export function isOfInterest({ type, data: { object } }: StripeEvent): boolean {
  * @returns undefined for what belongs to no order of this gateway
  * @throws GatewayError `payment_unavailable`, `store_unavailable`
  */
-export async function orderOf(
+export async function orderIdOf(
   { data: { object } }: StripeEvent,
   store: BillingStore,
   provider: StripeProvider,

@@ -98,7 +98,7 @@ export class StripeProvider implements PaymentProvider {
       chargeId === undefined
         ? undefined
         : await this.#calls.call('read', (stripe) => stripe.charges.retrieve(chargeId));
-    const payment = name.payment ?? idOf(charge?.payment_intent);
+    const payment = name.payment ?? stripeIdOf(charge?.payment_intent);
     const order = charge?.metadata['order'];
     if (order !== undefined) return { order, ...(payment === undefined ? {} : { payment }) };
     if (payment === undefined) return {};
@@ -112,7 +112,7 @@ export class StripeProvider implements PaymentProvider {
     const invoice = paid?.data[0]?.invoice;
     const details =
       typeof invoice === 'object' && 'parent' in invoice ? invoice.parent?.subscription_details : undefined;
-    const subscription = idOf(details?.subscription);
+    const subscription = stripeIdOf(details?.subscription);
     const hinted = details?.metadata?.['order'];
     return {
       payment,
@@ -204,9 +204,9 @@ function sessionFacts(session: Stripe.Checkout.Session): SessionFacts {
     currency: session.currency,
     mode: session.mode,
     isLive: session.livemode,
-    subscription: idOf(session.subscription) ?? null,
-    payment_id: idOf(intent) ?? null,
-    customer: idOf(session.customer) ?? null,
+    subscription: stripeIdOf(session.subscription) ?? null,
+    payment_id: stripeIdOf(intent) ?? null,
+    customer: stripeIdOf(session.customer) ?? null,
   };
 }
 
@@ -271,7 +271,7 @@ function worst(all: readonly MoneyFacts['dispute'][]): MoneyFacts['dispute'] {
 }
 
 /** Of a reference that may have been expanded. */
-export function idOf(reference: string | { readonly id?: string } | null | undefined): string | undefined {
+export function stripeIdOf(reference: string | { readonly id?: string } | null | undefined): string | undefined {
   return typeof reference === 'string' ? reference : reference?.id;
 }
 

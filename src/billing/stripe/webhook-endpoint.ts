@@ -9,8 +9,8 @@ import type { BillingEvent, BillingStore } from '../../store/billing-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { PaymentProvider } from '../payment-provider.ts';
-import type { Settlement } from '../payment-reconciliation.ts';
-import { isOfInterest, orderOf, readStripeEvent, type StripeEvent } from './stripe-events.ts';
+import type { PaymentReconciliation } from '../payment-reconciliation.ts';
+import { isOfInterest, orderIdOf, readStripeEvent, type StripeEvent } from './stripe-events.ts';
 import { StripeProvider } from './stripe-provider.ts';
 
 const MAX_BODY = 256 * 1024;
@@ -24,7 +24,7 @@ const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
 export interface WebhooksParts {
   readonly store: BillingStore;
-  readonly settlement: Settlement;
+  readonly settlement: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => BillingConfig | undefined;
   readonly logger: Pick<Logger, 'warn'>;
@@ -101,7 +101,7 @@ export class Webhooks {
     if (await store.isEventKnown(event.id)) return 'known';
     // Of an account that is connected to the operator's: no order was made there.
     const isOwn = event.account == null && isOfInterest(event);
-    const found = isOwn ? await orderOf(event, store, provider) : undefined;
+    const found = isOwn ? await orderIdOf(event, store, provider) : undefined;
     if (found === undefined || found.order.provider !== 'stripe') {
       await store.addEvent(record);
       return isOwn ? 'foreign' : 'ignored';

@@ -2,7 +2,7 @@
 // Stripe's. It reads the tree, so that one bad field hides no other fault.
 import { httpUrl, isLoopback, isLoopbackHost } from '../schema/addresses.ts';
 import { readInteger } from '../schema/units.ts';
-import { type Branch, find, given, type Report, textOf } from '../source/yaml-tree.ts';
+import { type YamlMapping, findNode, isGiven, type ReportFault, nodeText } from '../source/yaml-tree.ts';
 
 const STRIPE = 'https://api.stripe.com';
 const DEFAULT_HOST = '127.0.0.1';
@@ -11,20 +11,20 @@ const PAID = ['Lite', 'Pro'] as const;
 const STRIPE_FIELDS = ['secret_key', 'webhook_secret', 'api_base'] as const;
 
 /** @param port what the environment puts in place of `listen.port` */
-export function checkBilling(tree: Branch, port: number | undefined, fault: Report, warn: Report): void {
+export function checkBilling(tree: YamlMapping, port: number | undefined, fault: ReportFault, warn: ReportFault): void {
   const section = tree.entries.get('billing');
   if (section === undefined || section.value.kind !== 'branch') return;
   const at = section.key.start;
-  const provider = textOf(section.value, 'provider');
+  const provider = nodeText(section.value, 'provider');
   const url = publicUrl(tree, port);
   if (provider === 'stripe') checkStripe(section.value, at, url, fault, warn);
   if (provider === 'test') {
     for (const field of STRIPE_FIELDS) {
       const entry = section.value.entries.get(field);
-      if (entry !== undefined && given(entry.value))
+      if (entry !== undefined && isGiven(entry.value))
         fault(entry.key.start, ['billing', field], 'means nothing beside `provider: test`');
     }
-    const host = textOf(tree, 'listen', 'host') ?? DEFAULT_HOST;
+    const host = nodeText(tree, 'listen', 'host') ?? DEFAULT_HOST;
     if (!isLoopbackHost(host)) {
       fault(
         at,
@@ -40,24 +40,24 @@ export function checkBilling(tree: Branch, port: number | undefined, fault: Repo
     }
   }
   if (provider === 'stripe' || provider === 'test') checkPrices(tree, at, provider, fault);
-  if ((textOf(section.value, 'on_lapse') ?? 'downgrade') === 'downgrade' && !isOffered(tree, 'Free')) {
+  if ((nodeText(section.value, 'on_lapse') ?? 'downgrade') === 'downgrade' && !isOffered(tree, 'Free')) {
     fault(at, ['billing', 'on_lapse'], '`downgrade` needs the tier `Free` on offer; or take `suspend`');
   }
 }
 
-function checkStripe(section: Branch, at: number, url: URL | undefined, fault: Report, warn: Report): void {
+function checkStripe(section: YamlMapping, at: number, url: URL | undefined, fault: ReportFault, warn: ReportFault): void {
   for (const field of ['secret_key', 'webhook_secret']) {
     const node = section.entries.get(field)?.value;
     // An empty text is a fault of its own.
     if (node === undefined || node.kind === 'blank')
       fault(at, ['billing', field], 'is missing; `provider: stripe` needs it');
   }
-  const key = textOf(section, 'secret_key') ?? '';
+  const key = nodeText(section, 'secret_key') ?? '';
   const keyAt = section.entries.get('secret_key')?.value.span.start ?? at;
   const isTest = TEST_KEY.test(key);
   if (/^pk_/.test(key)) fault(keyAt, ['billing', 'secret_key'], 'is a publishable key; take the secret one');
-  const base = find(section, ['api_base'])?.node;
-  const host = textOf(base);
+  const base = findNode(section, ['api_base'])?.node;
+  const host = nodeText(base);
   if (base !== undefined && host !== undefined && URL.canParse(host)) {
     const place = ['billing', 'api_base'];
     const there = new URL(host);
@@ -80,39 +80,39 @@ function checkStripe(section: Branch, at: number, url: URL | undefined, fault: R
 }
 
 /** Where buyers come back to; undefined where the file is at fault. */
-function publicUrl(tree: Branch, port: number | undefined): URL | undefined {
+function publicUrl(tree: YamlMapping, port: number | undefined): URL | undefined {
   const entry = tree.entries.get('public_url');
   const text =
-    entry !== undefined && given(entry.value)
-      ? textOf(tree, 'public_url')
+    entry !== undefined && isGiven(entry.value)
+      ? nodeText(tree, 'public_url')
       : httpUrl(
-          textOf(tree, 'listen', 'host') ?? DEFAULT_HOST,
-          port ?? Number(textOf(tree, 'listen', 'port') ?? '8080'),
+          nodeText(tree, 'listen', 'host') ?? DEFAULT_HOST,
+          port ?? Number(nodeText(tree, 'listen', 'port') ?? '8080'),
         );
   return text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
 }
 
 /** A tier that can be bought has a price here; with Stripe also the name of the price there. */
-function checkPrices(tree: Branch, at: number, provider: 'stripe' | 'test', fault: Report): void {
+function checkPrices(tree: YamlMapping, at: number, provider: 'stripe' | 'test', fault: ReportFault): void {
   for (const tier of PAID) {
     if (!isOffered(tree, tier)) continue;
-    const entry = find(tree, ['tiers', tier]);
+    const entry = findNode(tree, ['tiers', tier]);
     const place = entry?.key?.start ?? at;
-    const price = find(tree, ['tiers', tier, 'price'])?.node;
+    const price = findNode(tree, ['tiers', tier, 'price'])?.node;
     const path = ['tiers', tier];
-    if (!given(price)) fault(place, path, 'needs a `price`, as there is `billing`');
-    const amount = find(tree, ['tiers', tier, 'price', 'amount'])?.node;
-    const reading = readInteger(textOf(amount) ?? '');
+    if (!isGiven(price)) fault(place, path, 'needs a `price`, as there is `billing`');
+    const amount = findNode(tree, ['tiers', tier, 'price', 'amount'])?.node;
+    const reading = readInteger(nodeText(amount) ?? '');
     if (amount !== undefined && reading.ok && reading.value === 0)
       fault(amount.span.start, [...path, 'price', 'amount'], 'must be at least 1 where there is `billing`');
-    if (provider === 'stripe' && !given(find(tree, [...path, 'stripe_price'])?.node))
+    if (provider === 'stripe' && !isGiven(findNode(tree, [...path, 'stripe_price'])?.node))
       fault(place, path, 'needs a `stripe_price`, as there is `billing`');
   }
 }
 
 /** Without the section, all three tiers are on offer. */
-function isOffered(tree: Branch, tier: string): boolean {
+function isOffered(tree: YamlMapping, tier: string): boolean {
   const tiers = tree.entries.get('tiers')?.value;
-  if (!given(tiers)) return true;
+  if (!isGiven(tiers)) return true;
   return tiers.kind !== 'branch' || tiers.entries.has(tier);
 }

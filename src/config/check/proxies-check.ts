@@ -2,18 +2,18 @@
 // client's limits and failures.
 import { isIP } from 'node:net';
 import { isLoopbackAddress } from '../schema/addresses.ts';
-import { type Branch, find, type Report, textOf } from '../source/yaml-tree.ts';
+import { type YamlMapping, findNode, type ReportFault, nodeText } from '../source/yaml-tree.ts';
 
 /** The largest networks that are plausible for load balancers alone. */
 const FEWEST_BITS = { 4: 16, 6: 48 } as const;
 /** Of the prefix in which IPv4 is written as IPv6 (`::ffff:10.0.0.0/104`). */
 const MAPPED_BITS = 96;
 
-export function checkTrustedProxies(tree: Branch, warn: Report): void {
-  const list = find(tree, ['listen', 'trusted_proxies'])?.node;
+export function checkTrustedProxies(tree: YamlMapping, warn: ReportFault): void {
+  const list = findNode(tree, ['listen', 'trusted_proxies'])?.node;
   if (list?.kind !== 'list') return;
   for (const [index, item] of list.items.entries()) {
-    const [address = '', bits] = (textOf(item) ?? '').split('/');
+    const [address = '', bits] = (nodeText(item) ?? '').split('/');
     if (bits === undefined) continue;
     const message = faultOf(address, Number(bits));
     if (message !== undefined) warn(item.span.start, ['listen', 'trusted_proxies', index], message);

@@ -5,37 +5,37 @@ import { TIERS } from '../schema/config-schema.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
 import { origin, suggestion } from '../source/schema-issues.ts';
 import {
-  type Branch,
-  type Entry,
-  find,
-  given,
-  type Mark,
-  type Path,
-  type Report,
-  type Tree,
-  textOf,
+  type YamlMapping,
+  type YamlPair,
+  findNode,
+  isGiven,
+  type YamlMark,
+  type YamlPath,
+  type ReportFault,
+  type YamlNode,
+  nodeText,
 } from '../source/yaml-tree.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 
 export interface Findings {
-  readonly faults: readonly Mark[];
-  readonly warnings: readonly Mark[];
+  readonly faults: readonly YamlMark[];
+  readonly warnings: readonly YamlMark[];
 }
 
-function entriesOf(tree: Tree | undefined, ...path: Path): ReadonlyMap<string, Entry> {
-  const node = tree === undefined ? undefined : find(tree, path)?.node;
-  return node?.kind === 'branch' ? node.entries : new Map<string, Entry>();
+function entriesOf(tree: YamlNode | undefined, ...path: YamlPath): ReadonlyMap<string, YamlPair> {
+  const node = tree === undefined ? undefined : findNode(tree, path)?.node;
+  return node?.kind === 'branch' ? node.entries : new Map<string, YamlPair>();
 }
 
-function itemsOf(tree: Tree, ...path: Path): readonly Tree[] {
-  const node = find(tree, path)?.node;
+function itemsOf(tree: YamlNode, ...path: YamlPath): readonly YamlNode[] {
+  const node = findNode(tree, path)?.node;
   return node?.kind === 'list' ? node.items : [];
 }
 
 /** Names that differ only in case are the same header, and a mistake as a parameter. */
-function checkCase(entries: ReadonlyMap<string, Entry>, path: Path, fault: Report): void {
+function checkCase(entries: ReadonlyMap<string, YamlPair>, path: YamlPath, fault: ReportFault): void {
   const seen = new Set<string>();
   for (const [key, entry] of entries) {
     const folded = key.toLowerCase();
@@ -44,10 +44,10 @@ function checkCase(entries: ReadonlyMap<string, Entry>, path: Path, fault: Repor
   }
 }
 
-function checkUpstream(name: string, { key, value }: Entry, fault: Report, warn: Report): void {
+function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFault, warn: ReportFault): void {
   if (value.kind !== 'branch') return;
   const path = ['upstreams', name];
-  const has = (field: string): boolean => given(value.entries.get(field)?.value);
+  const has = (field: string): boolean => isGiven(value.entries.get(field)?.value);
   const builtin = value.entries.get('builtin');
   if (!has('base_url') && !has('builtin')) {
     fault(key.start, path, 'needs a `base_url`, or `builtin: echo`');
@@ -70,7 +70,7 @@ function checkUpstream(name: string, { key, value }: Entry, fault: Report, warn:
   }
   const query = entriesOf(value, 'query');
   checkCase(query, [...path, 'query'], fault);
-  const base = textOf(value, 'base_url');
+  const base = nodeText(value, 'base_url');
   if (base === undefined || !readBaseUrl(base).ok) return;
   const url = new URL(base);
   for (const [parameter, entry] of query) {
@@ -85,14 +85,14 @@ function checkUpstream(name: string, { key, value }: Entry, fault: Report, warn:
   }
 }
 
-function checkTargets(name: string, model: Tree, upstreams: ReadonlySet<string>, fault: Report): void {
+function checkTargets(name: string, model: YamlNode, upstreams: ReadonlySet<string>, fault: ReportFault): void {
   const targets = itemsOf(model, 'targets');
   /** By priority: the weight of the group, and where its first target is. Undefined where a number is at fault. */
   const groups = new Map<number, { weight: number; at: number; index: number }>();
   targets.forEach((target, index) => {
     const path = ['models', name, 'targets', index];
-    const upstream = find(target, ['upstream'])?.node;
-    const wanted = textOf(upstream);
+    const upstream = findNode(target, ['upstream'])?.node;
+    const wanted = nodeText(upstream);
     if (upstream?.kind === 'leaf' && wanted !== undefined && wanted !== '' && !upstreams.has(wanted)) {
       const literal = upstream.variables.length === 0;
       // Anything but a name may hold what belongs elsewhere.
@@ -103,8 +103,8 @@ function checkTargets(name: string, model: Tree, upstreams: ReadonlySet<string>,
       const near = literal ? suggestion(wanted, upstreams) : '';
       fault(upstream.span.start, [...path, 'upstream'], what + near + origin(upstream));
     }
-    const there = find(target, ['model'])?.node;
-    const stars = textOf(there)?.split('*').length ?? 1;
+    const there = findNode(target, ['model'])?.node;
+    const stars = nodeText(there)?.split('*').length ?? 1;
     if (there !== undefined && stars > 2) {
       fault(there.span.start, [...path, 'model'], 'has more than one `*`');
     } else if (there !== undefined && stars === 2 && !name.includes('*')) {
@@ -114,10 +114,10 @@ function checkTargets(name: string, model: Tree, upstreams: ReadonlySet<string>,
         'has a `*`, but the name of this model has none to take from',
       );
     }
-    const priority = readInteger(textOf(target, 'priority') ?? '1');
-    const weight = readDecimal(textOf(target, 'weight') ?? '1');
+    const priority = readInteger(nodeText(target, 'priority') ?? '1');
+    const weight = readDecimal(nodeText(target, 'weight') ?? '1');
     if (!priority.ok || target.kind !== 'branch') return;
-    const at = (find(target, ['weight'])?.node ?? target).span.start;
+    const at = (findNode(target, ['weight'])?.node ?? target).span.start;
     const group = groups.get(priority.value) ?? { weight: 0, at, index };
     // A weight at fault counts: one fault is enough.
     groups.set(priority.value, { ...group, weight: group.weight + (weight.ok ? Math.abs(weight.value) : 1) });
@@ -135,11 +135,11 @@ function checkTargets(name: string, model: Tree, upstreams: ReadonlySet<string>,
 
 function checkModelTiers(
   name: string,
-  { key, value }: Entry,
+  { key, value }: YamlPair,
   configured: readonly string[] | undefined,
-  fault: Report,
+  fault: ReportFault,
 ): void {
-  const listed = find(value, ['tiers']);
+  const listed = findNode(value, ['tiers']);
   if (listed?.node.kind !== 'list') return;
   const path = ['models', name, 'tiers'];
   const { items } = listed.node;
@@ -154,7 +154,7 @@ function checkModelTiers(
   const seen = new Set<string>();
   let readable = true;
   items.forEach((item, index) => {
-    const tier = textOf(item);
+    const tier = nodeText(item);
     if (tier === undefined || !TIERS.some((known) => known === tier)) readable = false;
     else if (seen.has(tier)) fault(item.span.start, [...path, index], 'is listed twice');
     if (tier !== undefined) seen.add(tier);
@@ -169,9 +169,9 @@ function checkModelTiers(
 }
 
 /** @returns the tiers on offer, or undefined where the section is at fault and says nothing about them */
-function checkTiers(tree: Branch, fault: Report): readonly string[] | undefined {
+function checkTiers(tree: YamlMapping, fault: ReportFault): readonly string[] | undefined {
   const section = tree.entries.get('tiers');
-  if (section === undefined || !given(section.value)) return TIERS;
+  if (section === undefined || !isGiven(section.value)) return TIERS;
   if (section.value.kind !== 'branch') return undefined;
   const { entries } = section.value;
   if (entries.size === 0) {
@@ -180,11 +180,11 @@ function checkTiers(tree: Branch, fault: Report): readonly string[] | undefined 
   }
   for (const [tier, { key, value }] of entries) {
     if (!TIERS.some((known) => known === tier)) continue;
-    if (!given(value)) {
+    if (!isGiven(value)) {
       fault(key.start, ['tiers', tier], 'is empty; write `{}` for a tier without limits, or leave it out');
     }
-    const price = find(value, ['stripe_price'])?.node;
-    if (given(price) && !given(tree.entries.get('billing')?.value)) {
+    const price = findNode(value, ['stripe_price'])?.node;
+    if (isGiven(price) && !isGiven(tree.entries.get('billing')?.value)) {
       fault(price.span.start, ['tiers', tier, 'stripe_price'], 'needs the section `billing`');
     }
   }
@@ -192,41 +192,41 @@ function checkTiers(tree: Branch, fault: Report): readonly string[] | undefined 
   return known.length === entries.size ? known : undefined;
 }
 
-function checkPassthrough(tree: Branch, upstreams: ReadonlyMap<string, Entry>, fault: Report): void {
-  const there = find(tree, ['passthrough', 'upstream'])?.node;
-  const wanted = textOf(there);
+function checkPassthrough(tree: YamlMapping, upstreams: ReadonlyMap<string, YamlPair>, fault: ReportFault): void {
+  const there = findNode(tree, ['passthrough', 'upstream'])?.node;
+  const wanted = nodeText(there);
   if (there?.kind !== 'leaf' || wanted === undefined || wanted === '') return;
   const upstream = upstreams.get(wanted);
   const path = ['passthrough', 'upstream'];
   if (upstream === undefined) {
     const near = there.variables.length === 0 ? suggestion(wanted, upstreams.keys()) : '';
     fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
-  } else if (upstream.value.kind === 'branch' && given(upstream.value.entries.get('builtin')?.value)) {
+  } else if (upstream.value.kind === 'branch' && isGiven(upstream.value.entries.get('builtin')?.value)) {
     fault(there.span.start, path, 'is a builtin, which keeps no objects');
   }
 }
 
 /** Two listeners cannot have one port, unless their addresses differ and neither is the wildcard. */
-function checkListeners(tree: Branch, port: number | undefined, fault: Report): void {
+function checkListeners(tree: YamlMapping, port: number | undefined, fault: ReportFault): void {
   const ports = [
-    port ?? Number(textOf(tree, 'listen', 'port') ?? '8080'),
-    Number(textOf(tree, 'admin', 'port') ?? '9090'),
+    port ?? Number(nodeText(tree, 'listen', 'port') ?? '8080'),
+    Number(nodeText(tree, 'admin', 'port') ?? '9090'),
   ];
-  const hosts = [textOf(tree, 'listen', 'host') ?? '127.0.0.1', textOf(tree, 'admin', 'host') ?? '127.0.0.1'];
+  const hosts = [nodeText(tree, 'listen', 'host') ?? '127.0.0.1', nodeText(tree, 'admin', 'host') ?? '127.0.0.1'];
   const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '0.0.0.0' || host === '::');
   if (ports[0] !== ports[1] || ports[0] === 0 || !overlap) return;
-  const place = find(tree, ['admin', 'port']) ?? find(tree, ['listen', 'port']) ?? find(tree, ['listen']);
+  const place = findNode(tree, ['admin', 'port']) ?? findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const from = port === undefined ? '' : ', which the environment variable PORT sets';
   fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
 }
 
 /** Alone, each worker would grant all of every limit, and would not hear of a key that was revoked. */
-function checkWorkers(tree: Branch, fault: Report): void {
-  const workers = find(tree, ['workers'])?.node;
-  const text = textOf(workers);
+function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
+  const workers = findNode(tree, ['workers'])?.node;
+  const text = nodeText(workers);
   const count = text === 'auto' ? undefined : readInteger(text ?? '1');
   const isOne = text === undefined || (count !== undefined && (!count.ok || count.value <= 1));
-  if (workers === undefined || isOne || given(tree.entries.get('redis')?.value)) return;
+  if (workers === undefined || isOne || isGiven(tree.entries.get('redis')?.value)) return;
   fault(
     workers.span.start,
     ['workers'],
@@ -238,18 +238,18 @@ function checkWorkers(tree: Branch, fault: Report): void {
  * @param tree the whole file
  * @param port what the environment puts in place of `listen.port`
  */
-export function checkReferences(tree: Branch, port: number | undefined): Findings {
-  const faults: Mark[] = [];
-  const warnings: Mark[] = [];
-  const fault: Report = (at, path, message) => void faults.push({ at, path, message });
-  const warn: Report = (at, path, message) => void warnings.push({ at, path, message });
+export function checkReferences(tree: YamlMapping, port: number | undefined): Findings {
+  const faults: YamlMark[] = [];
+  const warnings: YamlMark[] = [];
+  const fault: ReportFault = (at, path, message) => void faults.push({ at, path, message });
+  const warn: ReportFault = (at, path, message) => void warnings.push({ at, path, message });
 
   checkListeners(tree, port, fault);
   checkTrustedProxies(tree, warn);
   checkTimeouts(tree, warn);
   checkWorkers(tree, fault);
-  const secret = find(tree, ['secret'])?.node;
-  const length = textOf(secret)?.trim().length ?? 0;
+  const secret = findNode(tree, ['secret'])?.node;
+  const length = nodeText(secret)?.trim().length ?? 0;
   if (secret !== undefined && length > 0 && length < 32) {
     warn(secret.span.start, ['secret'], 'is shorter than 32 characters; take a long random one');
   }

@@ -2,7 +2,7 @@
 // them: what a target, its model and its upstream set, and what `retry`, `stream` and `hedge` do beside it.
 
 import { formatDuration, readDecimal, readDuration } from '../schema/units.ts';
-import { type Branch, find, type Path, type Report, type Tree, textOf } from '../source/yaml-tree.ts';
+import { type YamlMapping, findNode, type YamlPath, type ReportFault, type YamlNode, nodeText } from '../source/yaml-tree.ts';
 
 /** The default of OpenAI's SDKs. */
 const SDK_WAIT_MS = 600_000;
@@ -20,16 +20,16 @@ type Field = (typeof FIELDS)[number];
 interface Given {
   readonly ms: number;
   readonly at: number;
-  readonly path: Path;
+  readonly path: YamlPath;
 }
 
-function givenAt(tree: Tree, ...path: Path): Given | undefined {
-  const place = find(tree, path)?.node;
-  const reading = readDuration(textOf(place) ?? '');
+function givenAt(tree: YamlNode, ...path: YamlPath): Given | undefined {
+  const place = findNode(tree, path)?.node;
+  const reading = readDuration(nodeText(place) ?? '');
   return reading.ok && place !== undefined ? { ms: reading.value, at: place.span.start, path } : undefined;
 }
 
-export function checkTimeouts(tree: Branch, warn: Report): void {
+export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
   const seen = new Set<string>();
   /** What several targets share is said once. */
   const once = ({ at, path }: Given, message: string): void => {
@@ -42,13 +42,13 @@ export function checkTimeouts(tree: Branch, warn: Report): void {
   const models = tree.entries.get('models')?.value;
   if (models?.kind !== 'branch') return;
   for (const [name, { value: model }] of models.entries) {
-    const list = find(model, ['targets'])?.node;
+    const list = findNode(model, ['targets'])?.node;
     if (list?.kind !== 'list') continue;
     const after = givenAt(tree, 'models', name, 'hedge', 'after');
     const asked = list.items.filter(isAsked);
     for (const [index, target] of list.items.entries()) {
-      const upstream = textOf(target, 'upstream') ?? '';
-      const places: readonly Path[] = [
+      const upstream = nodeText(target, 'upstream') ?? '';
+      const places: readonly YamlPath[] = [
         ['models', name, 'targets', index],
         ['models', name],
         ['upstreams', upstream],
@@ -87,7 +87,7 @@ export function checkTimeouts(tree: Branch, warn: Report): void {
           idle,
           `is shorter than ${formatDuration(PING_MS)}, and upstreams let as much time pass between two signs of life while they think`,
         );
-      const there = textOf(target, 'model') ?? '';
+      const there = nodeText(target, 'model') ?? '';
       if (!THINKING.test(name) && !THINKING.test(there)) continue;
       if (total !== undefined && total.ms < SDK_WAIT_MS)
         once(
@@ -104,7 +104,7 @@ export function checkTimeouts(tree: Branch, warn: Report): void {
 }
 
 /** Whether it has weight, so that requests go there. */
-function isAsked(target: Tree): boolean {
-  const weight = readDecimal(textOf(target, 'weight') ?? '1');
+function isAsked(target: YamlNode): boolean {
+  const weight = readDecimal(nodeText(target, 'weight') ?? '1');
   return !weight.ok || weight.value > 0;
 }

@@ -2,7 +2,7 @@
 // form; whether anything answers there is found out by who uses it.
 import { BlockList, isIP } from 'node:net';
 import { readRedisAddress } from './redis-address.ts';
-import { type Reading, read, refuse } from './units.ts';
+import { type ScalarResult, accepted, rejected } from './units.ts';
 
 /** Where keys, usage and orders are kept. */
 export type StoreAddress =
@@ -13,86 +13,86 @@ export type StoreAddress =
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
 const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
 
-function readUrl(text: string, schemes: readonly string[]): Reading<URL> {
+function readUrl(text: string, schemes: readonly string[]): ScalarResult<URL> {
   const expected = schemes.map((scheme) => `${scheme}://`).join(' or ');
-  if (UNSAFE.test(text)) return refuse('must be a URL without white space or backslashes');
+  if (UNSAFE.test(text)) return rejected('must be a URL without white space or backslashes');
   const scheme = /^([a-z][a-z0-9+.-]*):\/\/[^/?#]/i.exec(text)?.[1]?.toLowerCase();
   if (scheme === undefined || !schemes.includes(scheme) || !URL.canParse(text)) {
-    return refuse(`must be a URL that begins with ${expected} and names a host`);
+    return rejected(`must be a URL that begins with ${expected} and names a host`);
   }
-  return read(new URL(text));
+  return accepted(new URL(text));
 }
 
 /** A web address without user, password and fragment. */
-function readWebUrl(text: string): Reading<URL> {
+function readWebUrl(text: string): ScalarResult<URL> {
   const reading = readUrl(text, ['http', 'https']);
   if (!reading.ok) return reading;
   if (reading.value.username !== '' || reading.value.password !== '' || /^[^/]*\/\/[^/?#]*@/.test(text)) {
-    return refuse('must not hold a user or password; put credentials into `api_key` or `headers`');
+    return rejected('must not hold a user or password; put credentials into `api_key` or `headers`');
   }
-  return text.includes('#') ? refuse('must not have a fragment (`#…`)') : reading;
+  return text.includes('#') ? rejected('must not have a fragment (`#…`)') : reading;
 }
 
 /** The root of an upstream's API, kept as written. A query is allowed. */
-export function readBaseUrl(text: string): Reading<string> {
+export function readBaseUrl(text: string): ScalarResult<string> {
   const reading = readWebUrl(text);
   if (!reading.ok) return reading;
   return /\/chat\/completions\/?$/.test(reading.value.pathname)
-    ? refuse('must be the root of the API: `chat/completions` is appended by the gateway')
-    : read(text);
+    ? rejected('must be the root of the API: `chat/completions` is appended by the gateway')
+    : accepted(text);
 }
 
 /** Where clients and browsers reach the gateway, without the slash at the end. */
-export function readPublicUrl(text: string): Reading<string> {
+export function readPublicUrl(text: string): ScalarResult<string> {
   const reading = readWebUrl(text);
   if (!reading.ok) return reading;
-  return text.includes('?') ? refuse('must not have a query') : read(text.replace(/\/+$/, ''));
+  return text.includes('?') ? rejected('must not have a query') : accepted(text.replace(/\/+$/, ''));
 }
 
 /** `sqlite:PATH`, `postgres://…` or `postgresql://…`. */
-export function readStore(text: string): Reading<StoreAddress> {
+export function readStore(text: string): ScalarResult<StoreAddress> {
   if (/^sqlite:/.test(text)) {
     const path = text.slice('sqlite:'.length);
     // `sqlite://data/x.db` is a relative path to some and a host to others.
     return path === '' || path.startsWith('//') || path.includes('\0')
-      ? refuse('must name a file behind `sqlite:`, such as sqlite:./data/tollgate.db')
-      : read({ kind: 'sqlite', path });
+      ? rejected('must name a file behind `sqlite:`, such as sqlite:./data/tollgate.db')
+      : accepted({ kind: 'sqlite', path });
   }
   if (/^postgres(ql)?:\/\//.test(text)) {
     const reading = readUrl(text, ['postgres', 'postgresql']);
-    return reading.ok ? read({ kind: 'postgres', url: text }) : reading;
+    return reading.ok ? accepted({ kind: 'postgres', url: text }) : reading;
   }
-  return refuse('must be sqlite:PATH or a postgres:// URL');
+  return rejected('must be sqlite:PATH or a postgres:// URL');
 }
 
 /** Any form of `readRedisAddress`, kept as written. */
-export function readRedis(text: string): Reading<string> {
+export function readRedis(text: string): ScalarResult<string> {
   const reading = readRedisAddress(text);
-  return reading.ok ? read(text) : reading;
+  return reading.ok ? accepted(text) : reading;
 }
 
 /** What a listener binds to: a name or an address, IPv6 without brackets. */
-export function readHost(text: string): Reading<string> {
+export function readHost(text: string): ScalarResult<string> {
   return isIP(text) !== 0 || /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(text)
-    ? read(text)
-    : refuse('must be a host name or an IP address, without port and brackets');
+    ? accepted(text)
+    : rejected('must be a host name or an IP address, without port and brackets');
 }
 
 /** An address, or a network in CIDR form (RFC 4632). */
-export function readNetwork(text: string): Reading<string> {
+export function readNetwork(text: string): ScalarResult<string> {
   const [, host = '', bits] = /^([^/]+)(?:\/(0|[1-9]\d{0,2}))?$/.exec(text) ?? [];
   const family = isIP(host);
   const largest = family === 4 ? 32 : 128;
   return family !== 0 && !host.includes('%') && (bits === undefined || Number(bits) <= largest)
-    ? read(text)
-    : refuse('must be an IP address or a network such as 10.0.0.0/8');
+    ? accepted(text)
+    : rejected('must be an IP address or a network such as 10.0.0.0/8');
 }
 
 /** `*`, or an origin as a browser sends it (RFC 6454): scheme, host and port, nothing behind. */
-export function readOrigin(text: string): Reading<string> {
+export function readOrigin(text: string): ScalarResult<string> {
   return text === '*' || (URL.canParse(text) && new URL(text).origin === text)
-    ? read(text)
-    : refuse('must be an origin such as https://app.example.com, without a path, or *');
+    ? accepted(text)
+    : rejected('must be an origin such as https://app.example.com, without a path, or *');
 }
 
 /** True for a URL whose traffic does not leave the machine. */

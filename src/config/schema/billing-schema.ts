@@ -1,12 +1,12 @@
 // The section `billing`: its fields. What they mean together with tiers and addresses is in billing-check.ts.
 import { z } from 'zod';
 import { credential, duration, section, text } from './field-kinds.ts';
-import { type Reading, read, refuse } from './units.ts';
+import { type ScalarResult, accepted, rejected } from './units.ts';
 
 /** Scheme, host and port, as `https://api.stripe.com`. */
-function readApiBase(value: string): Reading<string> {
+function readApiBase(value: string): ScalarResult<string> {
   const isBase = /^https?:\/\/[^\s/?#\\@]+\/?$/.test(value) && URL.canParse(value);
-  return isBase ? read(new URL(value).origin) : refuse('must be scheme, host and port, without a path');
+  return isBase ? accepted(new URL(value).origin) : rejected('must be scheme, host and port, without a path');
 }
 
 export const billing = section({

@@ -1,7 +1,7 @@
 // What is wrong with a configuration and where: the shape of a fault, its text, and the error that carries all of them.
 
 /** One thing wrong, or worth a warning. No text in it holds a credential or a value from the environment. */
-export interface Fault {
+export interface ConfigFault {
   /** The file as it was named to the gateway. */
   readonly file: string;
   /** From 1. */
@@ -14,7 +14,7 @@ export interface Fault {
 }
 
 /** `FILE:LINE:COLUMN: message`, then the line and the caret, indented. No newline at the end. */
-export function formatFault(fault: Fault): string {
+export function formatFault(fault: ConfigFault): string {
   const head = `${fault.file}:${fault.line}:${fault.column}: ${fault.message}`;
   return fault.excerpt === '' ? head : `${head}\n${fault.excerpt.replaceAll(/^/gm, '  ')}`;
 }
@@ -24,7 +24,7 @@ export const MAX_FAULTS = 100;
 
 /** The configuration cannot be used. `faults` has everything that is wrong with it, in the order of the file. */
 export class ConfigError extends Error {
-  readonly faults: readonly Fault[];
+  readonly faults: readonly ConfigFault[];
   /** How many there are beyond these. */
   readonly more: number;
 
@@ -32,7 +32,7 @@ export class ConfigError extends Error {
    * @param faults at most MAX_FAULTS
    * @param more how many there are beyond these
    */
-  constructor(faults: readonly Fault[], more = 0) {
+  constructor(faults: readonly ConfigFault[], more = 0) {
     super([...faults.map(formatFault), ...(more > 0 ? [`and ${more} more`] : [])].join('\n'));
     this.name = 'ConfigError';
     this.faults = faults;

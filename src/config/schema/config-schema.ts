@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
 import { billing } from './billing-schema.ts';
-import type { Fault } from './config-fault.ts';
+import type { ConfigFault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
 import {
   address,
@@ -22,9 +22,9 @@ import {
   size,
   text,
 } from './field-kinds.ts';
-import { admin, listen } from './listener-schema.ts';
+import { adminSection, listenSection } from './listener-schema.ts';
 import { memberRules } from './member-rules.ts';
-import { type Reading, read, refuse } from './units.ts';
+import { type ScalarResult, accepted, rejected } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
@@ -44,8 +44,8 @@ const COUNT = Number.MAX_SAFE_INTEGER;
 // --- read at start -----------------------------------------------------------------------------------------------
 
 export const staticShape = {
-  listen: listen.prefault({}).describe('The public listener.'),
-  admin: admin.prefault({}).describe('The listener for metrics and probes. Keep it off the public network.'),
+  listen: listenSection.prefault({}).describe('The public listener.'),
+  admin: adminSection.prefault({}).describe('The listener for metrics and probes. Keep it off the public network.'),
   store: address(readStore, '^(sqlite:|postgres(ql)?://)')
     .prefault('sqlite:./data/tollgate.db')
     .describe(
@@ -172,7 +172,7 @@ const tier = section({
   price: section({
     amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
     currency: text((value) =>
-      /^[a-z]{3}$/.test(value) ? read(value) : refuse('must be a currency code in lower case, such as usd'),
+      /^[a-z]{3}$/.test(value) ? accepted(value) : rejected('must be a currency code in lower case, such as usd'),
     ).describe('ISO 4217 code in lower case.'),
     interval: z.enum(['month', 'year', 'once']).describe('How often it is paid.'),
   })
@@ -187,18 +187,18 @@ const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left ou
 
 // --- pages -----------------------------------------------------------------------------------------------------------
 
-function readBrandName(value: string): Reading<string> {
+function readBrandName(value: string): ScalarResult<string> {
   const isName = value.trim() !== '' && [...value].length <= 60 && !/\p{C}/u.test(value);
-  return isName ? read(value) : refuse('must be a name of 1 to 60 visible characters');
+  return isName ? accepted(value) : rejected('must be a name of 1 to 60 visible characters');
 }
 
 /** It becomes a link on the pages, so nothing but mail and the web, and no user or password. */
-function readContact(value: string): Reading<string> {
+function readContact(value: string): ScalarResult<string> {
   const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
   const isPage = /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
   return isMail || isPage
-    ? read(value)
-    : refuse('must be a mail address, or the address of a page that begins with https:// or http://');
+    ? accepted(value)
+    : rejected('must be a mail address, or the address of a page that begins with https:// or http://');
 }
 
 // --- read again on every reload --------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ export const dynamicShape = {
   branding: section({
     name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
     color: text((value) =>
-      /^#[0-9a-fA-F]{6}$/.test(value) ? read(value) : refuse('must be a colour such as "#1a7f5a", in quotes'),
+      /^#[0-9a-fA-F]{6}$/.test(value) ? accepted(value) : rejected('must be a colour such as "#1a7f5a", in quotes'),
     )
       .exactOptional()
       .describe(
@@ -368,5 +368,5 @@ export interface Config {
   readonly hash: string;
   readonly static: StaticConfig;
   readonly dynamic: DynamicConfig;
-  readonly warnings: readonly Fault[];
+  readonly warnings: readonly ConfigFault[];
 }

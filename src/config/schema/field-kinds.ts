@@ -2,14 +2,14 @@
 // kind reads text; what an editor should accept for it, and whether it may be shown, stand beside it.
 import { z } from 'zod';
 import {
-  type Reading,
-  read,
+  type ScalarResult,
+  accepted,
   readBoolean,
   readDecimal,
   readDuration,
   readInteger,
   readSize,
-  refuse,
+  rejected,
 } from './units.ts';
 
 /**
@@ -38,7 +38,7 @@ export const natures = z.registry<Nature>();
 /** A `${` anywhere: an editor cannot know what a reference expands to. */
 const REFERENCE = '\\$\\{';
 
-const leaf = <T>(nature: Nature, reader: (text: string) => Reading<T>) =>
+const leaf = <T>(nature: Nature, reader: (text: string) => ScalarResult<T>) =>
   z
     .string()
     .register(natures, nature)
@@ -50,12 +50,12 @@ const leaf = <T>(nature: Nature, reader: (text: string) => Reading<T>) =>
     });
 
 const bounded =
-  (reader: (text: string) => Reading<number>, min: number, max: number, show: (value: number) => string) =>
-  (text: string): Reading<number> => {
+  (reader: (text: string) => ScalarResult<number>, min: number, max: number, show: (value: number) => string) =>
+  (text: string): ScalarResult<number> => {
     const reading = reader(text);
     if (!reading.ok) return reading;
-    if (reading.value < min) return refuse(`must be at least ${show(min)}`);
-    return reading.value > max ? refuse(`must be at most ${show(max)}`) : reading;
+    if (reading.value < min) return rejected(`must be at least ${show(min)}`);
+    return reading.value > max ? rejected(`must be at most ${show(max)}`) : reading;
   };
 
 const numeric = (type: 'integer' | 'number', min: number, max: number, pattern: string) => ({
@@ -92,7 +92,7 @@ export const integerOr = <W extends string>(word: W, min: number, max: number) =
         ],
       },
     },
-    (text): Reading<number | W> => (text === word ? read(word) : inBounds(text)),
+    (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
   );
 };
 
@@ -120,7 +120,7 @@ export const decimalOr = <W extends string>(word: W, min: number, max: number) =
         ],
       },
     },
-    (text): Reading<number | W> => (text === word ? read(word) : inBounds(text)),
+    (text): ScalarResult<number | W> => (text === word ? accepted(word) : inBounds(text)),
   );
 };
 
@@ -139,7 +139,7 @@ export const LONGEST = '24h';
 
 /** Bounds are given as the operator would write them. */
 const quantity = (
-  reader: (text: string) => Reading<number>,
+  reader: (text: string) => ScalarResult<number>,
   kind: string,
   min: string,
   max: string,
@@ -173,12 +173,12 @@ export const durationOr = <W extends string>(word: W, min: string, max: string) 
       words: `\`${word}\`, or duration, ${min} to ${max}`,
       json: { type: 'string', pattern: `^(${word}|\\d+(ms|s|m|h|d))$|${REFERENCE}` },
     },
-    (text): Reading<number | W> => {
-      if (text === word) return read(word);
+    (text): ScalarResult<number | W> => {
+      if (text === word) return accepted(word);
       const reading = inBounds(text);
       return reading.ok || readDuration(text).ok
         ? reading
-        : refuse(`must be ${word}, or a whole number with a unit, such as 800ms`);
+        : rejected(`must be ${word}, or a whole number with a unit, such as 800ms`);
     },
   );
 };
@@ -189,16 +189,16 @@ export const size = (min: string, max: string) => quantity(readSize, 'size', min
 const ANY_SCALAR = { type: ['string', 'number', 'boolean'] };
 
 /** Free text, kept as written: `1.10`, `on` and `2023-05-15` are no numbers, booleans or dates here. */
-export const text = (reader: (text: string) => Reading<string> = read) =>
+export const text = (reader: (text: string) => ScalarResult<string> = accepted) =>
   leaf({ shown: 'plain', words: 'text', json: ANY_SCALAR }, (value) =>
-    value === '' ? refuse('must not be empty') : reader(value),
+    value === '' ? rejected('must not be empty') : reader(value),
   );
 
 /** An address with a form of its own (addresses.ts). */
-export const address = <T>(reader: (text: string) => Reading<T>, pattern: string) =>
+export const address = <T>(reader: (text: string) => ScalarResult<T>, pattern: string) =>
   leaf(
     { shown: 'url', words: 'URL', json: { type: 'string', pattern: `${pattern}|${REFERENCE}` } },
-    (value) => (value === '' ? refuse('must not be empty') : reader(value)),
+    (value) => (value === '' ? rejected('must not be empty') : reader(value)),
   );
 
 /** RFC 9110, 5.5: what a header value may hold, less obs-text, which no vendor's credential has. */
@@ -207,14 +207,14 @@ const HEADER_VALUE = /^[\t\x20-\x7e]+$/;
 /** Something only its holder may see. It must be able to stand in a header, wherever it is used. */
 export const credential = () =>
   leaf({ shown: 'never', words: 'credential', json: ANY_SCALAR }, (value) => {
-    if (value.trim() === '') return refuse('is a credential and must not be empty');
+    if (value.trim() === '') return rejected('is a credential and must not be empty');
     return HEADER_VALUE.test(value)
-      ? read(value)
-      : refuse('has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)');
+      ? accepted(value)
+      : rejected('has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)');
   });
 
 /** Any text, never shown: query parameters often are credentials. */
-export const hiddenText = () => leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, read);
+export const hiddenText = () => leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, accepted);
 
 /** A mapping with these fields and no other. */
 export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictObject(shape);

@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { readHost, readNetwork } from './addresses.ts';
 import { duration, integer, section, text } from './field-kinds.ts';
-import { read } from './units.ts';
+import { accepted } from './units.ts';
 
-export const listen = section({
+export const listenSection = section({
   host: text(readHost)
     .prefault('127.0.0.1')
     .describe('Address or host name that the public listener binds to.'),
@@ -29,7 +29,7 @@ export const listen = section({
     ),
 });
 
-export const admin = section({
+export const adminSection = section({
   host: text(readHost)
     .prefault('127.0.0.1')
     .describe('Address or host name that the admin listener binds to.'),
@@ -37,7 +37,7 @@ export const admin = section({
     .prefault('9090')
     .describe('Port of the admin listener (metrics and probes); 0 takes a free one.'),
   hosts: z
-    .array(text((value) => (value === '*' ? read(value) : readHost(value))))
+    .array(text((value) => (value === '*' ? accepted(value) : readHost(value))))
     .exactOptional()
     .describe(
       'Names with a public domain by which it may be asked, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` always may.',

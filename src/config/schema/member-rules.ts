@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { foldName } from '../../wire/fold-name.ts';
 import { section, text } from './field-kinds.ts';
-import { type Reading, read, refuse } from './units.ts';
+import { type ScalarResult, accepted, rejected } from './units.ts';
 
 /** Members that the gateway itself reads from requests: what it read has to reach the upstream. */
 export const READ_MEMBERS = [
@@ -27,23 +27,23 @@ export const READ_MEMBERS = [
 /** A name, or several with dots between for a member of a member. */
 const PATH = /^[A-Za-z0-9_-]{1,64}(?:\.[A-Za-z0-9_-]{1,64}){0,5}$/;
 
-function readPath(value: string): Reading<string> {
+function readPath(value: string): ScalarResult<string> {
   const isPath = PATH.test(value) && value.split('.').every((each) => foldName(each) !== '');
   return isPath
-    ? read(value)
-    : refuse('must be the name of a member, such as provider, or a path, such as session.model');
+    ? accepted(value)
+    : rejected('must be the name of a member, such as provider, or a path, such as session.model');
 }
 
-function readRefused(value: string): Reading<string> {
+function readRefused(value: string): ScalarResult<string> {
   return foldName(value) === 'model'
-    ? refuse('must not be model: without it no request finds its way')
+    ? rejected('must not be model: without it no request finds its way')
     : readPath(value);
 }
 
-function readRemoved(value: string): Reading<string> {
+function readRemoved(value: string): ScalarResult<string> {
   const [first = ''] = value.split('.', 1);
   return READ_MEMBERS.some((name) => foldName(name) === foldName(first))
-    ? refuse('is read by the gateway and cannot be removed; it can be refused')
+    ? rejected('is read by the gateway and cannot be removed; it can be refused')
     : readPath(value);
 }
 

@@ -1,7 +1,7 @@
 // What a Redis URL says: one server, a master named to Sentinels, or a Cluster. Pure; it connects to nothing, and what it
 // says about a fault never quotes the URL, which may hold a password.
 import { isIP } from 'node:net';
-import { type Reading, read, refuse } from './units.ts';
+import { type ScalarResult, accepted, rejected } from './units.ts';
 
 /** A host without brackets, and a port. */
 export interface RedisNode {
@@ -40,16 +40,16 @@ const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([
  * `redis-cluster://[…@]HOST[:PORT],…`, each with `rediss` in place of `redis` for TLS.
  * @returns the address, or a fault that can follow the name of the field
  */
-export function readRedisAddress(text: string): Reading<RedisAddress> {
-  if (UNSAFE.test(text)) return refuse('must be a URL without white space or backslashes');
+export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
+  if (UNSAFE.test(text)) return rejected('must be a URL without white space or backslashes');
   const form = FORM.exec(text);
   if (form === null) {
-    return refuse(
+    return rejected(
       'must be a URL that begins with redis:// or rediss:// (also redis-sentinel://, redis-cluster://) and names a host',
     );
   }
   const [, scheme = '', variant, authority = '', path = '', rest] = form;
-  if (rest !== undefined) return refuse('must have neither a query nor a fragment');
+  if (rest !== undefined) return rejected('must have neither a query nor a fragment');
   const kind = readKind(variant);
   const at = authority.lastIndexOf('@');
   const login = readLogin(at === -1 ? undefined : authority.slice(0, at));
@@ -59,20 +59,20 @@ export function readRedisAddress(text: string): Reading<RedisAddress> {
   const common = { tls: scheme.toLowerCase() === 'rediss', nodes: nodes.value, ...login.value };
   if (kind === 'cluster') {
     return path === '' || path === '/' || path === '/0'
-      ? read({ kind, ...common })
-      : refuse('must have no path: a Cluster has no database numbers');
+      ? accepted({ kind, ...common })
+      : rejected('must have no path: a Cluster has no database numbers');
   }
   if (kind === 'single') {
     if (nodes.value.length > 1) {
-      return refuse('must name one host; several are for redis-sentinel:// and redis-cluster://');
+      return rejected('must name one host; several are for redis-sentinel:// and redis-cluster://');
     }
     const db = readDatabase(path.slice(1));
-    return db.ok ? read({ kind, ...common, db: db.value }) : db;
+    return db.ok ? accepted({ kind, ...common, db: db.value }) : db;
   }
   const [, name, number = ''] = /^\/([A-Za-z0-9._-]+)(?:\/([^/]*))?$/.exec(path) ?? [];
-  if (name === undefined) return refuse('must name the master behind the Sentinels, such as /mymaster');
+  if (name === undefined) return rejected('must name the master behind the Sentinels, such as /mymaster');
   const db = readDatabase(number);
-  return db.ok ? read({ kind, ...common, name, db: db.value }) : db;
+  return db.ok ? accepted({ kind, ...common, name, db: db.value }) : db;
 }
 
 /** `host:port` of the address, several with commas: what may be shown of it. */
@@ -91,23 +91,23 @@ function readKind(variant: string | undefined): RedisAddress['kind'] {
   }
 }
 
-function readLogin(text: string | undefined): Reading<{ username?: string; password?: string }> {
-  if (text === undefined) return read({});
+function readLogin(text: string | undefined): ScalarResult<{ username?: string; password?: string }> {
+  if (text === undefined) return accepted({});
   const [, user, password] = /^([^:@]*):([^:@]+)$/.exec(text) ?? [];
   const fault =
     'must give the login as USER:PASSWORD@ or :PASSWORD@, with `:`, `@`, `/` in them as %3A, %40, %2F';
-  if (user === undefined || password === undefined) return refuse(fault);
+  if (user === undefined || password === undefined) return rejected(fault);
   try {
     const username = decodeURIComponent(user);
-    return read({ ...(username === '' ? {} : { username }), password: decodeURIComponent(password) });
+    return accepted({ ...(username === '' ? {} : { username }), password: decodeURIComponent(password) });
   } catch {
-    return refuse('must have a login in which every `%` begins an escape such as %25');
+    return rejected('must have a login in which every `%` begins an escape such as %25');
   }
 }
 
-function readNodes(text: string, defaultPort: number): Reading<readonly RedisNode[]> {
+function readNodes(text: string, defaultPort: number): ScalarResult<readonly RedisNode[]> {
   const parts = text.split(',');
-  if (parts.length > MAX_NODES) return refuse(`must name at most ${MAX_NODES} hosts`);
+  if (parts.length > MAX_NODES) return rejected(`must name at most ${MAX_NODES} hosts`);
   const nodes: RedisNode[] = [];
   for (const part of parts) {
     const [, bracketed, name, digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::(\d{1,5}))?$/.exec(part) ?? [];
@@ -118,16 +118,16 @@ function readNodes(text: string, defaultPort: number): Reading<readonly RedisNod
         ? /^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$/.test(host)
         : isIP(host) === 6 && !host.includes('%');
     if (!isHost || port === 0 || port > 65_535) {
-      return refuse('must name each host as HOST or HOST:PORT, IPv6 in brackets, several with commas');
+      return rejected('must name each host as HOST or HOST:PORT, IPv6 in brackets, several with commas');
     }
     nodes.push({ host, port });
   }
-  return read(nodes);
+  return accepted(nodes);
 }
 
-function readDatabase(text: string): Reading<number> {
-  if (text === '') return read(0);
+function readDatabase(text: string): ScalarResult<number> {
+  if (text === '') return accepted(0);
   return /^(0|[1-9]\d{0,4})$/.test(text)
-    ? read(Number(text))
-    : refuse('must have a database number, such as /0, or nothing at the end');
+    ? accepted(Number(text))
+    : rejected('must have a database number, such as /0, or nothing at the end');
 }

@@ -2,12 +2,12 @@
 // refuses the look-alikes of YAML (`0x10`, `1e3`, `1_000`, `yes`); it does not know which field it reads for.
 
 /** A value read from text, or why it could not be. A fault never quotes the text: it may come from the environment. */
-export type Reading<T> =
+export type ScalarResult<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly fault: string };
 
-export const read = <T>(value: T): Reading<T> => ({ ok: true, value });
-export const refuse = (fault: string): { readonly ok: false; readonly fault: string } => ({
+export const accepted = <T>(value: T): ScalarResult<T> => ({ ok: true, value });
+export const rejected = (fault: string): { readonly ok: false; readonly fault: string } => ({
   ok: false,
   fault,
 });
@@ -34,45 +34,45 @@ function readQuantity(
   text: string,
   units: Readonly<Record<string, number>>,
   example: string,
-): Reading<number> {
+): ScalarResult<number> {
   const match = /^(0|[1-9]\d{0,15})([A-Za-z]+)$/.exec(text);
   const unit = Object.hasOwn(units, match?.[2] ?? '') ? units[match?.[2] ?? ''] : undefined;
   if (match === null || unit === undefined) {
-    return refuse(
+    return rejected(
       `must be a whole number with a unit (${Object.keys(units).join(', ')}), such as ${example}`,
     );
   }
-  return read(Number(match[1]) * unit);
+  return accepted(Number(match[1]) * unit);
 }
 
 /** @returns milliseconds of `500ms`, `3s`, `10m`, `1h`, `30d` */
-export function readDuration(text: string): Reading<number> {
+export function readDuration(text: string): ScalarResult<number> {
   return readQuantity(text, DURATION_UNITS, '30s');
 }
 
 /** @returns bytes of `100B`, `64KiB`, `32MiB`, `1GB`; units without `i` are decimal */
-export function readSize(text: string): Reading<number> {
+export function readSize(text: string): ScalarResult<number> {
   return readQuantity(text, SIZE_UNITS, '32MiB');
 }
 
 /** Decimal digits only: no sign but `-`, no leading zero, no other base, no exponent, no separator. */
-export function readInteger(text: string): Reading<number> {
+export function readInteger(text: string): ScalarResult<number> {
   const value = Number(text);
   return /^-?(0|[1-9]\d*)$/.test(text) && Number.isSafeInteger(value)
-    ? read(value)
-    : refuse('must be a whole number in decimal digits, such as 20');
+    ? accepted(value)
+    : rejected('must be a whole number in decimal digits, such as 20');
 }
 
 /** As `readInteger`, with an optional fraction behind a point. */
-export function readDecimal(text: string): Reading<number> {
+export function readDecimal(text: string): ScalarResult<number> {
   const value = Number(text);
   return /^-?(0|[1-9]\d*)(\.\d+)?$/.test(text) && Number.isFinite(value)
-    ? read(value)
-    : refuse('must be a number in decimal digits, such as 0.2');
+    ? accepted(value)
+    : rejected('must be a number in decimal digits, such as 0.2');
 }
 
-export function readBoolean(text: string): Reading<boolean> {
-  return text === 'true' || text === 'false' ? read(text === 'true') : refuse('must be true or false');
+export function readBoolean(text: string): ScalarResult<boolean> {
+  return text === 'true' || text === 'false' ? accepted(text === 'true') : rejected('must be true or false');
 }
 
 /** The largest unit that gives a whole number, so that 600000 is `10m` again. */

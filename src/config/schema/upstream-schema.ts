@@ -16,7 +16,7 @@ import {
   text,
 } from './field-kinds.ts';
 import { memberRules } from './member-rules.ts';
-import { read, refuse } from './units.ts';
+import { accepted, rejected } from './units.ts';
 
 const wait = () => duration('1ms', LONGEST);
 
@@ -111,8 +111,8 @@ export const upstream = section({
     .array(
       text((value) =>
         /^[\w.:-]{0,200}\*?$/.test(value) && value !== ''
-          ? read(value)
-          : refuse('must be an id such as pmpt_123, or its beginning and a `*`'),
+          ? accepted(value)
+          : rejected('must be an id such as pmpt_123, or its beginning and a `*`'),
       ),
     )
     .exactOptional()
@@ -130,8 +130,8 @@ export const upstream = section({
   health: section({
     path: text((value) =>
       /^\/[!-~]*$/.test(value)
-        ? read(value)
-        : refuse('must be a path that begins with a slash, such as /health'),
+        ? accepted(value)
+        : rejected('must be a path that begins with a slash, such as /health'),
     ).describe('Path, from the root of the host. Any 2xx is healthy.'),
     interval: duration('100ms', LONGEST)
       .prefault('10s')

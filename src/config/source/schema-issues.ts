@@ -4,7 +4,7 @@ import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
 import { showsKey } from './visible-text.ts';
-import { find, type Mark, type Path, type Tree } from './yaml-tree.ts';
+import { findNode, type YamlMark, type YamlPath, type YamlNode } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType;
 
@@ -17,7 +17,7 @@ export function suggestion(word: string | undefined, candidates: Iterable<string
 }
 
 /** Says that a value came from the environment, which the line alone may not tell. */
-export function origin(node: Tree | undefined): string {
+export function origin(node: YamlNode | undefined): string {
   return node?.kind === 'leaf' && node.variables.length > 0
     ? ` (from the environment: ${node.variables.join(', ')})`
     : '';
@@ -31,9 +31,9 @@ const WANTED: Readonly<Record<string, string>> = {
 };
 
 /** A field that is not there is at fault where it should be: at the key of what it belongs to. */
-function missing(path: Path, tree: Tree): Mark {
+function missing(path: YamlPath, tree: YamlNode): YamlMark {
   for (let length = path.length - 1; length >= 0; length -= 1) {
-    const parent = find(tree, path.slice(0, length));
+    const parent = findNode(tree, path.slice(0, length));
     if (parent !== undefined) {
       return { at: (parent.key ?? parent.node.span).start, path, message: 'is missing' };
     }
@@ -41,11 +41,11 @@ function missing(path: Path, tree: Tree): Mark {
   return { at: tree.span.start, path, message: 'is missing' };
 }
 
-function unknownKeys(keys: readonly string[], path: Path, tree: Tree, schema: Schema): Mark[] {
+function unknownKeys(keys: readonly string[], path: YamlPath, tree: YamlNode, schema: Schema): YamlMark[] {
   const at: Schema | undefined = path.reduce<Schema | undefined>(childOf, schema);
   const names = fieldNames(at);
-  const parent = find(tree, path)?.node;
-  return keys.flatMap((key, index): Mark[] => {
+  const parent = findNode(tree, path)?.node;
+  return keys.flatMap((key, index): YamlMark[] => {
     const entry = parent?.kind === 'branch' ? parent.entries.get(key) : undefined;
     if (entry === undefined) return [];
     const word = showsKey(at, key, entry.value) ? key : undefined;
@@ -62,10 +62,10 @@ function unknownKeys(keys: readonly string[], path: Path, tree: Tree, schema: Sc
  * @param tree what was parsed
  * @returns none when the tree already has a fault at this place, else usually one
  */
-export function issueMarks(issue: z.core.$ZodIssue, tree: Tree, schema: Schema): readonly Mark[] {
+export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlMark[] {
   const { path } = issue;
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, path, tree, schema);
-  const found = find(tree, path);
+  const found = findNode(tree, path);
   if (found === undefined) return [missing(path, tree)];
   const { node, key } = found;
   if (node.kind === 'leaf' && node.broken) return [];
@@ -73,7 +73,7 @@ export function issueMarks(issue: z.core.$ZodIssue, tree: Tree, schema: Schema):
     const at = node.kind === 'blank' ? (key ?? node.span).start : node.span.start;
     return [{ at, path, message: `is empty${origin(node)}` }];
   }
-  const mark = (message: string): readonly Mark[] => [
+  const mark = (message: string): readonly YamlMark[] => [
     { at: node.span.start, path, message: message + origin(node) },
   ];
   switch (issue.code) {

@@ -3,16 +3,16 @@
 import { z } from 'zod';
 import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
-import type { Mark, Path, Span, Tree } from './yaml-tree.ts';
+import type { YamlMark, YamlPath, SourceSpan, YamlNode } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType | undefined;
 
-export interface VisibleSpan extends Span {
+export interface VisibleSpan extends SourceSpan {
   readonly shown: Shown;
 }
 
 /** May the text of a key be shown? A key without a value may be a credential that lost its colon. */
-export function showsKey(schema: Schema, key: string, value: Tree): boolean {
+export function showsKey(schema: Schema, key: string, value: YamlNode): boolean {
   const inner = schema === undefined ? undefined : unwrap(schema);
   if (inner instanceof z.ZodRecord) {
     return natures.get(inner.keyType)?.shows?.(key, value.kind === 'blank') ?? false;
@@ -34,16 +34,16 @@ export function shownOf(schema: Schema): Shown {
 const STRICTNESS: Readonly<Record<Shown, number>> = { plain: 0, short: 1, url: 2, never: 3 };
 
 /** Every key and scalar of the tree with how it may be shown, in the order of the text. */
-export function visibleSpans(tree: Tree, schema: Schema): readonly VisibleSpan[] {
+export function visibleSpans(tree: YamlNode, schema: Schema): readonly VisibleSpan[] {
   const spans = new Map<number, VisibleSpan>();
   // The same text can be reached twice, through an alias: the stricter of its places decides.
-  const add = (span: Span, shown: Shown): void => {
+  const add = (span: SourceSpan, shown: Shown): void => {
     const known = spans.get(span.start);
     if (span.end > span.start && (known === undefined || STRICTNESS[known.shown] < STRICTNESS[shown])) {
       spans.set(span.start, { ...span, shown });
     }
   };
-  const walk = (node: Tree, at: Schema): void => {
+  const walk = (node: YamlNode, at: Schema): void => {
     switch (node.kind) {
       case 'leaf':
         add(node.span, shownOf(at));
@@ -75,7 +75,7 @@ export function visibleSpans(tree: Tree, schema: Schema): readonly VisibleSpan[]
 const HIDDEN = '****';
 
 /** `models["gpt-4.1"].targets[0].upstream`, with what may not be shown as `****`. */
-export function pathText(path: Path, tree: Tree | undefined, schema: Schema): string {
+export function pathText(path: YamlPath, tree: YamlNode | undefined, schema: Schema): string {
   let text = '';
   let node = tree;
   let at = schema;
@@ -100,7 +100,7 @@ export function pathText(path: Path, tree: Tree | undefined, schema: Schema): st
 }
 
 /** Names that their mapping does not allow, such as two `*` in a model. */
-export function nameMarks(tree: Tree, schema: Schema, path: Path = []): readonly Mark[] {
+export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): readonly YamlMark[] {
   if (tree.kind === 'list') {
     return tree.items.flatMap((item, index) => nameMarks(item, childOf(schema, index), [...path, index]));
   }

@@ -5,15 +5,15 @@ import { expand } from './environment.ts';
 import { parseYaml, type YamlSource } from './yaml-parser.ts';
 
 /** A place in the text: offsets in UTF-16 code units. */
-export interface Span {
+export interface SourceSpan {
   readonly start: number;
   readonly end: number;
 }
 
 /** A scalar: always text, exactly as written. */
-export interface Leaf {
+export interface YamlScalar {
   readonly kind: 'leaf';
-  readonly span: Span;
+  readonly span: SourceSpan;
   /** After expansion; meaningless where `broken`. */
   readonly value: string;
   /** Names of the environment variables in it. */
@@ -25,46 +25,46 @@ export interface Leaf {
 }
 
 /** Nothing written, `null` or `~`. */
-export interface Blank {
+export interface YamlBlank {
   readonly kind: 'blank';
-  readonly span: Span;
+  readonly span: SourceSpan;
 }
 
-export interface Entry {
-  readonly key: Span;
-  readonly value: Tree;
+export interface YamlPair {
+  readonly key: SourceSpan;
+  readonly value: YamlNode;
 }
 
-export interface Branch {
+export interface YamlMapping {
   readonly kind: 'branch';
-  readonly span: Span;
-  readonly entries: ReadonlyMap<string, Entry>;
+  readonly span: SourceSpan;
+  readonly entries: ReadonlyMap<string, YamlPair>;
   /** Keys that stand a second time; their values are read but not kept. */
-  readonly repeated: readonly { readonly name: string; readonly key: Span }[];
+  readonly repeated: readonly { readonly name: string; readonly key: SourceSpan }[];
 }
 
-export interface List {
+export interface YamlList {
   readonly kind: 'list';
-  readonly span: Span;
-  readonly items: readonly Tree[];
+  readonly span: SourceSpan;
+  readonly items: readonly YamlNode[];
 }
 
-export type Tree = Leaf | Blank | Branch | List;
-export type Path = readonly PropertyKey[];
+export type YamlNode = YamlScalar | YamlBlank | YamlMapping | YamlList;
+export type YamlPath = readonly PropertyKey[];
 
 /** Something to say about a place; load-config.ts makes a fault of it. */
-export interface Mark {
+export interface YamlMark {
   /** Offset in the text. */
   readonly at: number;
   /** The field it is about, where there is one. */
-  readonly path?: Path;
+  readonly path?: YamlPath;
   readonly message: string;
 }
 
-export interface Reading {
+export interface YamlReading {
   /** Undefined when the file has no usable structure; then there are marks, and nobody knows which text is what. */
-  readonly tree: Branch | undefined;
-  readonly marks: readonly Mark[];
+  readonly tree: YamlMapping | undefined;
+  readonly marks: readonly YamlMark[];
 }
 
 /** More nodes than any configuration has, counted with every use of an alias: the bound on what aliases expand to. */
@@ -74,7 +74,7 @@ const MAX_ALIASES = 1000;
 const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yaml.org,2002:seq']);
 
 class TreeReader {
-  readonly marks: Mark[] = [];
+  readonly marks: YamlMark[] = [];
   readonly #source: YamlSource;
   readonly #env: NodeJS.ProcessEnv;
   readonly #anchors = new Map<string, Node>();
@@ -92,7 +92,7 @@ class TreeReader {
     return this.#nodes > MAX_NODES || this.#aliases > MAX_ALIASES;
   }
 
-  root(end: number): Branch | undefined {
+  root(end: number): YamlMapping | undefined {
     const top = this.#source.contents;
     if (top === null || (isScalar(top) && top.value === '')) {
       this.#mark(0, [], 'the file is empty');
@@ -109,11 +109,11 @@ class TreeReader {
     return undefined;
   }
 
-  #mark(at: number, path: Path, message: string): void {
+  #mark(at: number, path: YamlPath, message: string): void {
     this.marks.push({ at, path, message });
   }
 
-  #read(node: unknown, path: Path, around: Span): Tree {
+  #read(node: unknown, path: YamlPath, around: SourceSpan): YamlNode {
     this.#nodes += 1;
     if (this.exhausted) return { kind: 'blank', span: around };
     if (isAlias(node)) return this.#alias(node, path, spanOf(node, around));
@@ -125,7 +125,7 @@ class TreeReader {
     const span = spanOf(node, around);
     this.#props(node, path, around);
     this.#open.add(node);
-    const tree: Tree = isMap(node)
+    const tree: YamlNode = isMap(node)
       ? { kind: 'branch', span, ...this.#entries(node, path, span) }
       : {
           kind: 'list',
@@ -137,14 +137,14 @@ class TreeReader {
   }
 
   /** Remembers the anchor, refuses the tag. */
-  #props(node: Node & { anchor?: string; tag?: string }, path: Path, around: Span): void {
+  #props(node: Node & { anchor?: string; tag?: string }, path: YamlPath, around: SourceSpan): void {
     if (node.anchor !== undefined) this.#anchors.set(node.anchor, node);
     if (node.tag !== undefined && !TAGS.has(node.tag)) {
       this.#mark(spanOf(node, around).start, path, 'has a tag; tags are not supported');
     }
   }
 
-  #alias(alias: Alias, path: Path, span: Span): Tree {
+  #alias(alias: Alias, path: YamlPath, span: SourceSpan): YamlNode {
     this.#aliases += 1;
     const node = this.#anchors.get(alias.source);
     if (node === undefined || this.#open.has(node)) {
@@ -160,7 +160,7 @@ class TreeReader {
     return tree.kind === 'leaf' || tree.kind === 'blank' ? { ...tree, span } : tree;
   }
 
-  #scalar(raw: unknown, plain: boolean, path: Path, span: Span): Tree {
+  #scalar(raw: unknown, plain: boolean, path: YamlPath, span: SourceSpan): YamlNode {
     const text = typeof raw === 'string' ? this.#source.unveil(raw) : '';
     if (plain && (text === '' || text === '~' || /^(null|Null|NULL)$/.test(text))) {
       return { kind: 'blank', span };
@@ -180,9 +180,9 @@ class TreeReader {
     return { ...leaf, value, variables, emptied: value === '' && optional, broken: false };
   }
 
-  #entries(map: YAMLMap, path: Path, around: Span): Pick<Branch, 'entries' | 'repeated'> {
-    const entries = new Map<string, Entry>();
-    const repeated: { name: string; key: Span }[] = [];
+  #entries(map: YAMLMap, path: YamlPath, around: SourceSpan): Pick<YamlMapping, 'entries' | 'repeated'> {
+    const entries = new Map<string, YamlPair>();
+    const repeated: { name: string; key: SourceSpan }[] = [];
     for (const { key: node, value } of map.items) {
       const at = spanOf(node, around);
       const name =
@@ -216,13 +216,13 @@ function keyFault(name: string | undefined): string | undefined {
     : undefined;
 }
 
-function spanOf(node: unknown, fallback: Span): Span {
+function spanOf(node: unknown, fallback: SourceSpan): SourceSpan {
   const range = isScalar(node) || isMap(node) || isSeq(node) || isAlias(node) ? node.range : undefined;
   return range === undefined || range === null ? fallback : { start: range[0], end: range[1] };
 }
 
 /** Reads a whole file. Every problem is in the marks; nothing is thrown. */
-export function readTree(text: string, env: NodeJS.ProcessEnv): Reading {
+export function readTree(text: string, env: NodeJS.ProcessEnv): YamlReading {
   const source = parseYaml(text);
   if (source.errors.length > 0) return { tree: undefined, marks: source.errors };
   const reader = new TreeReader(source, env);
@@ -231,8 +231,8 @@ export function readTree(text: string, env: NodeJS.ProcessEnv): Reading {
 }
 
 /** The node at a path with its key, where it has one; undefined where nothing is written. */
-export function find(tree: Tree, path: Path): { readonly node: Tree; readonly key?: Span } | undefined {
-  let found: { readonly node: Tree; readonly key?: Span } = { node: tree };
+export function findNode(tree: YamlNode, path: YamlPath): { readonly node: YamlNode; readonly key?: SourceSpan } | undefined {
+  let found: { readonly node: YamlNode; readonly key?: SourceSpan } = { node: tree };
   for (const step of path) {
     const { node } = found;
     if (node.kind === 'branch' && typeof step === 'string') {
@@ -251,14 +251,14 @@ export function find(tree: Tree, path: Path): { readonly node: Tree; readonly ke
 }
 
 /** Takes a fault or a warning down. */
-export type Report = (at: number, path: Path, message: string) => void;
+export type ReportFault = (at: number, path: YamlPath, message: string) => void;
 
 /** Whether something was written there. */
-export const given = (node: Tree | undefined): node is Tree =>
+export const isGiven = (node: YamlNode | undefined): node is YamlNode =>
   node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
 
 /** The text of a sound scalar. */
-export function textOf(tree: Tree | undefined, ...path: Path): string | undefined {
-  const node = tree === undefined ? undefined : find(tree, path)?.node;
+export function nodeText(tree: YamlNode | undefined, ...path: YamlPath): string | undefined {
+  const node = tree === undefined ? undefined : findNode(tree, path)?.node;
   return node?.kind === 'leaf' && !node.broken && !node.emptied ? node.value : undefined;
 }

@@ -6,9 +6,9 @@ import { startDeadline } from '../../deadline.ts';
 import { GatewayError, wrapError } from '../../errors.ts';
 import type { Exchange } from '../exchange/exchange.ts';
 import { hasBody } from '../exchange/response-writer.ts';
-import { atEndOfTurn } from '../exchange/write-batch.ts';
+import { batchWrite } from '../exchange/write-batch.ts';
 import { BodyBuffer, LARGE_BODY, type LargeBody } from '../pieces/body-buffer.ts';
-import { LargeWork } from '../pieces/body-pacing.ts';
+import { BodyPacing } from '../pieces/body-pacing.ts';
 
 const CHUNK = { chunkSize: 64 * 1024 };
 /** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
@@ -101,7 +101,7 @@ function receive(
     const started = performance.now();
     let last = started;
     let received = 0;
-    let work: LargeWork | undefined;
+    let work: BodyPacing | undefined;
 
     let stop = () => {};
     let isOver = false;
@@ -128,7 +128,7 @@ function receive(
       if (!body.push(piece)) settle(tooLarge(limit));
       else if (body.size > LARGE_BODY && !isOver) {
         exchange.isLarge = true;
-        work ??= new LargeWork();
+        work ??= new BodyPacing();
         work.did(length, performance.now() - now);
         if (admission === 'given') work.hold(source);
         else if (admission === 'due') waitForAdmission();
@@ -171,7 +171,7 @@ function receive(
       else stop = startDeadline(Math.ceil(left), onDue);
     };
     // Most bodies are there already, and need no timer.
-    atEndOfTurn(() => {
+    batchWrite(() => {
       if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });
 

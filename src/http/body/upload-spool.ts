@@ -101,7 +101,7 @@ export class SpoolRoom {
   }
 }
 
-export class Spool {
+export class UploadSpool {
   readonly #room: SpoolRoom;
   #memory: BodyBuffer | undefined = new BodyBuffer(SPOOL_MEMORY_BYTES);
   #file: FileHandle | undefined;

@@ -4,7 +4,7 @@ import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../../errors.ts';
 import type { BodyPieces } from '../pieces/body-pieces.ts';
 import { type BodyEvents, BodyWriter } from '../pieces/body-writer.ts';
 import type { Exchange } from './exchange.ts';
-import { atEndOfTurn } from './write-batch.ts';
+import { batchWrite } from './write-batch.ts';
 
 export type AnswerHeaders = Readonly<Record<string, string | number>>;
 
@@ -47,7 +47,7 @@ export function answer(
   else {
     exchange.isEnding = true;
     // As Latin-1, which has a letter for every byte, Node writes it in one piece with the head.
-    atEndOfTurn(() => response.end(bytes.toString('latin1'), 'latin1'));
+    batchWrite(() => response.end(bytes.toString('latin1'), 'latin1'));
   }
 }
 

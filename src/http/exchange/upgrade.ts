@@ -19,11 +19,11 @@ export interface Upgrade {
  * answer in HTTP whatever `upgrade` says.
  */
 export function isHandshake(request: IncomingMessage): boolean {
-  return asksForWebSocket(request) && refusalOf(request) === undefined;
+  return asksForWebSocket(request) && upgradeRejectionOf(request) === undefined;
 }
 
 /** @returns what is wrong with a request where only a handshake is of use */
-export function refusalOf(request: IncomingMessage): GatewayError | undefined {
+export function upgradeRejectionOf(request: IncomingMessage): GatewayError | undefined {
   const { headers } = request;
   if (!asksForWebSocket(request) || headers['sec-websocket-version'] !== '13') {
     return new GatewayError('upgrade_required');

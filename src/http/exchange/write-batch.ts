@@ -9,12 +9,12 @@
 let due: (() => void)[] = [];
 
 /** @param write called at the end of this turn, behind those that were given before */
-export function atEndOfTurn(write: () => void): void {
-  if (due.push(write) === 1) setImmediate(endTurn);
+export function batchWrite(write: () => void): void {
+  if (due.push(write) === 1) setImmediate(flushWrites);
 }
 
 /** Writes all that is due, before the turn ends. */
-export function endTurn(): void {
+export function flushWrites(): void {
   const writes = due;
   due = [];
   for (const write of writes) {

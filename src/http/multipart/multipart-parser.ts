@@ -20,7 +20,7 @@ export interface PartListener {
    * @param fault makes the error for what the listener does not take
    * @returns whether it wants to read the content
    */
-  onPart(head: PartHead, fault: Fault): boolean;
+  onPart(head: PartHead, fault: MultipartFault): boolean;
   /** A piece of a content that is wanted, which is only lent. */
   onContent(bytes: Buffer): void;
   onPartEnd(place: PartPlace): void;
@@ -28,7 +28,7 @@ export interface PartListener {
   onClose(at: number): void;
 }
 
-export type Fault = (what: string) => GatewayError;
+export type MultipartFault = (what: string) => GatewayError;
 
 /** Of one part; browsers and SDKs send some hundred bytes. */
 const MAX_HEAD_BYTES = 8 * 1024;

@@ -44,7 +44,7 @@ export function exchangeEnded({
 }
 
 /** Work on one body that is large, from its beginning to its end. */
-export class LargeWork {
+export class BodyPacing {
   /** Of what may be done before a rest, from 0 to 1 and beyond. */
   #spent = 0;
   #timer: NodeJS.Timeout | undefined;

@@ -2,7 +2,7 @@
 // write is long. Whoever sends it holds the slab that it stands in.
 import { GatewayError } from '../../errors.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
-import { type Slab, slabOf } from './buffer-pool.ts';
+import { type PooledBuffer, slabOf } from './buffer-pool.ts';
 
 /** Of one write: what the system takes of it at once, everybody else waits for. */
 const STEP = 128 * 1024;
@@ -33,7 +33,7 @@ export class BodyPieces implements BodySource {
 
 class PiecesReader implements BodyReader {
   readonly #pieces: readonly Buffer[];
-  readonly #slab: Slab | undefined;
+  readonly #slab: PooledBuffer | undefined;
   #isHeld = true;
   #left: number;
   #piece = 0;

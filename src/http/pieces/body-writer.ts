@@ -1,7 +1,7 @@
 // Writes a body piece by piece, at the pace of the slower of the two sides, with turns for everybody else between the pieces.
 // What the other side says of it, and what becomes of the connection, is for whoever has it written.
 import type { Writable } from 'node:stream';
-import { LargeWork } from './body-pacing.ts';
+import { BodyPacing } from './body-pacing.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
 
 export interface BodyEvents {
@@ -20,7 +20,7 @@ export class BodyWriter {
   readonly #reader: BodyReader;
   readonly #isChunked: boolean;
   readonly #events: BodyEvents;
-  readonly #work = new LargeWork();
+  readonly #work = new BodyPacing();
   #isOver = false;
   #isWhole = false;
   /** Writes of pieces that the system has not taken yet. */

@@ -7,7 +7,7 @@ const SMALLEST = MIB / 8;
 /** Larger bodies are rare enough to get new memory each time. */
 const LARGEST = 32 * MIB;
 
-export interface SlabPoolOptions {
+export interface BufferPoolOptions {
   /** Bytes that may be kept for later. What is in use is not in it. Default 128 MiB. */
   readonly most?: number;
   /** Milliseconds after which a slab that nobody took is let go. Default 10 seconds. */
@@ -17,15 +17,15 @@ export interface SlabPoolOptions {
 }
 
 /** By its memory, so that whoever has a part of a body can hold all of it. */
-const slabs = new WeakMap<ArrayBufferLike, Slab>();
+const slabs = new WeakMap<ArrayBufferLike, PooledBuffer>();
 
 /** The slab that these bytes stand in; undefined where they are in memory of their own, or it was given back. */
-export function slabOf({ buffer }: Buffer): Slab | undefined {
+export function slabOf({ buffer }: Buffer): PooledBuffer | undefined {
   return slabs.get(buffer);
 }
 
 /** Memory that one request has. Who took it holds it. */
-export class Slab {
+export class PooledBuffer {
   readonly bytes: Buffer;
   readonly #onFree: (memory: ArrayBuffer) => void;
   readonly #memory: ArrayBuffer;
@@ -67,16 +67,16 @@ interface Free {
   readonly since: number;
 }
 
-export class SlabPool {
+export class BufferPool {
   readonly #most: number;
   readonly #idleMs: number;
-  readonly #gauge: SlabPoolOptions['gauge'];
+  readonly #gauge: BufferPoolOptions['gauge'];
   /** By size; the last one was given back last, and is taken first. */
   readonly #free = new Map<number, Free[]>();
   #retained = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor({ most = 128 * MIB, idleMs = 10_000, gauge }: SlabPoolOptions = {}) {
+  constructor({ most = 128 * MIB, idleMs = 10_000, gauge }: BufferPoolOptions = {}) {
     this.#most = most;
     this.#idleMs = idleMs;
     this.#gauge = gauge;
@@ -91,17 +91,17 @@ export class SlabPool {
    * @param bytes at least so many; what stands in them is not defined
    * @returns a slab that nobody else has, with one hold on it
    */
-  take(bytes: number): Slab {
-    if (bytes > LARGEST) return new Slab(fresh(bytes), letGo);
+  take(bytes: number): PooledBuffer {
+    if (bytes > LARGEST) return new PooledBuffer(fresh(bytes), letGo);
     const size = sizeFor(bytes);
     // One that is somewhat larger is better than new memory.
     for (let larger = size; larger <= 2 * size; larger = sizeFor(larger + 1)) {
       const memory = this.#free.get(larger)?.pop()?.memory;
       if (memory === undefined) continue;
       this.#count(-larger);
-      return new Slab(memory, this.#keep);
+      return new PooledBuffer(memory, this.#keep);
     }
-    return new Slab(fresh(size), this.#keep);
+    return new PooledBuffer(fresh(size), this.#keep);
   }
 
   readonly #keep = (memory: ArrayBuffer): void => {

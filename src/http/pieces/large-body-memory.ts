@@ -1,13 +1,13 @@
 // The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that. What is read of
 // it is for who extends this.
 import type { LargeBody } from './body-buffer.ts';
-import type { Slab, SlabPool } from './buffer-pool.ts';
+import type { PooledBuffer, BufferPool } from './buffer-pool.ts';
 
 export abstract class BodyMemory implements LargeBody {
-  readonly #slabs: SlabPool;
-  #slab: Slab | undefined;
+  readonly #slabs: BufferPool;
+  #slab: PooledBuffer | undefined;
   /** What stood in it is being copied. */
-  #outgrown: Slab | undefined;
+  #outgrown: PooledBuffer | undefined;
 
   readonly admit: (() => Promise<void>) | undefined;
 
@@ -15,7 +15,7 @@ export abstract class BodyMemory implements LargeBody {
    * It costs nothing until a body turns out to be large.
    * @param admit see `LargeBody`
    */
-  constructor(slabs: SlabPool, admit?: () => Promise<void>) {
+  constructor(slabs: BufferPool, admit?: () => Promise<void>) {
     this.#slabs = slabs;
     this.admit = admit;
   }

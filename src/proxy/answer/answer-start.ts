@@ -6,7 +6,7 @@ import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import { EmbeddingsRelay } from './embeddings-relay.ts';
-import { Completion } from './json-answer.ts';
+import { JsonAnswer } from './json-answer.ts';
 import { StreamRelay } from './stream-relay.ts';
 
 type Kind = 'events' | 'json' | 'bytes' | 'unknown';
@@ -78,7 +78,7 @@ export class AnswerStart implements Receiver {
   }
 
   #kindOfLabel(): Kind {
-    const { endpoint, ask, stream } = this.#request;
+    const { endpoint, facts: ask, stream } = this.#request;
     if (this.#type === 'text/event-stream') return 'events';
     if (isJson(this.#type)) return 'json';
     const isBytes = endpoint.isBinary?.(this.#type, ask) === true;
@@ -125,7 +125,7 @@ export class AnswerStart implements Receiver {
         if (!this.#request.stream) return undefined;
         return this.#relay ?? new StreamRelay(this.#request, headers, this.#source);
       case 'json': {
-        const Reader = this.#request.endpoint.isEmbeddings === true ? EmbeddingsRelay : Completion;
+        const Reader = this.#request.endpoint.isEmbeddings === true ? EmbeddingsRelay : JsonAnswer;
         return new Reader(this.#request, headers, this.#source, this.#label === 'json');
       }
       case 'bytes': {

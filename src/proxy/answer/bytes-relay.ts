@@ -41,7 +41,7 @@ export class BytesRelay implements Receiver {
     const client = this.#client;
     if (client.isOver) return;
     // Of silence there is no text.
-    if (!client.isOpen && this.#request.ask.takesText === true) client.open();
+    if (!client.isOpen && this.#request.facts.takesText === true) client.open();
     if (!client.isOpen) this.#source.unusable('an empty answer');
     else {
       if (this.#events !== undefined) client.pass(this.#events.end());
@@ -66,7 +66,7 @@ export class BytesRelay implements Receiver {
 
   dispose(): void {
     this.#client.dispose();
-    const { exchange, ask } = this.#request;
+    const { exchange, facts: ask } = this.#request;
     if (!this.#client.isOpen) return;
     const outputs = ask.takesText === true ? tokensOf(this.#size) : 0;
     this.#source.used(ask.usage ?? null, outputs);

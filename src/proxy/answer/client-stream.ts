@@ -2,7 +2,7 @@
 // silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
 import type { Writable } from 'node:stream';
 import type { GatewayError } from '../../errors.ts';
-import { atEndOfTurn } from '../../http/exchange/write-batch.ts';
+import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { RelayRequest, Source } from '../contracts/receiver.ts';
@@ -110,7 +110,7 @@ export class ClientStream {
   /** Sends the head and all that was held back. Once; and never when another attempt has the client. */
   open(): void {
     if (this.#isOpen || this.#isOver) return;
-    if (this.#source.rivalry?.claim() === false) {
+    if (this.#source.rivalry?.commit() === false) {
       this.drop();
       return;
     }
@@ -202,7 +202,7 @@ export class ClientStream {
     if (length === 0) return;
     this.#bytesOut += length;
     this.#wroteAt = performance.now();
-    if (this.#dueBytes === 0) atEndOfTurn(this.#flush);
+    if (this.#dueBytes === 0) batchWrite(this.#flush);
     for (const piece of pieces) this.#due.push(piece);
     this.#dueBytes += length;
     if (this.#dueBytes > MOST_DUE_BYTES) this.#flush();

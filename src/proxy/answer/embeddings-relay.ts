@@ -1,12 +1,12 @@
 // A large answer of embeddings on its way to the client, piece by piece and in flat memory: of the API's largest request it is 81 MiB.
 // A small one is a completion like any other, checked as a whole before the client gets any of it.
 import { GatewayError } from '../../errors.ts';
-import { LargeWork } from '../../http/pieces/body-pacing.ts';
+import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
-import { Completion } from './json-answer.ts';
+import { JsonAnswer } from './json-answer.ts';
 
 const MIB = 1024 * 1024;
 /** Larger answers are not held back. Errors are smaller, so that those are answered as errors. */
@@ -17,13 +17,13 @@ const MAX_ANSWER_BYTES = 256 * MIB;
 export class EmbeddingsRelay implements Receiver {
   readonly #request: RelayRequest;
   readonly #source: Source;
-  readonly #completion: Completion;
+  readonly #completion: JsonAnswer;
   readonly #client: ClientStream;
   readonly #scan: EmbeddingsScan;
   /** Undefined when it is clear how the answer is relayed. */
   #held: Buffer[] | undefined = [];
   #size = 0;
-  #work: LargeWork | undefined;
+  #work: BodyPacing | undefined;
   /** The work rests, and the client reads at its own pace. */
   readonly #pace = {
     pause: () => this.#source.pause(),
@@ -35,9 +35,9 @@ export class EmbeddingsRelay implements Receiver {
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled: boolean) {
     this.#request = request;
     this.#source = source;
-    this.#completion = new Completion(request, headers, source, isLabelled);
+    this.#completion = new JsonAnswer(request, headers, source, isLabelled);
     this.#client = new ClientStream(request, headers, source, 'application/json');
-    this.#scan = new EmbeddingsScan(request.alias, request.ask.edits !== undefined);
+    this.#scan = new EmbeddingsScan(request.alias, request.facts.edits !== undefined);
   }
 
   data(chunk: Buffer): void {
@@ -83,7 +83,7 @@ export class EmbeddingsRelay implements Receiver {
     const { usage } = this.#scan;
     const { access } = this.#request.exchange;
     const reported = usage?.total === 0 ? null : usage;
-    this.#source.used(reported, this.#request.ask.outputs ?? 0);
+    this.#source.used(reported, this.#request.facts.outputs ?? 0);
     access.bytes_out = this.#client.bytesOut;
     if (reported === null) return;
     access.prompt_tokens = reported.prompt;
@@ -113,7 +113,7 @@ export class EmbeddingsRelay implements Receiver {
     const pieces = this.#try(() => this.#scan.next(chunk));
     if (pieces === undefined) return;
     this.#client.passAll(pieces);
-    this.#work ??= new LargeWork();
+    this.#work ??= new BodyPacing();
     this.#work.did(chunk.length, performance.now() - began);
     this.#work.hold(this.#pace);
   }

@@ -1,7 +1,7 @@
 // The reader of an answer that is not a 200: collects its text, within bounds, to be judged as a whole. Nothing of it goes
 // to the client from here.
 import { GatewayError } from '../../errors.ts';
-import { certainBlame, type Failure, judgeRefusal } from '../../upstream/error-outcome.ts';
+import { certainBlame, type Failure, judgeErrorResponse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
@@ -11,7 +11,7 @@ const MAX_ERROR_BYTES = 1024 * 1024;
 
 const NO_BYTES = Buffer.alloc(0);
 
-export class Refusal implements Receiver {
+export class ErrorReader implements Receiver {
   readonly #status: number;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
@@ -42,7 +42,7 @@ export class Refusal implements Receiver {
   dispose(): void {}
 
   #judge(body: Buffer): AttemptResult {
-    return { kind: 'failed', failure: judgeRefusal(this.#status, this.#headers, body) };
+    return { kind: 'failed', failure: judgeErrorResponse(this.#status, this.#headers, body) };
   }
 }
 

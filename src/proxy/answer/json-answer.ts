@@ -3,13 +3,13 @@
 import { GatewayError } from '../../errors.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
-import { LargeWork } from '../../http/pieces/body-pacing.ts';
+import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { failure, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { type Shape, shapeOf } from '../../wire/answer-shape.ts';
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
-import { BOM, startsWith } from '../../wire/sse-fields.ts';
+import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
@@ -26,7 +26,7 @@ function reportedUsage({ usage }: Facts): Facts['usage'] {
   return usage?.total === 0 ? null : usage;
 }
 
-export class Completion implements Receiver {
+export class JsonAnswer implements Receiver {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
@@ -34,7 +34,7 @@ export class Completion implements Receiver {
   #chunks: Buffer[] = [];
   /** What came, once that is much. */
   #large: LargeAnswer | undefined;
-  #work: LargeWork | undefined;
+  #work: BodyPacing | undefined;
   #size = 0;
   /** What is to be changed is looked for. */
   #isEditing = false;
@@ -61,7 +61,7 @@ export class Completion implements Receiver {
     const { length } = chunk;
     const large = this.#large ?? this.#becomeLarge();
     large.push(chunk);
-    this.#work ??= new LargeWork();
+    this.#work ??= new BodyPacing();
     this.#work.did(length, performance.now() - began);
     this.#work.hold(this.#source);
   }
@@ -89,7 +89,7 @@ export class Completion implements Receiver {
     this.#work?.end();
     const whole = this.#whole();
     const { body } = whole;
-    const { ask, endpoint, stream } = this.#request;
+    const { facts: ask, endpoint, stream } = this.#request;
     if (!whole.facts.valid) {
       this.#source.unusable('not a JSON object');
       return;
@@ -111,14 +111,14 @@ export class Completion implements Receiver {
    * is noted first.
    */
   async #answerLater(body: Buffer, facts: Facts): Promise<void> {
-    const { ask, endpoint } = this.#request;
+    const { facts: ask, endpoint } = this.#request;
     this.#isEditing = true;
     try {
       // It is known already, whatever becomes of the wait.
       const usage = reportedUsage(facts);
       this.#source.used(usage, usage === null ? (ask.outputs ?? 0) : 0);
       const edits = (await ask.edits?.(body)) ?? [];
-      const made = this.#source.made && endpoint.madeIn?.(body);
+      const made = this.#source.made && endpoint.createdIn?.(body);
       if (made !== undefined) await this.#source.made?.(made);
       if (!this.#isOver) this.#answerWith(body, facts, edits);
     } catch (error) {
@@ -167,10 +167,10 @@ export class Completion implements Receiver {
   }
 
   #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
-    const { exchange, ask } = this.#request;
+    const { exchange, facts: ask } = this.#request;
     const reported = reportedUsage(facts);
     const usage = reported ?? ask.usage ?? null;
-    if (this.#source.rivalry?.claim() === false) return;
+    if (this.#source.rivalry?.commit() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
@@ -195,7 +195,7 @@ export class Completion implements Receiver {
 
 /** A byte order mark is no part of the JSON. */
 function withoutMark(body: Buffer): Buffer {
-  return startsWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
+  return bytesStartWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
 }
 
 /** Most answers are completions, which are not looked at again. */

@@ -2,12 +2,12 @@
 // be done with all of it at once. Small answers are read when they are whole, by chat-chunk.ts, and mean the same.
 
 import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
-import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from '../../wire/chat-chunk.ts';
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
-import { BOM, startsWith } from '../../wire/sse-fields.ts';
+import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 
 const QUOTE = 0x22;
 const OPEN_ARRAY = 0x5b;
@@ -115,7 +115,7 @@ export class LargeAnswer extends BodyMemory {
    * @param limit most bytes
    * @param expected how many will come, if that was announced
    */
-  constructor(limit: number, expected: number | undefined, slabs: SlabPool) {
+  constructor(limit: number, expected: number | undefined, slabs: BufferPool) {
     super(slabs);
     this.#buffer = new BodyBuffer(limit, expected, this);
   }
@@ -134,7 +134,7 @@ export class LargeAnswer extends BodyMemory {
   }
 
   protected override advance(bytes: Buffer, size: number): void {
-    this.#isMarked ??= startsWith(bytes, BOM, 0, size);
+    this.#isMarked ??= bytesStartWith(bytes, BOM, 0, size);
     if (!this.#isMarked) this.#walk.advance(bytes, size, false);
   }
 }

@@ -7,9 +7,9 @@ import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
 import { textOfBareError } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from '../../wire/chat-chunk.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
-import { type FrameBatch, FrameScanner } from '../../wire/sse-frames.ts';
+import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
-import type { AttemptResult, Outcome, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
+import type { AttemptResult, ResultCode, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
@@ -31,7 +31,7 @@ export class StreamRelay implements Receiver {
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   readonly #client: ClientStream;
-  readonly #scanner: FrameScanner;
+  readonly #scanner: SseFrameScanner;
   /** Of an endpoint with frames of its own; chat's are read by `readChunk`, without a detour. */
   readonly #reader: FrameReader | undefined;
   readonly #commitTimer: NodeJS.Timeout;
@@ -62,7 +62,7 @@ export class StreamRelay implements Receiver {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
-    this.#scanner = new FrameScanner(MAX_FRAME_BYTES);
+    this.#scanner = new SseFrameScanner(MAX_FRAME_BYTES);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
     this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
     this.#client = new ClientStream(request, headers, source);
@@ -366,7 +366,7 @@ export class StreamRelay implements Receiver {
   }
 
   #answered(): AttemptResult {
-    const outcome: Outcome = this.#failure?.code ?? 'ok';
+    const outcome: ResultCode = this.#failure?.code ?? 'ok';
     if (this.#failure !== undefined) this.#request.exchange.error = this.#failure;
     return { kind: 'answered', outcome };
   }

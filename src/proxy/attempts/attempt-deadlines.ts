@@ -30,7 +30,7 @@ const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performa
  * Most waits end long before their deadline, so a new wait moves a number and not a timer: there is one timer, which finds
  * out when it fires whether something has passed.
  */
-export class Deadlines {
+export class AttemptDeadlines {
   readonly #limits: Timeouts;
   readonly #passed: (which: Passed) => void;
   readonly #timers: Timers;

@@ -8,33 +8,33 @@ import { certainBlame, type Failure, failure, unconnected } from '../../upstream
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
-import type { Made } from '../../wire/created-objects.ts';
+import type { CreatedObjects } from '../../wire/created-objects.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
-import { Refusal, shown, unusable } from '../answer/error-reader.ts';
+import { ErrorReader, shown, unusable } from '../answer/error-reader.ts';
 import {
   type AttemptEnd,
   type AttemptResult,
   failed,
-  outcomeOf,
+  resultCodeOf,
   type Receiver,
   type RelayRequest,
   type Source,
   type Watcher,
 } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
-import { Deadlines, END_MS, type Passed } from './attempt-deadlines.ts';
+import { AttemptDeadlines, END_MS, type Passed } from './attempt-deadlines.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { beginSpan } from './attempt-span.ts';
-import type { Contender, Entry, Race } from './hedge.ts';
+import type { Contender, RaceParticipant, Race } from './hedge.ts';
 
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  readonly made: ((made: Made) => Promise<void>) | undefined;
+  readonly made: ((made: CreatedObjects) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
-  rivalry: Entry | undefined;
+  rivalry: RaceParticipant | undefined;
   /** For the access log: of two attempts it names one. */
   #status: number | undefined;
   #upstreamRequestId: string | undefined;
@@ -46,7 +46,7 @@ export class Attempt implements Sink, Source, Contender {
   #usageRead: UsageRead | undefined;
   #call: Call | undefined;
   #span: AttemptSpan | undefined;
-  #deadlines: Deadlines | undefined;
+  #deadlines: AttemptDeadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
   /** Runs while the attempt is over and the body has not ended. */
@@ -76,7 +76,7 @@ export class Attempt implements Sink, Source, Contender {
       upstream.acquire();
     } catch (error) {
       const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
-      return Promise.resolve(failed({ ...failure(busy, true), free: true }));
+      return Promise.resolve(failed({ ...failure(busy, true), skipsRetryBudget: true }));
     }
     this.sign();
     return new Promise((resolve) => {
@@ -84,7 +84,7 @@ export class Attempt implements Sink, Source, Contender {
       this.rivalry = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       const { timeouts = upstream.config.timeouts } = this.#target;
-      this.#deadlines = new Deadlines(timeouts, this.#onDeadline, undefined, searchMs);
+      this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, this.#watcher.onBegin());
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
@@ -149,7 +149,7 @@ export class Attempt implements Sink, Source, Contender {
     if (this.rivalry === undefined) this.sign();
 
     if (status !== 200) {
-      this.#receiver = new Refusal(status, headers, this);
+      this.#receiver = new ErrorReader(status, headers, this);
       this.#deadlines?.enter('refusal');
     } else this.#receiver = new AnswerStart(this.#request, headers, this);
   }
@@ -169,7 +169,7 @@ export class Attempt implements Sink, Source, Contender {
     if (this.#settle === undefined) clearTimeout(this.#lingering);
     else if (delivery === 'unheard') {
       const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
-      this.#finish(failed({ ...unheard, again: true, retry: true, free: true }));
+      this.#finish(failed({ ...unheard, staleConnection: true, retry: true, skipsRetryBudget: true }));
     } else if (delivery === 'withdrawn') this.#fail(error, false);
     else if (delivery === 'not_sent') {
       // A refusal can be over in a moment; a deadline for the connection took long enough.
@@ -263,7 +263,7 @@ export class Attempt implements Sink, Source, Contender {
     this.sign();
   }
 
-  superseded(): void {
+  lost(): void {
     if (this.#settle === undefined) return;
     // A refusal and a JSON answer say nothing of a first token, and neither does the wait for a connection.
     const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
@@ -272,7 +272,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#finish({ kind: 'superseded' });
   }
 
-  alone(): void {
+  soleAttempt(): void {
     // Nobody waits any more, and its own end is next.
     if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
     try {
@@ -305,7 +305,7 @@ export class Attempt implements Sink, Source, Contender {
   /** It was sent, and nothing came back. */
   #maybeBegun(error: GatewayError): Failure {
     const { afterSend } = this.#request;
-    return { ...failure(error, afterSend), risky: true };
+    return { ...failure(error, afterSend), mayHaveExecuted: true };
   }
 
   readonly #onStop = () => {
@@ -342,7 +342,7 @@ export class Attempt implements Sink, Source, Contender {
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics, meter, stream, ask } = this.#request;
+    const { exchange, metrics, meter, stream, facts: ask } = this.#request;
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
@@ -350,7 +350,7 @@ export class Attempt implements Sink, Source, Contender {
     if ((isWhole || isAtEnd) && this.#isStream) this.#linger();
     else this.#call?.abort();
     const { upstream } = this.#target;
-    const outcome = outcomeOf(result);
+    const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     this.#span?.end({ outcome, status: this.#status, usage: this.#output.usage });
     meter.note({

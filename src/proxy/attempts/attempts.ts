@@ -2,7 +2,7 @@
 // attempt.ts, the choice target-plan.ts, and what an answer means outcome.ts.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
-import type { Outcome } from '../../upstream/circuit-breaker.ts';
+import type { ResultClass } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
 import type { AttemptEnd, FormBody, RelayRequest } from '../contracts/receiver.ts';
@@ -12,7 +12,7 @@ import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
 import { bothFailed, Race } from './hedge.ts';
 import type { Resilience } from './target-memory.ts';
-import { type Exhausted, type Next, Plan } from './target-plan.ts';
+import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
 
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
 const LONGEST_WAIT_MS = 2000;
@@ -42,7 +42,7 @@ interface Runner {
 
 export class Attempts {
   readonly #options: AttemptsOptions;
-  readonly #plan: Plan<Target>;
+  readonly #plan: TargetPlan<Target>;
   /** Waiting cannot help them, so a second round leaves them out. */
   readonly #hopeless: Target[] = [];
   /** Some target of this round may do better after a wait. */
@@ -61,7 +61,7 @@ export class Attempts {
     this.#options = options;
     const { route, resilience, retry } = options;
     this.#endsAt = performance.now() + retry.deadline;
-    this.#plan = new Plan<Target>({
+    this.#plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
       standing: resilience.standingOf,
@@ -78,7 +78,7 @@ export class Attempts {
    */
   async run(): Promise<AttemptEnd> {
     let step = this.#plan.next();
-    if (step.kind === 'exhausted') return { kind: 'failed', failure: refused(step) };
+    if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
     const { resilience } = this.#options;
     resilience.budget.deposit();
     resilience.roundsAt(step.target.upstream).deposit();
@@ -142,8 +142,8 @@ export class Attempts {
     this.#countHedge(second);
     if (first.kind === 'failed' && second.kind === 'failed') {
       // To repeat once what may have begun was allowed, and both may have.
-      if (first.failure.risky === true && second.failure.risky === true) this.#hasRisked = true;
-      (first.failure.next ? hedge : leader).attempt?.sign();
+      if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true) this.#hasRisked = true;
+      (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
       return { kind: 'failed', failure: bothFailed(first.failure, second.failure) };
     }
     const isSecond = first.kind === 'superseded' || second.kind === 'answered';
@@ -196,11 +196,11 @@ export class Attempts {
    */
   async #ask({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
-    let outcome: Outcome = { kind: 'neutral' };
+    let outcome: ResultClass = { kind: 'neutral' };
     try {
       exchange.throwIfStopped();
       let result = await this.#send({ target, permit }, false, runner);
-      if (result.kind === 'failed' && result.failure.again === true && this.#mayResend(runner)) {
+      if (result.kind === 'failed' && result.failure.staleConnection === true && this.#mayResend(runner)) {
         exchange.throwIfStopped();
         this.#count(target, 'resend');
         result = await this.#send({ target, permit }, true, runner);
@@ -250,7 +250,7 @@ export class Attempts {
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
-  #mayGoOn({ next, risky = false }: Failure): boolean {
+  #mayGoOn({ tryNextTarget: next, mayHaveExecuted: risky = false }: Failure): boolean {
     if (
       !next ||
       this.#options.form?.isSpent === true ||
@@ -274,7 +274,7 @@ export class Attempts {
   }
 
   /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */
-  #pays({ free = false }: Pick<Failure, 'free'>, { upstream }: Target): boolean {
+  #pays({ skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>, { upstream }: Target): boolean {
     if (free) return true;
     const { resilience, request } = this.#options;
     const own = this.#round === 1 ? undefined : resilience.roundsAt(upstream);
@@ -287,7 +287,7 @@ export class Attempts {
   }
 
   /** Whether all were asked, and one of them may do better soon enough to wait for it here. */
-  #mayWait({ free = false }: Failure, exhausted: Exhausted): boolean {
+  #mayWait({ skipsRetryBudget: free = false }: Failure, exhausted: Exhausted): boolean {
     if (!this.#mayRetry || !this.#isSoon(exhausted)) return false;
     const { resilience, request } = this.#options;
     if (free || resilience.budget.available >= 1) return true;
@@ -347,7 +347,7 @@ function isBusy(result: AttemptEnd): boolean {
 }
 
 /** The gateway's own answer when no target may be asked. */
-export function refused({ cause, retryAfterMs }: Exhausted): Failure {
+export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
   if (cause === 'tried') {
     const why = new Error('a route without targets');
     return failure(new GatewayError('internal_error', undefined, { cause: why }), false);

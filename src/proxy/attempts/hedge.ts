@@ -8,14 +8,14 @@ export interface Contender {
   /** The client is its own from now on. */
   won(): void;
   /** Another one has the client: it ends at once, before that one has sent a byte, and nobody is to blame. */
-  superseded(): void;
+  lost(): void;
   /** The other one has come to nothing: what waited for that may happen now. */
-  alone(): void;
+  soleAttempt(): void;
 }
 
 export class Race {
-  readonly #running: Entry[] = [];
-  #winner: Entry | undefined;
+  readonly #running: RaceParticipant[] = [];
+  #winner: RaceParticipant | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   /** Attempts that are under way. */
@@ -38,32 +38,32 @@ export class Race {
   }
 
   /** An attempt begins. It leaves when it is over, however it ended. */
-  enter(contender: Contender): Entry {
-    const entry = new Entry(this, contender);
+  enter(contender: Contender): RaceParticipant {
+    const entry = new RaceParticipant(this, contender);
     this.#running.push(entry);
     return entry;
   }
 
   /** @returns whether the client is this one's; then no other one runs any more */
-  claim(entry: Entry): boolean {
+  commit(entry: RaceParticipant): boolean {
     if (this.#winner !== undefined) return this.#winner === entry;
     this.#winner = entry;
     this.disarm();
-    for (const other of this.#running.filter((each) => each !== entry)) other.contender.superseded();
+    for (const other of this.#running.filter((each) => each !== entry)) other.contender.lost();
     entry.contender.won();
     return true;
   }
 
-  leave(entry: Entry): void {
+  leave(entry: RaceParticipant): void {
     const at = this.#running.indexOf(entry);
     if (at === -1) return;
     this.#running.splice(at, 1);
-    if (this.#winner === undefined && this.#running.length === 1) this.#running[0]?.contender.alone();
+    if (this.#winner === undefined && this.#running.length === 1) this.#running[0]?.contender.soleAttempt();
   }
 }
 
 /** One attempt in a race. */
-export class Entry implements Rivalry {
+export class RaceParticipant implements Rivalry {
   readonly contender: Contender;
   readonly #race: Race;
 
@@ -76,8 +76,8 @@ export class Entry implements Rivalry {
     return !this.#race.isDecided && this.#race.running > 1;
   }
 
-  claim(): boolean {
-    return this.#race.claim(this);
+  commit(): boolean {
+    return this.#race.commit(this);
   }
 
   leave(): void {
@@ -91,10 +91,10 @@ export class Entry implements Rivalry {
  */
 export function bothFailed(first: Failure, second: Failure): Failure {
   return {
-    ...(first.next ? second : first),
-    next: first.next && second.next,
+    ...(first.tryNextTarget ? second : first),
+    tryNextTarget: first.tryNextTarget && second.tryNextTarget,
     // One request was paid for beyond the first; if one of the two never reached its upstream, so is the next.
-    free: first.free === true || second.free === true,
-    risky: first.risky === true || second.risky === true,
+    skipsRetryBudget: first.skipsRetryBudget === true || second.skipsRetryBudget === true,
+    mayHaveExecuted: first.mayHaveExecuted === true || second.mayHaveExecuted === true,
   };
 }

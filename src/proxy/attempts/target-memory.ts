@@ -6,7 +6,7 @@ import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 import { RetryBudget } from '../../upstream/retry-budget.ts';
 import { LatencyAverage } from '../../upstream/target-latency.ts';
 import type { Target } from '../routes/route-table.ts';
-import { type Standing, Standings } from './target-plan.ts';
+import { type TargetStatus, TargetStatuses } from './target-plan.ts';
 
 export interface ResilienceOptions {
   readonly metrics: Metrics;
@@ -22,7 +22,7 @@ export class Resilience {
   readonly now: () => number;
   readonly random: () => number;
   readonly budget: RetryBudget;
-  readonly standings: Standings;
+  readonly standings: TargetStatuses;
   readonly #share: () => number;
   readonly #rounds = new WeakMap<object, RetryBudget>();
   readonly #breakers: Metrics['breakers'];
@@ -36,7 +36,7 @@ export class Resilience {
     // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
     const { breakers } = metrics;
     this.#breakers = breakers;
-    this.standings = new Standings(
+    this.standings = new TargetStatuses(
       (upstream, model, entry) => ({
         breaker: new CircuitBreaker({
           now,
@@ -73,12 +73,12 @@ export class Resilience {
     return budget;
   }
 
-  standing({ upstream, model, entry }: Pick<Target, 'upstream' | 'model' | 'entry'>): Standing {
+  standing({ upstream, model, entry }: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus {
     return this.standings.of(upstream, model, entry);
   }
 
   /** `standing`, to be handed on. */
-  readonly standingOf = (target: Pick<Target, 'upstream' | 'model' | 'entry'>): Standing =>
+  readonly standingOf = (target: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus =>
     this.standing(target);
 }
 

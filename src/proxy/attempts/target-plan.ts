@@ -1,8 +1,8 @@
 // Which target of a route is asked next, for one request: by priority, by health, by breaker, by the balance within a group.
 // It hands out one target at a time with the permit to ask it, and sends nothing.
 
-import type { CircuitBreaker, Permit, Refusal } from '../../upstream/circuit-breaker.ts';
-import { type Balance, choose } from '../../upstream/load-balance.ts';
+import type { CircuitBreaker, Permit, BreakerRejection } from '../../upstream/circuit-breaker.ts';
+import { type LoadBalance, choose } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
 /** What a plan needs to know of a target. */
@@ -13,18 +13,18 @@ export interface Ranked {
 }
 
 /** What this process remembers of a target from one request to the next. */
-export interface Standing {
+export interface TargetStatus {
   readonly breaker: CircuitBreaker;
   readonly latency: LatencyAverage;
   /** Its model as it is configured, for reports: models of one pattern share it. */
   readonly entry?: string;
 }
 
-export interface PlanOptions<T extends Ranked> {
+export interface TargetPlanOptions<T extends Ranked> {
   /** Those without weight are never asked. */
   readonly targets: readonly T[];
-  readonly balance: Balance;
-  readonly standing: (target: T) => Standing;
+  readonly balance: LoadBalance;
+  readonly standing: (target: T) => TargetStatus;
   /**
    * Whether the active checks think well of it. They ask another path than requests do, so they only rank: an unhealthy
    * target comes after all healthy ones, of whatever priority, and its breaker decides on facts. Default: all healthy.
@@ -56,13 +56,13 @@ export interface Exhausted {
   readonly retryAfterMs: number;
 }
 
-export class Plan<T extends Ranked> {
-  readonly #options: PlanOptions<T>;
+export class TargetPlan<T extends Ranked> {
+  readonly #options: TargetPlanOptions<T>;
   readonly #targets: readonly T[];
   /** Asked by this request already, in this round. */
   #tried: T[] = [];
 
-  constructor(options: PlanOptions<T>) {
+  constructor(options: TargetPlanOptions<T>) {
     this.#options = options;
     this.#targets = options.targets.filter(({ weight }) => weight > 0);
   }
@@ -109,7 +109,7 @@ export class Plan<T extends Ranked> {
     this.#tried = this.#tried.filter((each) => each !== target);
   }
 
-  #hand(target: T, admission: Permit | Refusal): Next<T> | undefined {
+  #hand(target: T, admission: Permit | BreakerRejection): Next<T> | undefined {
     if (admission.kind === 'refusal') return undefined;
     this.#tried.push(target);
     return { kind: 'target', target, permit: admission };
@@ -159,25 +159,25 @@ const MAX_MODELS = 256;
  * The standings of all targets. They belong to an upstream as an object and last as long as it does: an upstream that a new
  * configuration leaves as it was keeps them, one that it changes begins anew.
  */
-export class Standings {
-  readonly #create: (upstream: object, model: string, entry: string) => Standing;
-  readonly #onForget: (upstream: object, model: string, standing: Standing) => void;
-  readonly #byUpstream = new WeakMap<object, Map<string, Standing>>();
+export class TargetStatuses {
+  readonly #create: (upstream: object, model: string, entry: string) => TargetStatus;
+  readonly #onForget: (upstream: object, model: string, standing: TargetStatus) => void;
+  readonly #byUpstream = new WeakMap<object, Map<string, TargetStatus>>();
 
   /**
    * @param create what is not yet known of a target
    * @param onForget called when a target's standing made room for another
    */
   constructor(
-    create: (upstream: object, model: string, entry: string) => Standing,
-    onForget: (upstream: object, model: string, standing: Standing) => void = () => {},
+    create: (upstream: object, model: string, entry: string) => TargetStatus,
+    onForget: (upstream: object, model: string, standing: TargetStatus) => void = () => {},
   ) {
     this.#create = create;
     this.#onForget = onForget;
   }
 
   /** @param entry the model as it is configured, where that is a pattern */
-  of(upstream: object, model: string, entry = model): Standing {
+  of(upstream: object, model: string, entry = model): TargetStatus {
     let models = this.#byUpstream.get(upstream);
     if (models === undefined) {
       models = new Map();
@@ -196,19 +196,19 @@ export class Standings {
   }
 
   /** As `of`, but remembers nothing new: for reports. */
-  peek(upstream: object, model: string): Standing | undefined {
+  peek(upstream: object, model: string): TargetStatus | undefined {
     return this.#byUpstream.get(upstream)?.get(model);
   }
 
   /** What is remembered of an upstream, by model: for reports. */
-  known(upstream: object): ReadonlyMap<string, Standing> {
+  known(upstream: object): ReadonlyMap<string, TargetStatus> {
     return this.#byUpstream.get(upstream) ?? new Map();
   }
 }
 
 /** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
-function forgetOne(models: Map<string, Standing>): [string, Standing] | undefined {
-  let chosen: [string, Standing] | undefined;
+function forgetOne(models: Map<string, TargetStatus>): [string, TargetStatus] | undefined {
+  let chosen: [string, TargetStatus] | undefined;
   for (const [model, standing] of models) {
     chosen ??= [model, standing];
     if (!standing.breaker.isPristine) continue;

@@ -6,7 +6,7 @@ import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ChunkFacts, CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
-import type { Made } from '../../wire/created-objects.ts';
+import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 
@@ -26,14 +26,14 @@ export interface Endpoint {
   /** Streams have `stream_options.include_usage`, so that the gateway may ask for usage. */
   readonly hasUsageOption: boolean;
   /** What one request asks for. */
-  readonly ask: (body: Buffer, scan: RequestScan) => Ask;
+  readonly readFacts: (body: Buffer, scan: RequestScan) => RequestFacts;
   /**
    * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
    * @param onMade hears of what the upstream has made, as the stream tells it
    */
-  readonly frames?: (onMade?: (made: Made) => void) => FrameReader;
+  readonly frames?: (onMade?: (made: CreatedObjects) => void) => FrameReader;
   /** What the upstream has made, by a whole answer. */
-  readonly madeIn?: (body: Buffer) => Made;
+  readonly createdIn?: (body: Buffer) => CreatedObjects;
   /** Requests may refer to what upstreams have made for a holder. Default false. */
   readonly namesObjects?: boolean;
   /** Its JSON answers are embeddings, which may be too large to be held. Default false. */
@@ -55,7 +55,7 @@ export interface Endpoint {
   /** The same for an answer of bytes, as they come. */
   readonly bytesAsStream?: () => ByteEvents;
   /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
-  readonly isBinary?: (type: string, ask: Pick<Ask, 'takesText'>) => boolean;
+  readonly isBinary?: (type: string, ask: Pick<RequestFacts, 'takesText'>) => boolean;
   /** What is read of a request that is a form; undefined where none is taken. */
   readonly form?: FormRules;
 }
@@ -82,7 +82,7 @@ export interface FormRules {
   /** JSON is taken as well. */
   readonly isEither: boolean;
   /** What is asked for, as far as the form has come: to be read anew whenever it matters. */
-  readonly ask: (form: FormView) => Ask;
+  readonly readFacts: (form: FormView) => RequestFacts;
 }
 
 /** What has come of a form. */
@@ -98,7 +98,7 @@ export interface FormView {
 }
 
 /** One request, as its endpoint understands it. */
-export interface Ask {
+export interface RequestFacts {
   readonly stream: boolean;
   readonly estimate: Estimate;
   /** Text is asked for, and not JSON. Default false. */

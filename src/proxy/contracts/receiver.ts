@@ -2,14 +2,14 @@
 import type { ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
-import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
-import type { Made } from '../../wire/created-objects.ts';
+import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Target } from '../routes/route-table.ts';
-import type { Ask, Endpoint } from './endpoint.ts';
+import type { RequestFacts, Endpoint } from './endpoint.ts';
 
 /** A body that need not be in memory. */
 export interface FormBody {
@@ -25,7 +25,7 @@ export interface FormBody {
 export interface RelayRequest {
   readonly exchange: Exchange;
   readonly endpoint: Endpoint;
-  readonly ask: Omit<Ask, 'stream' | 'estimate'>;
+  readonly facts: Omit<RequestFacts, 'stream' | 'estimate'>;
   /** Of a form it may be known only when its last field has come. */
   readonly stream: boolean;
   /** Answers that are written at the same time, each with a finish reason of its own. Default 1. */
@@ -46,17 +46,17 @@ export interface RelayRequest {
   readonly contentType?: string | undefined;
   readonly metrics: Metrics;
   /** Where large answers stand. */
-  readonly slabs: SlabPool;
+  readonly slabs: BufferPool;
   /** Streams that are read on after their clients have left. Default: none is. */
   readonly usageReads?: UsageReads | undefined;
   readonly meter: { note(use: AttemptUse): void };
   /** Records what an upstream has made, so that later calls find it. Never rejects. Undefined where nothing is made that lasts. */
-  readonly keep?: ((made: Made, target: Target) => Promise<void>) | undefined;
+  readonly keep?: ((made: CreatedObjects, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =
   /** The client has an answer, whole or visibly broken; `outcome` says which. */
-  | { readonly kind: 'answered'; readonly outcome: Outcome }
+  | { readonly kind: 'answered'; readonly outcome: ResultCode }
   /** Nothing was sent to the client. */
   | { readonly kind: 'failed'; readonly failure: Failure };
 
@@ -67,10 +67,10 @@ export function failed(failure: Failure): AttemptResult {
 /** Or another attempt of the same request had the client first, and this one was ended for that. */
 export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
 
-export type Outcome = 'ok' | ErrorCode;
+export type ResultCode = 'ok' | ErrorCode;
 
 /** As the metrics name it. */
-export function outcomeOf(result: AttemptEnd): Outcome | 'superseded' {
+export function resultCodeOf(result: AttemptEnd): ResultCode | 'superseded' {
   if (result.kind === 'answered') return result.outcome;
   return result.kind === 'failed' ? result.failure.error.code : result.kind;
 }
@@ -91,7 +91,7 @@ export interface AttemptUse {
   readonly isSent: boolean;
   /** It answered with another status than 200. Default false. */
   readonly isRefused?: boolean;
-  readonly outcome: Outcome | 'superseded';
+  readonly outcome: ResultCode | 'superseded';
 }
 
 /** Output for which there is no usage, beside the number of its frames. */
@@ -149,7 +149,7 @@ export interface Rivalry {
    * To be called before the first byte goes to the client. Ends the other attempt. May be called again.
    * @returns false when the other one was first: then nothing may be sent
    */
-  claim(): boolean;
+  commit(): boolean;
 }
 
 /** The attempt, as a receiver sees it. */
@@ -157,7 +157,7 @@ export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
   /** The upstream has made something that later calls may refer to. Undefined where that is not recorded. */
-  made?: ((made: Made) => Promise<void>) | undefined;
+  made?: ((made: CreatedObjects) => Promise<void>) | undefined;
   /** What kind of answer comes: one in pieces, or one that counts when all of it is there. The wait for it begins. */
   expects(isStream: boolean): void;
   /** From now on this one reads the answer. */

@@ -4,17 +4,17 @@ import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import {
-  array,
+  arrayOf,
   EMPTY_OBJECT,
   EMPTY_STRING,
   elementsOf,
   type Json,
-  type Member,
+  type JsonMember,
   membersOf,
   NULL,
-  object,
+  objectOf,
   oneLine,
-  startsWith,
+  beginsWith,
 } from '../../wire/json-pieces.ts';
 
 const QUOTE = 0x22;
@@ -41,8 +41,8 @@ export function asStream(
   const { sawLineBreak } = scanner;
   const choices = elementsOf(common.get('choices')).map((choice) => membersOf(choice));
   const [first] = choices;
-  const isText = startsWith(first?.get('text'), QUOTE);
-  if (!isText && !startsWith(first?.get('message'), OPEN_OBJECT)) return undefined;
+  const isText = beginsWith(first?.get('text'), QUOTE);
+  if (!isText && !beginsWith(first?.get('message'), OPEN_OBJECT)) return undefined;
   const usage = common.get('usage');
   common.delete('choices');
   common.delete('usage');
@@ -51,28 +51,28 @@ export function asStream(
   if (alias !== undefined && common.has('model')) common.set('model', [alias]);
 
   const events: Buffer[] = [];
-  const add = (choice: Iterable<Member> | undefined, more: Iterable<Member> = []) => {
-    const list: Member = ['choices', array(choice === undefined ? [] : [object(choice)])];
-    const event = object([...common, list, ...more]);
+  const add = (choice: Iterable<JsonMember> | undefined, more: Iterable<JsonMember> = []) => {
+    const list: JsonMember = ['choices', arrayOf(choice === undefined ? [] : [objectOf(choice)])];
+    const event = objectOf([...common, list, ...more]);
     events.push(Buffer.from('data: '), ...(sawLineBreak ? oneLine(event) : event), Buffer.from('\n\n'));
   };
   for (const [place, choice] of choices.entries()) {
     const index = choice.get('index') ?? [Buffer.from(String(place))];
-    const said: Member = isText
+    const said: JsonMember = isText
       ? ['text', choice.get('text') ?? EMPTY_STRING]
       : ['delta', asDelta(choice.get('message') ?? EMPTY_OBJECT)];
     const finish = choice.get('finish_reason') ?? NULL;
     choice.delete('message');
     // First in the order of a chunk, the rest of the choice (log probabilities, filter results) behind it.
     add(new Map([['index', index], said, ...choice, ['finish_reason', NULL]]));
-    if (startsWith(finish, LETTER_N)) continue;
+    if (beginsWith(finish, LETTER_N)) continue;
     add([
       ['index', index],
       isText ? ['text', EMPTY_STRING] : ['delta', EMPTY_OBJECT],
       ['finish_reason', finish],
     ]);
   }
-  if (includeUsage && usage !== undefined && startsWith(usage, OPEN_OBJECT))
+  if (includeUsage && usage !== undefined && beginsWith(usage, OPEN_OBJECT))
     add(undefined, [['usage', usage]]);
   events.push(Buffer.from('data: [DONE]\n\n'));
   return body.length > LARGE_BODY ? new BodyPieces(events) : Buffer.concat(events);
@@ -86,8 +86,8 @@ function asDelta(message: Json): Json {
   const indexed = calls.map((call, index) => {
     const own = membersOf(call);
     if (own.size === 0 || own.has('index')) return call;
-    return object([['index', [Buffer.from(String(index))]], ...own]);
+    return objectOf([['index', [Buffer.from(String(index))]], ...own]);
   });
-  members.set('tool_calls', array(indexed));
-  return object(members);
+  members.set('tool_calls', arrayOf(indexed));
+  return objectOf(members);
 }

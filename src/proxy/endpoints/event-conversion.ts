@@ -7,9 +7,9 @@ import {
   elementsOf,
   type Json,
   literal,
-  type Member,
+  type JsonMember,
   membersOf,
-  object,
+  objectOf,
   oneLine,
 } from '../../wire/json-pieces.ts';
 
@@ -39,8 +39,8 @@ export class EventList {
     this.#isNamed = isNamed;
   }
 
-  add(type: string, members: Iterable<Member>): void {
-    const data = object([['type', literal(type)], ...members]);
+  add(type: string, members: Iterable<JsonMember>): void {
+    const data = objectOf([['type', literal(type)], ...members]);
     const start = this.#isNamed ? `event: ${type}\ndata: ` : 'data: ';
     const lines = [Buffer.from(start), ...(this.#isOneLine ? data : oneLine(data))];
     for (const piece of [...lines, Buffer.from('\n\n')]) {
@@ -65,12 +65,12 @@ export function imageEvents(name: string): (body: Buffer) => Buffer | BodyPieces
     const scanner = new JsonScanner();
     const answer = membersOf([body], scanner);
     const images = elementsOf(answer.get('data')).map((image) => membersOf(image));
-    const isImage = (image: Map<string, Json>) => isText(image.get('b64_json')) || isText(image.get('url'));
+    const isImage = (image: Map<string, Json>) => isTextValue(image.get('b64_json')) || isTextValue(image.get('url'));
     if (images.length === 0 || !images.every(isImage)) return undefined;
     const events = new EventList(scanner.sawLineBreak);
     const common = [
-      ...present(answer, 'created').map(([, created]): Member => ['created_at', created]),
-      ...IMAGE_MEMBERS.flatMap((member) => present(answer, member)),
+      ...presentMember(answer, 'created').map(([, created]): JsonMember => ['created_at', created]),
+      ...IMAGE_MEMBERS.flatMap((member) => presentMember(answer, member)),
     ];
     for (const [index, image] of images.entries()) {
       const usage = index === images.length - 1 ? usageOf(answer) : [];
@@ -98,34 +98,34 @@ export function transcriptEvents(body: Buffer): Buffer | BodyPieces | undefined 
   const scanner = new JsonScanner();
   const answer = membersOf([body], scanner);
   const text = answer.get('text');
-  if (!isText(text, true)) return undefined;
+  if (!isTextValue(text, true)) return undefined;
   // The API names them in their data alone.
   const events = new EventList(scanner.sawLineBreak, false);
-  if (isText(text)) events.add('transcript.text.delta', [['delta', text]]);
+  if (isTextValue(text)) events.add('transcript.text.delta', [['delta', text]]);
   events.add('transcript.text.done', [['text', text], ...usageOf(answer)]);
   return events.bytes;
 }
 
 /** The member, if the answer has it. */
-export function present(members: ReadonlyMap<string, Json>, name: string): Member[] {
+export function presentMember(members: ReadonlyMap<string, Json>, name: string): JsonMember[] {
   const value = members.get(name);
   return value === undefined ? [] : [[name, value]];
 }
 
 /** Whether the value is a text. @param mayBeEmpty default false */
-export function isText(json: Json | undefined, mayBeEmpty = false): json is Json {
+export function isTextValue(json: Json | undefined, mayBeEmpty = false): json is Json {
   const [bytes] = json ?? [];
   return bytes !== undefined && bytes[0] === QUOTE && (mayBeEmpty || bytes.length > 2);
 }
 
 function isBase64(json: Json | undefined): json is Json {
-  if (!isText(json)) return false;
+  if (!isTextValue(json)) return false;
   const [bytes] = json;
   const sample = bytes?.toString('latin1', 1, Math.min(bytes.length - 1, SAMPLE)) ?? '';
   // A slash may be escaped.
   return BASE64.test(sample.replaceAll('\\', ''));
 }
 
-function usageOf(members: ReadonlyMap<string, Json>): Member[] {
-  return present(members, 'usage').filter(([, [first]]) => first?.[0] === OPEN_OBJECT);
+function usageOf(members: ReadonlyMap<string, Json>): JsonMember[] {
+  return presentMember(members, 'usage').filter(([, [first]]) => first?.[0] === OPEN_OBJECT);
 }

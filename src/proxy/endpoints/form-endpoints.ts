@@ -2,7 +2,7 @@
 // Those that take JSON are json-endpoints.ts.
 
 import { TranscriptEvents } from '../answer/byte-events.ts';
-import type { Ask, Endpoint, FormRules, FormView } from '../contracts/endpoint.ts';
+import type { RequestFacts, Endpoint, FormRules, FormView } from '../contracts/endpoint.ts';
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
 import { choicesOf } from '../request/request-counts.ts';
 import { wants } from '../request/request-scan.ts';
@@ -24,7 +24,7 @@ const TEXT_TYPES: ReadonlySet<string> = new Set([
 const SOUND: FormRules = {
   fields: ['response_format'],
   isEither: false,
-  ask: (form) => ({
+  readFacts: (form) => ({
     stream: form.text('stream') === 'true',
     takesText: /^(text|srt|vtt)$/.test(form.text('response_format') ?? ''),
     estimate: {
@@ -42,7 +42,7 @@ export const TRANSCRIPTIONS: Endpoint = {
   accept: 'application/json, text/plain',
   wanted: wants([]),
   hasUsageOption: false,
-  ask: () => NO_JSON,
+  readFacts: () => NO_JSON,
   form: SOUND,
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
   asStream: transcriptEvents,
@@ -57,7 +57,7 @@ const PICTURES: FormRules = {
   defaultModel: 'dall-e-2',
   fields: ['n'],
   isEither: false,
-  ask: askForImages,
+  readFacts: askForImages,
   check: checkImages,
 };
 
@@ -82,13 +82,13 @@ export const FORM_ENDPOINTS: readonly Endpoint[] = [
 export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_ENDPOINTS];
 
 /** Of an endpoint that takes no JSON; never asked. */
-const NO_JSON: Ask = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
+const NO_JSON: RequestFacts = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
 
 function checkImages(name: string, text: string): void {
   if (name === 'n') choicesOf(text);
 }
 
-function askForImages(form: FormView): Ask {
+function askForImages(form: FormView): RequestFacts {
   const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
   return {
     stream: form.text('stream') === 'true',

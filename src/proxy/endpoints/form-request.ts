@@ -7,7 +7,7 @@ import type { SpoolRoom } from '../../http/body/upload-spool.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { mediaType } from '../../http/multipart/media-type.ts';
 import {
-  type Fault,
+  type MultipartFault,
   MultipartScanner,
   type PartListener,
   type PartPlace,
@@ -17,7 +17,7 @@ import type { BodySource } from '../../http/pieces/body-source.ts';
 import { foldName } from '../../wire/fold-name.ts';
 import type { Span } from '../../wire/json.ts';
 import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
-import type { Ask, FormRules, FormView } from '../contracts/endpoint.ts';
+import type { RequestFacts, FormRules, FormView } from '../contracts/endpoint.ts';
 import type { FormBody } from '../contracts/receiver.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
@@ -35,7 +35,7 @@ const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-88
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROL = /[\x00-\x1f\x7f]/;
 
-export interface FormOptions {
+export interface FormRequestOptions {
   readonly exchange: Exchange;
   readonly rules: FormRules;
   /** Most bytes of the whole body. */
@@ -50,20 +50,20 @@ export function isForm({ request }: Exchange, rules: FormRules | undefined): rul
   return rules !== undefined && mediaType(request.headers) === MULTIPART;
 }
 
-export class Form implements FormBody {
+export class FormRequest implements FormBody {
   readonly #fields: FormFields;
   readonly #upload: Upload;
   readonly #boundary: string;
   readonly contentType: string;
-  readonly ask: Ask;
+  readonly ask: RequestFacts;
 
   /**
    * Reads as far as it takes to send it on its way; it has to be closed.
    * @throws GatewayError (rejects) invalid_form, missing_required_parameter, duplicate_parameter, invalid_type, invalid_value and
    *   what `Upload.keep` throws
    */
-  static async open(options: FormOptions): Promise<Form> {
-    const form = new Form(options);
+  static async open(options: FormRequestOptions): Promise<FormRequest> {
+    const form = new FormRequest(options);
     try {
       await form.#upload.keep();
       return form;
@@ -73,7 +73,7 @@ export class Form implements FormBody {
     }
   }
 
-  private constructor({ exchange, rules, limit, room, watched }: FormOptions) {
+  private constructor({ exchange, rules, limit, room, watched }: FormRequestOptions) {
     this.contentType = exchange.request.headers['content-type'] ?? '';
     this.#boundary = boundaryOf(this.contentType);
     this.#fields = new FormFields(rules, this.#boundary, watched);
@@ -201,7 +201,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     throw new GatewayError('missing_required_parameter', message, { param: MODEL });
   }
 
-  onPart({ name, isFile, type }: PartHead, fault: Fault): boolean {
+  onPart({ name, isFile, type }: PartHead, fault: MultipartFault): boolean {
     if (isFile) this.files += 1;
     this.#isFile = isFile;
     if (this.#watched !== undefined) this.#find(foldName(fieldName(name)), this.#watched);
@@ -310,7 +310,7 @@ function fieldName(name: string): string {
 }
 
 /** What is asked for, by the fields that have come whenever it is looked at. */
-function askOf({ ask }: FormRules, form: FormView): Ask {
+function askOf({ readFacts: ask }: FormRules, form: FormView): RequestFacts {
   const estimate: Estimate = {
     get prompt() {
       return ask(form).estimate.prompt;

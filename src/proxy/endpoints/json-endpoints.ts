@@ -2,11 +2,11 @@
 // what it counts as. To add one is to add a value here; its path is served by app.ts.
 
 import type { CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
-import { madeIn } from '../../wire/created-objects.ts';
+import { createdIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
 import { SpeechEvents } from '../answer/byte-events.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
-import type { Ask, Endpoint } from '../contracts/endpoint.ts';
+import type { RequestFacts, Endpoint } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
@@ -33,7 +33,7 @@ export const CHAT: Endpoint = {
   accept: JSON_TYPE,
   wanted: wants([]),
   hasUsageOption: true,
-  ask: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
+  readFacts: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
   asStream,
 };
 
@@ -52,7 +52,7 @@ export const EMBEDDINGS: Endpoint = {
   accept: JSON_TYPE,
   wanted: wants(['encoding_format']),
   hasUsageOption: false,
-  ask: (body, scan) => ({
+  readFacts: (body, scan) => ({
     ...inputOnly(body, scan),
     ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
   }),
@@ -66,7 +66,7 @@ export const MODERATIONS: Endpoint = {
   accept: JSON_TYPE,
   wanted: wants([], 'omni-moderation-latest'),
   hasUsageOption: false,
-  ask: inputOnly,
+  readFacts: inputOnly,
 };
 
 /** `POST /v1/responses` */
@@ -76,7 +76,7 @@ export const RESPONSES: Endpoint = {
   accept: JSON_TYPE,
   wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
   hasUsageOption: false,
-  ask: (body, scan) => {
+  readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
     // What runs in the background has put out nothing yet.
@@ -84,7 +84,7 @@ export const RESPONSES: Endpoint = {
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
   },
   frames: (onMade) => new EventReader(responseEvent, onMade),
-  madeIn,
+  createdIn,
   namesObjects: true,
   judgeAnswer: judgeNamed,
   asStream: responseEvents,
@@ -98,14 +98,14 @@ export const COMPACT: Endpoint = {
   wanted: wants(['previous_response_id']),
   namesObjects: true,
   hasUsageOption: false,
-  ask: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
+  readFacts: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
 };
 
 /** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
 export const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
-  ask: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
+  readFacts: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
 };
 
 /** What can be done with a stored response: the method, and what stands behind its id. */
@@ -131,12 +131,12 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     accept: JSON_TYPE,
     wanted: wants([]),
     hasUsageOption: false,
-    ask: inputOnly,
+    readFacts: inputOnly,
     // That it has failed is what was asked for, and no failure to answer.
     frames: (onMade) =>
       new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
     // Of one in the background, the items are first told here. Those of the input were not made.
-    ...(action === 'input_items' ? {} : { madeIn }),
+    ...(action === 'input_items' ? {} : { createdIn }),
     factsOf: (facts) => ({ ...facts, isError: false }),
   };
 }
@@ -149,7 +149,7 @@ export const IMAGES: Endpoint = {
   wanted: wants([], 'dall-e-2'),
   namesObjects: true,
   hasUsageOption: false,
-  ask: (_, scan) => {
+  readFacts: (_, scan) => {
     const prompt = scan.inputTokens;
     const completion = tokensOfImages(scan.choices);
     return {
@@ -169,7 +169,7 @@ export const SPEECH: Endpoint = {
   accept: 'application/octet-stream, audio/*',
   wanted: wants(['input', 'stream_format']),
   hasUsageOption: false,
-  ask: (body, scan) => {
+  readFacts: (body, scan) => {
     // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.
     const prompt = charactersOf(body, scan.others.get('input'));
     return {
@@ -204,7 +204,7 @@ export function tokensOfImages(count: number): number {
 }
 
 /** An answer of numbers: nothing of it is output in tokens. */
-function inputOnly(_: Buffer, { inputTokens }: RequestScan): Ask {
+function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
   return {
     stream: false,
     estimate: { prompt: inputTokens, completion: 0, isBounded: true },

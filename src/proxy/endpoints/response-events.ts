@@ -8,13 +8,13 @@ import {
   elementsOf,
   type Json,
   literal,
-  type Member,
-  type Members,
+  type JsonMember,
+  type JsonMembers,
   membersOf,
   NULL,
-  object,
+  objectOf,
 } from '../../wire/json-pieces.ts';
-import { EventList, isText, present } from './event-conversion.ts';
+import { EventList, isTextValue, presentMember } from './event-conversion.ts';
 
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
@@ -64,19 +64,19 @@ class ResponseEvents {
     this.#events = new EventList(hasLineBreaks);
   }
 
-  of(response: Members, items: readonly Json[], last: string): Buffer | BodyPieces {
+  of(response: JsonMembers, items: readonly Json[], last: string): Buffer | BodyPieces {
     const begun = changed(response, { status: literal('in_progress'), output: EMPTY_ARRAY, usage: NULL });
     for (const type of ['response.created', 'response.in_progress']) this.#add(type, [['response', begun]]);
     for (const [index, item] of items.entries()) this.#item(item, index);
-    this.#add(last, [['response', object(response)]]);
+    this.#add(last, [['response', objectOf(response)]]);
     return this.#events.bytes;
   }
 
   #item(item: Json, index: number): void {
     const members = membersOf(item);
-    const place: Member = ['output_index', literal(index)];
+    const place: JsonMember = ['output_index', literal(index)];
     const id = members.get('id');
-    const about: Member[] = [...(id === undefined ? [] : [['item_id', id] satisfies Member]), place];
+    const about: JsonMember[] = [...(id === undefined ? [] : [['item_id', id] satisfies JsonMember]), place];
     const type = textOf(members.get('type'));
     const text = TEXT_ITEMS[type];
     const lists = { content: EMPTY_ARRAY, summary: EMPTY_ARRAY };
@@ -89,10 +89,10 @@ class ResponseEvents {
     this.#add('response.output_item.done', [place, ['item', item]]);
   }
 
-  #parts(message: Members, item: readonly Member[]): void {
+  #parts(message: JsonMembers, item: readonly JsonMember[]): void {
     for (const [index, part] of elementsOf(message.get('content')).entries()) {
       const members = membersOf(part);
-      const about: Member[] = [...item, ['content_index', literal(index)]];
+      const about: JsonMember[] = [...item, ['content_index', literal(index)]];
       const text = TEXT_PARTS[textOf(members.get('type'))];
       const begun = {
         annotations: EMPTY_ARRAY,
@@ -102,7 +102,7 @@ class ResponseEvents {
       this.#add('response.content_part.added', [...about, ['part', changed(members, begun)]]);
       if (text !== undefined) this.#text(text, members, about);
       for (const [at, annotation] of elementsOf(members.get('annotations')).entries()) {
-        const what: Member[] = [
+        const what: JsonMember[] = [
           ['annotation_index', literal(at)],
           ['annotation', annotation],
         ];
@@ -112,10 +112,10 @@ class ResponseEvents {
     }
   }
 
-  #summary(reasoning: Members, item: readonly Member[]): void {
+  #summary(reasoning: JsonMembers, item: readonly JsonMember[]): void {
     for (const [index, part] of elementsOf(reasoning.get('summary')).entries()) {
       const members = membersOf(part);
-      const about: Member[] = [...item, ['summary_index', literal(index)]];
+      const about: JsonMember[] = [...item, ['summary_index', literal(index)]];
       const begun = changed(members, { text: EMPTY_STRING });
       this.#add('response.reasoning_summary_part.added', [...about, ['part', begun]]);
       this.#text(['text', 'response.reasoning_summary_text'], members, about);
@@ -124,26 +124,26 @@ class ResponseEvents {
   }
 
   /** A text in one piece, and as a whole. */
-  #text([member, events]: readonly [string, string], members: Members, about: readonly Member[]): void {
+  #text([member, events]: readonly [string, string], members: JsonMembers, about: readonly JsonMember[]): void {
     const text = members.get(member);
-    if (!isText(text, true)) return;
-    const logprobs = events === 'response.output_text' ? present(members, 'logprobs') : [];
-    if (isText(text)) this.#add(`${events}.delta`, [...about, ['delta', text], ...logprobs]);
+    if (!isTextValue(text, true)) return;
+    const logprobs = events === 'response.output_text' ? presentMember(members, 'logprobs') : [];
+    if (isTextValue(text)) this.#add(`${events}.delta`, [...about, ['delta', text], ...logprobs]);
     this.#add(`${events}.done`, [...about, [member, text], ...logprobs]);
   }
 
-  #add(type: string, members: readonly Member[]): void {
+  #add(type: string, members: readonly JsonMember[]): void {
     this.#events.add(type, [['sequence_number', literal(this.#sequence)], ...members]);
     this.#sequence += 1;
   }
 }
 
 /** The object with other values for those of its members that are named. */
-function changed(members: Members, values: Readonly<Record<string, Json>>): Json {
-  return object([...members].map(([name, value]): Member => [name, values[name] ?? value]));
+function changed(members: JsonMembers, values: Readonly<Record<string, Json>>): Json {
+  return objectOf([...members].map(([name, value]): JsonMember => [name, values[name] ?? value]));
 }
 
 function textOf(json: Json | undefined): string {
   const [bytes] = json ?? [];
-  return isText(json) && bytes !== undefined ? decodeString(bytes, { start: 0, end: bytes.length }) : '';
+  return isTextValue(json) && bytes !== undefined ? decodeString(bytes, { start: 0, end: bytes.length }) : '';
 }

@@ -5,10 +5,10 @@ import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../../wire/chat-chunk.ts';
-import { type Made, type MadeItem, readAnnotation, readItem } from '../../wire/created-objects.ts';
+import { type CreatedObjects, type CreatedItem, readAnnotation, readItem } from '../../wire/created-objects.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
-import { mediaText, TextCount, textOf } from '../../wire/output-text.ts';
-import { type Data, dataOf, isText, readFields, spanInFrame } from '../../wire/sse-fields.ts';
+import { mediaText, TextCount, outputTextOf } from '../../wire/output-text.ts';
+import { type SseData, dataOf, spanEquals, readFields, spanInFrame } from '../../wire/sse-fields.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
@@ -49,12 +49,12 @@ const itemScanner = new JsonScanner();
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  readonly #onMade: ((made: Made) => void) | undefined;
+  readonly #onMade: ((made: CreatedObjects) => void) | undefined;
   #made: Span | null = null;
   #isStored = true;
   #hasTold = false;
   /** What the event tells of. */
-  readonly #items: MadeItem[] = [];
+  readonly #items: CreatedItem[] = [];
   readonly #scanner = new JsonScanner();
   /** Of the last event that had one. */
   #sequence: number | undefined;
@@ -75,14 +75,14 @@ export class EventReader implements FrameReader {
   mayBeLast = false;
 
   /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
-  constructor(kinds: EventKinds, onMade?: (made: Made) => void) {
+  constructor(kinds: EventKinds, onMade?: (made: CreatedObjects) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
   }
 
   read(bytes: Buffer, start: number, end: number): ChunkFacts {
     const { values, event } = readFields(bytes, start, end);
-    const isErrorEvent = event !== null && isText(bytes, event, ERROR);
+    const isErrorEvent = event !== null && spanEquals(bytes, event, ERROR);
     this.text = 0;
     const data = dataOf(bytes, values);
     if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
@@ -124,7 +124,7 @@ export class EventReader implements FrameReader {
   }
 
   /** An error object without a wrapper. The types of all events that carry something have a dot. */
-  #isBareError(type: string, { bytes, start, end }: Data): boolean {
+  #isBareError(type: string, { bytes, start, end }: SseData): boolean {
     return !type.includes('.') && !this.#hasError && shapeOf(bytes, start, end, false) === 'error';
   }
 
@@ -205,7 +205,7 @@ export class EventReader implements FrameReader {
     const isItem = type.endsWith('_item.done');
     if (isItem && this.#item !== null) {
       itemScanner.reset(bytes, this.#item.start, this.#item.end);
-      this.#repeated.bytes += textOf(itemScanner, bytes);
+      this.#repeated.bytes += outputTextOf(itemScanner, bytes);
     }
     if (isItem || !type.endsWith('_part.done')) this.text = this.#text.whole(this.#repeated.bytes, isItem);
   }

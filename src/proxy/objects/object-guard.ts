@@ -1,16 +1,16 @@
 // The objects that a request for a model refers to: a response with a file, a container or an item of another holder would show it as
 // well as the thing itself. Which of the model's targets can be asked follows from where the objects are.
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Endpoint } from '../contracts/endpoint.ts';
 import type { Route } from '../routes/route-table.ts';
-import type { Objects } from './object-owners.ts';
+import type { ObjectOwners } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';
 import type { StoredResponses } from './stored-responses.ts';
 
 export interface GuardParts {
-  readonly objects: Objects;
+  readonly objects: ObjectOwners;
   readonly stored: Pick<StoredResponses, 'find'>;
 }
 
@@ -18,7 +18,7 @@ export interface GuardParts {
 export interface GuardedRequest {
   readonly endpoint: Pick<Endpoint, 'namesObjects'>;
   readonly config: Pick<DynamicConfig, 'passthrough'>;
-  readonly caller: Pick<Caller, 'holderId'>;
+  readonly caller: Pick<Principal, 'holderId'>;
   readonly route: Route;
   readonly body: Buffer;
 }

@@ -6,7 +6,7 @@ import { RecentMap } from '../../recent-map.ts';
 import type { ObjectOwner, ObjectQuery, ObjectStore } from '../../store/object-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { References } from './object-references.ts';
-import { Retention } from './record-retention.ts';
+import { RecordRetention } from './record-retention.ts';
 
 /** Ids in one look-up. */
 const AT_ONCE = 1000;
@@ -24,13 +24,13 @@ export interface SeenObject {
 }
 
 /** An upstream that may be asked, with the objects there that every holder may refer to. */
-export interface ObjectKeeper {
+export interface ObjectUpstream {
   readonly name: string;
   /** Ids; one that ends with `*` stands for all that begin so. */
   readonly shared: readonly string[];
 }
 
-export interface ObjectsOptions {
+export interface ObjectOwnersOptions {
   readonly store: ObjectStore;
   readonly logger: Pick<Logger, 'warn'>;
   /** Milliseconds since 1970. */
@@ -41,18 +41,18 @@ type Owners = readonly ObjectOwner[];
 const NOBODY: Owners = [];
 
 /** The objects of all holders at all upstreams. */
-export class Objects {
+export class ObjectOwners {
   readonly store: ObjectStore;
-  readonly #retention: Retention;
+  readonly #retention: RecordRetention;
   readonly #clock: () => number;
   /** What was found to be its holder's: that never changes. */
   readonly #recent = new RecentMap<string, Owners>(MAX_RECENT);
   /** By holder: items are being recorded that a look-up has to wait for. */
   readonly #recording = new Map<string, Promise<unknown>>();
 
-  constructor({ store, logger, clock = Date.now }: ObjectsOptions) {
+  constructor({ store, logger, clock = Date.now }: ObjectOwnersOptions) {
     this.store = store;
-    this.#retention = new Retention({
+    this.#retention = new RecordRetention({
       remove: (before, limit) => store.forgetItems(before, limit),
       logger,
       message:
@@ -66,7 +66,7 @@ export class Objects {
    * @throws GatewayError object_not_found when none has, or when something is another holder's: in the same words for what is
    *   another's and what is nobody's; store_unavailable
    */
-  async keepers<Keeper extends ObjectKeeper>(
+  async keepers<Keeper extends ObjectUpstream>(
     { certain, possible }: References,
     holderId: string,
     upstreams: readonly Keeper[],
@@ -137,11 +137,11 @@ export class Objects {
 
 /** The objects of one holder at one upstream. */
 export class HolderObjects {
-  readonly #objects: Objects;
+  readonly #objects: ObjectOwners;
   readonly #upstream: string;
   readonly #holderId: string;
 
-  constructor(objects: Objects, upstream: string, holderId: string) {
+  constructor(objects: ObjectOwners, upstream: string, holderId: string) {
     this.#objects = objects;
     this.#upstream = upstream;
     this.#holderId = holderId;

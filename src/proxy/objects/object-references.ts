@@ -16,7 +16,7 @@ import {
   plainText,
   SHORTEST_ID,
 } from '../../wire/object-names.ts';
-import { isContent, isWhole, type Place, placeOf } from './object-places.ts';
+import { isContent, isWhole, type ObjectPlace, objectPlaceOf } from './object-places.ts';
 
 /** Different texts of one request that are looked up; more is no honest request. */
 const MAX_TEXTS = 10_000;
@@ -88,7 +88,7 @@ export class ReferenceFinder implements References, WalkListener {
   readonly #path: string[] = [''];
   readonly #names: string[] = [''];
   readonly #meanings: NameMeaning[] = ['none'];
-  readonly #places: Place[] = ['plain'];
+  readonly #places: ObjectPlace[] = ['plain'];
   readonly #objects: (OpenObject | undefined)[] = [];
 
   constructor(options: FinderOptions = {}) {
@@ -177,7 +177,7 @@ export class ReferenceFinder implements References, WalkListener {
     this.#path[depth] = isLong ? '' : name;
     this.#names[depth] = name;
     this.#meanings[depth] = meaningOf(name);
-    this.#places[depth] = placeOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
+    this.#places[depth] = objectPlaceOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
@@ -218,7 +218,7 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /** An id with much white space around it is an id for some; other long texts are none. */
-  #longText(meaning: NameMeaning, place: Place, start: number, end: number): void {
+  #longText(meaning: NameMeaning, place: ObjectPlace, start: number, end: number): void {
     if (end - start > LONGEST_PADDED) {
       // Content that is sent where an id could stand: the form of a data URL says so.
       if (this.#bytes.toString('latin1', start + 1, start + 6) === 'data:') return;
@@ -230,7 +230,7 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /** `conversation: { id }` means what `conversation_id` means; what else has an id is judged when all of it was seen. */
-  #considerOwnId(depth: number, text: string, place: Place): void {
+  #considerOwnId(depth: number, text: string, place: ObjectPlace): void {
     const meaning = meaningOfId(this.#names[depth - 1] ?? '');
     if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, place);
     else if (place === 'quoted') this.#consider('none', text, place);
@@ -274,7 +274,7 @@ export class ReferenceFinder implements References, WalkListener {
     }
   }
 
-  #consider(meaning: NameMeaning, text: string, place: Place): void {
+  #consider(meaning: NameMeaning, text: string, place: ObjectPlace): void {
     if (text === '') return;
     const plain = plainText(text);
     const form = formOf(plain);

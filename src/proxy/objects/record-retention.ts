@@ -8,7 +8,7 @@ const DELETE_EVERY_MS = 10 * 60_000;
 const BATCH = 1000;
 const LOG_EVERY_MS = 10_000;
 
-export interface RetentionOptions {
+export interface RecordRetentionOptions {
   /**
    * Deletes records.
    * @param before RFC 3339; older ones are deleted
@@ -21,12 +21,12 @@ export interface RetentionOptions {
   readonly message: string;
 }
 
-export class Retention {
-  readonly #options: RetentionOptions;
+export class RecordRetention {
+  readonly #options: RecordRetentionOptions;
   #dueAt = 0;
   #loggedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: RetentionOptions) {
+  constructor(options: RecordRetentionOptions) {
     this.#options = options;
   }
 

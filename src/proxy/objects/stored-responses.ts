@@ -1,17 +1,17 @@
 // Where stored responses are, and whose: kept when an upstream has made one, asked for when a later call names it. The store is
 // the truth, so that it holds for all replicas; what this process has seen of late it need not ask for.
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { ResponseStore, StoredResponse } from '../../store/response-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import { MAX_ITEMS, type Made } from '../../wire/created-objects.ts';
-import type { Ask } from '../contracts/endpoint.ts';
+import { MAX_ITEMS, type CreatedObjects } from '../../wire/created-objects.ts';
+import type { RequestFacts } from '../contracts/endpoint.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Route } from '../routes/route-table.ts';
-import type { Objects } from './object-owners.ts';
-import { Retention } from './record-retention.ts';
+import type { ObjectOwners } from './object-owners.ts';
+import { RecordRetention } from './record-retention.ts';
 
 /** An answer is not held back longer for the note of where it is. */
 const KEEP_MS = 1_000;
@@ -23,10 +23,10 @@ const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 /** One request that makes a response. */
 export interface Making {
   readonly stored: StoredResponses;
-  readonly objects: Pick<Objects, 'record'>;
-  readonly caller: Pick<Caller, 'holderId'>;
+  readonly objects: Pick<ObjectOwners, 'record'>;
+  readonly caller: Pick<Principal, 'holderId'>;
   readonly route: Pick<Route, 'model'>;
-  readonly ask: Pick<Ask, 'isBackground' | 'estimate'>;
+  readonly ask: Pick<RequestFacts, 'isBackground' | 'estimate'>;
   /** Whether the request lets the upstream store the response. */
   readonly isStored: boolean;
   readonly meter: RelayRequest['meter'];
@@ -38,7 +38,7 @@ type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequ
  * What a relay needs to record what it makes. What goes on in the background is counted by its estimate at first, and the rest of
  * it when a later look tells its use; unless the answer itself has told it.
  */
-export function keeper(making: Making): Kept {
+export function responseRegistrar(making: Making): Kept {
   const { stored, objects, caller, route, ask, meter, isStored } = making;
   const isBackground = ask.isBackground === true;
   let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
@@ -70,9 +70,9 @@ export function keeper(making: Making): Kept {
 
 /** Records the items of one answer, each once; of a stream as they come, with one write at a time. */
 export function itemRecorder(
-  objects: Pick<Objects, 'record'>,
+  objects: Pick<ObjectOwners, 'record'>,
   holderId: string,
-): (made: Made, upstream: string) => Promise<void> {
+): (made: CreatedObjects, upstream: string) => Promise<void> {
   const seen = new Set<string>();
   let waiting: string[] = [];
   let writing: Promise<void> | undefined;
@@ -95,7 +95,7 @@ export function itemRecorder(
   };
 }
 
-export interface StoredOptions {
+export interface StoredResponsesOptions {
   readonly store: ResponseStore;
   readonly logger: Pick<Logger, 'warn'>;
   /** Milliseconds since 1970. */
@@ -104,13 +104,13 @@ export interface StoredOptions {
 
 export class StoredResponses {
   readonly #store: ResponseStore;
-  readonly #retention: Retention;
+  readonly #retention: RecordRetention;
   readonly #clock: () => number;
   readonly #recent = new RecentMap<string, StoredResponse>(MAX_RECENT);
 
-  constructor({ store, logger, clock = Date.now }: StoredOptions) {
+  constructor({ store, logger, clock = Date.now }: StoredResponsesOptions) {
     this.#store = store;
-    this.#retention = new Retention({
+    this.#retention = new RecordRetention({
       remove: (before, limit) => store.forgetResponses(before, limit),
       logger,
       message: 'where stored responses are could not be written down',

@@ -1,7 +1,7 @@
 // A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
 // to be done with all of it at once. Small bodies are scanned when they are whole.
 
-import type { SlabPool } from '../../http/pieces/buffer-pool.ts';
+import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
 import { Utf8Walk } from '../../wire/json-text.ts';
 import { JsonWalk } from '../../wire/json-walk.ts';
@@ -15,7 +15,7 @@ export class LargeRequest extends BodyMemory {
   #scan: LargeScan | undefined;
 
   /** @param admit see `LargeBody` */
-  constructor(wanted: Wanted, slabs: SlabPool, watched?: WatchedMembers, admit?: () => Promise<void>) {
+  constructor(wanted: Wanted, slabs: BufferPool, watched?: WatchedMembers, admit?: () => Promise<void>) {
     super(slabs, admit);
     this.#wanted = wanted;
     this.#watched = watched;

@@ -1,6 +1,6 @@
 // What a client is told of its limits: OpenAI's headers, and the error of a refusal. Who decides is limits/.
 import { GatewayError, LONGEST_WAIT_MS } from '../../errors.ts';
-import type { LimitName, LimitStates, Refused } from '../../limits/limiter.ts';
+import type { LimitName, LimitStates, Rejected } from '../../limits/limiter.ts';
 
 interface Family {
   /** The limits that may stand in its headers. */
@@ -58,7 +58,7 @@ function tell(
 }
 
 /** Headers of a refusal: of the limit that refused, and of the other family as it stands. */
-export function refusalHeaders({ limit, states }: Refused): Record<string, string> {
+export function rejectionHeaders({ limit, states }: Rejected): Record<string, string> {
   const state = states[limit];
   const headers = limitHeaders(states);
   const own = FAMILIES.find(({ names }) => names.includes(limit));
@@ -75,7 +75,7 @@ const WORDS: Record<LimitName, string> = {
 };
 
 /** @param tokens what was asked for, by the gateway's estimate */
-export function refusalError({ limit, reason, retryAfterMs, states }: Refused, tokens: number): GatewayError {
+export function rejectionError({ limit, reason, retryAfterMs, states }: Rejected, tokens: number): GatewayError {
   const most = states[limit]?.limit ?? 0;
   const type = limit.startsWith('tokens') ? ({ type: 'tokens' } as const) : {};
   if (reason === 'too_large') {

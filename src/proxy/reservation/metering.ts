@@ -2,9 +2,9 @@
 // limits/ and usage/.
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
-import { Seeds } from '../../limits/initial-totals.ts';
+import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
 import { LIMIT_NAMES, type Limiter, type LimitStates, type TierLimits } from '../../limits/limiter.ts';
 import { MemoryLimiter } from '../../limits/memory-limiter.ts';
@@ -15,10 +15,10 @@ import type { UsageStore } from '../../store/store.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { HolderUsage } from '../../usage/holder-usage.ts';
-import { spoolDirectory } from '../../usage/outbox/default-directory.ts';
+import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
-import { Ledger } from '../../usage/usage-ledger.ts';
-import type { AccountParts } from './usage-reservation.ts';
+import { UsageOutbox } from '../../usage/usage-ledger.ts';
+import type { ReservationParts } from './usage-reservation.ts';
 
 export interface MeteringOptions {
   readonly config: StaticConfig;
@@ -39,9 +39,9 @@ export interface MeteringOptions {
 export interface Metering {
   readonly limiter: Limiter;
   /** What a chat request needs of it. */
-  readonly accounts: AccountParts;
+  readonly accounts: ReservationParts;
   /** `GET /admin/usage` */
-  readonly endpoint: UsageEndpoint<Caller>;
+  readonly endpoint: UsageEndpoint<Principal>;
   /** Replicas are configured to share limits, and do not at the moment. */
   readonly isDegraded: boolean;
   /** Writes down what is left; beyond the deadline it stays in the spool, for the next process. */
@@ -50,14 +50,14 @@ export interface Metering {
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
   const { config, store, redis, fleet, authenticator, limitsOf, planOf, logger, metrics } = options;
-  const ledger = await Ledger.open({
+  const ledger = await UsageOutbox.open({
     store,
-    directory: resolve(spoolDirectory(config)),
+    directory: resolve(outboxDirectory(config)),
     logger,
     events: metrics.ledger,
   });
   const usage = new HolderUsage(ledger, store);
-  const seeds = new Seeds({ read: (holder) => usage.totalsOf(holder), metrics });
+  const seeds = new InitialTotals({ read: (holder) => usage.totalsOf(holder), metrics });
   const local = new MemoryLimiter({ seeds, metrics });
   const shared =
     redis === undefined

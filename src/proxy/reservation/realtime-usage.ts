@@ -2,7 +2,7 @@
 // does not. It sees events one by one, of both sides, and remembers of an answer only sums that are not counted yet.
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
-import { TextCount, textOf } from '../../wire/output-text.ts';
+import { TextCount, outputTextOf } from '../../wire/output-text.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import type { Tokens } from './usage-meter.ts';
 
@@ -108,7 +108,7 @@ export class SessionUsage {
     if (type === 'input_audio_buffer.append') this.#input.add(this.#tokensOf('input', true));
     else if (type !== '') {
       this.#scanner.reset(text);
-      this.#input.add(textOf(this.#scanner, text) / BYTES_PER_TOKEN);
+      this.#input.add(outputTextOf(this.#scanner, text) / BYTES_PER_TOKEN);
     }
     if (type === 'response.create') this.#isAsked = true;
   }

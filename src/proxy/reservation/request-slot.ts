@@ -1,6 +1,6 @@
 // The place of one request among those of its holder that run: taken with its tokens where the body is small, and before the body
 // is read where it is large, so that reading costs the holder a request whatever becomes of it.
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
@@ -12,32 +12,32 @@ import {
   type TierLimits,
 } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { limitHeaders, refusalError, refusalHeaders } from './limit-headers.ts';
+import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.ts';
 
 /** What a request needs at least: a holder without tokens is refused before the rest is known. */
 export const LEAST_TOKENS = 1;
 
-export interface PlaceParts {
+export interface RequestSlotParts {
   readonly limiter: Pick<Limiter, 'admit'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-export interface PlaceOrder {
+export interface RequestSlotOrder {
   readonly exchange: Exchange;
-  readonly caller: Caller;
+  readonly caller: Principal;
   readonly limits: TierLimits;
   /** Of all tiers: a holder may come to another one, and what is used now counts there. */
   readonly tiers: DynamicConfig['tiers'];
 }
 
-export class Place {
-  readonly #parts: PlaceParts;
-  readonly #order: PlaceOrder;
+export class RequestSlot {
+  readonly #parts: RequestSlotParts;
+  readonly #order: RequestSlotOrder;
   #lease: Lease | undefined;
   #isAsked = false;
   #isReleased = false;
 
-  constructor(parts: PlaceParts, order: PlaceOrder) {
+  constructor(parts: RequestSlotParts, order: RequestSlotOrder) {
     this.#parts = parts;
     this.#order = order;
   }
@@ -84,8 +84,8 @@ export class Place {
     const { exchange, caller } = this.#order;
     if (admission.kind === 'refused') {
       this.#parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
-      Object.assign(exchange.headers, refusalHeaders(admission));
-      throw refusalError(admission, tokens);
+      Object.assign(exchange.headers, rejectionHeaders(admission));
+      throw rejectionError(admission, tokens);
     }
     limitHeaders(admission.states, exchange.headers);
     this.#lease = undefined;

@@ -1,38 +1,38 @@
 // The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
 // which a realtime session has many and a call without a model none. A request for a model is settled once for all (usage-reservation.ts).
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, LimitName, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
-import type { Ledger } from '../../usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../usage/usage-ledger.ts';
 import type { Route } from '../routes/route-table.ts';
-import { refusalError } from './limit-headers.ts';
+import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
-import { isCounted, LEAST_TOKENS, Place } from './request-slot.ts';
+import { isCounted, LEAST_TOKENS, RequestSlot } from './request-slot.ts';
 
 const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
 
-export interface RunningAccountParts {
+export interface RunningReservationParts {
   readonly limiter: Limiter;
-  readonly ledger: Pick<Ledger, 'record'>;
+  readonly ledger: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-export interface RunningAccountOrder {
+export interface RunningReservationOrder {
   readonly exchange: Exchange;
-  readonly caller: Caller;
+  readonly caller: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
   /** Of all tiers: a holder may come to another one, and what is used now counts there. */
   readonly tiers: DynamicConfig['tiers'];
 }
 
-export class RunningAccount {
-  readonly #parts: RunningAccountParts;
-  readonly #order: RunningAccountOrder;
+export class RunningReservation {
+  readonly #parts: RunningReservationParts;
+  readonly #order: RunningReservationOrder;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
   #attempts = 0;
@@ -43,7 +43,7 @@ export class RunningAccount {
   #isEstimated = false;
   #isSettled = false;
 
-  private constructor(parts: RunningAccountParts, order: RunningAccountOrder, lease: Lease | undefined) {
+  private constructor(parts: RunningReservationParts, order: RunningReservationOrder, lease: Lease | undefined) {
     this.#parts = parts;
     this.#order = order;
     this.#lease = lease;
@@ -53,10 +53,10 @@ export class RunningAccount {
    * Takes a request and a place, or nothing. Says in the headers of the answer how the limits stand.
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
-  static async open(parts: RunningAccountParts, order: RunningAccountOrder): Promise<RunningAccount> {
+  static async open(parts: RunningReservationParts, order: RunningReservationOrder): Promise<RunningReservation> {
     const { limits, tiers } = order;
-    if (!isCounted(limits, tiers)) return new RunningAccount(parts, order, undefined);
-    return new RunningAccount(parts, order, await new Place(parts, order).admit(LEAST_TOKENS));
+    if (!isCounted(limits, tiers)) return new RunningReservation(parts, order, undefined);
+    return new RunningReservation(parts, order, await new RequestSlot(parts, order).admit(LEAST_TOKENS));
   }
 
   /**
@@ -117,7 +117,7 @@ export class RunningAccount {
         retryAfterMs: state.resetMs,
         states,
       } as const;
-      return refusalError(refused, LEAST_TOKENS);
+      return rejectionError(refused, LEAST_TOKENS);
     }
     return undefined;
   }

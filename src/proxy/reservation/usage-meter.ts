@@ -39,7 +39,7 @@ const SEEN: Unreported = { textBytes: 0, silentMs: 0, isReserved: false };
 
 const NOTHING: Tokens = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
 
-export class Meter {
+export class UsageMeter {
   readonly #estimate: Estimate;
   readonly #uses: AttemptUse[] = [];
   #attempts = 0;

@@ -1,36 +1,36 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
-import type { Caller } from '../../auth/key/principal.ts';
+import type { Principal } from '../../auth/key/principal.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
-import type { Ledger } from '../../usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../usage/usage-ledger.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';
 import { limitHeaders } from './limit-headers.ts';
-import { isLimited, type Place } from './request-slot.ts';
-import { Meter } from './usage-meter.ts';
+import { isLimited, type RequestSlot } from './request-slot.ts';
+import { UsageMeter } from './usage-meter.ts';
 
-export interface AccountParts {
+export interface ReservationParts {
   readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
-  readonly ledger: Pick<Ledger, 'record'>;
+  readonly ledger: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
 
-export interface AccountOrder {
+export interface ReservationOrder {
   readonly exchange: Exchange;
-  readonly caller: Caller;
+  readonly caller: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
   /** Of this request. */
-  readonly place: Place;
+  readonly place: RequestSlot;
   readonly estimate: Estimate;
 }
 
-export class Account {
-  readonly meter: Meter;
-  readonly #parts: AccountParts;
-  readonly #order: AccountOrder;
+export class UsageReservation {
+  readonly meter: UsageMeter;
+  readonly #parts: ReservationParts;
+  readonly #order: ReservationOrder;
   readonly #lease: Lease;
   #isSettled = false;
 
@@ -38,18 +38,18 @@ export class Account {
    * Reserves all that the request may need, or nothing. Says in the headers of the answer how the limits stand.
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
-  static open(parts: AccountParts, order: AccountOrder): Account | Promise<Account> {
+  static open(parts: ReservationParts, order: ReservationOrder): UsageReservation | Promise<UsageReservation> {
     const lease = order.place.admit(reserved(order.estimate, order.limits));
     return lease instanceof Promise
-      ? lease.then((each) => new Account(parts, order, each))
-      : new Account(parts, order, lease);
+      ? lease.then((each) => new UsageReservation(parts, order, each))
+      : new UsageReservation(parts, order, lease);
   }
 
-  private constructor(parts: AccountParts, order: AccountOrder, lease: Lease) {
+  private constructor(parts: ReservationParts, order: ReservationOrder, lease: Lease) {
     this.#parts = parts;
     this.#order = order;
     this.#lease = lease;
-    this.meter = new Meter(order.estimate);
+    this.meter = new UsageMeter(order.estimate);
   }
 
   /** To be called when the request is over, however it ended. The second time does nothing. */
@@ -108,7 +108,7 @@ export class Account {
 }
 
 /** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */
-export async function tellLimits(
+export async function setLimitHeaders(
   limiter: Pick<Limiter, 'peek'>,
   exchange: Exchange,
   holder: string,

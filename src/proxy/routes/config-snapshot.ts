@@ -3,7 +3,7 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { RouteTable } from './route-table.ts';
 
 /** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
-export interface Snapshot {
+export interface ConfigSnapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
   /** A request that may ask its upstreams has begun: they stay until it says `leave`. */
@@ -12,7 +12,7 @@ export interface Snapshot {
 }
 
 /** Keeps the upstreams of a snapshot for as long as `work` takes. */
-export async function holding(snapshot: Snapshot, work: (held: Snapshot) => Promise<void>): Promise<void> {
+export async function whileHeld(snapshot: ConfigSnapshot, work: (held: ConfigSnapshot) => Promise<void>): Promise<void> {
   snapshot.enter();
   try {
     await work(snapshot);

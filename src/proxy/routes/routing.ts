@@ -5,7 +5,7 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
-import type { Snapshot } from './config-snapshot.ts';
+import type { ConfigSnapshot } from './config-snapshot.ts';
 import { RouteTable } from './route-table.ts';
 
 export interface RoutingOptions {
@@ -19,7 +19,7 @@ export interface RoutingOptions {
 }
 
 /** One loaded configuration. It lives while it is in force, and then until the last request that began under it has ended. */
-class Generation implements Snapshot {
+class Generation implements ConfigSnapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
   readonly upstreams: ReadonlyMap<string, Upstream>;
@@ -70,7 +70,7 @@ export class Routing {
   }
 
   /** What a request that begins now is to keep to its end. */
-  get snapshot(): Snapshot {
+  get snapshot(): ConfigSnapshot {
     return this.#current;
   }
 

@@ -8,7 +8,7 @@ export interface Statement {
   readonly values: readonly unknown[];
 }
 
-export interface Answer {
+export interface StatementResult {
   readonly rows: Record<string, unknown>[];
   /** What the server says it did: `COMMIT`, `UPDATE`. */
   command: string;
@@ -20,14 +20,14 @@ type Parser = (text: string) => unknown;
 /** One use: submit it with `client.query`, then await `answers`. */
 export class Batch implements Submittable {
   /** One for each statement, in order. Rejects with the first error. */
-  readonly answers: Promise<readonly Answer[]>;
+  readonly answers: Promise<readonly StatementResult[]>;
   readonly #statements: readonly { readonly text: string; readonly values: (Buffer | string | null)[] }[];
   readonly #types: CustomTypesConfig;
-  readonly #answers: Answer[] = [];
-  #current: Answer = newAnswer();
+  readonly #answers: StatementResult[] = [];
+  #current: StatementResult = newAnswer();
   #columns: readonly { readonly name: string; readonly parse: Parser }[] = [];
   #unreadable: unknown;
-  #resolve: (answers: readonly Answer[]) => void = () => {};
+  #resolve: (answers: readonly StatementResult[]) => void = () => {};
   #reject: (error: unknown) => void = () => {};
 
   /** @throws TypeError for a value that cannot be stored */
@@ -103,7 +103,7 @@ export class Batch implements Submittable {
   }
 }
 
-function newAnswer(): Answer {
+function newAnswer(): StatementResult {
   return { rows: [], command: '', affected: 0 };
 }
 

@@ -43,7 +43,7 @@ export class ServerClient extends Client {
 }
 
 /** What a failed statement says of the server that it was sent to. */
-export type Failure =
+export type ConnectionFailure =
   /** It takes no writes: leave it, with all connections. */
   | 'read_only'
   /** It is about to go, or the way to it is broken: leave it as well. */
@@ -56,7 +56,7 @@ export type Failure =
   | 'refused';
 
 /** SQLSTATEs and classes of them. The first that fits counts. */
-const MEANINGS: readonly (readonly [string, Failure])[] = [
+const MEANINGS: readonly (readonly [string, ConnectionFailure])[] = [
   ['25006', 'read_only'], // read_only_sql_transaction
   ['57P02', 'read_only'], // crash_shutdown
   ['57P03', 'read_only'], // cannot_connect_now
@@ -71,7 +71,7 @@ const MEANINGS: readonly (readonly [string, Failure])[] = [
   ['P0', 'refused'],
 ];
 
-export function failureOf(error: unknown): Failure {
+export function failureOf(error: unknown): ConnectionFailure {
   if (error instanceof ReadOnlyServerError) return 'read_only';
   if (error instanceof LateError) return error.isSilence ? 'lost' : 'unsure';
   // A value that cannot be sent, or one that cannot be read.

@@ -7,7 +7,7 @@ import {
   PostgresIntrospector,
   PostgresQueryCompiler,
 } from 'kysely';
-import type { Lease, PostgresPool } from './postgres-pool.ts';
+import type { PostgresLease, PostgresPool } from './postgres-pool.ts';
 
 class PoolDriver implements Driver {
   readonly #pool: PostgresPool;
@@ -22,19 +22,19 @@ class PoolDriver implements Driver {
     return this.#pool.acquire();
   }
 
-  async releaseConnection(lease: Lease): Promise<void> {
+  async releaseConnection(lease: PostgresLease): Promise<void> {
     lease.release();
   }
 
-  async beginTransaction(lease: Lease): Promise<void> {
+  async beginTransaction(lease: PostgresLease): Promise<void> {
     lease.begin();
   }
 
-  commitTransaction(lease: Lease): Promise<void> {
+  commitTransaction(lease: PostgresLease): Promise<void> {
     return lease.commit();
   }
 
-  rollbackTransaction(lease: Lease): Promise<void> {
+  rollbackTransaction(lease: PostgresLease): Promise<void> {
     return lease.rollback();
   }
 

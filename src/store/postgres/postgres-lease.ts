@@ -4,14 +4,14 @@ import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
 import { isDeferred } from '../sql/deferred-statements.ts';
-import { type Answer, Batch, type Statement } from './postgres-batch.ts';
+import { type StatementResult, Batch, type Statement } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 
 /** The level is said, whatever the server's default is: the operations are written for this one. */
 const BEGIN: Statement = { text: 'begin isolation level read committed read write', values: [] };
 const COMMIT: Statement = { text: 'commit', values: [] };
 
-export interface LeaseOptions {
+export interface PostgresLeaseOptions {
   readonly types: TypeOverrides;
   /** `performance.now()` when the call is over. */
   readonly deadline: number;
@@ -30,9 +30,9 @@ interface Queued {
   readonly rows: unknown[];
 }
 
-export class Lease implements DatabaseConnection {
+export class PostgresLease implements DatabaseConnection {
   readonly #client: PoolClient;
-  readonly #options: LeaseOptions;
+  readonly #options: PostgresLeaseOptions;
   readonly #stopDeadline: () => void;
   #state: 'held' | 'broken' | 'late' | 'released' = 'held';
   #late = { afterMs: 0, isSilence: false };
@@ -44,7 +44,7 @@ export class Lease implements DatabaseConnection {
     if (this.#state === 'held') this.#state = 'broken';
   };
 
-  constructor(client: PoolClient, options: LeaseOptions) {
+  constructor(client: PoolClient, options: PostgresLeaseOptions) {
     this.#client = client;
     this.#options = options;
     client.on('error', this.#broke);
@@ -117,7 +117,7 @@ export class Lease implements DatabaseConnection {
   }
 
   /** Sends what is queued and this statement, and resolves with the answer to it. */
-  async #flush(last: Statement): Promise<Answer | undefined> {
+  async #flush(last: Statement): Promise<StatementResult | undefined> {
     const queue = this.#queue;
     this.#queue = [];
     if (this.#transaction === 'queued') this.#transaction = 'begun';
@@ -138,7 +138,7 @@ export class Lease implements DatabaseConnection {
     }
   }
 
-  async #send(statements: readonly Statement[]): Promise<readonly Answer[]> {
+  async #send(statements: readonly Statement[]): Promise<readonly StatementResult[]> {
     if (this.#isLate()) throw this.#tooLate();
     if (this.isLost) throw new Error('the connection to the database is lost');
     const batch = new Batch(statements, this.#options.types);

@@ -11,9 +11,9 @@ import { Pool, type PoolClient, type PoolConfig, TypeOverrides } from 'pg';
 import { withDeadline } from '../../deadline.ts';
 import type { WriteState } from '../write-state.ts';
 import { failureOf, LateError, ReadOnlyServerError, ServerClient } from './postgres-client.ts';
-import { Lease } from './postgres-lease.ts';
+import { PostgresLease } from './postgres-lease.ts';
 
-export type { Lease };
+export type { PostgresLease };
 
 /** Where the server is and who asks; `options` are PostgreSQL's own, as `-c name=value`. */
 export type PostgresServer = Readonly<
@@ -121,7 +121,7 @@ export class PostgresPool {
    * Resolves with a connection that the caller has alone until release. Rejects by `connectMs`.
    * @throws ReadOnlyServerError from a pool for writes, where the server says that it takes none
    */
-  async acquire(): Promise<Lease> {
+  async acquire(): Promise<PostgresLease> {
     if (this.#closing !== undefined) throw new Error('the store is closed');
     const { maxWaiting, callMs, silenceMs = callMs } = this.#limits;
     if (this.#waiting >= maxWaiting) {
@@ -132,7 +132,7 @@ export class PostgresPool {
       if (error instanceof Error) this.#failed(error);
       throw error;
     });
-    return new Lease(client, {
+    return new PostgresLease(client, {
       types: this.#types,
       deadline,
       callMs,

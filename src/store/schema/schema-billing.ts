@@ -68,7 +68,7 @@ const TERMS = [
  * The triggers are the last guard: what was ordered never changes, a claimed order stays claimed with its holder, and nothing
  * that was paid is forgotten.
  */
-export const BILLING: Migration = {
+export const BILLING_MIGRATION: Migration = {
   id: 4,
   name: 'billing',
   sqlite: [

@@ -9,7 +9,7 @@ const HEX_PREFIX = (column: string) => `length(${column}) = 8 and ${column} not 
  *
  * In Postgres ids are `generated always`: a hand that gives its own id is refused, unless it says that it means to.
  */
-export const KEYS: Migration = {
+export const KEYS_MIGRATION: Migration = {
   id: 1,
   name: 'keys',
   sqlite: [

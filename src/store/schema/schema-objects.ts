@@ -7,7 +7,7 @@ import type { Migration } from './migration.ts';
  * No foreign key to holders: an object stays somebody's whatever became of its holder, so that it never becomes another's. For
  * the same reason, and because pages of a list begin behind it, one that has ended stays too.
  */
-export const OBJECTS: Migration = {
+export const OBJECTS_MIGRATION: Migration = {
   id: 6,
   name: 'objects',
   sqlite: [
@@ -41,7 +41,7 @@ export const OBJECTS: Migration = {
 };
 
 /** Rows of items live as long as those of responses. An id is looked up at all upstreams, as two of them may be one account. */
-export const ITEMS: Migration = {
+export const ITEMS_MIGRATION: Migration = {
   id: 7,
   name: 'items',
   sqlite: [

@@ -2,7 +2,7 @@
 import type { Migration } from './migration.ts';
 
 /** No foreign key to holders: a row lives for a while and is looked at by its id alone. */
-export const RESPONSES: Migration = {
+export const RESPONSES_MIGRATION: Migration = {
   id: 5,
   name: 'responses',
   sqlite: [

@@ -6,7 +6,7 @@ import type { Migration } from './migration.ts';
  * SQLite cannot change a check, so the table of events is built anew. Ids stay, and so does the counter behind them: a reader
  * of the feed that saw id n is never given an n again. Dropping a table asks no trigger.
  */
-export const STANDING: Migration = {
+export const BILLING_STATUS_MIGRATION: Migration = {
   id: 3,
   name: 'standing',
   sqlite: [

@@ -25,7 +25,7 @@ const sums = (type: string): string =>
  * No foreign key to keys and holders: what was used is to be counted whatever became of them. The hour is text in UTC, so
  * that a day and a month are its beginning.
  */
-export const USAGE: Migration = {
+export const USAGE_MIGRATION: Migration = {
   id: 2,
   name: 'usage',
   sqlite: [

@@ -9,7 +9,7 @@ import type {
   ProviderName,
   TestPayment,
 } from '../billing-record.ts';
-import type { ChangeKind, KeyState, Prefix, Standing } from '../key-record.ts';
+import type { ChangeKind, KeyState, Prefix, BillingStatus } from '../key-record.ts';
 import type { UsageSums } from '../usage-record.ts';
 
 export interface Tables {
@@ -19,7 +19,7 @@ export interface Tables {
     id: string;
     tier: Tier;
     /** Good where it is not said. */
-    standing: Generated<Standing>;
+    standing: Generated<BillingStatus>;
     label: string | null;
     created_at: string;
   };

@@ -39,14 +39,14 @@ import {
   insertOrder,
   lockOrder,
   mustFindNonce,
-  orderOf,
+  orderFromRow,
   ordersOf,
   writeOrder,
 } from './sql-orders.ts';
 
 type Trx = Transaction<Tables>;
 
-export interface BillingParts {
+export interface SqlBillingParts {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
   readonly takeTurn: TakeTurn;
@@ -61,9 +61,9 @@ type Work<T> = (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>;
 export class SqlBilling implements BillingStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
-  readonly #parts: BillingParts;
+  readonly #parts: SqlBillingParts;
 
-  constructor(parts: BillingParts) {
+  constructor(parts: SqlBillingParts) {
     this.#reader = parts.reader;
     this.#writer = parts.writer;
     this.#parts = parts;
@@ -73,7 +73,7 @@ export class SqlBilling implements BillingStore {
     return guarded(async () => {
       const insertion = insertOrder(this.#writer, terms, { state: 'pending', holder_id: holderId });
       const row = await insertion.executeTakeFirst();
-      if (row !== undefined) return { kind: 'added', order: orderOf(row) };
+      if (row !== undefined) return { kind: 'added', order: orderFromRow(row) };
       return { kind: 'known', order: await mustFindNonce(this.#writer, terms) };
     });
   }
@@ -113,7 +113,7 @@ export class SqlBilling implements BillingStore {
       else if ('payment' in name) query = query.where('payment', '=', name.payment);
       else query = query.where('nonce', '=', name.nonce);
       const row = await query.executeTakeFirst();
-      return row === undefined ? undefined : orderOf(row);
+      return row === undefined ? undefined : orderFromRow(row);
     });
   }
 
@@ -130,7 +130,7 @@ export class SqlBilling implements BillingStore {
       let query = this.#reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
       if (filter.state !== undefined) query = query.where('state', '=', filter.state);
       if (filter.after !== undefined) query = query.where('id', '>', filter.after);
-      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderOf);
+      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
     });
   }
 
@@ -144,7 +144,7 @@ export class SqlBilling implements BillingStore {
           .orderBy('due_at')
           .limit(limit)
           .execute()
-      ).map(orderOf),
+      ).map(orderFromRow),
     );
   }
 
@@ -196,7 +196,7 @@ export class SqlBilling implements BillingStore {
       if (events.length > 0 && added.every(({ length }) => length === 0)) throw takenBack({ kind: 'known' });
       const [row] = written;
       if (row === undefined) throw takenBack({ kind: 'stale' });
-      const order = orderOf(row);
+      const order = orderFromRow(row);
       if (holderId === null) return { kind: 'settled', order, changed: [] };
       const replaced = replacedBy(order, orders);
       if (replaced.length > 0) {

@@ -11,7 +11,7 @@ type Trx = Transaction<Tables>;
 const MOST_OF_HOLDER = 1000;
 
 /** A row as an order. */
-export function orderOf(row: Selectable<Tables['orders']>): Order {
+export function orderFromRow(row: Selectable<Tables['orders']>): Order {
   return {
     id: row.id,
     tier: row.tier,
@@ -83,7 +83,7 @@ export function insertOrder(
 /** The order that was in the way of `terms`. */
 export async function mustFindNonce(db: Kysely<Tables>, { nonce }: OrderTerms): Promise<Order> {
   const row = await db.selectFrom('orders').selectAll().where('nonce', '=', nonce).executeTakeFirstOrThrow();
-  return orderOf(row);
+  return orderFromRow(row);
 }
 
 /** @returns undefined when its version is another one by now */
@@ -95,7 +95,7 @@ export async function writeOrder(
   at: string,
 ): Promise<Order | undefined> {
   const row = await changeOrder(db, { id, version, change, at }).executeTakeFirst();
-  return row === undefined ? undefined : orderOf(row);
+  return row === undefined ? undefined : orderFromRow(row);
 }
 
 /** The statement that changes an order, and gives no row when its version is another one by now. */
@@ -119,7 +119,7 @@ export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined
     .where('id', '=', id)
     .returningAll()
     .executeTakeFirst();
-  return row === undefined ? undefined : orderOf(row);
+  return row === undefined ? undefined : orderFromRow(row);
 }
 
 export async function insertHolder(trx: Trx, id: string, tier: Tier, created_at: string): Promise<void> {
@@ -136,7 +136,7 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
     .orderBy('id')
     .limit(MOST_OF_HOLDER)
     .execute();
-  return rows.map(orderOf);
+  return rows.map(orderFromRow);
 }
 
 /** The order becomes that of a new holder with this key. */

@@ -8,7 +8,7 @@ import {
   SqliteIntrospector,
   SqliteQueryCompiler,
 } from 'kysely';
-import type { SqliteLane } from './sqlite-queue.ts';
+import type { SqliteQueue } from './sqlite-queue.ts';
 
 /** Kysely's own mutex has neither a bound nor a deadline; the lane has both, so the mutex is turned off. */
 class LaneAdapter extends SqliteAdapter {
@@ -18,9 +18,9 @@ class LaneAdapter extends SqliteAdapter {
 }
 
 class LaneDriver implements Driver {
-  readonly #lane: SqliteLane;
+  readonly #lane: SqliteQueue;
 
-  constructor(lane: SqliteLane) {
+  constructor(lane: SqliteQueue) {
     this.#lane = lane;
   }
 
@@ -52,10 +52,10 @@ class LaneDriver implements Driver {
   }
 }
 
-export class LaneDialect implements Dialect {
-  readonly #lane: SqliteLane;
+export class SqliteDialect implements Dialect {
+  readonly #lane: SqliteQueue;
 
-  constructor(lane: SqliteLane) {
+  constructor(lane: SqliteQueue) {
     this.#lane = lane;
   }
 

@@ -14,14 +14,14 @@ import type { WriteState } from '../write-state.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
 /** Of a connection that writes. */
-export interface LaneWrites {
+export interface SqliteQueueWrites {
   /** Hears what writes come to. */
   readonly state: Pick<WriteState, 'succeeded' | 'failed'>;
   /** Is checked before each write. */
   readonly file: Pick<SqliteFile, 'check'>;
 }
 
-export interface LaneLimits {
+export interface SqliteQueueLimits {
   /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
   readonly waitMs: number;
   /** Most callers in the queue. */
@@ -45,10 +45,10 @@ interface Prepared {
   readonly yields: boolean;
 }
 
-export class SqliteLane implements DatabaseConnection {
+export class SqliteQueue implements DatabaseConnection {
   readonly #database: DatabaseSync;
-  readonly #limits: LaneLimits;
-  readonly #writes: LaneWrites | undefined;
+  readonly #limits: SqliteQueueLimits;
+  readonly #writes: SqliteQueueWrites | undefined;
   readonly #waiting = new Set<Waiter>();
   /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
   readonly #statements = new RecentMap<string, Prepared>(MAX_STATEMENTS);
@@ -58,7 +58,7 @@ export class SqliteLane implements DatabaseConnection {
   /** `performance.now()` until when the present owner may wait for the lock of the file. */
   #deadline = 0;
 
-  constructor(database: DatabaseSync, limits: LaneLimits, writes?: LaneWrites) {
+  constructor(database: DatabaseSync, limits: SqliteQueueLimits, writes?: SqliteQueueWrites) {
     this.#database = database;
     this.#limits = limits;
     this.#writes = writes;

@@ -14,15 +14,15 @@ import type { Tables } from '../schema/tables.ts';
 import { SqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';
-import { LaneDialect } from './sqlite-dialect.ts';
+import { SqliteDialect } from './sqlite-dialect.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
-import { type LaneLimits, SqliteLane, whenFree } from './sqlite-queue.ts';
+import { type SqliteQueueLimits, SqliteQueue, whenFree } from './sqlite-queue.ts';
 
 /** At start other processes may be starting too, and one of them migrates. */
 const OPEN_MS = 5000;
-const WRITES: LaneLimits = { waitMs: 1500, maxWaiting: 256 };
-const READS: LaneLimits = { waitMs: 1500, maxWaiting: 1024 };
+const WRITES: SqliteQueueLimits = { waitMs: 1500, maxWaiting: 256 };
+const READS: SqliteQueueLimits = { waitMs: 1500, maxWaiting: 1024 };
 
 /**
  * @param path of the file; it and its folder are created when missing, readable by this user alone
@@ -42,7 +42,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     createPrivately(file);
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
-    const migrating = new SqliteLane(writing, { ...WRITES, waitMs: OPEN_MS });
+    const migrating = new SqliteQueue(writing, { ...WRITES, waitMs: OPEN_MS });
     const isNew = await migrate(over(migrating), SQLITE, MIGRATIONS, () =>
       refuseNew('the file holds no tables'),
     );
@@ -51,8 +51,8 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     const writable = new WriteState({ write: () => writeHeartbeat(writer) });
     const identity = new SqliteFile(file);
     identity.check();
-    const writes = new SqliteLane(writing, WRITES, { state: writable, file: identity });
-    const reads = new SqliteLane(reading, READS);
+    const writes = new SqliteQueue(writing, WRITES, { state: writable, file: identity });
+    const reads = new SqliteQueue(reading, READS);
     const writer = over(writes);
     return new SqlStore({
       isNew,
@@ -76,8 +76,8 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
   }
 }
 
-function over(lane: SqliteLane): Kysely<Tables> {
-  return new Kysely({ dialect: new LaneDialect(lane) });
+function over(lane: SqliteQueue): Kysely<Tables> {
+  return new Kysely({ dialect: new SqliteDialect(lane) });
 }
 
 /**

@@ -52,7 +52,7 @@ export function droppedLines(): number {
 }
 
 /** Lines of another process's log, for the log of this one. */
-export function passOn(line: string): void {
+export function writeWorkerLine(line: string): void {
   stdout().write(line);
 }
 

@@ -4,8 +4,8 @@
 import { droppedLines } from '../log/logger.ts';
 import { billingMetrics } from './billing-metrics.ts';
 import { keyMetrics } from './keys-metrics.ts';
-import { ledgerMetrics, limitMetrics, redisMetrics } from './limits-metrics.ts';
-import { Catalogue } from './metric-catalogue.ts';
+import { outboxMetrics, limitMetrics, redisMetrics } from './limits-metrics.ts';
+import { MetricCatalogue } from './metric-catalogue.ts';
 import { modelMetrics } from './models-metrics.ts';
 import { configMetrics, overloadMetrics, workerMetrics } from './operation-metrics.ts';
 import { processMetrics } from './process-metrics.ts';
@@ -18,7 +18,7 @@ export type Metrics = ReturnType<typeof createMetrics>;
 
 /** A fresh registry and its metrics; one per gateway, so that tests and embedders can run several in a process. */
 export function createMetrics() {
-  const catalogue = new Catalogue();
+  const catalogue = new MetricCatalogue();
   return {
     catalogue,
     registry: catalogue.registry,
@@ -29,7 +29,7 @@ export function createMetrics() {
     ...realtimeMetrics(catalogue),
     ...keyMetrics(catalogue),
     ...limitMetrics(catalogue),
-    ledger: ledgerMetrics(catalogue),
+    ledger: outboxMetrics(catalogue),
     redis: redisMetrics(catalogue),
     billing: billingMetrics(catalogue),
     ...processMetrics(catalogue),

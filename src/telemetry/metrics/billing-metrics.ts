@@ -1,10 +1,10 @@
 // Metrics of orders and payments.
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
 const STATES = '`pending`, `paid`, `claimed`, `void`, `refused`';
 
-export function billingMetrics(catalogue: Catalogue) {
+export function billingMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Billing');
   return {
     events: catalogue.counter({

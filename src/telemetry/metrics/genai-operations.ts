@@ -2,7 +2,7 @@
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 
 /** Where the conventions have no word, the endpoint's own: they allow others. */
-export const OPERATIONS: Readonly<Record<EndpointName, string>> = {
+export const GENAI_OPERATIONS: Readonly<Record<EndpointName, string>> = {
   chat: 'chat',
   completions: 'text_completion',
   embeddings: 'embeddings',

@@ -1,10 +1,10 @@
 // Metrics of keys: checks, caches, Argon2, changes and how long they take to be known.
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
 /** Seconds: of a computation on a thread, which usually takes some tens of milliseconds. */
 const ARGON2_BUCKETS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2] as const;
 
-export function keyMetrics(catalogue: Catalogue) {
+export function keyMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Keys');
   return {
     authOutcomes: catalogue.counter({

@@ -1,7 +1,7 @@
 // Metrics of what is counted: limits, the ledger of usage, and the Redis that replicas share.
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
-export function limitMetrics(catalogue: Catalogue) {
+export function limitMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Limits');
   return {
     limitsRefused: catalogue.counter({
@@ -48,7 +48,7 @@ export function limitMetrics(catalogue: Catalogue) {
 }
 
 /** In the form in which the ledger tells them. */
-export function ledgerMetrics(catalogue: Catalogue) {
+export function outboxMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Usage');
   const batches = catalogue.counter({
     name: 'tollgate_usage_batches_total',
@@ -81,7 +81,7 @@ export function ledgerMetrics(catalogue: Catalogue) {
 }
 
 /** In the form in which the Redis client tells them. */
-export function redisMetrics(catalogue: Catalogue) {
+export function redisMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Redis');
   const up = catalogue.gauge({
     name: 'tollgate_redis_up',

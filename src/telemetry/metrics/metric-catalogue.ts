@@ -1,7 +1,7 @@
 // The table of metrics: what each is called, means and is good for, said where it is made. docs/metrics.md is written from
 // it. It registers with prom-client and measures nothing.
 import { Counter, Histogram, Registry } from 'prom-client';
-import { CellCounter, CellGauge, CellHistogram } from './metric-children.ts';
+import { BoundCounter, BoundGauge, BoundHistogram } from './metric-children.ts';
 
 export interface MetricRow {
   readonly area: string;
@@ -34,7 +34,7 @@ export interface HistogramDefinition<L extends string> extends Definition<L> {
 }
 
 /** The metrics of one process, or of one gateway among several in a process. */
-export class Catalogue {
+export class MetricCatalogue {
   readonly registry = new Registry();
   readonly rows: MetricRow[] = [];
   #area = '';
@@ -44,8 +44,8 @@ export class Catalogue {
     this.#area = title;
   }
 
-  counter<L extends string>(definition: Definition<L>): CellCounter<L> {
-    return new CellCounter<L>(this.#begin('counter', definition));
+  counter<L extends string>(definition: Definition<L>): BoundCounter<L> {
+    return new BoundCounter<L>(this.#begin('counter', definition));
   }
 
   /** A counter whose value somebody else keeps. */
@@ -60,9 +60,9 @@ export class Catalogue {
     });
   }
 
-  gauge<L extends string>(definition: GaugeDefinition<L>): CellGauge<L> {
+  gauge<L extends string>(definition: GaugeDefinition<L>): BoundGauge<L> {
     const aggregator = definition.across ?? 'sum';
-    return new CellGauge<L>({ ...this.#begin('gauge', definition), aggregator });
+    return new BoundGauge<L>({ ...this.#begin('gauge', definition), aggregator });
   }
 
   /** For what happens now and then. */
@@ -74,8 +74,8 @@ export class Catalogue {
   }
 
   /** For what happens with every request. */
-  cellHistogram<L extends string>(definition: HistogramDefinition<L>): CellHistogram<L> {
-    return new CellHistogram<L>({
+  cellHistogram<L extends string>(definition: HistogramDefinition<L>): BoundHistogram<L> {
+    return new BoundHistogram<L>({
       ...this.#begin('histogram', definition),
       buckets: [...definition.buckets],
     });

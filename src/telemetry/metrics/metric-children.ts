@@ -5,7 +5,7 @@ import { Counter, type CounterConfiguration, Gauge, type GaugeConfiguration, His
 /** Values of the labels; one that is left out does not appear. */
 export type Labels<L extends string> = Partial<Record<L, string>>;
 
-export class CountCell {
+export class CounterChild {
   /** Since the last scrape. */
   pending = 0;
 
@@ -14,7 +14,7 @@ export class CountCell {
   }
 }
 
-export class GaugeCell {
+export class GaugeChild {
   value: number | undefined;
 
   set(value: number): void {
@@ -27,7 +27,7 @@ export class GaugeCell {
   }
 }
 
-export class HistogramCell {
+export class HistogramChild {
   readonly counts: number[];
   sum = 0;
   count = 0;
@@ -81,11 +81,11 @@ function keyOf(labels: Labels<string>): string {
 }
 
 /** A counter as prom-client's, with cells beside `inc`. */
-export class CellCounter<L extends string = string> extends Counter<L> {
-  readonly #cells: Cells<L, CountCell>;
+export class BoundCounter<L extends string = string> extends Counter<L> {
+  readonly #cells: Cells<L, CounterChild>;
 
   constructor(configuration: CounterConfiguration<L>) {
-    const cells = new Cells<L, CountCell>(() => new CountCell());
+    const cells = new Cells<L, CounterChild>(() => new CounterChild());
     super({
       ...configuration,
       collect() {
@@ -99,17 +99,17 @@ export class CellCounter<L extends string = string> extends Counter<L> {
   }
 
   /** To be called where labels become known, not for every request. */
-  cell(labels: Labels<L>): CountCell {
+  cell(labels: Labels<L>): CounterChild {
     return this.#cells.of(labels);
   }
 }
 
 /** A gauge as prom-client's, with cells beside `set`. Labels of a cell are not to be set by both. */
-export class CellGauge<L extends string = string> extends Gauge<L> {
-  readonly #cells: Cells<L, GaugeCell>;
+export class BoundGauge<L extends string = string> extends Gauge<L> {
+  readonly #cells: Cells<L, GaugeChild>;
 
   constructor(configuration: GaugeConfiguration<L>) {
-    const cells = new Cells<L, GaugeCell>(() => new GaugeCell());
+    const cells = new Cells<L, GaugeChild>(() => new GaugeChild());
     super({
       ...configuration,
       collect() {
@@ -120,7 +120,7 @@ export class CellGauge<L extends string = string> extends Gauge<L> {
     this.#cells = cells;
   }
 
-  cell(labels: Labels<L>): GaugeCell {
+  cell(labels: Labels<L>): GaugeChild {
     return this.#cells.of(labels);
   }
 
@@ -131,7 +131,7 @@ export class CellGauge<L extends string = string> extends Gauge<L> {
   }
 }
 
-export interface CellHistogramConfiguration<L extends string> {
+export interface BoundHistogramConfiguration<L extends string> {
   readonly name: string;
   readonly help: string;
   readonly labelNames: L[];
@@ -141,17 +141,17 @@ export interface CellHistogramConfiguration<L extends string> {
 }
 
 /** A histogram that is only observed by its cells. */
-export class CellHistogram<L extends string = string> extends Histogram<L> {
-  readonly #configuration: CellHistogramConfiguration<L>;
-  readonly #cells: Cells<L, HistogramCell>;
+export class BoundHistogram<L extends string = string> extends Histogram<L> {
+  readonly #configuration: BoundHistogramConfiguration<L>;
+  readonly #cells: Cells<L, HistogramChild>;
 
-  constructor(configuration: CellHistogramConfiguration<L>) {
+  constructor(configuration: BoundHistogramConfiguration<L>) {
     super(configuration);
     this.#configuration = configuration;
-    this.#cells = new Cells(() => new HistogramCell(configuration.buckets));
+    this.#cells = new Cells(() => new HistogramChild(configuration.buckets));
   }
 
-  cell(labels: Labels<L>): HistogramCell {
+  cell(labels: Labels<L>): HistogramChild {
     return this.#cells.of(labels);
   }
 

@@ -1,8 +1,8 @@
 // Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
 // the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
-import { OPERATIONS } from './genai-operations.ts';
-import { type Catalogue, VALUES } from './metric-catalogue.ts';
+import { GENAI_OPERATIONS } from './genai-operations.ts';
+import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { ByLabel } from './metric-children.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
@@ -38,10 +38,10 @@ export interface Generation {
   readonly tokens: UsedTokens | undefined;
 }
 
-export function modelMetrics(catalogue: Catalogue) {
+export function modelMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Models');
   const labels = {
-    gen_ai_operation_name: [...new Set(Object.values(OPERATIONS))].map((name) => `\`${name}\``).join(', '),
+    gen_ai_operation_name: [...new Set(Object.values(GENAI_OPERATIONS))].map((name) => `\`${name}\``).join(', '),
     gen_ai_provider_name:
       'of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others by its host, else its name',
     gen_ai_request_model: VALUES.model,
@@ -104,7 +104,7 @@ export function modelMetrics(catalogue: Catalogue) {
     );
   const operations = new ByLabel(seriesFor);
   const seriesOf = (endpoint: EndpointName, model: string, upstream: string, provider: string) =>
-    operations.of(OPERATIONS[endpoint]).of(model).of(upstream).of(provider);
+    operations.of(GENAI_OPERATIONS[endpoint]).of(model).of(upstream).of(provider);
   const recordTokens = (
     endpoint: EndpointName,
     model: string,

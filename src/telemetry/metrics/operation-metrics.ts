@@ -1,10 +1,10 @@
 // Metrics of how the process is run: which configuration is in force, and what it refuses so that it can do the rest.
-import { type Catalogue, VALUES } from './metric-catalogue.ts';
+import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 
 export type ReloadResult = 'applied' | 'unchanged' | 'rejected';
 
 /** In the form in which the reloader tells them. */
-export function configMetrics(catalogue: Catalogue) {
+export function configMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Configuration');
   const successful = catalogue.gauge({
     name: 'tollgate_config_last_reload_successful',
@@ -63,7 +63,7 @@ export function configMetrics(catalogue: Catalogue) {
 }
 
 /** @param droppedLines how many lines of the log were dropped so far */
-export function overloadMetrics(catalogue: Catalogue, droppedLines: () => number) {
+export function overloadMetrics(catalogue: MetricCatalogue, droppedLines: () => number) {
   catalogue.area('Overload');
   catalogue.readCounter(
     {
@@ -123,7 +123,7 @@ export function overloadMetrics(catalogue: Catalogue, droppedLines: () => number
 }
 
 /** Of the process above several; others have no samples of them. */
-export function workerMetrics(catalogue: Catalogue) {
+export function workerMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Workers');
   return {
     workers: catalogue.gauge({

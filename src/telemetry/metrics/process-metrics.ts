@@ -1,8 +1,8 @@
 // Metrics of the process and of telemetry itself: what runs here, and what of the traces got out.
 import { collectDefaultMetrics } from 'prom-client';
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
-export function processMetrics(catalogue: Catalogue) {
+export function processMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Process');
   collectDefaultMetrics({ register: catalogue.registry });
   return {

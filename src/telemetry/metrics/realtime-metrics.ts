@@ -1,7 +1,7 @@
 // Metrics of realtime sessions.
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
-export function realtimeMetrics(catalogue: Catalogue) {
+export function realtimeMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Realtime');
   return {
     realtimeSessions: catalogue.gauge({

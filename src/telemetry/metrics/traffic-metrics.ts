@@ -1,6 +1,6 @@
 // Metrics of the public listener: requests by route and how they ended, connections.
 
-import { type Catalogue, VALUES } from './metric-catalogue.ts';
+import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { ByLabel } from './metric-children.ts';
 
 /** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
@@ -21,7 +21,7 @@ export interface EndedRequest {
   readonly seconds: number;
 }
 
-export function trafficMetrics(catalogue: Catalogue) {
+export function trafficMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Requests');
   const requests = catalogue.counter({
     name: 'tollgate_requests_total',

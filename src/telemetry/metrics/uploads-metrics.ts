@@ -1,7 +1,7 @@
 // Metrics of large requests: forms whose files are kept before they are sent, and memory for large bodies.
-import type { Catalogue } from './metric-catalogue.ts';
+import type { MetricCatalogue } from './metric-catalogue.ts';
 
-export function uploadMetrics(catalogue: Catalogue) {
+export function uploadMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Uploads');
   return {
     uploadFiles: catalogue

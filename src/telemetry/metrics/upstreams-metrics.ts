@@ -1,12 +1,12 @@
 // Metrics of upstreams: attempts, what came beyond the first, breakers, broken streams.
-import { type Catalogue, VALUES } from './metric-catalogue.ts';
+import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
 /** As the gauge shows them. */
 const STATES = { closed: 0, half_open: 1, open: 2 } as const;
 export type ShownState = keyof typeof STATES;
 
-export function upstreamMetrics(catalogue: Catalogue) {
+export function upstreamMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Upstreams');
   const upstreamAttempts = catalogue.counter({
     name: 'tollgate_upstream_attempts_total',

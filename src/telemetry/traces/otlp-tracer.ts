@@ -27,7 +27,7 @@ import {
 import { withDeadline } from '../../deadline.ts';
 import { holdsKey } from '../log/key-mask.ts';
 import type { Logger } from '../log/logger.ts';
-import { OPERATIONS } from '../metrics/genai-operations.ts';
+import { GENAI_OPERATIONS } from '../metrics/genai-operations.ts';
 import { type SpanCounter, spanQueue } from './span-queue.ts';
 import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
 import type { SamplerSettings, TraceSettings } from './trace-settings.ts';
@@ -167,7 +167,7 @@ class ClientSpan implements AttemptSpan {
 
   constructor(tracer: Tracer, parent: Context, start: AttemptStart) {
     const { upstream, provider, model, stream, endpoint, server, number } = start;
-    const operation = OPERATIONS[endpoint];
+    const operation = GENAI_OPERATIONS[endpoint];
     this.#isStream = stream;
     const attributes: Attributes = {
       'gen_ai.operation.name': operation,

@@ -5,11 +5,11 @@ import {
   isRecord,
   jsonAnswer,
   pieces,
-  type Refusal,
-  readBody,
+  type EchoError,
+  readEchoBody,
   readMaxTokens,
-  refusalAnswer,
-  refuse,
+  echoErrorAnswer,
+  echoError,
   streamAnswer,
 } from './echo-shapes.ts';
 
@@ -30,7 +30,7 @@ const TOKENS_PER_MESSAGE = 4;
 
 export function answerChat(body: Buffer, created: number): EchoEvent[] {
   const ask = understand(body);
-  if (ask.kind === 'refusal') return refusalAnswer(ask);
+  if (ask.kind === 'refusal') return echoErrorAnswer(ask);
   const all = pieces(ask.reply);
   const said = all.slice(0, ask.maxTokens);
   const finish = said.length < all.length ? 'length' : 'stop';
@@ -62,19 +62,19 @@ export function answerChat(body: Buffer, created: number): EchoEvent[] {
   return streamAnswer([...chunks.map((each) => `data: ${JSON.stringify(each)}\n\n`), 'data: [DONE]\n\n']);
 }
 
-function understand(bytes: Buffer): Ask | Refusal {
-  const read = readBody(bytes);
+function understand(bytes: Buffer): Ask | EchoError {
+  const read = readEchoBody(bytes);
   if (read.kind === 'refusal') return read;
   const { model, members: body } = read;
   const { messages, stream } = body;
   if (messages === undefined) {
-    return refuse("Missing required parameter: 'messages'.", 'messages', 'missing_required_parameter');
+    return echoError("Missing required parameter: 'messages'.", 'messages', 'missing_required_parameter');
   }
   if (!Array.isArray(messages)) {
-    return refuse("Invalid type for 'messages': expected an array.", 'messages', 'invalid_type');
+    return echoError("Invalid type for 'messages': expected an array.", 'messages', 'invalid_type');
   }
   if (messages.length === 0) {
-    return refuse("Invalid 'messages': empty array.", 'messages', 'empty_array');
+    return echoError("Invalid 'messages': empty array.", 'messages', 'empty_array');
   }
   const told = readMessages(messages);
   if (told.kind === 'refusal') return told;
@@ -99,18 +99,18 @@ interface Messages {
 }
 
 /** How long the messages are, and what the last message of a user said. */
-function readMessages(messages: readonly unknown[]): Messages | Refusal {
+function readMessages(messages: readonly unknown[]): Messages | EchoError {
   let tokens = 0;
   let said: string | undefined;
   for (const [index, message] of messages.entries()) {
     const place = `messages[${index}]`;
     if (!isRecord(message) || typeof message['role'] !== 'string') {
-      return refuse(`Invalid '${place}': a message is an object with a role.`, place, 'invalid_type');
+      return echoError(`Invalid '${place}': a message is an object with a role.`, place, 'invalid_type');
     }
     const text = contentText(message['content']);
     if (text === undefined) {
       const param = `${place}.content`;
-      return refuse(
+      return echoError(
         `Invalid type for '${param}': expected a string or an array of parts.`,
         param,
         'invalid_type',

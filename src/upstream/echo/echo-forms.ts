@@ -15,9 +15,9 @@ import {
   type EchoEvent,
   eventFrame,
   jsonAnswer,
-  type Refusal,
-  refusalAnswer,
-  refuse,
+  type EchoError,
+  echoErrorAnswer,
+  echoError,
   streamAnswer,
 } from './echo-shapes.ts';
 
@@ -31,7 +31,7 @@ interface ReadForm {
   readonly files: readonly number[];
 }
 
-type Respond = (form: ReadForm, model: string, created: number) => EchoEvent[] | Refusal;
+type Respond = (form: ReadForm, model: string, created: number) => EchoEvent[] | EchoError;
 
 const FORMS: ReadonlyMap<string, readonly [respond: Respond, defaultModel?: string]> = new Map([
   ['/audio/transcriptions', [transcribe]],
@@ -66,14 +66,14 @@ export async function answerForm(
   } catch (error) {
     if (!(error instanceof GatewayError) || error.code !== 'invalid_form' || isSource(request.body))
       throw error;
-    return refusalAnswer(refuse(error.message, null, null));
+    return echoErrorAnswer(echoError(error.message, null, null));
   }
   const model = reader.fields.get('model') ?? defaultModel;
   if (respond === undefined || model === undefined)
-    return refusalAnswer(refuse('You must provide a model parameter.', 'model', null));
-  if (reader.files.length === 0) return refusalAnswer(refuse('The form has no file.', 'file', null));
+    return echoErrorAnswer(echoError('You must provide a model parameter.', 'model', null));
+  if (reader.files.length === 0) return echoErrorAnswer(echoError('The form has no file.', 'file', null));
   const answer = respond(reader, model, created);
-  return Array.isArray(answer) ? answer : refusalAnswer(answer);
+  return Array.isArray(answer) ? answer : echoErrorAnswer(answer);
 }
 
 class FormReader implements PartListener, ReadForm {
@@ -103,7 +103,7 @@ class FormReader implements PartListener, ReadForm {
   onClose(): void {}
 }
 
-function transcribe({ fields, files }: ReadForm): EchoEvent[] | Refusal {
+function transcribe({ fields, files }: ReadForm): EchoEvent[] | EchoError {
   const [size = 0] = files;
   const seconds = Math.ceil(size / BYTES_PER_SECOND);
   const text = `A recording of ${size} bytes.`;
@@ -130,15 +130,15 @@ function transcribe({ fields, files }: ReadForm): EchoEvent[] | Refusal {
     case 'vtt':
       return textAnswer('text/vtt; charset=utf-8', `WEBVTT\n\n00:00:00.000 --> ${end}.000\n${text}\n\n`);
     default:
-      return refuse("Invalid value for 'response_format'.", 'response_format', 'invalid_value');
+      return echoError("Invalid value for 'response_format'.", 'response_format', 'invalid_value');
   }
 }
 
-function edit(form: ReadForm, model: string, created: number): EchoEvent[] | Refusal {
+function edit(form: ReadForm, model: string, created: number): EchoEvent[] | EchoError {
   return draw(bodyOf(form, model), created, 'image_edit');
 }
 
-function vary(form: ReadForm, model: string, created: number): EchoEvent[] | Refusal {
+function vary(form: ReadForm, model: string, created: number): EchoEvent[] | EchoError {
   const { members, ...body } = bodyOf(form, model);
   return draw({ ...body, members: { prompt: 'a variation', ...members, stream: false } }, created);
 }

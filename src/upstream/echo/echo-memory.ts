@@ -5,7 +5,7 @@ import {
   type EchoEvent,
   eventFrame,
   jsonAnswer,
-  refusalAnswer,
+  echoErrorAnswer,
   type StreamEvent,
   streamAnswer,
 } from './echo-shapes.ts';
@@ -38,7 +38,7 @@ export class EchoMemory {
     const kept = this.#kept.get(id);
     if (kept === undefined) {
       const message = `Response with id '${id}' not found.`;
-      return refusalAnswer({ kind: 'refusal', message, param: null, code: null }, 404);
+      return echoErrorAnswer({ kind: 'refusal', message, param: null, code: null }, 404);
     }
     if (rest === '/input_items') return jsonAnswer(200, itemsOf(kept.input));
     if (method === 'DELETE') {

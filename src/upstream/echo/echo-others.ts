@@ -10,11 +10,11 @@ import {
   isRecord,
   jsonAnswer,
   pieces,
-  type Refusal,
-  readBody,
+  type EchoError,
+  readEchoBody,
   readMaxTokens,
-  refusalAnswer,
-  refuse,
+  echoErrorAnswer,
+  echoError,
   type StreamEvent,
   streamAnswer,
 } from './echo-shapes.ts';
@@ -43,19 +43,19 @@ const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
 const SILENCE = Buffer.alloc(800, 0x80);
 
 function answering(
-  respond: (body: Body, created: number, memory: EchoMemory) => EchoEvent[] | Refusal,
+  respond: (body: Body, created: number, memory: EchoMemory) => EchoEvent[] | EchoError,
   defaultModel?: string,
 ): Respond {
   return (bytes, created, memory) => {
-    const body = readBody(bytes, defaultModel);
+    const body = readEchoBody(bytes, defaultModel);
     const answer = body.kind === 'refusal' ? body : respond(body, created, memory);
-    return Array.isArray(answer) ? answer : refusalAnswer(answer);
+    return Array.isArray(answer) ? answer : echoErrorAnswer(answer);
   };
 }
 
-function complete({ model, members }: Body, created: number): EchoEvent[] | Refusal {
+function complete({ model, members }: Body, created: number): EchoEvent[] | EchoError {
   const [prompt] = textsOf(members['prompt'] ?? '');
-  if (prompt === undefined) return refuse("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
+  if (prompt === undefined) return echoError("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
   const most = readMaxTokens(members, ['max_tokens']);
   if (typeof most === 'object') return most;
   const all = pieces(`You said: ${prompt}`);
@@ -86,10 +86,10 @@ function complete({ model, members }: Body, created: number): EchoEvent[] | Refu
   return streamAnswer([...chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`), 'data: [DONE]\n\n']);
 }
 
-function embed({ model, members }: Body): EchoEvent[] | Refusal {
+function embed({ model, members }: Body): EchoEvent[] | EchoError {
   const inputs = textsOf(members['input']);
   if (inputs.length === 0 || inputs.length > MOST_INPUTS)
-    return refuse(`Invalid 'input': expected 1 to ${MOST_INPUTS} texts.`, 'input', 'invalid_type');
+    return echoError(`Invalid 'input': expected 1 to ${MOST_INPUTS} texts.`, 'input', 'invalid_type');
   const isBase64 = members['encoding_format'] === 'base64';
   const data = inputs.map((input, index) => {
     const vector = vectorOf(input);
@@ -109,10 +109,10 @@ function vectorOf(text: string): Float32Array {
   return Float32Array.from(raw, (each) => each / length);
 }
 
-function moderate({ model, members }: Body): EchoEvent[] | Refusal {
+function moderate({ model, members }: Body): EchoEvent[] | EchoError {
   const { input } = members;
   const inputs = Array.isArray(input) && input.some(isRecord) ? [contentText(input) ?? ''] : textsOf(input);
-  if (inputs.length === 0) return refuse("Missing required parameter: 'input'.", 'input', null);
+  if (inputs.length === 0) return echoError("Missing required parameter: 'input'.", 'input', null);
   const results = inputs.map((text) => {
     // One word that it dislikes, so that both answers can be seen.
     const flagged = /\bviolence\b/i.test(text);
@@ -126,13 +126,13 @@ function moderate({ model, members }: Body): EchoEvent[] | Refusal {
   return jsonAnswer(200, { id: id('modr'), model, results });
 }
 
-function respond({ model, members }: Body, created: number, memory: EchoMemory): EchoEvent[] | Refusal {
+function respond({ model, members }: Body, created: number, memory: EchoMemory): EchoEvent[] | EchoError {
   const said = lastInput(members['input']);
-  if (said === undefined) return refuse("Missing required parameter: 'input'.", 'input', null);
+  if (said === undefined) return echoError("Missing required parameter: 'input'.", 'input', null);
   const previous = members['previous_response_id'] ?? null;
   if (previous !== null && !memory.has(previous)) {
     const message = 'The previous response was not found.';
-    return refuse(message, 'previous_response_id', 'previous_response_not_found');
+    return echoError(message, 'previous_response_id', 'previous_response_not_found');
   }
   const most = readMaxTokens(members, ['max_output_tokens']);
   if (typeof most === 'object') return most;
@@ -211,9 +211,9 @@ export function draw(
   { model, members }: Body,
   created: number,
   kind = 'image_generation',
-): EchoEvent[] | Refusal {
+): EchoEvent[] | EchoError {
   const { prompt, n } = members;
-  if (typeof prompt !== 'string') return refuse("Missing required parameter: 'prompt'.", 'prompt', null);
+  if (typeof prompt !== 'string') return echoError("Missing required parameter: 'prompt'.", 'prompt', null);
   const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MOST_IMAGES ? n : 1;
   const [input, output] = [tokens(prompt), count];
   const usage = { input_tokens: input, output_tokens: output, total_tokens: input + output };
@@ -228,9 +228,9 @@ export function draw(
   ]);
 }
 
-function speak({ members }: Body): EchoEvent[] | Refusal {
+function speak({ members }: Body): EchoEvent[] | EchoError {
   const { input } = members;
-  if (typeof input !== 'string') return refuse("Missing required parameter: 'input'.", 'input', null);
+  if (typeof input !== 'string') return echoError("Missing required parameter: 'input'.", 'input', null);
   if (members['stream_format'] !== 'sse') {
     const headers = { 'content-type': 'audio/wav' };
     return [{ kind: 'head', status: 200, headers }, dataEvent(wav()), dataEvent(SILENCE)];

@@ -10,7 +10,7 @@ export type EchoEvent =
   | { readonly kind: 'error'; readonly error: GatewayError };
 
 /** A request that a vendor would refuse with 400. */
-export interface Refusal {
+export interface EchoError {
   readonly kind: 'refusal';
   readonly message: string;
   readonly param: string | null;
@@ -33,7 +33,7 @@ export function dataEvent(data: string | Buffer): { kind: 'data'; bytes: Buffer 
   return { kind: 'data', bytes: typeof data === 'string' ? Buffer.from(data) : data };
 }
 
-export function refusalAnswer({ message, param, code }: Refusal, status = 400): EchoEvent[] {
+export function echoErrorAnswer({ message, param, code }: EchoError, status = 400): EchoEvent[] {
   return jsonAnswer(status, { error: { message, type: 'invalid_request_error', param, code } });
 }
 
@@ -55,16 +55,16 @@ export function pieces(text: string): string[] {
  * The members of a request, with its model; or why it is none.
  * @param defaultModel for a request that names none
  */
-export function readBody(bytes: Buffer, defaultModel?: string): Body | Refusal {
+export function readEchoBody(bytes: Buffer, defaultModel?: string): Body | EchoError {
   let body: unknown;
   try {
     body = JSON.parse(bytes.toString('utf8'));
   } catch {
-    return refuse('The body is not valid JSON.', null, null);
+    return echoError('The body is not valid JSON.', null, null);
   }
-  if (!isRecord(body)) return refuse('The body is not a JSON object.', null, null);
+  if (!isRecord(body)) return echoError('The body is not a JSON object.', null, null);
   const model = body['model'] ?? defaultModel;
-  if (typeof model !== 'string') return refuse('You must provide a model parameter.', 'model', null);
+  if (typeof model !== 'string') return echoError('You must provide a model parameter.', 'model', null);
   return { kind: 'body', model, members: body };
 }
 
@@ -78,22 +78,22 @@ export interface Body {
  * How long the answer may be.
  * @param names of the members that may say it, the first one first
  */
-export function readMaxTokens(body: Record<string, unknown>, names: readonly string[]): number | Refusal {
+export function readMaxTokens(body: Record<string, unknown>, names: readonly string[]): number | EchoError {
   for (const name of names) {
     const value = body[name];
     if (value === undefined || value === null) continue;
     if (typeof value !== 'number' || !Number.isInteger(value)) {
-      return refuse(`Invalid type for '${name}': expected an integer.`, name, 'invalid_type');
+      return echoError(`Invalid type for '${name}': expected an integer.`, name, 'invalid_type');
     }
     if (value < 1) {
-      return refuse(`Invalid '${name}': expected a value of at least 1.`, name, 'integer_below_min_value');
+      return echoError(`Invalid '${name}': expected a value of at least 1.`, name, 'integer_below_min_value');
     }
     return Math.min(value, LONGEST_ANSWER);
   }
   return LONGEST_ANSWER;
 }
 
-export function refuse(message: string, param: string | null, code: string | null): Refusal {
+export function echoError(message: string, param: string | null, code: string | null): EchoError {
   return { kind: 'refusal', message, param, code };
 }
 

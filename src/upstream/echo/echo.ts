@@ -8,7 +8,7 @@ import { answerChat } from './echo-chat.ts';
 import { answerForm, isEchoForm } from './echo-forms.ts';
 import { EchoMemory } from './echo-memory.ts';
 import { OTHERS } from './echo-others.ts';
-import { type EchoEvent, refusalAnswer } from './echo-shapes.ts';
+import { type EchoEvent, echoErrorAnswer } from './echo-shapes.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
@@ -68,7 +68,7 @@ export class EchoTransport implements Transport {
     if (respond !== undefined) return respond(body, this.#clock(), this.#memory);
     const stored = this.#memory.answer(request);
     if (stored !== undefined) return stored;
-    return refusalAnswer(
+    return echoErrorAnswer(
       { kind: 'refusal', message: `There is no ${path} here.`, param: null, code: null },
       404,
     );

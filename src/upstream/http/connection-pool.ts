@@ -2,9 +2,9 @@
 // by whoever sends (`max_concurrency`): one that is asked for is made.
 import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
-import { type Quarantine, quarantineOf } from './origin-quarantine.ts';
+import { type OriginQuarantine, quarantineOf } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
-import { type Home, HttpConnection, READ_OPTIONS, type Unsolicited } from './upstream-connection.ts';
+import { type ConnectionOwner, UpstreamConnection, READ_OPTIONS, type Unsolicited } from './upstream-connection.ts';
 
 export interface ConnectionPoolOptions {
   /** Scheme, host and port. */
@@ -62,18 +62,18 @@ const WAITS_APART_MS = 25;
 /** Beyond `connections`, and fewer than those: a server that gets one request at a time may serve no second connection. */
 const MAX_SPARE = 2 * MAX_RESTING;
 
-export class ConnectionPool implements Home {
+export class ConnectionPool implements ConnectionOwner {
   readonly #options: ConnectionPoolOptions;
   readonly #now: () => number;
   readonly #target: buildConnector.Options;
   readonly #connect: buildConnector.connector;
-  readonly #quarantine: Quarantine;
+  readonly #quarantine: OriginQuarantine;
   readonly #opening = new Set<Socket>();
-  readonly #connections = new Set<HttpConnection>();
+  readonly #connections = new Set<UpstreamConnection>();
   /** The one that was used last is at the end, and is taken first: the others grow old and go. */
-  readonly #idle: HttpConnection[] = [];
+  readonly #idle: UpstreamConnection[] = [];
   /** The one that has answered first is at the beginning. */
-  readonly #resting: HttpConnection[] = [];
+  readonly #resting: UpstreamConnection[] = [];
   /** Requests in a row that had to wait, and when the last one came. */
   #waits = 0;
   #lastWaitAt = Number.NEGATIVE_INFINITY;
@@ -115,7 +115,7 @@ export class ConnectionPool implements Home {
   }
 
   /** A connection that waits for a request, if there is one; `waitMs` says when that may be written. */
-  take(): HttpConnection | undefined {
+  take(): UpstreamConnection | undefined {
     if (this.isSuspect) return undefined;
     const now = this.#now();
     this.#endRests(now);
@@ -147,7 +147,7 @@ export class ConnectionPool implements Home {
     this.#lastWaitAt = now;
     if (this.#waits <= WAITS || this.#connections.size + this.#opening.size >= this.#maxConnections) return;
     this.open((outcome) => {
-      if (outcome instanceof HttpConnection) this.onFree(outcome);
+      if (outcome instanceof UpstreamConnection) this.onFree(outcome);
     });
   }
 
@@ -165,12 +165,12 @@ export class ConnectionPool implements Home {
    * Makes a connection.
    * @param callback called later: with the connection, or with why there is none
    */
-  open(callback: (outcome: HttpConnection | Error) => void): Opening {
+  open(callback: (outcome: UpstreamConnection | Error) => void): Opening {
     const made: unknown = this.#connect(this.#target, (error, socket) => {
       if (opening !== undefined) this.#opening.delete(opening);
       // On failure the second argument is left out, whatever the types say.
       if (socket instanceof Socket) {
-        const connection = new HttpConnection(socket, this, this.#now());
+        const connection = new UpstreamConnection(socket, this, this.#now());
         this.#connections.add(connection);
         callback(connection);
       } else callback(error ?? new Error('no connection, and no reason'));
@@ -187,7 +187,7 @@ export class ConnectionPool implements Home {
     };
   }
 
-  onFree(connection: HttpConnection): void {
+  onFree(connection: UpstreamConnection): void {
     const now = this.#now();
     connection.idleUntil = now + keepFor(connection);
     if (
@@ -220,7 +220,7 @@ export class ConnectionPool implements Home {
     onUnsolicited?.(kind, hasBegun ? this.#quarantine.lengthMs : undefined);
   }
 
-  onClosed(connection: HttpConnection): void {
+  onClosed(connection: UpstreamConnection): void {
     this.#connections.delete(connection);
     if (connection.isKept) {
       remove(this.#idle, connection);
@@ -276,18 +276,18 @@ export class ConnectionPool implements Home {
   }
 }
 
-function remove(connections: HttpConnection[], connection: HttpConnection): void {
+function remove(connections: UpstreamConnection[], connection: UpstreamConnection): void {
   const index = connections.indexOf(connection);
   if (index !== -1) connections.splice(index, 1);
 }
 
-function isGood(connection: HttpConnection, now: number): boolean {
+function isGood(connection: UpstreamConnection, now: number): boolean {
   return (
     now < connection.idleUntil && now < connection.openedAt + MAX_AGE_MS && connection.served < MAX_REQUESTS
   );
 }
 
-function keepFor({ keepAliveMs }: HttpConnection): number {
+function keepFor({ keepAliveMs }: UpstreamConnection): number {
   return keepAliveMs === undefined
     ? KEEP_ALIVE_MS
     : Math.min(MAX_KEEP_ALIVE_MS, keepAliveMs - KEEP_ALIVE_MARGIN_MS);

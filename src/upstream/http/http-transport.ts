@@ -9,7 +9,7 @@ import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './conn
 import { codingsOf, decoderFor, isKnownCoding } from './content-decoder.ts';
 import { TOKEN } from './header-names.ts';
 import { UnusableAnswer } from './response-parser.ts';
-import type { HttpConnection, Occupant, WrittenRequest } from './upstream-connection.ts';
+import type { UpstreamConnection, ResponseHandler, WrittenRequest } from './upstream-connection.ts';
 
 export type HttpTransportOptions = ConnectionPoolOptions;
 
@@ -120,14 +120,14 @@ const NO_BODY: Buffer = Buffer.alloc(0);
 type Reopen = (call: HttpCall, request: WrittenRequest) => void;
 
 /** One exchange: a connection's occupant on one side, the `Call` of the gateway on the other. */
-class HttpCall implements Call, Occupant {
+class HttpCall implements Call, ResponseHandler {
   readonly #sink: Sink;
   readonly #reopen: Reopen;
   /** What it was begun with; undefined when it may not be begun once more. */
   #request: WrittenRequest | undefined;
   /** The connection that is being made for it. */
   opening: Opening | undefined;
-  #connection: HttpConnection | undefined;
+  #connection: UpstreamConnection | undefined;
   #begun = false;
   /** Its body comes at a pace of its own; of others nothing is told but that they are sent. */
   #isStreamed = false;
@@ -148,7 +148,7 @@ class HttpCall implements Call, Occupant {
     return this.#over;
   }
 
-  begin(connection: HttpConnection, request: WrittenRequest): void {
+  begin(connection: UpstreamConnection, request: WrittenRequest): void {
     this.#connection = connection;
     // From a connection that was idle it may go to a new one, from that to no other.
     this.#request = connection.isKept ? request : undefined;

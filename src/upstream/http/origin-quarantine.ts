@@ -9,7 +9,7 @@ const MAX_MS = 60 * 60_000;
 const MAX_ORIGINS = 1_024;
 const NEVER = Number.NEGATIVE_INFINITY;
 
-export class Quarantine {
+export class OriginQuarantine {
   #endsAt = NEVER;
   #lengthMs = 0;
 
@@ -38,11 +38,11 @@ export class Quarantine {
   }
 }
 
-const quarantines = new RecentMap<string, Quarantine>(MAX_ORIGINS);
+const quarantines = new RecentMap<string, OriginQuarantine>(MAX_ORIGINS);
 
 /** The one of an origin, which all of its connection pools share; it outlives a change of the configuration. */
-export function quarantineOf(origin: string): Quarantine {
-  const quarantine = quarantines.get(origin) ?? new Quarantine();
+export function quarantineOf(origin: string): OriginQuarantine {
+  const quarantine = quarantines.get(origin) ?? new OriginQuarantine();
   quarantines.set(origin, quarantine);
   return quarantine;
 }

@@ -2,13 +2,13 @@
 // connection-pool.ts; what the bytes of an answer mean is response-parser.ts.
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
-import { atEndOfTurn } from '../../http/exchange/write-batch.ts';
+import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
 /** Whoever has the connection: hears one answer, and then nothing more. */
-export interface Occupant extends AnswerReader, BodyEvents {
+export interface ResponseHandler extends AnswerReader, BodyEvents {
   /** The answer is complete; the connection is no longer this occupant's. */
   onComplete(): void;
   /** The connection or the answer broke. */
@@ -29,10 +29,10 @@ export interface Occupant extends AnswerReader, BodyEvents {
 export type Unsolicited = 'idle' | 'unsent' | 'surplus' | 'farewell';
 
 /** To whom a connection goes back. */
-export interface Home {
+export interface ConnectionOwner {
   /** It has answered and may be asked again. */
-  onFree(connection: HttpConnection): void;
-  onClosed(connection: HttpConnection): void;
+  onFree(connection: UpstreamConnection): void;
+  onClosed(connection: UpstreamConnection): void;
   /** It was sent bytes that answer no request, and is closed. */
   onUnsolicited(kind: Unsolicited): void;
   /** Whether connections that have served before may not be used at present. */
@@ -58,7 +58,7 @@ const MAX_FAREWELL = 16;
 
 const READ: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
 
-const connections = new WeakMap<object, HttpConnection>();
+const connections = new WeakMap<object, UpstreamConnection>();
 
 /**
  * How the sockets of upstreams are read: all into the same memory, without a stream or a buffer for each piece. Whoever wants
@@ -75,9 +75,9 @@ export const READ_OPTIONS: OnReadOpts = {
   },
 };
 
-export class HttpConnection {
+export class UpstreamConnection {
   readonly #socket: Socket;
-  readonly #home: Home;
+  readonly #home: ConnectionOwner;
   readonly #parser: ResponseParser;
   /** By the clock of the pool, in monotonic milliseconds. */
   readonly openedAt: number;
@@ -90,7 +90,7 @@ export class HttpConnection {
   /** It was idle, so that it may be closed by now, or hold unsolicited bytes. */
   isKept = false;
   #keepAliveMs: number | undefined;
-  #occupant: Occupant | undefined;
+  #occupant: ResponseHandler | undefined;
   /** Of a body that is sent piece by piece. */
   #writer: BodyWriter | undefined;
   #isLast = false;
@@ -102,7 +102,7 @@ export class HttpConnection {
   #cause: Error | undefined;
 
   /** @param socket connected, and made with READ_OPTIONS */
-  constructor(socket: Socket, home: Home, now: number) {
+  constructor(socket: Socket, home: ConnectionOwner, now: number) {
     this.#socket = socket;
     this.#home = home;
     this.openedAt = now;
@@ -142,7 +142,7 @@ export class HttpConnection {
   }
 
   /** Writes a request at the end of this turn of the event loop, or after `waitMs`, and hands its answer to `occupant`. */
-  begin(occupant: Occupant, { head, body, isLast }: WrittenRequest): void {
+  begin(occupant: ResponseHandler, { head, body, isLast }: WrittenRequest): void {
     this.#occupant = occupant;
     this.#isLast = isLast;
     this.#served += 1;
@@ -153,10 +153,10 @@ export class HttpConnection {
       if (this.#occupant === occupant) this.#write(occupant, head, body);
     };
     if (this.waitMs > 0) setTimeout(write, Math.ceil(this.waitMs));
-    else atEndOfTurn(write);
+    else batchWrite(write);
   }
 
-  #write(occupant: Occupant, head: string, body: Buffer | BodySource): void {
+  #write(occupant: ResponseHandler, head: string, body: Buffer | BodySource): void {
     // Another connection to the same origin was sent bytes since this one was taken.
     if (this.isKept && this.#home.isSuspect) {
       this.#leave(new Error('the origin sends bytes that answer no request'));

@@ -2,7 +2,7 @@
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
 
 /** @returns a path, relative to the working directory where it is not absolute */
-export function spoolDirectory({ store, usage }: Pick<StaticConfig, 'store' | 'usage'>): string {
+export function outboxDirectory({ store, usage }: Pick<StaticConfig, 'store' | 'usage'>): string {
   if (usage?.spool !== undefined) return usage.spool;
   return store.kind === 'sqlite' ? `${store.path}.usage` : './data/usage';
 }

@@ -11,7 +11,7 @@ import type { UsageRow } from '../../store/usage-record.ts';
 import { inTime } from './in-time.ts';
 import { readLine, writeLine } from './outbox-line.ts';
 import { enter, isGone, leave, type Owner } from './process-presence.ts';
-import { type Segment, SegmentFile, syncFile } from './usage-segment.ts';
+import { type OutboxSegment, OutboxFile, syncFile } from './usage-segment.ts';
 
 /** By the clock of the file system, which its users share. */
 const SILENT_MS = 60_000;
@@ -21,14 +21,14 @@ const DISK_MS = 5000;
 const SEGMENT = /^([0-9a-f]{12})\.(\d{1,10})\.([0-9a-f]{12})\.([0-9a-f]{16})\.jsonl$/;
 const ALIVE = /^([0-9a-f]{12})\.(\d{1,10})\.([0-9a-f]{12})\.alive$/;
 
-export interface Found {
+export interface FoundSegment {
   /** Segments that this process has taken over now. */
-  readonly taken: readonly Segment[];
+  readonly taken: readonly OutboxSegment[];
   /** Size of all files that are not this process's own segments. */
   readonly otherBytes: number;
 }
 
-export class Spool {
+export class OutboxDirectory {
   readonly directory: string;
   readonly #owner: Owner = enter();
 
@@ -51,15 +51,15 @@ export class Spool {
   }
 
   /** @throws the system's error */
-  create(id: string): Promise<SegmentFile> {
-    return SegmentFile.create(this.#path(id));
+  create(id: string): Promise<OutboxFile> {
+    return OutboxFile.create(this.#path(id));
   }
 
   /**
    * Looks through the directory, and takes over the segments of owners who have gone.
    * @throws the system's error
    */
-  async claim(): Promise<Found> {
+  async claim(): Promise<FoundSegment> {
     const names = await inTime(readdir(this.directory), DISK_MS, 'reading a directory');
     const now = (await stat(this.#alive(this.#owner))).mtimeMs;
     const gone = new Map<string, boolean>();
@@ -68,7 +68,7 @@ export class Spool {
       gone.set(owner.token, known);
       return known;
     };
-    const taken: Segment[] = [];
+    const taken: OutboxSegment[] = [];
     let otherBytes = 0;
     for (const name of names) {
       const [, host = '', pid, token = '', id] = SEGMENT.exec(name) ?? ALIVE.exec(name) ?? [];
@@ -94,7 +94,7 @@ export class Spool {
    * @returns undefined when the file is gone: another process has taken it over
    * @throws the system's error
    */
-  async load(segment: Segment): Promise<readonly UsageRow[] | undefined> {
+  async load(segment: OutboxSegment): Promise<readonly UsageRow[] | undefined> {
     if (segment.path === undefined) return undefined;
     let content: string;
     try {
@@ -112,7 +112,7 @@ export class Spool {
    * Writes a segment that is in memory alone.
    * @throws the system's error
    */
-  async save(segment: Segment): Promise<void> {
+  async save(segment: OutboxSegment): Promise<void> {
     if (segment.totals === undefined || segment.isDurable) return;
     // What a failed write has left has the name already.
     if (segment.path !== undefined) await remove(segment.path);
@@ -128,19 +128,19 @@ export class Spool {
   }
 
   /** Makes the file of a segment survive a loss of power, if that can be done. Never rejects. */
-  async sync({ path }: Segment): Promise<void> {
+  async sync({ path }: OutboxSegment): Promise<void> {
     if (path !== undefined) await syncFile(path).catch(() => {});
   }
 
   /** Removes the file of a segment that was counted, or keeps it aside when a line of it was wrong. */
-  async discard(segment: Segment): Promise<void> {
+  async discard(segment: OutboxSegment): Promise<void> {
     if (segment.path === undefined) return;
     if (segment.hasWrongLines) await this.setAside(segment);
     else await remove(segment.path);
   }
 
   /** Keeps a file under a name by which nobody takes it over, for somebody to look at. */
-  async setAside(segment: Segment): Promise<void> {
+  async setAside(segment: OutboxSegment): Promise<void> {
     if (segment.path === undefined) return;
     await rename(segment.path, join(this.directory, `${segment.id}.aside`)).catch(() => {});
   }
@@ -156,7 +156,7 @@ export class Spool {
     leave(this.#owner);
   }
 
-  async #take(name: string, id: string, now: number): Promise<Segment | undefined> {
+  async #take(name: string, id: string, now: number): Promise<OutboxSegment | undefined> {
     const path = this.#path(id);
     try {
       await rename(join(this.directory, name), path);

@@ -1,35 +1,35 @@
 // From a record to a sealed segment: what was recorded goes to a file a few times a second, before the store hears of it.
 // A disk that takes nothing is no reason to lose it: then it is in memory alone, within the bound of the ledger.
 import type { UsageRow } from '../../store/usage-record.ts';
-import { Totals } from '../records/usage-totals.ts';
-import { EMPTY, type Spool } from './outbox-directory.ts';
+import { UsageTotals } from '../records/usage-totals.ts';
+import { EMPTY, type OutboxDirectory } from './outbox-directory.ts';
 import { writeLine } from './outbox-line.ts';
-import type { Segment, SegmentFile } from './usage-segment.ts';
+import type { OutboxSegment, OutboxFile } from './usage-segment.ts';
 
 /** How long a disk that failed is left alone. */
 const DISK_REST_MS = 5000;
 
 interface Filling {
   readonly id: string;
-  readonly totals: Totals;
+  readonly totals: UsageTotals;
   /** Undefined where the disk took no file. */
-  file: SegmentFile | undefined;
+  file: OutboxFile | undefined;
 }
 
 export interface JournalOptions {
-  readonly spool: Spool;
+  readonly spool: OutboxDirectory;
   /** A segment that takes nothing more, in any order. */
-  readonly onSealed: (segment: Segment) => void;
+  readonly onSealed: (segment: OutboxSegment) => void;
   /** The disk failed: what is recorded is in memory alone for now. */
   readonly onDiskError: (error: unknown) => void;
   /** Monotonic milliseconds. */
   readonly now: () => number;
 }
 
-export class Journal {
+export class OutboxJournal {
   readonly #options: JournalOptions;
   /** Recorded since the last write. */
-  #fresh = new Totals();
+  #fresh = new UsageTotals();
   #filling: Filling | undefined;
   #restUntil = Number.NEGATIVE_INFINITY;
   #work: Promise<void> = Promise.resolve();
@@ -89,7 +89,7 @@ export class Journal {
   /** Writes nothing more. Resolves when nothing is being written. */
   abandon(): Promise<void> {
     return this.#next(async () => {
-      this.#fresh = new Totals();
+      this.#fresh = new UsageTotals();
       await this.#filling?.file?.close(false);
     });
   }
@@ -108,10 +108,10 @@ export class Journal {
     const isTaken = old?.file !== undefined && !(await old.file.isThere());
     if (isTaken || (old?.file?.isWhole !== true && now() > this.#restUntil)) await this.#handOver(false);
     const isNew = this.#filling === undefined;
-    this.#filling ??= { id: spool.newId(), totals: new Totals(), file: undefined };
+    this.#filling ??= { id: spool.newId(), totals: new UsageTotals(), file: undefined };
     const filling = this.#filling;
     const taken = this.#fresh;
-    this.#fresh = new Totals();
+    this.#fresh = new UsageTotals();
     filling.totals.addAll(taken.rows());
     try {
       // A file that began later would not have the whole of it.

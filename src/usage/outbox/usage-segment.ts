@@ -1,16 +1,16 @@
 // A segment: use that goes to the store as one batch, in memory, in a file or both; and the file while it is written.
 import { type FileHandle, open, stat } from 'node:fs/promises';
-import type { Totals } from '../records/usage-totals.ts';
+import type { UsageTotals } from '../records/usage-totals.ts';
 import type { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
 
 /** A segment that takes nothing more. Its id is that of its batch. */
-export interface Segment {
+export interface OutboxSegment {
   readonly id: string;
   /** Undefined where there is no file. */
   path: string | undefined;
   /** Undefined where the file alone has it. With a file beside it, this has at least as much. */
-  totals: Totals | undefined;
+  totals: UsageTotals | undefined;
   /** The holders in it, once they are known; until then it may hold any. */
   holders: HolderFilter | undefined;
   bytes: number;
@@ -32,7 +32,7 @@ export interface Segment {
 const DISK_MS = 2000;
 
 /** The file of the segment that is being filled. After its first failure it takes nothing more. */
-export class SegmentFile {
+export class OutboxFile {
   readonly path: string;
   readonly #handle: FileHandle;
   #bytes = 0;
@@ -44,10 +44,10 @@ export class SegmentFile {
   }
 
   /** @throws the system's error, or one that says that it took too long */
-  static async create(path: string): Promise<SegmentFile> {
+  static async create(path: string): Promise<OutboxFile> {
     const opening = open(path, 'ax', 0o600);
     try {
-      return new SegmentFile(path, await inTime(opening, DISK_MS, 'creating a file'));
+      return new OutboxFile(path, await inTime(opening, DISK_MS, 'creating a file'));
     } catch (error) {
       // One that opens after all has no owner, and Node ends a process for that.
       opening.then((handle) => handle.close()).catch(() => {});

@@ -1,25 +1,25 @@
 // From sealed segments to the store: one after the other, each until the store has it or certainly will not take it.
 import type { UsageStore } from '../../store/store.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
-import { Totals } from '../records/usage-totals.ts';
+import { UsageTotals } from '../records/usage-totals.ts';
 import { HolderFilter } from './holder-filter.ts';
 import { inTime } from './in-time.ts';
-import type { Spool } from './outbox-directory.ts';
+import type { OutboxDirectory } from './outbox-directory.ts';
 import type { PhaseLock } from './phase-lock.ts';
-import type { Segment } from './usage-segment.ts';
+import type { OutboxSegment } from './usage-segment.ts';
 
-export type DropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed';
+export type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed';
 
 export interface WriterOptions {
   readonly store: UsageStore;
-  readonly spool: Spool;
+  readonly spool: OutboxDirectory;
   /** Held while a batch is on its way. */
   readonly lock: PhaseLock;
   /** Milliseconds since 1970. */
   readonly clock: () => number;
   readonly onBatch: (outcome: 'written' | 'known' | 'failed', error?: unknown) => void;
-  readonly onWrongLines: (segment: Segment) => void;
-  readonly onDropped: (reason: DropReason, requests: number) => void;
+  readonly onWrongLines: (segment: OutboxSegment) => void;
+  readonly onDropped: (reason: UsageDropReason, requests: number) => void;
 }
 
 /** The store promises 1.5 s. This is for one that does not keep it. */
@@ -28,15 +28,15 @@ const STORE_MS = 5000;
 const MAX_FAILURES = 20;
 const SEVERAL_FAILURES = 3;
 
-export class Writer {
+export class OutboxWriter {
   readonly #options: WriterOptions;
   /** The order is of no importance to the store. */
-  readonly #queue: Segment[] = [];
+  readonly #queue: OutboxSegment[] = [];
   #written = 0;
   #memoryRows = 0;
   #bytes = 0;
   #running: Promise<boolean> | undefined;
-  #sending: Segment | undefined;
+  #sending: OutboxSegment | undefined;
   #isFailing = false;
   #isStopped = false;
 
@@ -77,11 +77,11 @@ export class Writer {
   }
 
   /** What waits, the one that is on its way included. */
-  get segments(): readonly Segment[] {
+  get segments(): readonly OutboxSegment[] {
     return this.#queue;
   }
 
-  push(segment: Segment): void {
+  push(segment: OutboxSegment): void {
     this.#queue.push(segment);
     this.#count();
   }
@@ -154,7 +154,7 @@ export class Writer {
   }
 
   /** @returns whether this segment is done with */
-  async #send(segment: Segment): Promise<boolean> {
+  async #send(segment: OutboxSegment): Promise<boolean> {
     const { spool, lock, onBatch, onWrongLines, onDropped } = this.#options;
     if (segment.isStale) {
       onDropped('too_old', await this.#requestsOf(segment));
@@ -181,7 +181,7 @@ export class Writer {
   }
 
   /** A reader between two batches finds the segment either gone, because the store has it, or marked as one that failed. */
-  async #store(segment: Segment, rows: readonly UsageRow[]): Promise<'written' | 'known'> {
+  async #store(segment: OutboxSegment, rows: readonly UsageRow[]): Promise<'written' | 'known'> {
     const { store, clock } = this.#options;
     const at = new Date(clock()).toISOString();
     try {
@@ -197,7 +197,7 @@ export class Writer {
   }
 
   /** The next attempt is with another one, so that one that is never taken holds up nobody. */
-  async #failed(segment: Segment, onDropped: WriterOptions['onDropped']): Promise<boolean> {
+  async #failed(segment: OutboxSegment, onDropped: WriterOptions['onDropped']): Promise<boolean> {
     if (!this.#remove(segment)) return false;
     if (segment.failures >= MAX_FAILURES && this.#written - segment.writtenBefore >= MAX_FAILURES) {
       onDropped('refused', await this.#requestsOf(segment));
@@ -211,27 +211,27 @@ export class Writer {
     return false;
   }
 
-  async #giveUp(segment: Segment): Promise<void> {
+  async #giveUp(segment: OutboxSegment): Promise<void> {
     this.#remove(segment);
     await this.#options.spool.setAside(segment);
   }
 
   /** In the file a row stands once for each time that it was written; a batch has it once. */
-  async #rowsOf(segment: Segment): Promise<readonly UsageRow[] | undefined> {
+  async #rowsOf(segment: OutboxSegment): Promise<readonly UsageRow[] | undefined> {
     if (segment.totals !== undefined) return [...segment.totals.rows()];
     const loaded = await this.#options.spool.load(segment);
     if (loaded === undefined) return undefined;
-    const totals = new Totals();
+    const totals = new UsageTotals();
     totals.addAll(loaded);
     return [...totals.rows()];
   }
 
-  async #requestsOf(segment: Segment): Promise<number> {
+  async #requestsOf(segment: OutboxSegment): Promise<number> {
     const rows = await this.#rowsOf(segment).catch(() => undefined);
     return (rows ?? []).reduce((sum, { sums }) => sum + sums.requests, 0);
   }
 
-  #remove(segment: Segment): boolean {
+  #remove(segment: OutboxSegment): boolean {
     const at = this.#queue.indexOf(segment);
     if (at === -1) return false;
     this.#queue.splice(at, 1);

@@ -6,7 +6,7 @@ interface Entry {
   readonly sums: Record<keyof UsageSums, number>;
 }
 
-export class Totals {
+export class UsageTotals {
   readonly #entries = new Map<string, Entry>();
   #requests = 0;
 

@@ -4,7 +4,7 @@
 import { Hasher } from '../../../src/auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../../../src/auth/hashing/hashing-secret.ts';
 import { changeHolder } from '../../../src/auth/holder-change.ts';
-import { Issuer, revokeKey } from '../../../src/auth/key-issuer.ts';
+import { KeyIssuer, revokeKey } from '../../../src/auth/key-issuer.ts';
 import { KeyAnnouncer } from '../../../src/auth/records/key-broadcast.ts';
 import { SharedRecords } from '../../../src/auth/records/shared-records.ts';
 import type { Tier } from '../../../src/config/schema/config-schema.ts';
@@ -31,7 +31,7 @@ export class Desk implements AsyncDisposable {
   readonly #roster: Roster;
   readonly #store: Store;
   readonly #redis: RedisClient;
-  readonly #issuer: Issuer;
+  readonly #issuer: KeyIssuer;
   readonly #logger = createLogger(undefined, 'silent');
 
   static async open(fleet: Fleet, roster: Roster): Promise<Desk> {
@@ -51,7 +51,7 @@ export class Desk implements AsyncDisposable {
     const shared = new SharedRecords({ redis, secret, metrics });
     const announcer = new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
     this.#redis = redis;
-    this.#issuer = new Issuer({ store, secret, hasher: new Hasher(metrics), announcer });
+    this.#issuer = new KeyIssuer({ store, secret, hasher: new Hasher(metrics), announcer });
   }
 
   /** @returns the whole key, or undefined when the desk cannot say that there is one */

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { parseBytes } from '../../../src/config/load-config.ts';
 import { readConfigFile } from '../../../src/config/source/config-file.ts';
 import { startPrimary } from '../../../src/process/primary.ts';
-import { createLogger, passOn } from '../../../src/telemetry/log/logger.ts';
+import { createLogger, writeWorkerLine } from '../../../src/telemetry/log/logger.ts';
 
 const [, , role = '', file = ''] = process.argv;
 const source = readConfigFile(file);
@@ -17,7 +17,7 @@ try {
     version: 'test',
     exec: fileURLToPath(new URL('./played-worker.ts', import.meta.url)),
     args: [role],
-    onLine: passOn,
+    onLine: writeWorkerLine,
     times: {
       hung: 1_500,
       start: role === 'die' ? 4_000 : 60_000,

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { type Argon2, Hasher } from '../../../src/auth/hashing/hasher.ts';
 import { openSecret } from '../../../src/auth/hashing/hashing-secret.ts';
-import { Issuer } from '../../../src/auth/key-issuer.ts';
+import { KeyIssuer } from '../../../src/auth/key-issuer.ts';
 import type { StoreAddress } from '../../../src/config/schema/addresses.ts';
 import { openStore } from '../../../src/store/open.ts';
 import { createMetrics } from '../../../src/telemetry/metrics/all-metrics.ts';
@@ -23,7 +23,7 @@ const isPostgres = place.startsWith('postgres://');
 const config: StoreAddress = isPostgres ? { kind: 'postgres', url: place } : { kind: 'sqlite', path: place };
 const store = await openStore(config);
 const secret = await openSecret(isPostgres ? SHARED_SECRET : undefined, config, store);
-const issuer = new Issuer({ store, secret, hasher: new Hasher(createMetrics(), quick) });
+const issuer = new KeyIssuer({ store, secret, hasher: new Hasher(createMetrics(), quick) });
 for (let issued = 0; issued < Number(count); issued += 1) {
   const { key } = await issuer.issue({ tier: 'Lite' });
   process.stdout.write(`${key.reveal()}\n`);

@@ -1,12 +1,12 @@
 // Records use for ever, and tells of each record when it was made. SIGTERM ends it as a drain does.
 import { writeSync } from 'node:fs';
 import { openStore } from '../../../src/store/open.ts';
-import { LEDGER_LIMITS } from '../../../src/usage/usage-ledger.ts';
+import { OUTBOX_LIMITS } from '../../../src/usage/usage-ledger.ts';
 import { open, record } from '../samples.ts';
 
 const [path = '', spool = '', holderId = ''] = process.argv.slice(2);
 const store = await openStore({ kind: 'sqlite', path });
-const { ledger } = await open(store.usage, spool, { ...LEDGER_LIMITS, scanMs: 500 });
+const { ledger } = await open(store.usage, spool, { ...OUTBOX_LIMITS, scanMs: 500 });
 let count = 0;
 const timer = setInterval(() => {
   ledger.record(record({ holderId, model: `m${count % 5}` }));
