@@ -275,7 +275,7 @@ export class Attempts {
 
   /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */
   #pays({ skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>, { upstream }: Target): boolean {
-    if (free) return true;
+    if (skipsRetryBudget) return true;
     const { resilience, request } = this.#options;
     const own = this.#round === 1 ? undefined : resilience.roundsAt(upstream);
     if ((own === undefined || own.available >= 1) && resilience.budget.withdraw()) {
