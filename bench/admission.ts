@@ -37,10 +37,13 @@ function settle(admission: Admission): void {
   admission.lease.settle(900);
 }
 
-const seeds = new InitialTotals({ read: async () => ({ dayRequests: 0, monthTokens: 0 }), metrics: METRICS });
+const initialTotals = new InitialTotals({
+  read: async () => ({ dayRequests: 0, monthTokens: 0 }),
+  metrics: METRICS,
+});
 
 async function inMemory(holders: number): Promise<number> {
-  const limiter = new MemoryLimiter({ seeds, metrics: METRICS });
+  const limiter = new MemoryLimiter({ initialTotals, metrics: METRICS });
   const names = Array.from({ length: holders }, (_, number) => `holder-${number}`);
   for (const name of names) settle(await limiter.admit(name, LIMITS, 1000));
   const samples: number[] = [];
@@ -96,7 +99,7 @@ const client = new RedisClient({
   commandMs: 5000,
 });
 await client.start();
-const limiter = new RedisLimiter({ redis: client, seeds, metrics: METRICS });
+const limiter = new RedisLimiter({ redis: client, initialTotals, metrics: METRICS });
 const ping = () => client.run((redis) => redis.get('nothing'));
 const admit = async () => settle(await limiter.admit('holder', LIMITS, 1000));
 const look = () => limiter.peek('holder', LIMITS);

@@ -27,7 +27,7 @@ import { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
 import type { WorkerMember, WorkerSlot } from './process/worker.ts';
-import { Resilience } from './proxy/attempts/target-memory.ts';
+import { Resilience } from './proxy/attempts/resilience.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
 import { ModelsEndpoint } from './proxy/models-endpoint.ts';
 import { ObjectOwners } from './proxy/objects/object-owners.ts';
@@ -63,7 +63,7 @@ export interface AppOptions {
   /** What was read from the file already. Default: it is read now. */
   readonly loaded?: { readonly config: Config; readonly source: FileBytes };
   /** Of a worker: it has no admin listener, and hears of its file and its end from its primary alone. */
-  readonly place?: WorkerSlot;
+  readonly slot?: WorkerSlot;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
@@ -125,7 +125,7 @@ interface Beginning {
 }
 
 async function compose(
-  { now, random, env, place, watch: isWatching = place === undefined }: AppOptions,
+  { now, random, env, slot, watch: isWatching = slot === undefined }: AppOptions,
   { config: first, source, logger, parts }: Beginning,
 ): Promise<App> {
   const metrics = createMetrics();
@@ -166,7 +166,7 @@ async function compose(
     addressOf: clientAddress(fixed.listen.trusted_proxies),
     writeStall: first.dynamic.stream.write_stall,
     keepAlive: fixed.listen.keep_alive,
-    ...maxConnections(fixed, place?.count ?? 1, logger),
+    ...maxConnections(fixed, slot?.count ?? 1, logger),
     corsOrigins: () => snapshot().config.cors?.origins ?? [],
     onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),
     logger,
@@ -219,16 +219,16 @@ async function compose(
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
     onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
   });
-  const slabs = new BufferPool({ gauge: metrics.slabBytes });
+  const buffers = new BufferPool({ gauge: metrics.slabBytes });
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
   const objects = new ObjectOwners({ store: store.objects, logger });
   const road = {
     ...{ authenticator, snapshot, metrics, resilience, accounts },
-    ...{ stored, objects, room, slabs, usageReads },
+    ...{ stored, objects, room, buffers, usageReads },
   };
   const pipeline = new Pipeline(road);
   const storedCalls = new StoredResponseCalls(road);
-  const sessions = { limiter, ledger: accounts.ledger, metrics };
+  const sessions = { limiter, outbox: accounts.outbox, metrics };
   const realtime = new Realtime({
     authenticator,
     snapshot,
@@ -288,7 +288,7 @@ async function compose(
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
     server.writeStall = dynamic.stream.write_stall;
   };
-  const isEcho = place !== undefined;
+  const isEcho = slot !== undefined;
   const reloader = new Reloader({ config: first, env, apply, logger, metrics: metrics.config, isEcho });
   const watch = new FileWatch({
     file: first.file,
@@ -299,15 +299,16 @@ async function compose(
       logger.warn({ file: first.file, err: cause }, 'the configuration file cannot be watched; it is polled'),
   });
 
-  const targets = () => [...routing.upstreams.values()].flatMap((upstream) => targetStatesOf(upstream, resilience));
+  const targets = () =>
+    [...routing.upstreams.values()].flatMap((upstream) => targetStatesOf(upstream, resilience));
   const admin = new AdminServer(metrics, health, { upstreams: targets, hosts: fixed.admin.hosts ?? [] });
   let adminUrl = '';
-  if (place === undefined) {
+  if (slot === undefined) {
     const bound = await admin.listen(fixed.admin.host, fixed.admin.port);
     adminUrl = httpUrl(bound.host, bound.port);
     parts.add('admin', () => admin.close());
   }
-  const at = await server.listen(fixed.listen.host, place?.port ?? fixed.listen.port);
+  const at = await server.listen(fixed.listen.host, slot?.port ?? fixed.listen.port);
   url = httpUrl(at.host, at.port);
   apply(first);
   if (store.isNew)

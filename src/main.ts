@@ -133,7 +133,7 @@ async function serveAsWorker(file: string, number: number): Promise<number> {
   const code = await runWorker({
     env,
     logger,
-    start: (loaded, place) => startServing({ configFile: file, env, logger, loaded, place }),
+    start: (loaded, slot) => startServing({ configFile: file, env, logger, loaded, slot }),
     describe: startFault,
     flush: () => flushLog(logger),
   });

@@ -15,16 +15,16 @@ import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
-import { type Principal, type CheckableKey, principalOf } from './key/principal.ts';
+import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
 import {
   ChangeClock,
   type Fingerprint,
   Fingerprints,
   FRESH_MS,
+  KeyCache,
   type KeyListener,
   type KeyNotice,
   type KnownKey,
-  KeyCache,
   NegativeCache,
   UNLINKED_FRESH_MS,
 } from './records/key-cache.ts';
@@ -64,7 +64,7 @@ interface Check {
 }
 
 interface Verdict {
-  readonly caller: Principal;
+  readonly principal: Principal;
   readonly outcome: 'verified' | 'cached';
 }
 
@@ -149,9 +149,9 @@ export class Authenticator implements KeyListener {
     if (known === undefined) {
       this.#admit(fingerprint, key.prefix, address);
     } else if (this.#known.isFresh(known, this.#now())) {
-      if (standing === 'good' && known.caller.standing !== 'good') throw this.#suspended();
+      if (standing === 'good' && known.principal.standing !== 'good') throw this.#suspended();
       this.#cachedOutcome.inc();
-      return known.caller;
+      return known.principal;
     }
     return this.#check({ key, fingerprint, known, address, standing });
   }
@@ -180,10 +180,10 @@ export class Authenticator implements KeyListener {
     this.#known.expire(this.#now(), FRESH_MS);
   }
 
-  learned(key: Key, caller: Principal): void {
+  learned(key: Key, principal: Principal): void {
     // Another process may have ended or changed it since it was stored.
-    if (!this.#clock.allows(caller.prefix, caller.version)) return;
-    this.#known.refresh(this.#fingerprints.of(key), caller, this.#now());
+    if (!this.#clock.allows(principal.prefix, principal.version)) return;
+    this.#known.refresh(this.#fingerprints.of(key), principal, this.#now());
     this.#showEntries();
   }
 
@@ -221,10 +221,10 @@ export class Authenticator implements KeyListener {
       this.#countFailure(error, leads ? { address, prefix: key.prefix } : undefined);
       throw error;
     }
-    const { caller, outcome } = verdict;
-    if (standing === 'good' && caller.standing !== 'good') throw this.#suspended();
+    const { principal, outcome } = verdict;
+    if (standing === 'good' && principal.standing !== 'good') throw this.#suspended();
     this.#outcomes.inc({ outcome });
-    return caller;
+    return principal;
   }
 
   /** @param blamed whose failure it is when the key was bad; undefined when it was counted already */
@@ -250,7 +250,7 @@ export class Authenticator implements KeyListener {
         found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
         if (known !== undefined && this.#known.serveStale(fingerprint, known, this.#now())) {
-          return { caller: known.caller, outcome: 'cached' };
+          return { principal: known.principal, outcome: 'cached' };
         }
         throw error;
       }
@@ -272,10 +272,10 @@ export class Authenticator implements KeyListener {
       if (!this.#clock.holds(key.prefix, position)) continue;
       // Not waited for: Redis may be slow, and the next replica can ask the store too.
       if (!isProved) void this.#shared?.keep(record);
-      const caller = principalOf(record);
-      this.#known.refresh(fingerprint, caller, at, soughtAt);
+      const principal = principalOf(record);
+      this.#known.refresh(fingerprint, principal, at, soughtAt);
       this.#showEntries();
-      return { caller, outcome: 'verified' };
+      return { principal, outcome: 'verified' };
     }
     throw unavailable('changing', `key ${key.prefix} changed ${ROUNDS} times while it was checked`);
   }

@@ -22,7 +22,7 @@ import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
 import { announceChanged, changeHolder } from './holder-change.ts';
 import { Key } from './key/key.ts';
-import { type Principal, type CheckableKey, principalOf } from './key/principal.ts';
+import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
 import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
@@ -155,15 +155,15 @@ export class KeyIssuer {
    *
    * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
    */
-  async rotate(caller: Principal): Promise<RotatedKey> {
-    const running = this.#rotations.get(caller.prefix);
+  async rotate(principal: Principal): Promise<RotatedKey> {
+    const running = this.#rotations.get(principal.prefix);
     if (running !== undefined) {
       // Whatever it comes to, this one does not get the key: it goes out once. Without a result the old key still stands.
       await running;
       throw new GatewayError('invalid_api_key');
     }
-    const rotation = this.#rotate(caller).finally(() => this.#rotations.delete(caller.prefix));
-    this.#rotations.set(caller.prefix, rotation);
+    const rotation = this.#rotate(principal).finally(() => this.#rotations.delete(principal.prefix));
+    this.#rotations.set(principal.prefix, rotation);
     return rotation;
   }
 
@@ -214,19 +214,19 @@ export class KeyIssuer {
     return { key, events: await this.#store.historyOf(prefix) };
   }
 
-  async #rotate(caller: Principal): Promise<RotatedKey> {
-    const rotate = (successor: NewKey) => this.#store.rotateKey(caller, successor);
-    const { key, outcome } = await this.#mint(rotate, () => this.#requireActive(caller));
+  async #rotate(principal: Principal): Promise<RotatedKey> {
+    const rotate = (successor: NewKey) => this.#store.rotateKey(principal, successor);
+    const { key, outcome } = await this.#mint(rotate, () => this.#requireActive(principal));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
     const { record, endedVersion } = outcome;
-    const ended = { prefix: caller.prefix, kind: 'rotated', version: endedVersion } as const;
+    const ended = { prefix: principal.prefix, kind: 'rotated', version: endedVersion } as const;
     this.#listener?.changed(ended);
     // Together: the successor is of no use while another replica takes the old key.
     const [issued] = await Promise.all([
       this.#issued(key, record),
       this.#announcer?.announce({ ...ended, at: record.createdAt }),
     ]);
-    return { ...issued, replaces: caller.prefix };
+    return { ...issued, replaces: principal.prefix };
   }
 
   /** Only the state counts. The version may have grown since the caller was checked, because the holder changed. */

@@ -9,7 +9,7 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Authenticator } from './authenticator.ts';
 import { Hasher } from './hashing/hasher.ts';
 import { openSecret } from './hashing/hashing-secret.ts';
-import { KeyIssuer, isCompromised } from './key-issuer.ts';
+import { isCompromised, KeyIssuer } from './key-issuer.ts';
 import { ChangeFeed } from './records/change-feed.ts';
 import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';
 import { SharedRecords } from './records/shared-records.ts';

@@ -17,15 +17,15 @@ export class RotationEndpoint {
   /** `POST /admin/keys/rotate`, authenticated with the key that it ends. */
   async answer(exchange: Exchange): Promise<void> {
     // A suspended holder may, too: a key that leaked must not wait for a payment to be replaced.
-    const caller = await this.#authenticator.identify(
+    const principal = await this.#authenticator.identify(
       exchange.request.headers.authorization,
       exchange.address,
     );
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
     // Once it is done the old key is gone, so it is not done for someone who has left.
     exchange.throwIfStopped();
-    const rotated = await this.#issuer.rotate(caller);
+    const rotated = await this.#issuer.rotate(principal);
     answerJson(
       exchange,
       200,

@@ -89,14 +89,21 @@ export class Billing {
     this.#providers = providers;
     const billing = () => config().billing;
     const provider = () => providers.of(billing());
-    const settlement = new PaymentReconciliation({ store, issuer, provider, config: billing, logger, metrics });
+    const reconciliation = new PaymentReconciliation({
+      store,
+      issuer,
+      provider,
+      config: billing,
+      logger,
+      metrics,
+    });
     const claims = new Claims({ store, issuer });
     const checkout = new Checkout({ store, issuer, authenticator, claims, provider, config, logger });
-    const completion = new CompletePage({ store, settlement, claims, config });
-    const webhooks = new Webhooks({ store, settlement, provider, config: billing, logger, metrics });
-    const test = new FakePaymentPage({ store, settlement, provider, config, isLocal });
+    const completion = new CompletePage({ store, reconciliation, claims, config });
+    const webhooks = new Webhooks({ store, reconciliation, provider, config: billing, logger, metrics });
+    const test = new FakePaymentPage({ store, reconciliation, provider, config, isLocal });
     const isOn = () => provider() !== undefined;
-    this.#sweep = new Sweep({ store, settlement, isOn, logger, metrics });
+    this.#sweep = new Sweep({ store, reconciliation, isOn, logger, metrics });
     const page = (handler: Handler) => ownHostOnly(handler, config, listenHost);
     this.routes = [
       ['GET', '/pricing', page((exchange) => answerPricing(exchange, config(), provider()))],

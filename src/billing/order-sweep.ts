@@ -20,7 +20,7 @@ const MOST_FORGOTTEN = 500;
 
 export interface SweepParts {
   readonly store: BillingStore;
-  readonly settlement: PaymentReconciliation;
+  readonly reconciliation: PaymentReconciliation;
   /** Whether somebody takes payments. */
   readonly isOn: () => boolean;
   readonly logger: Pick<Logger, 'warn'>;
@@ -88,9 +88,9 @@ export class Sweep {
   }
 
   async #settle(order: Order): Promise<void> {
-    const { settlement, store, logger, metrics } = this.#parts;
+    const { reconciliation, store, logger, metrics } = this.#parts;
     try {
-      await settlement.settle(order.id);
+      await reconciliation.settle(order.id);
       metrics.billing.sweeps.inc({ outcome: 'settled' });
     } catch (error) {
       metrics.billing.sweeps.inc({ outcome: 'failed' });

@@ -28,7 +28,11 @@ interface Verdict {
 }
 
 /** @param facts undefined where the provider has no session for the order */
-export function orderVerdict(order: Order, facts: PaymentFacts | undefined, rules: OrderVerdictRules): OrderChange {
+export function orderVerdict(
+  order: Order,
+  facts: PaymentFacts | undefined,
+  rules: OrderVerdictRules,
+): OrderChange {
   const change = verdictOf(order, facts, rules);
   const { state, standing, reason, due } = change;
   const at = new Date(rules.now).toISOString();
@@ -57,7 +61,11 @@ export function orderVerdict(order: Order, facts: PaymentFacts | undefined, rule
   };
 }
 
-function verdictOf(order: Order, facts: PaymentFacts | undefined, { now, grace }: OrderVerdictRules): Verdict {
+function verdictOf(
+  order: Order,
+  facts: PaymentFacts | undefined,
+  { now, grace }: OrderVerdictRules,
+): Verdict {
   const age = now - Date.parse(order.createdAt);
   const later = now + Math.min(Math.max(age, 10 * MINUTE), 6 * HOUR);
   if (facts === undefined) {

@@ -4,7 +4,7 @@ import { changeHolder } from '../auth/holder-change.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { HolderChange } from '../store/key-record.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
-import { isConfirmed, broadcastFields, broadcastText, warnings } from './fleet-action.ts';
+import { broadcastFields, broadcastText, isConfirmed, warnings } from './fleet-action.ts';
 import { type CommandIo, noSuchKey, readPrefix, write } from './support-command.ts';
 import { openFleet, publicFields, withStore } from './support-desk.ts';
 

@@ -9,7 +9,7 @@ import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../sto
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
-import { isConfirmed, broadcastFields, broadcastText, warnings } from './fleet-action.ts';
+import { broadcastFields, broadcastText, isConfirmed, warnings } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLines } from './orders-commands.ts';
 import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';

@@ -129,27 +129,27 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
 }
 
 async function check(argv: readonly string[], io: CommandIo): Promise<number> {
-  return onOrder(argv, {}, io, ({ order, settlement }) => settlement.settle(order.id));
+  return onOrder(argv, {}, io, ({ order, reconciliation }) => reconciliation.settle(order.id));
 }
 
 async function trust(argv: readonly string[], io: CommandIo): Promise<number> {
-  return onOrder(argv, {}, io, async ({ order, store, settlement }) => {
+  return onOrder(argv, {}, io, async ({ order, store, reconciliation }) => {
     const at = new Date().toISOString();
     const changed = await store.billing.changeOrder(order.id, order.version, { isTrusted: true }, at);
     if (changed === undefined) throw new Error('somebody else wrote the order at the same moment; try again');
-    return settlement.settle(order.id);
+    return reconciliation.settle(order.id);
   });
 }
 
 async function lapse(argv: readonly string[], io: CommandIo): Promise<number> {
-  return onOrder(argv, { as: 'text' }, io, async ({ order, config, provider, settlement, as }) => {
+  return onOrder(argv, { as: 'text' }, io, async ({ order, config, provider, reconciliation, as }) => {
     if (!(provider instanceof FakeProvider))
       throw new Error('only payments of the test provider can be played; `billing.provider` is not `test`');
     const event = oneOf(as ?? 'failed', FAKE_EVENTS, 'event');
     const grace = config.dynamic.billing?.grace ?? 0;
     // So long ago that the grace is over: whoever plays does not want to wait for it.
     await provider.play(order, event, event === 'failed' ? grace + 1000 : 0);
-    return settlement.settle(order.id);
+    return reconciliation.settle(order.id);
   });
 }
 
@@ -158,7 +158,7 @@ interface Desk {
   readonly store: Store;
   readonly config: Config;
   readonly provider: ReturnType<Providers['of']>;
-  readonly settlement: PaymentReconciliation;
+  readonly reconciliation: PaymentReconciliation;
   readonly as: string | undefined;
 }
 
@@ -180,7 +180,7 @@ async function onOrder(
     const metrics = createMetrics();
     const providers = new Providers({ store: store.billing, metrics });
     const provider = providers.of(config.dynamic.billing);
-    const settlement = new PaymentReconciliation({
+    const reconciliation = new PaymentReconciliation({
       store: store.billing,
       // Without the secret, as a revocation: the replicas look for themselves.
       issuer: {
@@ -193,7 +193,7 @@ async function onOrder(
       metrics,
     });
     try {
-      const result = await work({ order, store, config, provider, settlement, as: given.text('as') });
+      const result = await work({ order, store, config, provider, reconciliation, as: given.text('as') });
       const fields = orderFields(result);
       const lines = Object.entries(fields)
         .filter(([, value]) => value !== null && value !== false)

@@ -7,12 +7,12 @@ import { httpUrl } from './schema/addresses.ts';
 import { ConfigError, type ConfigFault, MAX_FAULTS } from './schema/config-fault.ts';
 import { type Config, fileSchema, TIERS } from './schema/config-schema.ts';
 import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
-import { type ScalarResult, readInteger, rejected } from './schema/units.ts';
+import { readInteger, rejected, type ScalarResult } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
-import { type YamlMapping, findNode, type YamlMark, readTree, type YamlNode } from './source/yaml-tree.ts';
+import { findNode, readTree, type YamlMapping, type YamlMark, type YamlNode } from './source/yaml-tree.ts';
 
 export { ConfigError, type ConfigFault, formatFault } from './schema/config-fault.ts';
 

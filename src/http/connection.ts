@@ -153,10 +153,10 @@ export class Connection {
    * The parser cannot go on. What was asked before is still answered, in order; then this, and then the connection ends.
    * @returns whether this is the answer now, so that it is counted once
    */
-  refuse(refusal: GatewayError): boolean {
+  refuse(rejection: GatewayError): boolean {
     if (this.#refusal !== undefined) return false;
-    this.#refusal = refusal;
-    if (this.#current === undefined) this.#say(refusal);
+    this.#refusal = rejection;
+    if (this.#current === undefined) this.#say(rejection);
     return true;
   }
 
@@ -216,13 +216,13 @@ export class Connection {
   }
 
   /** Written past Node's responses, of which there is none for what llhttp refused. */
-  #say(refusal: GatewayError): void {
+  #say(rejection: GatewayError): void {
     const { socket } = this;
     if (!socket.writable) {
       socket.destroy();
       return;
     }
-    socket.end(closingAnswer(refusal));
+    socket.end(closingAnswer(rejection));
     // Not at once: over bytes that were not read the kernel would send RST, and the answer would be lost.
     setTimeout(() => socket.destroy(), FAREWELL_MS).unref();
   }

@@ -84,8 +84,8 @@ export class Router {
       answerError(exchange, new GatewayError('websocket_not_offered'), { upgrade: 'HTTP/1.1' });
     } else {
       const allow = methods.join(', ');
-      const refusal = new GatewayError('method_not_allowed', `This URL is for ${allow} requests.`);
-      answerError(exchange, refusal, { allow });
+      const rejection = new GatewayError('method_not_allowed', `This URL is for ${allow} requests.`);
+      answerError(exchange, rejection, { allow });
     }
   }
 

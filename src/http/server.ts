@@ -250,8 +250,8 @@ export class Server {
       this.#cors.apply(exchange);
       // A session would only be cut, so while draining none begins.
       const isLate = this.#hurry.signal.aborted || (upgrade !== undefined && this.#draining);
-      const refusal = isLate ? new GatewayError('draining') : checkEdge(request);
-      if (refusal !== undefined) this.#refuse(exchange, refusal);
+      const rejection = isLate ? new GatewayError('draining') : checkEdge(request);
+      if (rejection !== undefined) this.#refuse(exchange, rejection);
       else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
       else if (!this.#isLate()) this.#router.handle(exchange);
       else connection.whenRead(() => this.#handle(exchange));
@@ -306,12 +306,12 @@ export class Server {
   }
 
   /** A request that breaks a rule of the edge also loses its connection: what follows cannot be trusted to be framed. */
-  #refuse(exchange: Exchange, refusal: GatewayError): void {
+  #refuse(exchange: Exchange, rejection: GatewayError): void {
     const headers: Record<string, string> = { connection: 'close' };
-    if (refusal.code === 'method_not_allowed') {
+    if (rejection.code === 'method_not_allowed') {
       headers['allow'] = this.#router.methodsOf(exchange.target)?.join(', ') ?? ALLOWED_METHODS;
     }
-    answerError(exchange, refusal, headers);
+    answerError(exchange, rejection, headers);
   }
 
   #fail(exchange: Exchange, error: unknown): void {
@@ -366,16 +366,16 @@ export class Server {
       socket.destroy();
       return;
     }
-    const refusal = refusalFor(error.code);
+    const rejection = refusalFor(error.code);
     if (unfinished) {
       // Its body cannot be read to the end. Whoever reads it answers, if that has not been done.
-      this.#stop(current, refusal);
-    } else this.#say(socket, refusal);
+      this.#stop(current, rejection);
+    } else this.#say(socket, rejection);
   }
 
-  #say(socket: Socket, refusal: GatewayError): void {
-    if (this.#connections.get(socket)?.refuse(refusal) === true) {
-      this.#options.metrics.recordUnread('malformed', refusal);
+  #say(socket: Socket, rejection: GatewayError): void {
+    if (this.#connections.get(socket)?.refuse(rejection) === true) {
+      this.#options.metrics.recordUnread('malformed', rejection);
     }
   }
 

@@ -154,7 +154,12 @@ export class HolderCounters {
       this.#dayRequests += 1;
       this.#monthTokens += tokens;
     }
-    const reservation = { tokens, window: this.#windowStart, month: monthOf(wallMs), day: dayNumberOf(wallMs) };
+    const reservation = {
+      tokens,
+      window: this.#windowStart,
+      month: monthOf(wallMs),
+      day: dayNumberOf(wallMs),
+    };
     this.#reservations.add(reservation);
     return reservation;
   }

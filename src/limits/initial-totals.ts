@@ -2,7 +2,7 @@
 // once, none for long. It keeps no totals; a store that fails is asked again after a pause.
 import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
-import type { LimitMetrics, ReadTotals, HolderTotals } from './limiter.ts';
+import type { HolderTotals, LimitMetrics, ReadTotals } from './limiter.ts';
 
 export interface InitialTotalsOptions {
   readonly read: ReadTotals;

@@ -14,10 +14,10 @@ import {
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
-import { capsOf, rejectionOf, limitStatesOf, totalTokensOf, type Used } from './verdict.ts';
+import { capsOf, limitStatesOf, rejectionOf, totalTokensOf, type Used } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
-  readonly seeds: InitialTotals;
+  readonly initialTotals: InitialTotals;
   readonly metrics: Pick<LimitMetrics, 'limitHolders' | 'limitLeases'>;
   /** Monotonic milliseconds, for windows. */
   readonly now?: () => number;
@@ -32,13 +32,13 @@ export interface MemoryLimiterOptions {
 /** What has been counted elsewhere, and goes on here. */
 export interface Elsewhere {
   /** Until now, of a holder. */
-  readonly heard: (holder: string) => LastKnownCounters | undefined;
+  readonly lastKnown: (holder: string) => LastKnownCounters | undefined;
   /** The replicas that share what is left at the moment, and which of them this is; undefined: it is not shared. */
   readonly fleet: () => FleetPlace | undefined;
 }
 
 export class MemoryLimiter implements Limiter {
-  readonly #seeds: InitialTotals;
+  readonly #initialTotals: InitialTotals;
   readonly #metrics: MemoryLimiterOptions['metrics'];
   readonly #now: () => number;
   readonly #wallNow: () => number;
@@ -53,7 +53,7 @@ export class MemoryLimiter implements Limiter {
   #generation = 0;
 
   constructor(options: MemoryLimiterOptions) {
-    this.#seeds = options.seeds;
+    this.#initialTotals = options.initialTotals;
     this.#metrics = options.metrics;
     this.#now = options.now ?? (() => performance.now());
     this.#wallNow = options.wallNow ?? Date.now;
@@ -72,20 +72,20 @@ export class MemoryLimiter implements Limiter {
   }
 
   admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
-    const account = this.#accountOf(holder);
+    const counters = this.#accountOf(holder);
     if (needTotals(limits)) {
-      if (!account.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens, held);
-      if (account.isProvisional) this.#learn(account);
+      if (!counters.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens, held);
+      if (counters.isProvisional) this.#learn(counters);
     }
-    return this.#decide(account, limits, wholeTokens(tokens), held);
+    return this.#decide(counters, limits, wholeTokens(tokens), held);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const account = this.#ofNow(known ?? new HolderCounters(holder, this.#windowMs));
-    if (needTotals(limits) && !account.knowsTotals(this.#wallNow()))
-      return this.#peekUnknown(account, limits);
-    return limitStatesOf(this.#used(account, this.#moment()), limits);
+    const counters = this.#ofNow(known ?? new HolderCounters(holder, this.#windowMs));
+    if (needTotals(limits) && !counters.knowsTotals(this.#wallNow()))
+      return this.#peekUnknown(counters, limits);
+    return limitStatesOf(this.#used(counters, this.#moment()), limits);
   }
 
   use(holder: string, tokens: number): void {
@@ -113,59 +113,61 @@ export class MemoryLimiter implements Limiter {
     tokens: number,
     held: Lease | undefined,
   ): Promise<Admission> {
-    const totals = await this.#seeds.read(holder);
+    const totals = await this.#initialTotals.read(holder);
     // Another one may have been first, or the account may have been forgotten meanwhile.
-    const account = this.#accountOf(holder);
+    const counters = this.#accountOf(holder);
     const wallMs = this.#wallNow();
-    if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
-    return this.#decide(account, limits, wholeTokens(tokens), held);
+    if (!counters.knowsTotals(wallMs)) counters.setTotals(totals, wallMs);
+    return this.#decide(counters, limits, wholeTokens(tokens), held);
   }
 
-  async #peekUnknown(account: HolderCounters, limits: TierLimits): Promise<LimitStates> {
-    const totals = await this.#seeds.read(account.holder);
+  async #peekUnknown(counters: HolderCounters, limits: TierLimits): Promise<LimitStates> {
+    const totals = await this.#initialTotals.read(counters.holder);
     const wallMs = this.#wallNow();
-    if (!account.knowsTotals(wallMs)) account.setTotals(totals, wallMs);
-    return limitStatesOf(this.#used(account, this.#moment()), limits);
+    if (!counters.knowsTotals(wallMs)) counters.setTotals(totals, wallMs);
+    return limitStatesOf(this.#used(counters, this.#moment()), limits);
   }
 
   /** Asks for totals that were not to be had, while requests go on. */
-  #learn(account: HolderCounters): void {
-    if (this.#seeds.isResting(account.holder)) return;
-    void this.#seeds.read(account.holder).then((totals) => {
-      if (totals !== undefined && account.isProvisional) account.setTotals(totals, this.#wallNow());
+  #learn(counters: HolderCounters): void {
+    if (this.#initialTotals.isResting(counters.holder)) return;
+    void this.#initialTotals.read(counters.holder).then((totals) => {
+      if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#wallNow());
     });
   }
 
-  #decide(account: HolderCounters, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
+  #decide(counters: HolderCounters, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
     const moment = this.#moment();
     const lease = held instanceof MemoryLease ? held : undefined;
-    const used = this.#used(account, moment);
-    const refusal = rejectionOf(
-      lease === undefined ? used : account.without(used, lease.reservation),
+    const used = this.#used(counters, moment);
+    const rejection = rejectionOf(
+      lease === undefined ? used : counters.without(used, lease.reservation),
       limits,
       tokens,
       {
         hasPlace: lease !== undefined,
-        caps: this.#caps(account, limits, moment),
+        caps: this.#caps(counters, limits, moment),
       },
     );
-    if (refusal !== undefined) return { ...refusal, states: limitStatesOf(used, limits) };
-    if (lease !== undefined) account.change(moment, lease.reservation, tokens);
-    const admitted = lease ?? this.#reserve(account, moment, tokens);
-    return { kind: 'admitted', lease: admitted, states: limitStatesOf(this.#used(account, moment), limits) };
+    if (rejection !== undefined) return { ...rejection, states: limitStatesOf(used, limits) };
+    if (lease !== undefined) counters.change(moment, lease.reservation, tokens);
+    const admitted = lease ?? this.#reserve(counters, moment, tokens);
+    return { kind: 'admitted', lease: admitted, states: limitStatesOf(this.#used(counters, moment), limits) };
   }
 
-  #reserve(account: HolderCounters, moment: Moment, tokens: number): MemoryLease {
-    const reservation = account.reserve(moment, tokens);
-    if (account.running === 1) this.#move(account, this.#idle, this.#busy);
+  #reserve(counters: HolderCounters, moment: Moment, tokens: number): MemoryLease {
+    const reservation = counters.reserve(moment, tokens);
+    if (counters.running === 1) this.#move(counters, this.#idle, this.#busy);
     this.#metrics.limitLeases.add(1);
-    return new MemoryLease(reservation, (real) => this.#settle(account, reservation, real));
+    return new MemoryLease(reservation, (real) => this.#settle(counters, reservation, real));
   }
 
   /** What is counted here, and beside it. */
-  #used(account: HolderCounters, moment: Moment): Used {
-    const used = account.used(moment);
-    return account.base === undefined ? used : totalTokensOf(used, account.base.at(moment.now, moment.wallMs));
+  #used(counters: HolderCounters, moment: Moment): Used {
+    const used = counters.used(moment);
+    return counters.base === undefined
+      ? used
+      : totalTokensOf(used, counters.base.at(moment.now, moment.wallMs));
   }
 
   #caps({ holder, base }: HolderCounters, limits: TierLimits, { now, wallMs }: Moment): TierLimits {
@@ -174,15 +176,15 @@ export class MemoryLimiter implements Limiter {
     return capsOf(base?.at(now, wallMs) ?? NOTHING, limits, (left) => shareOf(left, holder, fleet));
   }
 
-  #settle(account: HolderCounters, reservation: Reservation, tokens: number): void {
-    account.settle(this.#moment(), reservation, tokens);
+  #settle(counters: HolderCounters, reservation: Reservation, tokens: number): void {
+    counters.settle(this.#moment(), reservation, tokens);
     this.#metrics.limitLeases.add(-1);
-    if (account.running === 0) this.#move(account, this.#busy, this.#idle);
+    if (counters.running === 0) this.#move(counters, this.#busy, this.#idle);
   }
 
-  #move(account: HolderCounters, from: Map<string, HolderCounters>, to: Map<string, HolderCounters>): void {
-    from.delete(account.holder);
-    to.set(account.holder, account);
+  #move(counters: HolderCounters, from: Map<string, HolderCounters>, to: Map<string, HolderCounters>): void {
+    from.delete(counters.holder);
+    to.set(counters.holder, counters);
     this.#trim();
   }
 
@@ -196,24 +198,25 @@ export class MemoryLimiter implements Limiter {
       this.#idle.set(holder, idle);
       return this.#ofNow(idle);
     }
-    const account = this.#ofNow(new HolderCounters(holder, this.#windowMs));
-    this.#idle.set(holder, account);
+    const counters = this.#ofNow(new HolderCounters(holder, this.#windowMs));
+    this.#idle.set(holder, counters);
     this.#trim();
     this.#metrics.limitHolders.set(this.size);
-    return account;
+    return counters;
   }
 
-  #ofNow(account: HolderCounters): HolderCounters {
-    const heard = this.#elsewhere?.heard(account.holder);
-    const isBeside = heard?.hasTotals === true && heard === account.base;
-    if (account.generation !== this.#generation && !isBeside) account.forgetTotals();
-    account.generation = this.#generation;
-    if (heard !== account.base) {
-      account.base = heard;
-      account.forgetTotals();
-      if (heard !== undefined) account.restart(heard.windowEndsAt, heard.hasTotals, this.#moment());
+  #ofNow(counters: HolderCounters): HolderCounters {
+    const lastKnown = this.#elsewhere?.lastKnown(counters.holder);
+    const isBeside = lastKnown?.hasTotals === true && lastKnown === counters.base;
+    if (counters.generation !== this.#generation && !isBeside) counters.forgetTotals();
+    counters.generation = this.#generation;
+    if (lastKnown !== counters.base) {
+      counters.base = lastKnown;
+      counters.forgetTotals();
+      if (lastKnown !== undefined)
+        counters.restart(lastKnown.windowEndsAt, lastKnown.hasTotals, this.#moment());
     }
-    return account;
+    return counters;
   }
 
   /** A holder that is forgotten begins with a new minute, and with the totals of the store. */

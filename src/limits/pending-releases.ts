@@ -1,6 +1,6 @@
 // What is still to be told to Redis while it is away: settlements of leases, and use that was counted without it. Bounded;
 // what finds no place is counted as dropped. It knows nothing of Redis: who owns it sends.
-import type { ReleaseDropReason, LimitMetrics } from './limiter.ts';
+import type { LimitMetrics, ReleaseDropReason } from './limiter.ts';
 
 /** Real use of one request, or of several of a holder that had no lease in Redis. */
 export interface PendingRelease {
@@ -41,15 +41,15 @@ export class PendingReleases {
   }
 
   /** Use without a lease is added up by holder, so that a long outage takes one place for each. */
-  keep(settlement: PendingRelease): void {
-    const isLease = settlement.member !== '';
-    const name = isLease ? `lease ${settlement.member}` : `use ${settlement.holder}`;
+  keep(release: PendingRelease): void {
+    const isLease = release.member !== '';
+    const name = isLease ? `lease ${release.member}` : `use ${release.holder}`;
     const held = this.#kept.get(name);
     if (held === undefined && this.#kept.size >= this.#limit) {
       this.drop('overflow');
       return;
     }
-    this.#kept.set(name, held === undefined || isLease ? settlement : this.#sum(held, settlement));
+    this.#kept.set(name, held === undefined || isLease ? release : this.#sum(held, release));
   }
 
   drop(reason: ReleaseDropReason): void {
@@ -59,10 +59,10 @@ export class PendingReleases {
   /** Takes out the oldest, `count` at most. */
   take(count: number): PendingRelease[] {
     const taken: PendingRelease[] = [];
-    for (const [name, settlement] of this.#kept) {
+    for (const [name, release] of this.#kept) {
       if (taken.length === count) break;
       this.#kept.delete(name);
-      taken.push(settlement);
+      taken.push(release);
     }
     return taken;
   }

@@ -22,9 +22,17 @@ import {
   wholeTokens,
 } from './limiter.ts';
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
-import { leaseIdOf, RedisLease, pendingReleaseOf, useOf } from './redis-lease.ts';
-import { type ReserveAnswer, keysOf, LUA, limitArgs, readReserveAnswer, initialTotalsArgs, unexpected } from './reserve-script.ts';
-import { rejectionOf, limitStatesOf } from './verdict.ts';
+import { leaseIdOf, pendingReleaseOf, RedisLease, useOf } from './redis-lease.ts';
+import {
+  initialTotalsArgs,
+  keysOf,
+  LUA,
+  limitArgs,
+  type ReserveAnswer,
+  readReserveAnswer,
+  unexpected,
+} from './reserve-script.ts';
+import { limitStatesOf, rejectionOf } from './verdict.ts';
 
 /** Calls that are sent together, and leases that are renewed in one: each has to end within the deadline of a call. */
 const BATCH = 100;
@@ -33,7 +41,7 @@ const MAX_HEARD = 10_000;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
-  readonly seeds: InitialTotals;
+  readonly initialTotals: InitialTotals;
   readonly metrics: Pick<LimitMetrics, 'limitLeases' | 'limitSettlementsDropped'>;
   /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
@@ -50,14 +58,14 @@ export interface RedisLimiterOptions {
 export class RedisLimiter implements Limiter {
   readonly #redis: RedisLimiterOptions['redis'];
   readonly #script: RedisScript;
-  readonly #seeds: InitialTotals;
+  readonly #initialTotals: InitialTotals;
   readonly #metrics: RedisLimiterOptions['metrics'];
   readonly #times: readonly [windowMs: number, leaseMs: number];
   readonly #now: () => number;
   readonly #waiting: PendingReleases;
   /** Leases of this process, by holder. */
   readonly #leases = new Map<string, Set<RedisLease>>();
-  readonly #heard = new RecentMap<string, LastKnownCounters>(MAX_HEARD);
+  readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_HEARD);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -69,7 +77,7 @@ export class RedisLimiter implements Limiter {
   constructor(options: RedisLimiterOptions) {
     this.#redis = options.redis;
     this.#script = options.redis.script({ name: 'reserve', lua: LUA, keys: 3 });
-    this.#seeds = options.seeds;
+    this.#initialTotals = options.initialTotals;
     this.#metrics = options.metrics;
     this.#times = [options.windowMs ?? WINDOW_MS, options.leaseMs ?? 30_000];
     this.#now = options.now ?? (() => performance.now());
@@ -123,7 +131,7 @@ export class RedisLimiter implements Limiter {
 
   /** What Redis last said of a holder. */
   heard(holder: string): LastKnownCounters | undefined {
-    return this.#heard.get(holder);
+    return this.#lastKnown.get(holder);
   }
 
   /** Never throws. */
@@ -161,7 +169,7 @@ export class RedisLimiter implements Limiter {
     const member = await this.#call(holder, ['enter', id, tokens, age]);
     if (typeof member !== 'string') throw unexpected();
     if (isOver()) return undefined;
-    this.#heard.get(holder)?.entered();
+    this.#lastKnown.get(holder)?.entered();
     return this.#lease(holder, member, tokens);
   }
 
@@ -195,7 +203,7 @@ export class RedisLimiter implements Limiter {
       if (answer.isProvisional) this.#learn(holder, limits);
       return answer;
     }
-    const totals = await this.#seeds.read(holder);
+    const totals = await this.#initialTotals.read(holder);
     const seeded = readReserveAnswer(await this.#call(holder, [...args, ...initialTotalsArgs(totals)]));
     if (seeded === undefined) throw unexpected();
     return seeded;
@@ -203,8 +211,8 @@ export class RedisLimiter implements Limiter {
 
   /** Asks for totals that were not to be had, while requests go on. */
   #learn(holder: string, limits: TierLimits): void {
-    if (this.#seeds.isResting(holder)) return;
-    void this.#seeds.read(holder).then(async (totals) => {
+    if (this.#initialTotals.isResting(holder)) return;
+    void this.#initialTotals.read(holder).then(async (totals) => {
       if (totals === undefined) return;
       const args = ['peek', '', 0, ...limitArgs(limits), ...initialTotalsArgs(totals)];
       // A later request tries again.
@@ -246,7 +254,10 @@ export class RedisLimiter implements Limiter {
     const own = this.#leases.get(holder)?.size ?? 0;
     const [, leaseMs] = this.#times;
     // In whole milliseconds, as memory-limiter.ts, which goes on from there.
-    this.#heard.set(holder, new LastKnownCounters({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }));
+    this.#lastKnown.set(
+      holder,
+      new LastKnownCounters({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }),
+    );
   }
 
   #lease(holder: string, member: string, tokens: number): Lease {
@@ -255,7 +266,7 @@ export class RedisLimiter implements Limiter {
       leases.delete(lease);
       if (leases.size === 0) this.#leases.delete(holder);
       this.#metrics.limitLeases.add(-1);
-      this.#heard.get(holder)?.settled(lease.tokens, real);
+      this.#lastKnown.get(holder)?.settled(lease.tokens, real);
       this.#send(pendingReleaseOf(lease, real));
     });
     this.#leases.set(holder, leases.add(lease));
@@ -263,14 +274,14 @@ export class RedisLimiter implements Limiter {
     return lease;
   }
 
-  #send(settlement: PendingRelease): void {
-    const sending = this.#deliver(settlement).finally(() => this.#sending.delete(sending));
+  #send(release: PendingRelease): void {
+    const sending = this.#deliver(release).finally(() => this.#sending.delete(sending));
     this.#sending.add(sending);
   }
 
   /** Never rejects. */
-  async #deliver(settlement: PendingRelease): Promise<void> {
-    const { holder, member, tokens, requests, orElse, recent } = settlement;
+  async #deliver(release: PendingRelease): Promise<void> {
+    const { holder, member, tokens, requests, orElse, recent } = release;
     try {
       const age = Math.max(0, Math.round(this.#now() - recent.since));
       const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
@@ -279,10 +290,10 @@ export class RedisLimiter implements Limiter {
     } catch (error) {
       if (!(error instanceof RedisUnavailable)) this.#waiting.drop('error');
       else if (error.reason === 'closed' || this.#isClosed) this.#waiting.drop('closed');
-      else if (!mayBeDone(error)) this.#waiting.keep(settlement);
+      else if (!mayBeDone(error)) this.#waiting.keep(release);
       // Without a lease to be found by, it cannot be known whether it would be counted a second time.
       else if (member === '') this.#waiting.drop('unknown');
-      else this.#waiting.keep({ ...settlement, orElse: 'none' });
+      else this.#waiting.keep({ ...release, orElse: 'none' });
     }
   }
 
@@ -334,9 +345,9 @@ function admissionOf(
 ): Admission {
   const states = limitStatesOf(used, limits);
   if (lease !== undefined) return { kind: 'admitted', lease, states };
-  const refusal = rejectionOf(used, limits, tokens, { hasPlace });
-  if (refusal === undefined) throw unexpected();
-  return { ...refusal, states };
+  const rejection = rejectionOf(used, limits, tokens, { hasPlace });
+  if (rejection === undefined) throw unexpected();
+  return { ...rejection, states };
 }
 
 /** Whether Redis may have carried out what got no answer. */

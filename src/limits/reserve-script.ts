@@ -1,7 +1,7 @@
 // What reserve.lua is called with and what it answers.
 import { readFileSync } from 'node:fs';
 import { RedisCommandError } from '../redis/redis-client.ts';
-import type { TierLimits, HolderTotals } from './limiter.ts';
+import type { HolderTotals, TierLimits } from './limiter.ts';
 import type { Used } from './verdict.ts';
 
 export const LUA = readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8');

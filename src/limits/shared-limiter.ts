@@ -38,7 +38,7 @@ export class SharedLimiter implements Limiter {
     this.#local = local;
     this.#metrics = options.metrics;
     local.goOnFrom({
-      heard: (holder) => shared.heard(holder),
+      lastKnown: (holder) => shared.heard(holder),
       // A Redis that is late will hear of all of it soon; one that is away may be so for long.
       fleet: () => (redis.isLate ? options.fleet?.() : undefined),
     });

@@ -54,7 +54,11 @@ export function collectAnswer(
  * Passes the answer on, byte for byte and no faster than the client reads. One that breaks off is broken off.
  * @returns whether it was whole
  */
-export function pipeAnswer(exchange: Exchange, { response, abort }: PipedAnswer, idle: number): Promise<boolean> {
+export function pipeAnswer(
+  exchange: Exchange,
+  { response, abort }: PipedAnswer,
+  idle: number,
+): Promise<boolean> {
   const { response: answer, access } = exchange;
   const { headers, statusCode = 502 } = response;
   const told: Record<string, string> = { ...exchange.headers, ...relayedHeaders(headers) };

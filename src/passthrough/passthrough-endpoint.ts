@@ -16,8 +16,11 @@ import { shown } from '../proxy/answer/error-reader.ts';
 import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
-import { RunningReservation, type RunningReservationParts } from '../proxy/reservation/running-reservation.ts';
-import { whileHeld, type ConfigSnapshot } from '../proxy/routes/config-snapshot.ts';
+import {
+  RunningReservation,
+  type RunningReservationParts,
+} from '../proxy/reservation/running-reservation.ts';
+import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import { judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
@@ -84,17 +87,20 @@ export class Passthrough {
     if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths)) {
       throw new GatewayError('unknown_url');
     }
-    const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
+    const principal = await authenticator.authenticate(
+      exchange.request.headers.authorization,
+      exchange.address,
+    );
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
-    const account = await RunningReservation.open(accounts, this.#order(exchange, caller, config));
+    const reservation = await RunningReservation.open(accounts, this.#order(exchange, principal, config));
     const call = {
       exchange,
       found,
       upstream,
-      objects: new HolderObjects(objects, upstream.name, caller.holderId),
+      objects: new HolderObjects(objects, upstream.name, principal.holderId),
       path,
       search: rest.join('?'),
       maxBody: config.max_body,
@@ -108,7 +114,7 @@ export class Passthrough {
       upstream.acquire();
       isAsked = true;
       exchange.access.upstream = upstream.name;
-      exchange.access.attempts = account.asked(upstream.name);
+      exchange.access.attempts = reservation.asked(upstream.name);
       await this.#carryOut(call, body);
       outcome = exchange.error?.code ?? 'ok';
     } catch (error) {
@@ -119,13 +125,13 @@ export class Passthrough {
       else answerError(exchange, failed);
     } finally {
       if (isAsked) upstream.release(outcome);
-      account.settle();
+      reservation.settle();
     }
   }
 
   /** Requests and places count; tokens are nobody's to know. */
-  #order(exchange: Exchange, caller: Principal, { tiers }: DynamicConfig) {
-    const { requests_per_minute, requests_per_day, concurrency } = tiers[caller.tier] ?? {};
+  #order(exchange: Exchange, principal: Principal, { tiers }: DynamicConfig) {
+    const { requests_per_minute, requests_per_day, concurrency } = tiers[principal.tier] ?? {};
     const limits: TierLimits = {
       ...(requests_per_minute === undefined ? {} : { requests_per_minute }),
       ...(requests_per_day === undefined ? {} : { requests_per_day }),
@@ -133,7 +139,7 @@ export class Passthrough {
     };
     return {
       exchange,
-      caller,
+      principal,
       limits,
       tiers,
       route: { entry: exchange.route ?? '', price: undefined },
@@ -184,7 +190,12 @@ export class Passthrough {
       return;
     }
     const { response } = piped;
-    const bytes = await collectAnswer(exchange, piped, operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER, idle);
+    const bytes = await collectAnswer(
+      exchange,
+      piped,
+      operation.hasItems === true ? MAX_ITEMS : MAX_ANSWER,
+      idle,
+    );
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else await objects.take(seenIn(operation, parseAnswer(bytes)));
     const [id] = found.ids;

@@ -1,7 +1,7 @@
 // What `/health` and the admin listener are told about the parts of a running gateway. It asks nothing that costs.
 import type { Keys } from '../auth/key-wiring.ts';
 import type { TargetState } from '../http/admin/admin-listener.ts';
-import type { Resilience } from '../proxy/attempts/target-memory.ts';
+import type { Resilience } from '../proxy/attempts/resilience.ts';
 import type { Metering } from '../proxy/reservation/metering.ts';
 import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
@@ -68,10 +68,10 @@ export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering):
 /** How the targets at one upstream are doing, for the admin listener. */
 export function targetStatesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
   return Array.from(standings.known(upstream), ([model, { breaker }]) => {
-    const { state, inFlight, refusal } = breaker.snapshot();
+    const { state, inFlight, rejection } = breaker.snapshot();
     const about = { upstream: upstream.name, model: maskKeys(model), state, in_flight: inFlight };
-    return refusal === undefined
+    return rejection === undefined
       ? about
-      : { ...about, until_ms: Math.max(1, Math.ceil(refusal.until - now())) };
+      : { ...about, until_ms: Math.max(1, Math.ceil(rejection.until - now())) };
   });
 }

@@ -5,7 +5,7 @@ import cluster, { type Worker } from 'node:cluster';
 import { StringDecoder } from 'node:string_decoder';
 import { startDeadline } from '../deadline.ts';
 import type { HealthReport } from '../http/admin/health.ts';
-import { type FromWorker, type WorkerReport, type ToWorker, WORKER_VARIABLE } from './worker-messages.ts';
+import { type FromWorker, type ToWorker, WORKER_VARIABLE, type WorkerReport } from './worker-messages.ts';
 
 export interface Ended {
   readonly code: number | null;

@@ -10,12 +10,12 @@ import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
   BEAT_MS,
-  type WorkerStart,
   type FromWorker,
   REPORT_MS,
-  type WorkerReport,
   type ToWorker,
   WORKER_VARIABLE,
+  type WorkerReport,
+  type WorkerStart,
 } from './worker-messages.ts';
 
 /** The most of its time that a worker spends on reports nobody asked for. */
@@ -54,7 +54,7 @@ export interface WorkerOptions {
   readonly logger: Logger;
   readonly start: (
     loaded: { readonly config: Config; readonly source: FileBytes },
-    place: WorkerSlot,
+    slot: WorkerSlot,
   ) => Promise<WorkerApp>;
   /** Why it did not start, in words. */
   readonly describe: (error: unknown) => string;

@@ -6,7 +6,7 @@ import { startDeadline } from '../deadline.ts';
 import { Backoff, type BackoffOptions } from '../redis/reconnect-backoff.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { BEAT_MS, type WorkerStart, type WorkerReport, type ToWorker } from './worker-messages.ts';
+import { BEAT_MS, type ToWorker, type WorkerReport, type WorkerStart } from './worker-messages.ts';
 import { type Ended, WorkerProcess } from './worker-process.ts';
 
 /** In milliseconds. */

@@ -60,14 +60,14 @@ export class ModelsEndpoint {
   }
 
   async #tierOf(exchange: Exchange, { tiers }: DynamicConfig): Promise<Tier> {
-    const caller = await this.#authenticator.authenticate(
+    const principal = await this.#authenticator.authenticate(
       exchange.request.headers.authorization,
       exchange.address,
     );
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
-    await setLimitHeaders(this.#limiter, exchange, caller.holderId, tiers[caller.tier] ?? {});
-    return caller.tier;
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
+    await setLimitHeaders(this.#limiter, exchange, principal.holderId, tiers[principal.tier] ?? {});
+    return principal.tier;
   }
 }
 

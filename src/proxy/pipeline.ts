@@ -14,8 +14,8 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
 import { Attempts } from './attempts/attempts.ts';
-import type { Resilience } from './attempts/target-memory.ts';
-import type { RequestFacts, Endpoint } from './contracts/endpoint.ts';
+import type { Resilience } from './attempts/resilience.ts';
+import type { Endpoint, RequestFacts } from './contracts/endpoint.ts';
 import type { RelayRequest } from './contracts/receiver.ts';
 import { FormRequest, isForm } from './endpoints/form-request.ts';
 import { guardObjects } from './objects/object-guard.ts';
@@ -25,8 +25,8 @@ import { LargeRequest } from './request/large-request.ts';
 import { checkMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
-import { UsageReservation, type ReservationParts, setLimitHeaders } from './reservation/usage-reservation.ts';
-import { whileHeld, type ConfigSnapshot } from './routes/config-snapshot.ts';
+import { type ReservationParts, setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
+import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
@@ -46,7 +46,7 @@ export interface PipelineOptions {
   /** For uploads that have to be kept. */
   readonly room: SpoolRoom;
   /** For large bodies. */
-  readonly slabs: BufferPool;
+  readonly buffers: BufferPool;
   /** For streams whose clients have left. */
   readonly usageReads: UsageReads;
 }
@@ -54,15 +54,15 @@ export interface PipelineOptions {
 /** A request that may go on its way. */
 interface Relay {
   readonly exchange: Exchange;
-  readonly caller: Principal;
+  readonly principal: Principal;
   readonly endpoint: Endpoint;
-  readonly ask: RequestFacts;
+  readonly facts: RequestFacts;
   readonly config: DynamicConfig;
   readonly route: Route;
   readonly body: Buffer;
   readonly scan: RequestScan;
   readonly form: FormRequest | undefined;
-  readonly account: UsageReservation;
+  readonly reservation: UsageReservation;
 }
 
 export class Pipeline {
@@ -81,21 +81,21 @@ export class Pipeline {
     const { authenticator, accounts } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are known: no promise, no turn of the event loop.
-    const caller = checked instanceof Promise ? await checked : checked;
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
+    const principal = checked instanceof Promise ? await checked : checked;
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
     exchange.throwIfStopped();
 
-    const limits = config.tiers[caller.tier] ?? {};
-    const place = new RequestSlot(accounts, { exchange, caller, limits, tiers: config.tiers });
-    let account: UsageReservation | undefined;
+    const limits = config.tiers[principal.tier] ?? {};
+    const slot = new RequestSlot(accounts, { exchange, principal, limits, tiers: config.tiers });
+    let reservation: UsageReservation | undefined;
     let form: FormRequest | undefined;
-    const large = new LargeRequest(endpoint.wanted, this.#options.slabs, routes.watched, () => place.take());
+    const large = new LargeRequest(endpoint.wanted, this.#options.buffers, routes.watched, () => slot.take());
     try {
-      routes.checkTier(caller.tier, endpoint.name);
+      routes.checkTier(principal.tier, endpoint.name);
       const { form: rules } = endpoint;
       if (isForm(exchange, rules)) {
-        if (mayBeLarge(exchange, config.max_body)) await place.take();
+        if (mayBeLarge(exchange, config.max_body)) await slot.take();
         form = await FormRequest.open({
           exchange,
           rules,
@@ -106,37 +106,48 @@ export class Pipeline {
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
       const scan = form?.scan ?? large.scan(body);
-      const ask = form?.ask ?? endpoint.readFacts(body, scan);
+      const facts = form?.facts ?? endpoint.readFacts(body, scan);
       // Somebody will put a key where the model belongs.
       exchange.model = maskKeys(scan.model).slice(0, MAX_NAME);
-      exchange.isStream = ask.stream;
+      exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      const resolved = routes.resolve(scan.model, caller.tier, endpoint.name);
+      const resolved = routes.resolve(scan.model, principal.tier, endpoint.name);
       exchange.entry = resolved.entry;
       if (form === undefined) checkMembers(resolved, scan.members);
       else form.refuse(resolved.refused);
       // A form has its files in itself.
       const guarded =
         form === undefined
-          ? guardObjects(this.#options, { endpoint, config, caller, route: resolved, body })
+          ? guardObjects(this.#options, { endpoint, config, principal, route: resolved, body })
           : resolved;
       // Most refer to nothing: no promise, no turn of the event loop.
       const route = guarded instanceof Promise ? await guarded : guarded;
-      const { estimate } = ask;
-      const opening = UsageReservation.open(accounts, { exchange, caller, route, limits, place, estimate });
+      const { estimate } = facts;
+      const opening = UsageReservation.open(accounts, { exchange, principal, route, limits, slot, estimate });
       // Most are decided in memory: no promise, no turn of the event loop.
-      account = opening instanceof Promise ? await opening : opening;
+      reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
       if (checking !== undefined) await checking;
-      await this.#relay({ exchange, caller, endpoint, ask, config, route, body, scan, form, account });
+      await this.#relay({
+        exchange,
+        principal,
+        endpoint,
+        facts,
+        config,
+        route,
+        body,
+        scan,
+        form,
+        reservation,
+      });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!place.isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
-      account?.settle();
-      place.release();
+      reservation?.settle();
+      slot.release();
       large.release();
       if (form !== undefined) await form.close();
     }
@@ -144,38 +155,38 @@ export class Pipeline {
 
   async #relay({
     exchange,
-    caller,
+    principal,
     endpoint,
-    ask,
+    facts,
     config,
     route,
     body,
     scan,
     form,
-    account,
+    reservation,
   }: Relay): Promise<void> {
-    const { metrics, resilience, stored, objects, slabs, usageReads } = this.#options;
+    const { metrics, resilience, stored, objects, buffers, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
-    const making = { stored, objects, caller, route, ask, isStored, meter: account.meter };
+    const making = { stored, objects, principal, route, facts, isStored, meter: reservation.meter };
     const kept = endpoint.createdIn === undefined ? undefined : responseRegistrar(making);
     const known: RelayRequest = {
       exchange,
       endpoint,
-      facts: ask,
-      stream: ask.stream,
-      choices: ask.estimate.choices,
+      facts: facts,
+      stream: facts.stream,
+      choices: facts.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       commitAfter: config.stream.commit_after,
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
-      slabs,
+      buffers,
       usageReads,
-      meter: kept?.meter ?? account.meter,
+      meter: kept?.meter ?? reservation.meter,
       keep: kept?.keep,
     };
-    const request = form === undefined ? known : formRequest(known, ask, form);
+    const request = form === undefined ? known : formRequest(known, facts, form);
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, form, retry, resilience }).run();
     if (result.kind === 'failed') {
@@ -187,12 +198,12 @@ export class Pipeline {
 }
 
 /** Whether a stream is asked for may stand behind a file that is still to come. */
-function formRequest(known: RelayRequest, ask: RequestFacts, { contentType }: FormRequest): RelayRequest {
+function formRequest(known: RelayRequest, facts: RequestFacts, { contentType }: FormRequest): RelayRequest {
   return {
     ...known,
     contentType,
     get stream() {
-      return ask.stream;
+      return facts.stream;
     },
   };
 }

@@ -16,8 +16,8 @@ import { itemRecorder } from './objects/stored-responses.ts';
 import { answerFailure, type PipelineOptions } from './pipeline.ts';
 import { jsonString, NO_SCAN } from './request/request-scan.ts';
 import { RequestSlot } from './reservation/request-slot.ts';
-import { UsageReservation, setLimitHeaders } from './reservation/usage-reservation.ts';
-import { whileHeld, type ConfigSnapshot } from './routes/config-snapshot.ts';
+import { setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
+import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
 
 /** Where these calls are served. */
@@ -46,32 +46,35 @@ export class StoredResponseCalls {
 
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, stored, accounts } = this.#options;
-    const caller = await authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
-    const limits = config.tiers[caller.tier] ?? {};
-    const place = new RequestSlot(accounts, { exchange, caller, limits, tiers: config.tiers });
-    let account: UsageReservation | undefined;
+    const principal = await authenticator.authenticate(
+      exchange.request.headers.authorization,
+      exchange.address,
+    );
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
+    const limits = config.tiers[principal.tier] ?? {};
+    const slot = new RequestSlot(accounts, { exchange, principal, limits, tiers: config.tiers });
+    let reservation: UsageReservation | undefined;
     try {
-      routes.checkTier(caller.tier, 'responses');
+      routes.checkTier(principal.tier, 'responses');
       const [id = '', query = ''] = partsOf(exchange.target);
-      const response = await stored.find(id, caller.holderId);
-      await this.#checkQuery(query, caller.holderId);
+      const response = await stored.find(id, principal.holderId);
+      await this.#checkQuery(query, principal.holderId);
       exchange.model = maskKeys(response.model);
       const route = routeOf(response, routes);
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
-      const order = { exchange, caller, route, limits, place, estimate: NO_ESTIMATE };
-      account = await UsageReservation.open(accounts, order);
+      const order = { exchange, principal, route, limits, slot, estimate: NO_ESTIMATE };
+      reservation = await UsageReservation.open(accounts, order);
       await exchange.checkClient();
-      await this.#relay(exchange, action, { config, response, route, query, account });
+      await this.#relay(exchange, action, { config, response, route, query, reservation });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!place.isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
-      account?.settle();
+      reservation?.settle();
     }
   }
 
@@ -87,9 +90,9 @@ export class StoredResponseCalls {
   async #relay(
     exchange: Exchange,
     action: StoredAction,
-    { config, response, route, query, account }: Call,
+    { config, response, route, query, reservation }: Call,
   ): Promise<void> {
-    const { metrics, resilience, stored, slabs, objects, usageReads } = this.#options;
+    const { metrics, resilience, stored, buffers, objects, usageReads } = this.#options;
     const record = itemRecorder(objects, response.holderId);
     const uses: AttemptUse[] = [];
     const stream = action === 'retrieve' && new URLSearchParams(query).get('stream') === 'true';
@@ -105,10 +108,10 @@ export class StoredResponseCalls {
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,
       metrics,
-      slabs,
+      buffers,
       usageReads,
       meter: { note: (use) => uses.push(use) },
-      keep: (made, { upstream }) => record(made, upstream.name),
+      keep: (created, { upstream }) => record(created, upstream.name),
     };
     const { retry } = config;
     const scan = { ...NO_SCAN, model: response.upstreamModel };
@@ -117,7 +120,7 @@ export class StoredResponseCalls {
     try {
       result = await attempts.run();
     } finally {
-      await this.#count(uses, response, account);
+      await this.#count(uses, response, reservation);
     }
     if (result.kind === 'failed') {
       // A fault of the gateway itself: the server logs it with its place.
@@ -180,7 +183,7 @@ interface Call {
   readonly route: Route;
   /** The client's, without its `?`. */
   readonly query: string;
-  readonly account: UsageReservation;
+  readonly reservation: UsageReservation;
 }
 
 /** The id in a path that was routed here, and the query. */

@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
 import type { Line } from './client-line.ts';
-import { closeFrame, WebSocketFrameReader, pongFrame, textFrame } from './websocket-frames.ts';
+import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
 /** Of what is said back. */
 const LONGEST = 2000;

@@ -4,15 +4,18 @@ import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { upgradeRejectionOf, type Upgrade, WANTED } from '../http/exchange/upgrade.ts';
+import { type Upgrade, upgradeRejectionOf, WANTED } from '../http/exchange/upgrade.ts';
 import { rejectedAttempt } from '../proxy/attempts/attempts.ts';
-import type { Resilience } from '../proxy/attempts/target-memory.ts';
+import type { Resilience } from '../proxy/attempts/resilience.ts';
 import { type Next, TargetPlan } from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
-import { RunningReservation, type RunningReservationParts } from '../proxy/reservation/running-reservation.ts';
+import {
+  RunningReservation,
+  type RunningReservationParts,
+} from '../proxy/reservation/running-reservation.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
-import { whileHeld, type ConfigSnapshot } from '../proxy/routes/config-snapshot.ts';
+import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import type { Route, Target } from '../proxy/routes/route-table.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -47,7 +50,7 @@ interface Order {
   readonly events: ClientEvents | undefined;
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
-  readonly account: RunningReservation;
+  readonly reservation: RunningReservation;
 }
 
 export class Realtime {
@@ -71,28 +74,34 @@ export class Realtime {
       throw upgradeRejectionOf(exchange.request) ?? new GatewayError('upgrade_required');
     }
     const offered = readProtocols(headers['sec-websocket-protocol']);
-    const caller = await authenticator.authenticate(
+    const principal = await authenticator.authenticate(
       headers.authorization ?? offered.authorization,
       exchange.address,
     );
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
     exchange.throwIfStopped();
 
-    const limits = config.tiers[caller.tier] ?? {};
+    const limits = config.tiers[principal.tier] ?? {};
     let isAsked = false;
-    let account: RunningReservation | undefined;
+    let reservation: RunningReservation | undefined;
     try {
-      routes.checkTier(caller.tier, 'realtime');
+      routes.checkTier(principal.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
       // Somebody will put a key where the model belongs.
       exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
-      const route = routes.resolve(query.model, caller.tier, 'realtime');
+      const route = routes.resolve(query.model, principal.tier, 'realtime');
       exchange.entry = route.entry;
       isAsked = true;
-      account = await RunningReservation.open(accounts, { exchange, caller, route, limits, tiers: config.tiers });
+      reservation = await RunningReservation.open(accounts, {
+        exchange,
+        principal,
+        route,
+        limits,
+        tiers: config.tiers,
+      });
       await exchange.checkClient();
       const events = ClientEvents.for(routes.watched, route);
       await this.#open({
@@ -103,14 +112,14 @@ export class Realtime {
         events,
         query,
         protocols: offered.forwarded,
-        account,
+        reservation,
       });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await setLimitHeaders(accounts.limiter, exchange, caller.holderId, limits);
+      if (!isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
-      account?.settle();
+      reservation?.settle();
     }
   }
 
@@ -159,7 +168,7 @@ export class Realtime {
     early: EarlyBytes,
     mostMs: number,
   ): Promise<Failure | undefined> {
-    const { exchange, query, protocols, account } = order;
+    const { exchange, query, protocols, reservation } = order;
     const { upstream, model } = target;
     const { access } = exchange;
     let outcome: SessionEnd['outcome'] | undefined;
@@ -172,7 +181,7 @@ export class Realtime {
       return { ...failure(busy, true), skipsRetryBudget: true };
     }
     try {
-      access.attempts = account.asked(upstream.name);
+      access.attempts = reservation.asked(upstream.name);
       access.upstream = upstream.name;
       access.upstream_model = maskKeys(model);
       access.upstream_status = undefined;
@@ -185,7 +194,7 @@ export class Realtime {
         return judged;
       }
       permit.answered();
-      account.opened();
+      reservation.opened();
       const end = await this.#run(order, result, early, upstream.name);
       outcome = end.outcome;
       return undefined;
@@ -197,7 +206,7 @@ export class Realtime {
   }
 
   async #run(
-    { exchange, upgrade, config, events, account }: Order,
+    { exchange, upgrade, config, events, reservation }: Order,
     { line, socket }: Extract<Dialled, { kind: 'open' }>,
     early: EarlyBytes,
     upstream: string,
@@ -209,8 +218,8 @@ export class Realtime {
       responses += 1;
       access.responses = responses;
       metrics.realtimeResponses.inc({ counted: use.isEstimated ? 'estimated' : 'reported' });
-      account.use(use);
-      void closeIfSpent(session, account);
+      reservation.use(use);
+      void closeIfSpent(session, reservation);
     });
     const session: Session = new Session({
       exchange,
@@ -228,7 +237,7 @@ export class Realtime {
         access.close_code = end.code;
         access.closed_by = end.by;
         access.outcome = end.outcome;
-        account.ended(end.outcome);
+        reservation.ended(end.outcome);
         if (end.outcome !== 'client_closed') exchange.markAnswered();
         metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
         if (end.outcome === 'stream_incomplete') metrics.streamsBroken.inc({ upstream, cause: end.outcome });
@@ -245,13 +254,13 @@ export class Realtime {
 }
 
 /** A holder who has no tokens left has no session either. */
-async function closeIfSpent(session: Session, account: RunningReservation): Promise<void> {
+async function closeIfSpent(session: Session, reservation: RunningReservation): Promise<void> {
   try {
-    const refusal = await account.spent();
-    if (refusal === undefined) return;
+    const rejection = await reservation.spent();
+    if (rejection === undefined) return;
     // A minute passes by itself (IANA: 1013, Try Again Later), a month does not (RFC 6455, 7.4.1: 1008, Policy Violation).
-    const code = refusal.code === 'insufficient_quota' ? 1008 : 1013;
-    session.close(code, refusal.code, refusal.code, refusal);
+    const code = rejection.code === 'insufficient_quota' ? 1008 : 1013;
+    session.close(code, rejection.code, rejection.code, rejection);
   } catch {
     // The limits did not say. The next answer asks again.
   }

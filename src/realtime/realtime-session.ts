@@ -11,7 +11,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
 import type { Line, LineOwner, UpstreamEnd } from './client-line.ts';
 import type { ClientEvents } from './realtime-members.ts';
-import { closeFrame, WebSocketFrameReader, textFrame } from './websocket-frames.ts';
+import { closeFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
 /** What a side has for its part of the end, after the other side's. */
 const CLOSE_MS = 10_000;

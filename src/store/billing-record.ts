@@ -1,7 +1,7 @@
 // What the store keeps of orders, of the events of a payment provider, and of the payments that are only played. Rules about
 // them are above it, in billing/.
 import type { Tier } from '../config/schema/config-schema.ts';
-import type { FreeGrant, KeyRecord, NewKey, Prefix, BillingStatus } from './key-record.ts';
+import type { BillingStatus, FreeGrant, KeyRecord, NewKey, Prefix } from './key-record.ts';
 
 export const ORDER_STATES = ['pending', 'paid', 'claimed', 'void', 'refused'] as const;
 

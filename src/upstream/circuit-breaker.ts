@@ -76,7 +76,7 @@ export interface BreakerSnapshot {
   readonly successes: number;
   readonly failures: number;
   /** What a request would hear now; undefined when it would be let through. */
-  readonly refusal: BreakerRejection | undefined;
+  readonly rejection: BreakerRejection | undefined;
 }
 
 /** No `retry-after` is believed beyond this. */
@@ -183,7 +183,7 @@ export class CircuitBreaker {
       consecutiveFailures: this.#failuresInRow,
       successes,
       failures,
-      refusal: this.refusal(),
+      rejection: this.refusal(),
     };
   }
 

@@ -2,7 +2,7 @@
 import type { UsageStore } from '../store/store.ts';
 import { type UsageSums, usageSums } from '../store/usage-record.ts';
 import { dayOf, daysBefore } from './records/utc-hours.ts';
-import type { UsageOutbox } from './usage-ledger.ts';
+import type { UsageOutbox } from './usage-outbox.ts';
 
 /** Where the counters of long limits begin. */
 export interface SeedSource {
@@ -34,13 +34,13 @@ export interface HolderReport {
 const MAX_LINES = 10_000;
 
 export class HolderUsage implements SeedSource {
-  readonly #ledger: UsageOutbox;
+  readonly #outbox: UsageOutbox;
   readonly #store: UsageStore;
   readonly #clock: () => number;
 
   /** @param clock milliseconds since 1970 */
-  constructor(ledger: UsageOutbox, store: UsageStore, clock: () => number = Date.now) {
-    this.#ledger = ledger;
+  constructor(outbox: UsageOutbox, store: UsageStore, clock: () => number = Date.now) {
+    this.#outbox = outbox;
     this.#store = store;
     this.#clock = clock;
   }
@@ -48,7 +48,7 @@ export class HolderUsage implements SeedSource {
   async totalsOf(holderId: string): Promise<{ dayRequests: number; monthTokens: number }> {
     const day = dayOf(this.#clock());
     const month = day.slice(0, 7);
-    const { stored, pending } = await this.#ledger.withPending(holderId, () =>
+    const { stored, pending } = await this.#outbox.withPending(holderId, () =>
       this.#store.usageOf(holderId, day),
     );
     let { dayRequests, monthTokens } = stored;
@@ -66,7 +66,7 @@ export class HolderUsage implements SeedSource {
   async reportOf(holderId: string, days: number): Promise<HolderReport> {
     const to = dayOf(this.#clock());
     const from = dayOf(daysBefore(this.#clock(), days - 1));
-    const { stored, pending } = await this.#ledger.withPending(holderId, async () => {
+    const { stored, pending } = await this.#outbox.withPending(holderId, async () => {
       const [totals, lines] = await Promise.all([
         this.#store.usageReport({ holderId, from, by: [], limit: 1 }),
         this.#store.usageReport({ holderId, from, by: ['day', 'model'], limit: MAX_LINES + 1 }),

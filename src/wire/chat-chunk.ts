@@ -4,7 +4,16 @@
 import { shapeOf } from './answer-shape.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
 import { TextCount } from './output-text.ts';
-import { BOM, DATA, dataOf, isLineBreak, spanEquals, readFields, spanInFrame, bytesStartWith } from './sse-fields.ts';
+import {
+  BOM,
+  bytesStartWith,
+  DATA,
+  dataOf,
+  isLineBreak,
+  readFields,
+  spanEquals,
+  spanInFrame,
+} from './sse-fields.ts';
 
 /** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
 export interface Usage {

@@ -139,10 +139,10 @@ describe('what Redis says', () => {
     ['ended', 'revoked'],
     ['changed', 'changed'],
   ] as const)(
-    'by a mark that it has %s is passed on, and the store has the last word',
-    async (mark, kind) => {
+    'by a tombstone that it has %s is passed on, and the store has the last word',
+    async (tombstone, kind) => {
       const { lookup, asked, clock, marked, state } = open();
-      state.inRedis = () => ({ kind: 'mark', mark, version: 2 });
+      state.inRedis = () => ({ kind: 'tombstone', tombstone, version: 2 });
       const found = await lookup.find(ONE, true);
       expect(marked).toEqual([{ prefix: ONE, kind, version: 2 }]);
       expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
@@ -152,10 +152,10 @@ describe('what Redis says', () => {
     },
   );
 
-  test('by a mark that is older than what was heard is nothing new', async () => {
+  test('by a tombstone that is older than what was heard is nothing new', async () => {
     const { lookup, clock, marked, state } = open();
     clock.mark(ONE, 3);
-    state.inRedis = () => ({ kind: 'mark', mark: 'ended', version: 2 });
+    state.inRedis = () => ({ kind: 'tombstone', tombstone: 'ended', version: 2 });
     await lookup.find(ONE, true);
     expect(marked).toEqual([]);
   });

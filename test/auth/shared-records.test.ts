@@ -68,7 +68,7 @@ describe('a record', () => {
     await shared.keep(recordOf(ONE, 1));
     expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
     await shared.keep(recordOf(ONE, 1));
-    expect(await shared.find(ONE)).toEqual({ kind: 'mark', mark: 'ended', version: 2 });
+    expect(await shared.find(ONE)).toEqual({ kind: 'tombstone', tombstone: 'ended', version: 2 });
     expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
   });
 
@@ -139,7 +139,7 @@ describe('in any order of what replicas do', () => {
               .find(prefix)
               .then(
                 (it) =>
-                  `${it.kind === 'mark' ? it.mark : it.kind} ${it.kind === 'record' ? it.record.version : 'version' in it ? it.version : 0}`,
+                  `${it.kind === 'tombstone' ? it.tombstone : it.kind} ${it.kind === 'record' ? it.record.version : 'version' in it ? it.version : 0}`,
               );
             found.push({ expected: `${held?.kind ?? 'nothing'} ${held?.version ?? 0}`, answer });
           } else if (kind === 'forget') {
@@ -205,7 +205,7 @@ describe('in any order of what replicas do', () => {
       for (const { kind, isForgotten } of await Promise.all(answers)) {
         if (isForgotten) forgotten += kind === 'record' ? 1 : 0;
         else {
-          ends += kind === 'mark' ? 1 : 0;
+          ends += kind === 'tombstone' ? 1 : 0;
           resurrections += kind === 'record' ? 1 : 0;
         }
       }
@@ -336,7 +336,7 @@ describe('what is not as a replica wrote it', () => {
     await server.command('DEL', recordKey(ONE));
     await server.command(command, recordKey(ONE), ...args);
     expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
-    expect(await shared.find(ONE)).toEqual({ kind: 'mark', mark: 'ended', version: 2 });
+    expect(await shared.find(ONE)).toEqual({ kind: 'tombstone', tombstone: 'ended', version: 2 });
   });
 
   test('does not keep a record out for longer than until it is looked at', async () => {

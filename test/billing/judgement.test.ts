@@ -6,8 +6,8 @@ import {
   isAbove,
   isEntitled,
   isLapsed,
-  orderVerdict,
   mismatchOf,
+  orderVerdict,
   replacedBy,
   targetOf,
 } from '../../src/billing/order-verdict.ts';

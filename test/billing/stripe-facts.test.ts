@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { StripeCalls } from '../../src/billing/stripe/stripe-calls.ts';
-import { stripeIdOf, StripeProvider } from '../../src/billing/stripe/stripe-provider.ts';
+import { StripeProvider, stripeIdOf } from '../../src/billing/stripe/stripe-provider.ts';
 import type { Order } from '../../src/store/billing-record.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { orderSample } from './order-sample.ts';
@@ -321,13 +321,13 @@ describe('a session', () => {
         customer: { id: 'cus_2' },
       }),
     ).toMatchObject({ session: { subscription: null, payment_id: 'pi_1', customer: 'cus_2' } });
-    expect([stripeIdOf(null), stripeIdOf(undefined), stripeIdOf({}), stripeIdOf({ id: 'x' }), stripeIdOf('y')]).toEqual([
-      undefined,
-      undefined,
-      undefined,
-      'x',
-      'y',
-    ]);
+    expect([
+      stripeIdOf(null),
+      stripeIdOf(undefined),
+      stripeIdOf({}),
+      stripeIdOf({ id: 'x' }),
+      stripeIdOf('y'),
+    ]).toEqual([undefined, undefined, undefined, 'x', 'y']);
   });
 
   test('that an event only names must say that it is the order’s; the order’s own is judged whatever it says', async () => {

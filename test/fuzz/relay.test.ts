@@ -79,7 +79,7 @@ class Run implements Source {
       keepalive: 1e6,
       afterSend: false,
       metrics,
-      slabs: new BufferPool(),
+      buffers: new BufferPool(),
       meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
     };
     this.relay = new StreamRelay(chat, {}, this);

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { PACE, readBody } from '../../src/http/body/read-body.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { LARGE_BODY, type LargeBody } from '../../src/http/pieces/body-buffer.ts';
-import { type PooledBuffer, BufferPool } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool, type PooledBuffer } from '../../src/http/pieces/buffer-pool.ts';
 import { until } from '../helpers/wait.ts';
 import { Served } from './served.ts';
 

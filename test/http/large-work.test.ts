@@ -4,7 +4,7 @@ import { Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
-import { exchangeBegan, exchangeEnded, BodyPacing } from '../../src/http/pieces/body-pacing.ts';
+import { BodyPacing, exchangeBegan, exchangeEnded } from '../../src/http/pieces/body-pacing.ts';
 
 /** Longer than others count after they were served. */
 const QUIET_MS = 150;

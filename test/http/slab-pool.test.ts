@@ -1,7 +1,7 @@
 // Memory of large bodies is used again, and never by two at a time.
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
-import { type PooledBuffer, BufferPool, slabOf } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool, type PooledBuffer, slabOf } from '../../src/http/pieces/buffer-pool.ts';
 import { collectGarbage } from '../helpers/garbage.ts';
 
 const KIB = 1024;

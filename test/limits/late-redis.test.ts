@@ -45,9 +45,9 @@ async function join(index: number): Promise<Replica> {
   const { client, outcomes } = await startClient(url, { commandMs: DEADLINE_MS, startMs: 20_000 });
   await until(() => client.isUp, 'Redis');
   const [counters, store] = [new Counters(), new Store()];
-  const seeds = seedsOf(store, counters);
-  const shared = new RedisLimiter({ redis: client, seeds, metrics: counters, renewMs: 100 });
-  const local = new MemoryLimiter({ seeds, metrics: counters });
+  const initialTotals = seedsOf(store, counters);
+  const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters, renewMs: 100 });
+  const local = new MemoryLimiter({ initialTotals, metrics: counters });
   const fleet = () => ({ index, count: COUNT });
   const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters, fleet });
   stack.defer(async () => {

@@ -43,7 +43,7 @@ test.each([3_600_000, -3_600_000, 86_400_000, -86_400_000, -5000])(
 test('no more holders are remembered than allowed; those without requests go first, the longest idle before others', async () => {
   const counters = new Counters();
   const limiter = new MemoryLimiter({
-    seeds: seedsOf(new Store(), counters),
+    initialTotals: seedsOf(new Store(), counters),
     metrics: counters,
     maxHolders: 3,
     now: () => 0,

@@ -124,7 +124,9 @@ export class Model {
 
   /** The store says what was used before. Whichever of the two figures is higher holds, and what runs is added. */
   learn(now: number): void {
-    const ofToday = this.requests.filter((each) => this.#isCounted(each) && dayNumberOf(each.at) === dayNumberOf(now));
+    const ofToday = this.requests.filter(
+      (each) => this.#isCounted(each) && dayNumberOf(each.at) === dayNumberOf(now),
+    );
     const ended = ofToday.filter(({ settled }) => settled !== undefined).length;
     const expired = ofToday.filter((each) => each.settled === undefined && !this.#isRunning(each, now));
     const kept = Math.max(0, ended + expired.length - this.stored(now).dayRequests);
@@ -141,7 +143,8 @@ export class Model {
   stored(now: number) {
     const ended = this.requests.filter(({ settled }) => settled !== undefined);
     return {
-      dayRequests: this.#priorRequests(now) + ended.filter(({ at }) => dayNumberOf(at) === dayNumberOf(now)).length,
+      dayRequests:
+        this.#priorRequests(now) + ended.filter(({ at }) => dayNumberOf(at) === dayNumberOf(now)).length,
       monthTokens: this.#priorTokens(now) + this.#tokensOf(ended, now),
     };
   }

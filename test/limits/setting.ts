@@ -2,7 +2,7 @@
 // script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
 
 import { InitialTotals } from '../../src/limits/initial-totals.ts';
-import type { Admission, Admitted, Limiter, Rejected, HolderTotals } from '../../src/limits/limiter.ts';
+import type { Admission, Admitted, HolderTotals, Limiter, Rejected } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
@@ -84,14 +84,24 @@ export interface Rig extends AsyncDisposable {
 export type MakeRig = () => Promise<Rig>;
 
 export function seedsOf(store: Store, counters: Counters, now?: () => number): InitialTotals {
-  return new InitialTotals({ read: store.read, metrics: counters, deadlineMs: 20_000, ...(now ? { now } : {}) });
+  return new InitialTotals({
+    read: store.read,
+    metrics: counters,
+    deadlineMs: 20_000,
+    ...(now ? { now } : {}),
+  });
 }
 
 export async function memoryRig(): Promise<Rig & { readonly limiter: MemoryLimiter }> {
   let [now, wall] = [1000, NOON];
   const [counters, store] = [new Counters(), new Store()];
-  const seeds = seedsOf(store, counters, () => now);
-  const limiter = new MemoryLimiter({ seeds, metrics: counters, now: () => now, wallNow: () => wall });
+  const initialTotals = seedsOf(store, counters, () => now);
+  const limiter = new MemoryLimiter({
+    initialTotals,
+    metrics: counters,
+    now: () => now,
+    wallNow: () => wall,
+  });
   return {
     limiter,
     counters,
@@ -151,7 +161,7 @@ export class RedisSetting {
     const [counters, store] = [new Counters(), new Store()];
     const limiter = new RedisLimiter({
       redis: withClock(client),
-      seeds: seedsOf(store, counters, () => now),
+      initialTotals: seedsOf(store, counters, () => now),
       metrics: counters,
       leaseMs: LEASE_MS,
       renewMs: 2 ** 30,
@@ -198,8 +208,14 @@ export async function startReplica(
 ): Promise<Replica> {
   const { client } = await startClient(url, { commandMs });
   const counters = new Counters();
-  const seeds = seedsOf(new Store(), counters);
-  const limiter = new RedisLimiter({ redis: client, seeds, metrics: counters, renewMs: 2 ** 30, ...options });
+  const initialTotals = seedsOf(new Store(), counters);
+  const limiter = new RedisLimiter({
+    redis: client,
+    initialTotals,
+    metrics: counters,
+    renewMs: 2 ** 30,
+    ...options,
+  });
   return {
     limiter,
     client,

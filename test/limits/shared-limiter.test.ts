@@ -41,9 +41,9 @@ afterEach(() => server?.stop());
 async function gateway(commandMs = PATIENT): Promise<Gateway> {
   const { client } = await startClient(server.url, { commandMs, heartbeatMs: 50 });
   const [counters, store] = [new Counters(), new Store()];
-  const seeds = seedsOf(store, counters);
-  const shared = new RedisLimiter({ redis: client, seeds, metrics: counters, renewMs: 20 });
-  const local = new MemoryLimiter({ seeds, metrics: counters });
+  const initialTotals = seedsOf(store, counters);
+  const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters, renewMs: 20 });
+  const local = new MemoryLimiter({ initialTotals, metrics: counters });
   const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
   await until(() => client.isUp && !limiter.isDegraded, 'Redis');
   return {
@@ -85,9 +85,9 @@ test('started without Redis it has the limits of this process, and Redis as soon
   await server.kill();
   const { client } = await startClient(server.url, { startMs: 20, commandMs: DEADLINE_MS });
   const [counters, store] = [new Counters(), new Store()];
-  const seeds = seedsOf(store, counters);
-  const shared = new RedisLimiter({ redis: client, seeds, metrics: counters });
-  const local = new MemoryLimiter({ seeds, metrics: counters });
+  const initialTotals = seedsOf(store, counters);
+  const shared = new RedisLimiter({ redis: client, initialTotals, metrics: counters });
+  const local = new MemoryLimiter({ initialTotals, metrics: counters });
   const limiter = new SharedLimiter({ redis: client, shared, local, metrics: counters });
   expect([limiter.isDegraded, counters.degraded]).toEqual([true, 1]);
   const holder = newHolder();

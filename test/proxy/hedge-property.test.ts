@@ -10,7 +10,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
 import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { Attempts } from '../../src/proxy/attempts/attempts.ts';
-import { Resilience } from '../../src/proxy/attempts/target-memory.ts';
+import { Resilience } from '../../src/proxy/attempts/resilience.ts';
 import { CHAT } from '../../src/proxy/endpoints/json-endpoints.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
 import { UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';
@@ -229,7 +229,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       keepalive: 1e6,
       afterSend,
       metrics,
-      slabs: new BufferPool(),
+      buffers: new BufferPool(),
       meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
     },
     route: {

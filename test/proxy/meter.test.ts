@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { AttemptUse, Unreported } from '../../src/proxy/contracts/receiver.ts';
 import type { Estimate } from '../../src/proxy/request/token-estimate.ts';
-import { HIDDEN_TOKENS_PER_SECOND, UsageMeter, PREFILL_MS } from '../../src/proxy/reservation/usage-meter.ts';
+import { HIDDEN_TOKENS_PER_SECOND, PREFILL_MS, UsageMeter } from '../../src/proxy/reservation/usage-meter.ts';
 
 const usage = (prompt: number, completion: number) => ({
   prompt,

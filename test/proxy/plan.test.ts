@@ -1,6 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Next, TargetPlan, type TargetPlanOptions, TargetStatuses } from '../../src/proxy/attempts/target-plan.ts';
+import {
+  type Next,
+  TargetPlan,
+  type TargetPlanOptions,
+  TargetStatuses,
+} from '../../src/proxy/attempts/target-plan.ts';
 import { CircuitBreaker, type ResultClass } from '../../src/upstream/circuit-breaker.ts';
 import { LatencyAverage } from '../../src/upstream/target-latency.ts';
 

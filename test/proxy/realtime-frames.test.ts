@@ -2,7 +2,12 @@
 // same texts, the same ends and the same Close; and bytes that are no frames harm nobody.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { closeFrame, WebSocketFrameReader, MAX_TEXT, textFrame } from '../../src/realtime/websocket-frames.ts';
+import {
+  closeFrame,
+  MAX_TEXT,
+  textFrame,
+  WebSocketFrameReader,
+} from '../../src/realtime/websocket-frames.ts';
 
 interface Frame {
   readonly opcode: number;

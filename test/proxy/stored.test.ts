@@ -126,9 +126,9 @@ describe('a response in the background', () => {
       stored,
       objects: { record: async () => undefined },
       isStored: true,
-      caller: { holderId: 'h' },
+      principal: { holderId: 'h' },
       route: { model: 'm' },
-      ask: { isBackground, estimate: { prompt: 3, completion: 0, isBounded: true } },
+      facts: { isBackground, estimate: { prompt: 3, completion: 0, isBounded: true } },
       meter: { note: () => undefined },
     });
 
@@ -149,9 +149,9 @@ describe('a response in the background', () => {
       stored,
       objects: { record: async () => undefined },
       isStored: true,
-      caller: { holderId: 'h' },
+      principal: { holderId: 'h' },
       route: { model: 'm' },
-      ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
+      facts: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
       meter: { note: (each) => void noted.push(each) },
     });
     meter.note({ ...use, usage: null, outputs: 9, outcome: 'client_closed' });
@@ -165,9 +165,9 @@ describe('a response in the background', () => {
       stored,
       objects: { record: async () => undefined },
       isStored: true,
-      caller: { holderId: 'h' },
+      principal: { holderId: 'h' },
       route: { model: 'm' },
-      ask: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
+      facts: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
       meter: { note: (each) => void noted.push(each) },
     });
     const unreported = { textBytes: 0, silentMs: 5, isReserved: true };

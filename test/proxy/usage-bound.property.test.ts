@@ -11,8 +11,8 @@ import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
 import { AttemptOutput, SHORTEST_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,
-  resultCodeOf,
   type RelayRequest,
+  resultCodeOf,
   type Source,
 } from '../../src/proxy/contracts/receiver.ts';
 import { CHAT, COMPLETIONS, RESPONSES } from '../../src/proxy/endpoints/json-endpoints.ts';
@@ -20,8 +20,8 @@ import { BYTES_PER_TOKEN } from '../../src/proxy/request/token-estimate.ts';
 import {
   COUNTED_SHARE,
   HIDDEN_TOKENS_PER_SECOND,
-  UsageMeter,
   PREFILL_MS,
+  UsageMeter,
 } from '../../src/proxy/reservation/usage-meter.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { USAGE_READ_MS } from '../../src/upstream/usage-reads.ts';
@@ -33,7 +33,7 @@ const ESTIMATE = { prompt: 40, completion: 256, isBounded: false };
 const PROMPT = 33;
 
 const metrics = createMetrics();
-const slabs = new BufferPool();
+const buffers = new BufferPool();
 
 /** Where a piece of text stands in a delta of chat. */
 const FIELDS = {
@@ -296,7 +296,7 @@ function run(given: Answer): Outcome {
     keepalive: 1_000_000,
     afterSend: false,
     metrics,
-    slabs,
+    buffers,
     meter,
   };
   const relay = new StreamRelay(request, {}, source);

@@ -2,7 +2,7 @@
 import { inspect } from 'node:util';
 import { CompiledQuery } from 'kysely';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { type PostgresLease, type PoolLimits, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { type PoolLimits, type PostgresLease, PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { until } from '../helpers/wait.ts';
@@ -179,7 +179,8 @@ describe('waiting for a connection', () => {
 });
 
 describe('a session', () => {
-  const setting = (lease: PostgresLease, name: string) => ask(lease, `select current_setting('${name}') as value`);
+  const setting = (lease: PostgresLease, name: string) =>
+    ask(lease, `select current_setting('${name}') as value`);
 
   test('has its timeouts and commits durably, whatever the address and the server say', async () => {
     await query(server.url(), 'alter role tollgate set synchronous_commit = off');

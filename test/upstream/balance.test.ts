@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type LoadBalance, type Candidate, choose } from '../../src/upstream/load-balance.ts';
+import { type Candidate, choose, type LoadBalance } from '../../src/upstream/load-balance.ts';
 
 /** A repeatable sequence from 0 to 1 (a linear congruential generator). */
 function chance(seed = 1): () => number {

@@ -2,11 +2,11 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
   type BreakerOptions,
+  type BreakerRejection,
   type BreakerState,
   CircuitBreaker,
-  type ResultClass,
   type Permit,
-  type BreakerRejection,
+  type ResultClass,
 } from '../../src/upstream/circuit-breaker.ts';
 
 const SUCCESS: ResultClass = { kind: 'success' };

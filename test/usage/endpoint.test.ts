@@ -5,7 +5,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { UsageEndpoint } from '../../src/usage/usage-endpoint.ts';
-import type { UsageOutbox } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { errorCode, property, Served } from '../http/served.ts';
 import { FaultyStore } from './faulty-store.ts';

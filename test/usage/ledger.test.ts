@@ -15,7 +15,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
-import type { UsageOutbox } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FaultyStore } from './faulty-store.ts';

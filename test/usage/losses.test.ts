@@ -17,7 +17,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
-import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { FaultyStore } from './faulty-store.ts';

@@ -5,7 +5,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
 import { PhaseLock } from '../../src/usage/outbox/phase-lock.ts';
-import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
+import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
 import { FAULTS, FaultyStore } from './faulty-store.ts';

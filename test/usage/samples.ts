@@ -5,7 +5,7 @@ import type { UsageStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import type { UsageRecord } from '../../src/usage/records/request-usage.ts';
-import { UsageOutbox, type UsageOutboxLimits } from '../../src/usage/usage-ledger.ts';
+import { UsageOutbox, type UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 
 export const AT = Date.parse('2030-01-02T03:04:05Z');
 

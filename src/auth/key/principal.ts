@@ -1,6 +1,6 @@
 // Who makes a request, once the key is known to be good.
 import type { Tier } from '../../config/schema/config-schema.ts';
-import type { KeyRecord, Prefix, BillingStatus } from '../../store/key-record.ts';
+import type { BillingStatus, KeyRecord, Prefix } from '../../store/key-record.ts';
 
 export interface Principal {
   readonly prefix: Prefix;

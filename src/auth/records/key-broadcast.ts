@@ -10,7 +10,7 @@ import type { CheckableKey } from '../key/principal.ts';
 import type { Announcement, Announcer } from './announcer.ts';
 import { observeLag } from './change-feed.ts';
 import type { KeyListener } from './key-cache.ts';
-import { KeyTombstones, type Tombstone, type SharedRecords } from './shared-records.ts';
+import { KeyTombstones, type SharedRecords, type Tombstone } from './shared-records.ts';
 
 /** Marks that are written again when Redis comes back, from which it may have lost them. */
 const MAX_MARKED = 1000;
@@ -36,16 +36,16 @@ export interface KeyAnnouncerParts {
 /** Tells of what this process did: first the mark, so that whoever looks again after the message finds it. */
 export class KeyAnnouncer implements Announcer {
   readonly #parts: KeyAnnouncerParts;
-  readonly #marks: KeyTombstones;
+  readonly #tombstones: KeyTombstones;
 
   constructor(parts: KeyAnnouncerParts) {
     this.#parts = parts;
-    this.#marks = new KeyTombstones(parts.redis);
+    this.#tombstones = new KeyTombstones(parts.redis);
   }
 
   async announce({ prefix, kind, version, at }: Announcement, record?: CheckableKey): Promise<void> {
-    const mark = markOf(kind);
-    if (mark !== undefined) await this.#marks.mark(mark, prefix, version);
+    const tombstone = markOf(kind);
+    if (tombstone !== undefined) await this.#tombstones.mark(tombstone, prefix, version);
     else if (record !== undefined) await this.#parts.shared?.keep(record);
     await this.#send({ prefix, kind, version, at });
   }
@@ -59,7 +59,7 @@ export class KeyAnnouncer implements Announcer {
   /** Without the secret there is a mark, and whoever needs the record reads the store. */
   async #replace(record: CheckableKey): Promise<void> {
     if ((await this.#parts.shared?.succeed(record)) === true) return;
-    await this.#marks.mark('changed', record.prefix, record.version);
+    await this.#tombstones.mark('changed', record.prefix, record.version);
   }
 
   async #send(message: z.input<typeof Message>): Promise<void> {
@@ -80,13 +80,15 @@ export interface KeyBroadcastParts {
 /** Hears what others did, and keeps the marks in Redis complete. */
 export class KeyBroadcast {
   readonly #parts: KeyBroadcastParts;
-  readonly #marks: KeyTombstones;
-  readonly #marked = new RecentMap<Prefix, { readonly mark: Tombstone; readonly version: number }>(MAX_MARKED);
+  readonly #tombstones: KeyTombstones;
+  readonly #marked = new RecentMap<Prefix, { readonly tombstone: Tombstone; readonly version: number }>(
+    MAX_MARKED,
+  );
   #repairing: Promise<void> | undefined;
 
   constructor(parts: KeyBroadcastParts) {
     this.#parts = parts;
-    this.#marks = new KeyTombstones(parts.redis);
+    this.#tombstones = new KeyTombstones(parts.redis);
     parts.redis.onUp(() => this.#repair());
   }
 
@@ -102,10 +104,10 @@ export class KeyBroadcast {
 
   /** Read in the feed. Whoever changed the key has marked it too, unless Redis was away or has forgotten it since. */
   async read({ prefix, kind, version }: Announcement): Promise<void> {
-    const mark = markOf(kind);
-    if (mark === undefined) return;
-    this.#marked.set(prefix, { mark, version });
-    await this.#marks.mark(mark, prefix, version);
+    const tombstone = markOf(kind);
+    if (tombstone === undefined) return;
+    this.#marked.set(prefix, { tombstone, version });
+    await this.#tombstones.mark(tombstone, prefix, version);
   }
 
   #repair(): void {
@@ -115,8 +117,8 @@ export class KeyBroadcast {
   }
 
   async #markAll(): Promise<void> {
-    for (const [prefix, { mark, version }] of [...this.#marked]) {
-      if (!(await this.#marks.mark(mark, prefix, version))) return;
+    for (const [prefix, { tombstone, version }] of [...this.#marked]) {
+      if (!(await this.#tombstones.mark(tombstone, prefix, version))) return;
     }
   }
 }

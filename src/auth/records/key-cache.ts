@@ -104,7 +104,7 @@ export class ChangeClock {
 }
 
 export interface KnownKey {
-  readonly caller: Principal;
+  readonly principal: Principal;
   /** When the key was last confirmed, in milliseconds of the injected clock. */
   readonly confirmedAt: number;
   /** When confirmation was last sought, with or without an answer. */
@@ -118,8 +118,8 @@ export interface KnownKey {
  * this very key, as what is accepted while the store is away, and as what the failure limit spares.
  */
 export class KeyCache {
-  readonly #byFingerprint = new RecentMap<Fingerprint, KnownKey>(MAX_KNOWN, (_, { caller }) =>
-    this.#byPrefix.delete(caller.prefix),
+  readonly #byFingerprint = new RecentMap<Fingerprint, KnownKey>(MAX_KNOWN, (_, { principal }) =>
+    this.#byPrefix.delete(principal.prefix),
   );
   readonly #byPrefix = new Map<Prefix, Fingerprint>();
   #freshMs = FRESH_MS;
@@ -152,12 +152,13 @@ export class KeyCache {
    * @param heardAt as of when it is known to be good; what was known before, of the same version, may be newer
    * @param soughtAt when that was asked for; with the store away that may be later
    */
-  refresh(fingerprint: Fingerprint, caller: Principal, heardAt: number, soughtAt = heardAt): void {
+  refresh(fingerprint: Fingerprint, principal: Principal, heardAt: number, soughtAt = heardAt): void {
     const known = this.#byFingerprint.get(fingerprint);
-    const at = known?.caller.version === caller.version ? Math.max(heardAt, known.confirmedAt) : heardAt;
+    const at =
+      known?.principal.version === principal.version ? Math.max(heardAt, known.confirmedAt) : heardAt;
     const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
     const freshUntil = Math.max(at + this.#freshMs, soughtAt === heardAt ? at : pause);
-    this.#put(fingerprint, { caller, confirmedAt: at, soughtAt, freshUntil });
+    this.#put(fingerprint, { principal, confirmedAt: at, soughtAt, freshUntil });
   }
 
   /**
@@ -167,7 +168,7 @@ export class KeyCache {
   serveStale(fingerprint: Fingerprint, known: KnownKey, now: number): boolean {
     const end = known.confirmedAt + STALE_MS;
     // Not when the key changed meanwhile: then the entry is gone or another.
-    if (now > end || known.caller.standing !== 'good') return false;
+    if (now > end || known.principal.standing !== 'good') return false;
     if (this.#byFingerprint.get(fingerprint) !== known) return false;
     this.#put(fingerprint, { ...known, soughtAt: now, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
     return true;
@@ -195,7 +196,7 @@ export class KeyCache {
   #put(fingerprint: Fingerprint, known: KnownKey): void {
     // The one that was confirmed longest ago makes room.
     this.#byFingerprint.set(fingerprint, known);
-    this.#byPrefix.set(known.caller.prefix, fingerprint);
+    this.#byPrefix.set(known.principal.prefix, fingerprint);
   }
 }
 
@@ -238,5 +239,5 @@ export interface KeyListener {
    * This process made the key and has seen it stored: it need not be proved on first use. Unless something newer was heard of it
    * by now, it is known as this says.
    */
-  learned(key: Key, caller: Principal): void;
+  learned(key: Key, principal: Principal): void;
 }

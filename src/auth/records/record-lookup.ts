@@ -114,8 +114,8 @@ export class RecordLookup {
     if (answer.kind === 'record' && clock.allows(prefix, answer.record.version)) {
       return { record: answer.record, position, soughtAt, at, isProved: true };
     }
-    if (answer.kind === 'mark' && clock.allows(prefix, answer.version)) {
-      const kind = answer.mark === 'ended' ? 'revoked' : 'changed';
+    if (answer.kind === 'tombstone' && clock.allows(prefix, answer.version)) {
+      const kind = answer.tombstone === 'ended' ? 'revoked' : 'changed';
       onMark?.({ prefix, kind, version: answer.version });
     }
     return undefined;

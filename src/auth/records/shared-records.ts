@@ -6,7 +6,7 @@ import { TIERS } from '../../config/schema/config-schema.ts';
 import { readForeign } from '../../redis/foreign-text.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
-import { isPrefix, type Prefix, BILLING_STATUSES } from '../../store/key-record.ts';
+import { BILLING_STATUSES, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { KeySecret } from '../hashing/hashing-secret.ts';
 import type { CheckableKey } from '../key/principal.ts';
@@ -89,7 +89,7 @@ export type Tombstone = typeof ENDED | typeof CHANGED;
  */
 export type SharedAnswer =
   | { readonly kind: 'record'; readonly record: CheckableKey }
-  | { readonly kind: 'mark'; readonly mark: Tombstone; readonly version: number }
+  | { readonly kind: 'tombstone'; readonly tombstone: Tombstone; readonly version: number }
   | { readonly kind: 'nothing' };
 
 const NOTHING: SharedAnswer = { kind: 'nothing' };
@@ -109,10 +109,10 @@ export class KeyTombstones {
    * @param version of the key since it ended, or since its holder changed
    * @returns whether Redis took it
    */
-  async mark(mark: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
-    const write = mark === ENDED ? this.#keep : this.#outdate;
+  async mark(tombstone: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
+    const write = tombstone === ENDED ? this.#keep : this.#outdate;
     try {
-      await write([keyOf(prefix)], [version, mark, MARK_MS]);
+      await write([keyOf(prefix)], [version, tombstone, MARK_MS]);
       return true;
     } catch {
       return false;
@@ -156,7 +156,7 @@ export class SharedRecords {
     }
     const answer = this.#read(prefix, bytes.toString());
     this.#lookups.inc({
-      result: answer === undefined ? 'damaged' : answer.kind === 'mark' ? answer.mark : 'hit',
+      result: answer === undefined ? 'damaged' : answer.kind === 'tombstone' ? answer.tombstone : 'hit',
     });
     if (answer !== undefined) return answer;
     // By the bytes, which are not always those of the text.
@@ -218,7 +218,8 @@ export class SharedRecords {
 
   #read(prefix: Prefix, text: string): SharedAnswer | undefined {
     const [, digits = '', body = ''] = /^(\d{1,6}) (.+)$/s.exec(text) ?? [];
-    if (body === ENDED || body === CHANGED) return { kind: 'mark', mark: body, version: Number(digits) };
+    if (body === ENDED || body === CHANGED)
+      return { kind: 'tombstone', tombstone: body, version: Number(digits) };
     const space = body.indexOf(' ');
     const payload = body.slice(space + 1);
     const given = Buffer.from(body.slice(0, Math.max(0, space)));

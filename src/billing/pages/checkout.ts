@@ -13,7 +13,7 @@ import { answerJson } from '../../http/exchange/response-writer.ts';
 import { type PageForm, readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import type { BillingStore, Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import { claimDigest, formNames, isNonce, storeClaimSecret, newNonce } from '../claim-cookie.ts';
+import { claimDigest, formNames, isNonce, newNonce, storeClaimSecret } from '../claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
 import { freeTerms, paidTerms } from '../new-order.ts';
 import { isAbove, isLapsed, mismatchOf } from '../order-verdict.ts';
@@ -162,14 +162,15 @@ export class Checkout {
     if (authorization === undefined) return undefined;
     const { authenticator, store } = this.#parts;
     // Also one who is suspended: to pay is how that ends.
-    const caller = await authenticator.identify(authorization, exchange.address);
-    exchange.keyPrefix = caller.prefix;
-    if (caller.standing === 'good' && !isAbove(tier, caller.tier)) throw new GatewayError('already_entitled');
-    const orders = await store.ordersOf(caller.holderId);
+    const principal = await authenticator.identify(authorization, exchange.address);
+    exchange.keyPrefix = principal.prefix;
+    if (principal.standing === 'good' && !isAbove(tier, principal.tier))
+      throw new GatewayError('already_entitled');
+    const orders = await store.ordersOf(principal.holderId);
     // Suspended by support, and not for want of payment: to pay would not end that.
-    if (caller.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
+    if (principal.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
     const earlier = orders.find(({ state }) => state === 'claimed');
-    return { id: caller.holderId, baseTier: earlier?.baseTier ?? caller.tier };
+    return { id: principal.holderId, baseTier: earlier?.baseTier ?? principal.tier };
   }
 
   /** The order of this form: a new one, or the one that it was sent for before. */

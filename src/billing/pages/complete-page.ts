@@ -27,7 +27,7 @@ const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 
 export interface CompletePageParts {
   readonly store: BillingStore;
-  readonly settlement: PaymentReconciliation;
+  readonly reconciliation: PaymentReconciliation;
   readonly claims: Claims;
   readonly config: () => DynamicConfig;
   /** Milliseconds since 1970. */
@@ -136,7 +136,7 @@ ${this.#body(order, isOwn, config)}`,
     if (now - (this.#lookedAt.get(order.id) ?? 0) < LOOK_EVERY_MS) return { order, isUnsure: false };
     this.#lookedAt.set(order.id, now);
     try {
-      return { order: await this.#parts.settlement.settle(order.id), isUnsure: false };
+      return { order: await this.#parts.reconciliation.settle(order.id), isUnsure: false };
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'payment_unavailable')
         return { order, isUnsure: true };

@@ -15,7 +15,7 @@ import { priceText } from './price-text.ts';
 
 export interface FakePaymentPageParts {
   readonly store: BillingStore;
-  readonly settlement: PaymentReconciliation;
+  readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => DynamicConfig;
   /** Whether a request was sent on this machine. */
@@ -66,7 +66,7 @@ export class FakePaymentPage {
       if (button !== 'pay' && button !== 'decline')
         throw new GatewayError('invalid_value', 'The button is pay or decline.', { param: 'button' });
       await provider.press(order, button);
-      await this.#parts.settlement.settle(order.id);
+      await this.#parts.reconciliation.settle(order.id);
       answer(exchange, 303, { location: `complete?session_id=${session}`, 'cache-control': 'no-store' }, '');
     } catch (error) {
       this.#refuse(exchange, error, config);

@@ -94,7 +94,7 @@ export interface PageParts {
 export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
   const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
-  const look = themeOf(branding?.color);
+  const theme = themeOf(branding?.color);
   const contact = contactLink(branding, `Question about ${name}`);
   const page = html`<!doctype html>
 <html lang="en">
@@ -103,7 +103,7 @@ export function answerPage(exchange: Exchange, status: number, parts: PageParts)
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${title} · ${name}</title>
 <link rel="icon" href="data:,">
-<style>${new Html(look.style)}</style>
+<style>${new Html(theme.style)}</style>
 </head>
 <body>
 <header class="top">
@@ -118,7 +118,7 @@ ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script
 </body>
 </html>
 `;
-  answer(exchange, status, { ...headersOf(parts, look.hash), ...headers }, page.text);
+  answer(exchange, status, { ...headersOf(parts, theme.hash), ...headers }, page.text);
 }
 
 function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageParts): Html {

@@ -18,7 +18,7 @@ const BLACK = '#0a0f14';
 
 const PLAIN: Theme = { style: STYLE, hash: hashSource(STYLE) };
 /** One configuration is in force, so one look is enough to remember. */
-let last: { readonly color: string; readonly look: Theme } | undefined;
+let last: { readonly color: string; readonly theme: Theme } | undefined;
 
 export function brandName(branding: Branding | undefined): string {
   return branding?.name ?? 'Tollgate';
@@ -34,15 +34,15 @@ export function contactHref(contact: string, subject: string): string {
 /** The style of the pages in this colour, `#rrggbb`; in the gateway's own without one. */
 export function themeOf(color: string | undefined): Theme {
   if (color === undefined) return PLAIN;
-  if (last?.color === color) return last.look;
+  if (last?.color === color) return last.theme;
   const light = accentOn(GROUNDS.light, color, BLACK);
   const dark = accentOn(GROUNDS.dark, color, WHITE);
   const style = `${STYLE}:root { ${light} }
 @media (prefers-color-scheme: dark) { :root { ${dark} } }
 `;
-  const look = { style, hash: hashSource(style) };
-  last = { color, look };
-  return look;
+  const theme = { style, hash: hashSource(style) };
+  last = { color, theme };
+  return theme;
 }
 
 /** The variables of an accent that can be read on all of these grounds. */

@@ -271,7 +271,9 @@ function worst(all: readonly MoneyFacts['dispute'][]): MoneyFacts['dispute'] {
 }
 
 /** Of a reference that may have been expanded. */
-export function stripeIdOf(reference: string | { readonly id?: string } | null | undefined): string | undefined {
+export function stripeIdOf(
+  reference: string | { readonly id?: string } | null | undefined,
+): string | undefined {
   return typeof reference === 'string' ? reference : reference?.id;
 }
 

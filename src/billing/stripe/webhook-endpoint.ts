@@ -24,7 +24,7 @@ const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
 export interface WebhooksParts {
   readonly store: BillingStore;
-  readonly settlement: PaymentReconciliation;
+  readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
   readonly config: () => BillingConfig | undefined;
   readonly logger: Pick<Logger, 'warn'>;
@@ -91,7 +91,7 @@ export class Webhooks {
   }
 
   async #apply(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
-    const { store, settlement, logger } = this.#parts;
+    const { store, reconciliation, logger } = this.#parts;
     const now = this.#now();
     if (event.livemode !== provider.isLive) {
       logger.warn({ event: event.id, livemode: event.livemode }, 'an event of the other mode was refused');
@@ -106,7 +106,7 @@ export class Webhooks {
       await store.addEvent(record);
       return isOwn ? 'foreign' : 'ignored';
     }
-    await settlement.settle(found.order.id, { event: record, session: found.session });
+    await reconciliation.settle(found.order.id, { event: record, session: found.session });
     return 'applied';
   }
 }

@@ -2,7 +2,7 @@
 // Stripe's. It reads the tree, so that one bad field hides no other fault.
 import { httpUrl, isLoopback, isLoopbackHost } from '../schema/addresses.ts';
 import { readInteger } from '../schema/units.ts';
-import { type YamlMapping, findNode, isGiven, type ReportFault, nodeText } from '../source/yaml-tree.ts';
+import { findNode, isGiven, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
 
 const STRIPE = 'https://api.stripe.com';
 const DEFAULT_HOST = '127.0.0.1';
@@ -11,7 +11,12 @@ const PAID = ['Lite', 'Pro'] as const;
 const STRIPE_FIELDS = ['secret_key', 'webhook_secret', 'api_base'] as const;
 
 /** @param port what the environment puts in place of `listen.port` */
-export function checkBilling(tree: YamlMapping, port: number | undefined, fault: ReportFault, warn: ReportFault): void {
+export function checkBilling(
+  tree: YamlMapping,
+  port: number | undefined,
+  fault: ReportFault,
+  warn: ReportFault,
+): void {
   const section = tree.entries.get('billing');
   if (section === undefined || section.value.kind !== 'branch') return;
   const at = section.key.start;
@@ -45,7 +50,13 @@ export function checkBilling(tree: YamlMapping, port: number | undefined, fault:
   }
 }
 
-function checkStripe(section: YamlMapping, at: number, url: URL | undefined, fault: ReportFault, warn: ReportFault): void {
+function checkStripe(
+  section: YamlMapping,
+  at: number,
+  url: URL | undefined,
+  fault: ReportFault,
+  warn: ReportFault,
+): void {
   for (const field of ['secret_key', 'webhook_secret']) {
     const node = section.entries.get(field)?.value;
     // An empty text is a fault of its own.

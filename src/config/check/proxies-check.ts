@@ -2,7 +2,7 @@
 // client's limits and failures.
 import { isIP } from 'node:net';
 import { isLoopbackAddress } from '../schema/addresses.ts';
-import { type YamlMapping, findNode, type ReportFault, nodeText } from '../source/yaml-tree.ts';
+import { findNode, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
 
 /** The largest networks that are plausible for load balancers alone. */
 const FEWEST_BITS = { 4: 16, 6: 48 } as const;

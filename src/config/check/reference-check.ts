@@ -5,15 +5,15 @@ import { TIERS } from '../schema/config-schema.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
 import { origin, suggestion } from '../source/schema-issues.ts';
 import {
-  type YamlMapping,
-  type YamlPair,
   findNode,
   isGiven,
-  type YamlMark,
-  type YamlPath,
-  type ReportFault,
-  type YamlNode,
   nodeText,
+  type ReportFault,
+  type YamlMapping,
+  type YamlMark,
+  type YamlNode,
+  type YamlPair,
+  type YamlPath,
 } from '../source/yaml-tree.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
@@ -85,7 +85,12 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
   }
 }
 
-function checkTargets(name: string, model: YamlNode, upstreams: ReadonlySet<string>, fault: ReportFault): void {
+function checkTargets(
+  name: string,
+  model: YamlNode,
+  upstreams: ReadonlySet<string>,
+  fault: ReportFault,
+): void {
   const targets = itemsOf(model, 'targets');
   /** By priority: the weight of the group, and where its first target is. Undefined where a number is at fault. */
   const groups = new Map<number, { weight: number; at: number; index: number }>();
@@ -192,7 +197,11 @@ function checkTiers(tree: YamlMapping, fault: ReportFault): readonly string[] | 
   return known.length === entries.size ? known : undefined;
 }
 
-function checkPassthrough(tree: YamlMapping, upstreams: ReadonlyMap<string, YamlPair>, fault: ReportFault): void {
+function checkPassthrough(
+  tree: YamlMapping,
+  upstreams: ReadonlyMap<string, YamlPair>,
+  fault: ReportFault,
+): void {
   const there = findNode(tree, ['passthrough', 'upstream'])?.node;
   const wanted = nodeText(there);
   if (there?.kind !== 'leaf' || wanted === undefined || wanted === '') return;
@@ -212,10 +221,14 @@ function checkListeners(tree: YamlMapping, port: number | undefined, fault: Repo
     port ?? Number(nodeText(tree, 'listen', 'port') ?? '8080'),
     Number(nodeText(tree, 'admin', 'port') ?? '9090'),
   ];
-  const hosts = [nodeText(tree, 'listen', 'host') ?? '127.0.0.1', nodeText(tree, 'admin', 'host') ?? '127.0.0.1'];
+  const hosts = [
+    nodeText(tree, 'listen', 'host') ?? '127.0.0.1',
+    nodeText(tree, 'admin', 'host') ?? '127.0.0.1',
+  ];
   const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '0.0.0.0' || host === '::');
   if (ports[0] !== ports[1] || ports[0] === 0 || !overlap) return;
-  const place = findNode(tree, ['admin', 'port']) ?? findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
+  const place =
+    findNode(tree, ['admin', 'port']) ?? findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
   const from = port === undefined ? '' : ', which the environment variable PORT sets';
   fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
 }

@@ -2,7 +2,14 @@
 // them: what a target, its model and its upstream set, and what `retry`, `stream` and `hedge` do beside it.
 
 import { formatDuration, readDecimal, readDuration } from '../schema/units.ts';
-import { type YamlMapping, findNode, type YamlPath, type ReportFault, type YamlNode, nodeText } from '../source/yaml-tree.ts';
+import {
+  findNode,
+  nodeText,
+  type ReportFault,
+  type YamlMapping,
+  type YamlNode,
+  type YamlPath,
+} from '../source/yaml-tree.ts';
 
 /** The default of OpenAI's SDKs. */
 const SDK_WAIT_MS = 600_000;

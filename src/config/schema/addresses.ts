@@ -2,7 +2,7 @@
 // form; whether anything answers there is found out by who uses it.
 import { BlockList, isIP } from 'node:net';
 import { readRedisAddress } from './redis-address.ts';
-import { type ScalarResult, accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Where keys, usage and orders are kept. */
 export type StoreAddress =

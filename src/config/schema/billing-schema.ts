@@ -1,7 +1,7 @@
 // The section `billing`: its fields. What they mean together with tiers and addresses is in billing-check.ts.
 import { z } from 'zod';
 import { credential, duration, section, text } from './field-kinds.ts';
-import { type ScalarResult, accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Scheme, host and port, as `https://api.stripe.com`. */
 function readApiBase(value: string): ScalarResult<string> {

@@ -24,7 +24,7 @@ import {
 } from './field-kinds.ts';
 import { adminSection, listenSection } from './listener-schema.ts';
 import { memberRules } from './member-rules.ts';
-import { type ScalarResult, accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
@@ -45,7 +45,9 @@ const COUNT = Number.MAX_SAFE_INTEGER;
 
 export const staticShape = {
   listen: listenSection.prefault({}).describe('The public listener.'),
-  admin: adminSection.prefault({}).describe('The listener for metrics and probes. Keep it off the public network.'),
+  admin: adminSection
+    .prefault({})
+    .describe('The listener for metrics and probes. Keep it off the public network.'),
   store: address(readStore, '^(sqlite:|postgres(ql)?://)')
     .prefault('sqlite:./data/tollgate.db')
     .describe(
@@ -172,7 +174,9 @@ const tier = section({
   price: section({
     amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
     currency: text((value) =>
-      /^[a-z]{3}$/.test(value) ? accepted(value) : rejected('must be a currency code in lower case, such as usd'),
+      /^[a-z]{3}$/.test(value)
+        ? accepted(value)
+        : rejected('must be a currency code in lower case, such as usd'),
     ).describe('ISO 4217 code in lower case.'),
     interval: z.enum(['month', 'year', 'once']).describe('How often it is paid.'),
   })
@@ -325,7 +329,9 @@ export const dynamicShape = {
   branding: section({
     name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
     color: text((value) =>
-      /^#[0-9a-fA-F]{6}$/.test(value) ? accepted(value) : rejected('must be a colour such as "#1a7f5a", in quotes'),
+      /^#[0-9a-fA-F]{6}$/.test(value)
+        ? accepted(value)
+        : rejected('must be a colour such as "#1a7f5a", in quotes'),
     )
       .exactOptional()
       .describe(

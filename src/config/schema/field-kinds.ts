@@ -2,7 +2,6 @@
 // kind reads text; what an editor should accept for it, and whether it may be shown, stand beside it.
 import { z } from 'zod';
 import {
-  type ScalarResult,
   accepted,
   readBoolean,
   readDecimal,
@@ -10,6 +9,7 @@ import {
   readInteger,
   readSize,
   rejected,
+  type ScalarResult,
 } from './units.ts';
 
 /**
@@ -50,7 +50,12 @@ const leaf = <T>(nature: Nature, reader: (text: string) => ScalarResult<T>) =>
     });
 
 const bounded =
-  (reader: (text: string) => ScalarResult<number>, min: number, max: number, show: (value: number) => string) =>
+  (
+    reader: (text: string) => ScalarResult<number>,
+    min: number,
+    max: number,
+    show: (value: number) => string,
+  ) =>
   (text: string): ScalarResult<number> => {
     const reading = reader(text);
     if (!reading.ok) return reading;
@@ -210,7 +215,9 @@ export const credential = () =>
     if (value.trim() === '') return rejected('is a credential and must not be empty');
     return HEADER_VALUE.test(value)
       ? accepted(value)
-      : rejected('has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)');
+      : rejected(
+          'has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)',
+        );
   });
 
 /** Any text, never shown: query parameters often are credentials. */

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { foldName } from '../../wire/fold-name.ts';
 import { section, text } from './field-kinds.ts';
-import { type ScalarResult, accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** Members that the gateway itself reads from requests: what it read has to reach the upstream. */
 export const READ_MEMBERS = [

@@ -1,7 +1,7 @@
 // What a Redis URL says: one server, a master named to Sentinels, or a Cluster. Pure; it connects to nothing, and what it
 // says about a fault never quotes the URL, which may hold a password.
 import { isIP } from 'node:net';
-import { type ScalarResult, accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 
 /** A host without brackets, and a port. */
 export interface RedisNode {

@@ -4,7 +4,7 @@ import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
 import { showsKey } from './visible-text.ts';
-import { findNode, type YamlMark, type YamlPath, type YamlNode } from './yaml-tree.ts';
+import { findNode, type YamlMark, type YamlNode, type YamlPath } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType;
 

@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
-import type { YamlMark, YamlPath, SourceSpan, YamlNode } from './yaml-tree.ts';
+import type { SourceSpan, YamlMark, YamlNode, YamlPath } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType | undefined;
 

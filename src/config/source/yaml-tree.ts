@@ -231,7 +231,10 @@ export function readTree(text: string, env: NodeJS.ProcessEnv): YamlReading {
 }
 
 /** The node at a path with its key, where it has one; undefined where nothing is written. */
-export function findNode(tree: YamlNode, path: YamlPath): { readonly node: YamlNode; readonly key?: SourceSpan } | undefined {
+export function findNode(
+  tree: YamlNode,
+  path: YamlPath,
+): { readonly node: YamlNode; readonly key?: SourceSpan } | undefined {
   let found: { readonly node: YamlNode; readonly key?: SourceSpan } = { node: tree };
   for (const step of path) {
     const { node } = found;

@@ -7,7 +7,7 @@ import { hasBody } from '../exchange/response-writer.ts';
 import { LARGE_BODY } from '../pieces/body-buffer.ts';
 import type { BodyReader, BodySource } from '../pieces/body-source.ts';
 import { type BodyPace, PACE, tooLarge, waitsForContinue } from './read-body.ts';
-import { SPOOL_MEMORY_BYTES, UploadSpool, type SpoolRoom } from './upload-spool.ts';
+import { SPOOL_MEMORY_BYTES, type SpoolRoom, UploadSpool } from './upload-spool.ts';
 
 /** Sees all bytes in their order, once. What it throws ends the upload. */
 export interface UploadWatcher {
@@ -306,7 +306,10 @@ export class Upload {
 }
 
 /** What is kept, with the splices in place. */
-async function* keptPieces(spool: UploadSpool, splices: readonly Splice[]): AsyncGenerator<Buffer, undefined> {
+async function* keptPieces(
+  spool: UploadSpool,
+  splices: readonly Splice[],
+): AsyncGenerator<Buffer, undefined> {
   const { size } = spool;
   let at = 0;
   for (const { span, bytes } of [...splices, { span: { start: size, end: size }, bytes: undefined }]) {

@@ -33,7 +33,7 @@ export class BodyPieces implements BodySource {
 
 class PiecesReader implements BodyReader {
   readonly #pieces: readonly Buffer[];
-  readonly #slab: PooledBuffer | undefined;
+  readonly #pooled: PooledBuffer | undefined;
   #isHeld = true;
   #left: number;
   #piece = 0;
@@ -43,8 +43,8 @@ class PiecesReader implements BodyReader {
   constructor(pieces: readonly Buffer[], length: number) {
     this.#pieces = pieces;
     this.#left = length;
-    for (const piece of pieces) this.#slab ??= slabOf(piece);
-    this.#slab?.hold();
+    for (const piece of pieces) this.#pooled ??= slabOf(piece);
+    this.#pooled?.hold();
   }
 
   async next(): Promise<Buffer | undefined> {
@@ -62,7 +62,7 @@ class PiecesReader implements BodyReader {
   released(): void {
     if (!this.#isHeld) return;
     this.#isHeld = false;
-    this.#slab?.release();
+    this.#pooled?.release();
   }
 
   /** The next bytes of several pieces. */

@@ -1,11 +1,11 @@
 // The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that. What is read of
 // it is for who extends this.
 import type { LargeBody } from './body-buffer.ts';
-import type { PooledBuffer, BufferPool } from './buffer-pool.ts';
+import type { BufferPool, PooledBuffer } from './buffer-pool.ts';
 
 export abstract class BodyMemory implements LargeBody {
-  readonly #slabs: BufferPool;
-  #slab: PooledBuffer | undefined;
+  readonly #buffers: BufferPool;
+  #pooled: PooledBuffer | undefined;
   /** What stood in it is being copied. */
   #outgrown: PooledBuffer | undefined;
 
@@ -15,15 +15,15 @@ export abstract class BodyMemory implements LargeBody {
    * It costs nothing until a body turns out to be large.
    * @param admit see `LargeBody`
    */
-  constructor(slabs: BufferPool, admit?: () => Promise<void>) {
-    this.#slabs = slabs;
+  constructor(buffers: BufferPool, admit?: () => Promise<void>) {
+    this.#buffers = buffers;
     this.admit = admit;
   }
 
   take(bytes: number): Buffer {
-    this.#outgrown = this.#slab;
-    this.#slab = this.#slabs.take(bytes);
-    return this.#slab.bytes;
+    this.#outgrown = this.#pooled;
+    this.#pooled = this.#buffers.take(bytes);
+    return this.#pooled.bytes;
   }
 
   arrived(bytes: Buffer, size: number): void {
@@ -34,8 +34,8 @@ export abstract class BodyMemory implements LargeBody {
   /** The body is not read any more but by who holds its slab. Idempotent. */
   release(): void {
     this.#letOutgrown();
-    this.#slab?.release();
-    this.#slab = undefined;
+    this.#pooled?.release();
+    this.#pooled = undefined;
   }
 
   /** More has come, as in `arrived`. */

@@ -78,10 +78,10 @@ export class AnswerStart implements Receiver {
   }
 
   #kindOfLabel(): Kind {
-    const { endpoint, facts: ask, stream } = this.#request;
+    const { endpoint, facts, stream } = this.#request;
     if (this.#type === 'text/event-stream') return 'events';
     if (isJson(this.#type)) return 'json';
-    const isBytes = endpoint.isBinary?.(this.#type, ask) === true;
+    const isBytes = endpoint.isBinary?.(this.#type, facts) === true;
     return isBytes && (!stream || endpoint.bytesAsStream !== undefined) ? 'bytes' : 'unknown';
   }
 

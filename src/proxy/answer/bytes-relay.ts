@@ -66,14 +66,14 @@ export class BytesRelay implements Receiver {
 
   dispose(): void {
     this.#client.dispose();
-    const { exchange, facts: ask } = this.#request;
+    const { exchange, facts } = this.#request;
     if (!this.#client.isOpen) return;
-    const outputs = ask.takesText === true ? tokensOf(this.#size) : 0;
-    this.#source.used(ask.usage ?? null, outputs);
+    const outputs = facts.takesText === true ? tokensOf(this.#size) : 0;
+    this.#source.used(facts.usage ?? null, outputs);
     exchange.access.bytes_out = this.#client.bytesOut;
-    if (ask.usage !== undefined) {
-      exchange.access.prompt_tokens = ask.usage.prompt;
-      exchange.access.completion_tokens = ask.usage.completion;
+    if (facts.usage !== undefined) {
+      exchange.access.prompt_tokens = facts.usage.prompt;
+      exchange.access.completion_tokens = facts.usage.completion;
     }
   }
 

@@ -70,7 +70,7 @@ export class JsonAnswer implements Receiver {
     this.#request.exchange.isLarge = true;
     const announced = Number(this.#headers['content-length']);
     const isPlain = this.#headers['content-encoding'] === undefined && announced <= MAX_ANSWER_BYTES;
-    const large = new LargeAnswer(MAX_ANSWER_BYTES, isPlain ? announced : undefined, this.#request.slabs);
+    const large = new LargeAnswer(MAX_ANSWER_BYTES, isPlain ? announced : undefined, this.#request.buffers);
     for (const chunk of this.#chunks) large.push(chunk);
     this.#chunks = [];
     this.#large = large;
@@ -89,7 +89,7 @@ export class JsonAnswer implements Receiver {
     this.#work?.end();
     const whole = this.#whole();
     const { body } = whole;
-    const { facts: ask, endpoint, stream } = this.#request;
+    const { facts: requested, endpoint, stream } = this.#request;
     if (!whole.facts.valid) {
       this.#source.unusable('not a JSON object');
       return;
@@ -102,7 +102,8 @@ export class JsonAnswer implements Receiver {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
     } else if (!facts.valid && !stream) this.#source.unusable('JSON that is no answer of this endpoint');
-    else if (ask.edits === undefined && this.#source.made === undefined) this.#answerWith(body, facts, []);
+    else if (requested.edits === undefined && this.#source.created === undefined)
+      this.#answerWith(body, facts, []);
     else void this.#answerLater(body, facts);
   }
 
@@ -111,15 +112,15 @@ export class JsonAnswer implements Receiver {
    * is noted first.
    */
   async #answerLater(body: Buffer, facts: Facts): Promise<void> {
-    const { facts: ask, endpoint } = this.#request;
+    const { facts: requested, endpoint } = this.#request;
     this.#isEditing = true;
     try {
       // It is known already, whatever becomes of the wait.
       const usage = reportedUsage(facts);
-      this.#source.used(usage, usage === null ? (ask.outputs ?? 0) : 0);
-      const edits = (await ask.edits?.(body)) ?? [];
-      const made = this.#source.made && endpoint.createdIn?.(body);
-      if (made !== undefined) await this.#source.made?.(made);
+      this.#source.used(usage, usage === null ? (requested.outputs ?? 0) : 0);
+      const edits = (await requested.edits?.(body)) ?? [];
+      const created = this.#source.created && endpoint.createdIn?.(body);
+      if (created !== undefined) await this.#source.created?.(created);
       if (!this.#isOver) this.#answerWith(body, facts, edits);
     } catch (error) {
       if (error instanceof GatewayError && error.code === 'upstream_invalid_response')
@@ -167,17 +168,17 @@ export class JsonAnswer implements Receiver {
   }
 
   #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {
-    const { exchange, facts: ask } = this.#request;
+    const { exchange, facts: requested } = this.#request;
     const reported = reportedUsage(facts);
-    const usage = reported ?? ask.usage ?? null;
+    const usage = reported ?? requested.usage ?? null;
     if (this.#source.rivalry?.commit() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }
-    const hasOutput = facts.hasOutput === true || (ask.outputs ?? 0) > 0;
+    const hasOutput = facts.hasOutput === true || (requested.outputs ?? 0) > 0;
     const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
-    this.#source.used(usage, isCovered ? 0 : (ask.outputs ?? tokensOf(this.#size)));
+    this.#source.used(usage, isCovered ? 0 : (requested.outputs ?? tokensOf(this.#size)));
     exchange.markFirstOutput();
     const headers = relayedHeaders(this.#headers);
     headers['content-type'] = type;

@@ -115,8 +115,8 @@ export class LargeAnswer extends BodyMemory {
    * @param limit most bytes
    * @param expected how many will come, if that was announced
    */
-  constructor(limit: number, expected: number | undefined, slabs: BufferPool) {
-    super(slabs);
+  constructor(limit: number, expected: number | undefined, buffers: BufferPool) {
+    super(buffers);
     this.#buffer = new BodyBuffer(limit, expected, this);
   }
 

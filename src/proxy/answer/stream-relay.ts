@@ -9,7 +9,7 @@ import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from 
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
-import type { AttemptResult, ResultCode, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
+import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
@@ -64,7 +64,7 @@ export class StreamRelay implements Receiver {
     this.#source = source;
     this.#scanner = new SseFrameScanner(MAX_FRAME_BYTES);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
-    this.#reader = request.endpoint.frames?.((made) => void source.made?.(made));
+    this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {

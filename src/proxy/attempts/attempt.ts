@@ -15,9 +15,9 @@ import {
   type AttemptEnd,
   type AttemptResult,
   failed,
-  resultCodeOf,
   type Receiver,
   type RelayRequest,
+  resultCodeOf,
   type Source,
   type Watcher,
 } from '../contracts/receiver.ts';
@@ -25,12 +25,12 @@ import type { Target } from '../routes/route-table.ts';
 import { AttemptDeadlines, END_MS, type Passed } from './attempt-deadlines.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { beginSpan } from './attempt-span.ts';
-import type { Contender, RaceParticipant, Race } from './hedge.ts';
+import type { Contender, Race, RaceParticipant } from './hedge.ts';
 
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
-  readonly made: ((made: CreatedObjects) => Promise<void>) | undefined;
+  readonly created: ((created: CreatedObjects) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
   /** Its place in the race, if there is one. */
@@ -58,7 +58,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#request = request;
     this.#target = target;
     const { keep } = request;
-    this.made = keep && ((made) => keep(made, target));
+    this.created = keep && ((created) => keep(created, target));
     this.#watcher = watcher;
     this.#race = race;
   }
@@ -342,7 +342,7 @@ export class Attempt implements Sink, Source, Contender {
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics, meter, stream, facts: ask } = this.#request;
+    const { exchange, metrics, meter, stream, facts } = this.#request;
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
@@ -359,7 +359,7 @@ export class Attempt implements Sink, Source, Contender {
       usage: this.#output.usage,
       outputs: this.#output.frames,
       // A picture and a JSON answer are there as a whole or not at all.
-      unreported: this.#output.unreported(performance.now(), !stream || ask.outputs !== undefined),
+      unreported: this.#output.unreported(performance.now(), !stream || facts.outputs !== undefined),
       isSent: this.#isSent,
       isRefused: (this.#status ?? 200) !== 200,
       outcome,

@@ -11,7 +11,7 @@ import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
 import { bothFailed, Race } from './hedge.ts';
-import type { Resilience } from './target-memory.ts';
+import type { Resilience } from './resilience.ts';
 import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
 
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
@@ -142,7 +142,8 @@ export class Attempts {
     this.#countHedge(second);
     if (first.kind === 'failed' && second.kind === 'failed') {
       // To repeat once what may have begun was allowed, and both may have.
-      if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true) this.#hasRisked = true;
+      if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true)
+        this.#hasRisked = true;
       (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
       return { kind: 'failed', failure: bothFailed(first.failure, second.failure) };
     }

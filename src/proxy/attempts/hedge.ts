@@ -39,23 +39,23 @@ export class Race {
 
   /** An attempt begins. It leaves when it is over, however it ended. */
   enter(contender: Contender): RaceParticipant {
-    const entry = new RaceParticipant(this, contender);
-    this.#running.push(entry);
-    return entry;
+    const participant = new RaceParticipant(this, contender);
+    this.#running.push(participant);
+    return participant;
   }
 
   /** @returns whether the client is this one's; then no other one runs any more */
-  commit(entry: RaceParticipant): boolean {
-    if (this.#winner !== undefined) return this.#winner === entry;
-    this.#winner = entry;
+  commit(participant: RaceParticipant): boolean {
+    if (this.#winner !== undefined) return this.#winner === participant;
+    this.#winner = participant;
     this.disarm();
-    for (const other of this.#running.filter((each) => each !== entry)) other.contender.lost();
-    entry.contender.won();
+    for (const other of this.#running.filter((each) => each !== participant)) other.contender.lost();
+    participant.contender.won();
     return true;
   }
 
-  leave(entry: RaceParticipant): void {
-    const at = this.#running.indexOf(entry);
+  leave(participant: RaceParticipant): void {
+    const at = this.#running.indexOf(participant);
     if (at === -1) return;
     this.#running.splice(at, 1);
     if (this.#winner === undefined && this.#running.length === 1) this.#running[0]?.contender.soleAttempt();

@@ -1,8 +1,8 @@
 // Which target of a route is asked next, for one request: by priority, by health, by breaker, by the balance within a group.
 // It hands out one target at a time with the permit to ask it, and sends nothing.
 
-import type { CircuitBreaker, Permit, BreakerRejection } from '../../upstream/circuit-breaker.ts';
-import { type LoadBalance, choose } from '../../upstream/load-balance.ts';
+import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
+import { choose, type LoadBalance } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
 /** What a plan needs to know of a target. */
@@ -141,8 +141,8 @@ export class TargetPlan<T extends Ranked> {
   #soonest(): number {
     const now = this.#options.now();
     const waits = this.#targets.map((target) => {
-      const refusal = this.#breaker(target).refusal();
-      return refusal === undefined ? 0 : Math.max(1, Math.ceil(refusal.until - now));
+      const rejection = this.#breaker(target).refusal();
+      return rejection === undefined ? 0 : Math.max(1, Math.ceil(rejection.until - now));
     });
     return waits.length === 0 ? 0 : Math.min(...waits);
   }

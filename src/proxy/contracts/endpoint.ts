@@ -31,7 +31,7 @@ export interface Endpoint {
    * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
    * @param onMade hears of what the upstream has made, as the stream tells it
    */
-  readonly frames?: (onMade?: (made: CreatedObjects) => void) => FrameReader;
+  readonly frames?: (onMade?: (created: CreatedObjects) => void) => FrameReader;
   /** What the upstream has made, by a whole answer. */
   readonly createdIn?: (body: Buffer) => CreatedObjects;
   /** Requests may refer to what upstreams have made for a holder. Default false. */
@@ -55,7 +55,7 @@ export interface Endpoint {
   /** The same for an answer of bytes, as they come. */
   readonly bytesAsStream?: () => ByteEvents;
   /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
-  readonly isBinary?: (type: string, ask: Pick<RequestFacts, 'takesText'>) => boolean;
+  readonly isBinary?: (type: string, facts: Pick<RequestFacts, 'takesText'>) => boolean;
   /** What is read of a request that is a form; undefined where none is taken. */
   readonly form?: FormRules;
 }

@@ -9,7 +9,7 @@ import type { UsageReads } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Target } from '../routes/route-table.ts';
-import type { RequestFacts, Endpoint } from './endpoint.ts';
+import type { Endpoint, RequestFacts } from './endpoint.ts';
 
 /** A body that need not be in memory. */
 export interface FormBody {
@@ -46,12 +46,12 @@ export interface RelayRequest {
   readonly contentType?: string | undefined;
   readonly metrics: Metrics;
   /** Where large answers stand. */
-  readonly slabs: BufferPool;
+  readonly buffers: BufferPool;
   /** Streams that are read on after their clients have left. Default: none is. */
   readonly usageReads?: UsageReads | undefined;
   readonly meter: { note(use: AttemptUse): void };
   /** Records what an upstream has made, so that later calls find it. Never rejects. Undefined where nothing is made that lasts. */
-  readonly keep?: ((made: CreatedObjects, target: Target) => Promise<void>) | undefined;
+  readonly keep?: ((created: CreatedObjects, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =
@@ -157,7 +157,7 @@ export interface Source {
   /** Only where another attempt of the same request may run at the same time. */
   readonly rivalry?: Rivalry | undefined;
   /** The upstream has made something that later calls may refer to. Undefined where that is not recorded. */
-  made?: ((made: CreatedObjects) => Promise<void>) | undefined;
+  created?: ((created: CreatedObjects) => Promise<void>) | undefined;
   /** What kind of answer comes: one in pieces, or one that counts when all of it is there. The wait for it begins. */
   expects(isStream: boolean): void;
   /** From now on this one reads the answer. */

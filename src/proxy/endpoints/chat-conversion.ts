@@ -5,6 +5,7 @@ import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import {
   arrayOf,
+  beginsWith,
   EMPTY_OBJECT,
   EMPTY_STRING,
   elementsOf,
@@ -14,7 +15,6 @@ import {
   NULL,
   objectOf,
   oneLine,
-  beginsWith,
 } from '../../wire/json-pieces.ts';
 
 const QUOTE = 0x22;

@@ -6,8 +6,8 @@ import { JsonScanner } from '../../wire/json.ts';
 import {
   elementsOf,
   type Json,
-  literal,
   type JsonMember,
+  literal,
   membersOf,
   objectOf,
   oneLine,
@@ -65,7 +65,8 @@ export function imageEvents(name: string): (body: Buffer) => Buffer | BodyPieces
     const scanner = new JsonScanner();
     const answer = membersOf([body], scanner);
     const images = elementsOf(answer.get('data')).map((image) => membersOf(image));
-    const isImage = (image: Map<string, Json>) => isTextValue(image.get('b64_json')) || isTextValue(image.get('url'));
+    const isImage = (image: Map<string, Json>) =>
+      isTextValue(image.get('b64_json')) || isTextValue(image.get('url'));
     if (images.length === 0 || !images.every(isImage)) return undefined;
     const events = new EventList(scanner.sawLineBreak);
     const common = [

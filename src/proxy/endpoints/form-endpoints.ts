@@ -2,7 +2,7 @@
 // Those that take JSON are json-endpoints.ts.
 
 import { TranscriptEvents } from '../answer/byte-events.ts';
-import type { RequestFacts, Endpoint, FormRules, FormView } from '../contracts/endpoint.ts';
+import type { Endpoint, FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
 import { choicesOf } from '../request/request-counts.ts';
 import { wants } from '../request/request-scan.ts';
@@ -47,7 +47,7 @@ export const TRANSCRIPTIONS: Endpoint = {
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
   asStream: transcriptEvents,
   bytesAsStream: () => new TranscriptEvents(),
-  isBinary: (type, ask) => ask.takesText === true && TEXT_TYPES.has(type),
+  isBinary: (type, facts) => facts.takesText === true && TEXT_TYPES.has(type),
 };
 
 /** `POST /v1/audio/translations` */

@@ -17,7 +17,7 @@ import type { BodySource } from '../../http/pieces/body-source.ts';
 import { foldName } from '../../wire/fold-name.ts';
 import type { Span } from '../../wire/json.ts';
 import { formOf, meaningOf, plainText } from '../../wire/object-names.ts';
-import type { RequestFacts, FormRules, FormView } from '../contracts/endpoint.ts';
+import type { FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import type { FormBody } from '../contracts/receiver.ts';
 import { type Edit, NO_SCAN, type RequestScan, spliceSpans } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
@@ -55,7 +55,7 @@ export class FormRequest implements FormBody {
   readonly #upload: Upload;
   readonly #boundary: string;
   readonly contentType: string;
-  readonly ask: RequestFacts;
+  readonly facts: RequestFacts;
 
   /**
    * Reads as far as it takes to send it on its way; it has to be closed.
@@ -80,9 +80,9 @@ export class FormRequest implements FormBody {
     const upload = new Upload(exchange, limit, this.#fields, room);
     this.#upload = upload;
     this.#fields.bytesOf = () => upload.size;
-    this.ask = askOf(rules, this.#fields);
+    this.facts = askOf(rules, this.#fields);
     this.#fields.onEnd = () => {
-      exchange.isStream = this.ask.stream;
+      exchange.isStream = this.facts.stream;
     };
   }
 
@@ -310,26 +310,26 @@ function fieldName(name: string): string {
 }
 
 /** What is asked for, by the fields that have come whenever it is looked at. */
-function askOf({ readFacts: ask }: FormRules, form: FormView): RequestFacts {
+function askOf({ readFacts: facts }: FormRules, form: FormView): RequestFacts {
   const estimate: Estimate = {
     get prompt() {
-      return ask(form).estimate.prompt;
+      return facts(form).estimate.prompt;
     },
     get completion() {
-      return ask(form).estimate.completion;
+      return facts(form).estimate.completion;
     },
     isBounded: false,
   };
   return {
     estimate,
     get stream() {
-      return ask(form).stream;
+      return facts(form).stream;
     },
     get takesText() {
-      return ask(form).takesText;
+      return facts(form).takesText;
     },
     get outputs() {
-      return ask(form).outputs;
+      return facts(form).outputs;
     },
   };
 }

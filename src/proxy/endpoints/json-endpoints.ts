@@ -6,7 +6,7 @@ import { createdIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
 import { SpeechEvents } from '../answer/byte-events.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
-import type { RequestFacts, Endpoint } from '../contracts/endpoint.ts';
+import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
@@ -105,7 +105,11 @@ export const COMPACT: Endpoint = {
 export const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
-  readFacts: () => ({ stream: false, estimate: { prompt: 0, completion: 0, isBounded: true }, usage: NO_USAGE }),
+  readFacts: () => ({
+    stream: false,
+    estimate: { prompt: 0, completion: 0, isBounded: true },
+    usage: NO_USAGE,
+  }),
 };
 
 /** What can be done with a stored response: the method, and what stands behind its id. */

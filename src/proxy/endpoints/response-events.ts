@@ -7,9 +7,9 @@ import {
   EMPTY_STRING,
   elementsOf,
   type Json,
-  literal,
   type JsonMember,
   type JsonMembers,
+  literal,
   membersOf,
   NULL,
   objectOf,
@@ -124,7 +124,11 @@ class ResponseEvents {
   }
 
   /** A text in one piece, and as a whole. */
-  #text([member, events]: readonly [string, string], members: JsonMembers, about: readonly JsonMember[]): void {
+  #text(
+    [member, events]: readonly [string, string],
+    members: JsonMembers,
+    about: readonly JsonMember[],
+  ): void {
     const text = members.get(member);
     if (!isTextValue(text, true)) return;
     const logprobs = events === 'response.output_text' ? presentMember(members, 'logprobs') : [];

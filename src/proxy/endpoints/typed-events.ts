@@ -5,10 +5,15 @@ import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
 import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../../wire/chat-chunk.ts';
-import { type CreatedObjects, type CreatedItem, readAnnotation, readItem } from '../../wire/created-objects.ts';
+import {
+  type CreatedItem,
+  type CreatedObjects,
+  readAnnotation,
+  readItem,
+} from '../../wire/created-objects.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
-import { mediaText, TextCount, outputTextOf } from '../../wire/output-text.ts';
-import { type SseData, dataOf, spanEquals, readFields, spanInFrame } from '../../wire/sse-fields.ts';
+import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
+import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
@@ -49,7 +54,7 @@ const itemScanner = new JsonScanner();
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  readonly #onMade: ((made: CreatedObjects) => void) | undefined;
+  readonly #onMade: ((created: CreatedObjects) => void) | undefined;
   #made: Span | null = null;
   #isStored = true;
   #hasTold = false;
@@ -75,7 +80,7 @@ export class EventReader implements FrameReader {
   mayBeLast = false;
 
   /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
-  constructor(kinds: EventKinds, onMade?: (made: CreatedObjects) => void) {
+  constructor(kinds: EventKinds, onMade?: (created: CreatedObjects) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
   }

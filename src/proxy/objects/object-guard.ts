@@ -18,7 +18,7 @@ export interface GuardParts {
 export interface GuardedRequest {
   readonly endpoint: Pick<Endpoint, 'namesObjects'>;
   readonly config: Pick<DynamicConfig, 'passthrough'>;
-  readonly caller: Pick<Principal, 'holderId'>;
+  readonly principal: Pick<Principal, 'holderId'>;
   readonly route: Route;
   readonly body: Buffer;
 }
@@ -52,7 +52,7 @@ function checkReferences(
 
 async function lookUp(
   { objects, stored }: GuardParts,
-  { caller: { holderId }, route }: GuardedRequest,
+  { principal: { holderId }, route }: GuardedRequest,
   finder: ReferenceFinder,
 ): Promise<Route> {
   let { targets } = route;

@@ -6,7 +6,7 @@ import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
 import type { ResponseStore, StoredResponse } from '../../store/response-record.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
-import { MAX_ITEMS, type CreatedObjects } from '../../wire/created-objects.ts';
+import { type CreatedObjects, MAX_ITEMS } from '../../wire/created-objects.ts';
 import type { RequestFacts } from '../contracts/endpoint.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Route } from '../routes/route-table.ts';
@@ -24,9 +24,9 @@ const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 export interface Making {
   readonly stored: StoredResponses;
   readonly objects: Pick<ObjectOwners, 'record'>;
-  readonly caller: Pick<Principal, 'holderId'>;
+  readonly principal: Pick<Principal, 'holderId'>;
   readonly route: Pick<Route, 'model'>;
-  readonly ask: Pick<RequestFacts, 'isBackground' | 'estimate'>;
+  readonly facts: Pick<RequestFacts, 'isBackground' | 'estimate'>;
   /** Whether the request lets the upstream store the response. */
   readonly isStored: boolean;
   readonly meter: RelayRequest['meter'];
@@ -39,17 +39,17 @@ type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequ
  * it when a later look tells its use; unless the answer itself has told it.
  */
 export function responseRegistrar(making: Making): Kept {
-  const { stored, objects, caller, route, ask, meter, isStored } = making;
-  const isBackground = ask.isBackground === true;
+  const { stored, objects, principal, route, facts, meter, isStored } = making;
+  const isBackground = facts.isBackground === true;
   let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
-  const record = itemRecorder(objects, caller.holderId);
+  const record = itemRecorder(objects, principal.holderId);
   return {
-    async keep(made, { upstream, model: upstreamModel }) {
-      const items = record({ ...made, isStored: made.isStored && isStored }, upstream.name);
-      const { id } = made;
+    async keep(created, { upstream, model: upstreamModel }) {
+      const items = record({ ...created, isStored: created.isStored && isStored }, upstream.name);
+      const { id } = created;
       if (id === undefined || !isStored) return items;
-      const charged = isBackground ? ask.estimate.prompt : null;
-      const about = { id, holderId: caller.holderId, model: route.model, upstream: upstream.name };
+      const charged = isBackground ? facts.estimate.prompt : null;
+      const about = { id, holderId: principal.holderId, model: route.model, upstream: upstream.name };
       const written = stored.keep({ ...about, upstreamModel, charged });
       kept = { id, written };
       await Promise.all([written, items]);
@@ -72,7 +72,7 @@ export function responseRegistrar(making: Making): Kept {
 export function itemRecorder(
   objects: Pick<ObjectOwners, 'record'>,
   holderId: string,
-): (made: CreatedObjects, upstream: string) => Promise<void> {
+): (created: CreatedObjects, upstream: string) => Promise<void> {
   const seen = new Set<string>();
   let waiting: string[] = [];
   let writing: Promise<void> | undefined;

@@ -15,8 +15,8 @@ export class LargeRequest extends BodyMemory {
   #scan: LargeScan | undefined;
 
   /** @param admit see `LargeBody` */
-  constructor(wanted: Wanted, slabs: BufferPool, watched?: WatchedMembers, admit?: () => Promise<void>) {
-    super(slabs, admit);
+  constructor(wanted: Wanted, buffers: BufferPool, watched?: WatchedMembers, admit?: () => Promise<void>) {
+    super(buffers, admit);
     this.#wanted = wanted;
     this.#watched = watched;
   }

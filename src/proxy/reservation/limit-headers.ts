@@ -75,7 +75,10 @@ const WORDS: Record<LimitName, string> = {
 };
 
 /** @param tokens what was asked for, by the gateway's estimate */
-export function rejectionError({ limit, reason, retryAfterMs, states }: Rejected, tokens: number): GatewayError {
+export function rejectionError(
+  { limit, reason, retryAfterMs, states }: Rejected,
+  tokens: number,
+): GatewayError {
   const most = states[limit]?.limit ?? 0;
   const type = limit.startsWith('tokens') ? ({ type: 'tokens' } as const) : {};
   if (reason === 'too_large') {

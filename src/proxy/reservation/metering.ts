@@ -17,7 +17,7 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
-import { UsageOutbox } from '../../usage/usage-ledger.ts';
+import { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { ReservationParts } from './usage-reservation.ts';
 
 export interface MeteringOptions {
@@ -50,15 +50,15 @@ export interface Metering {
 
 export async function openMetering(options: MeteringOptions): Promise<Metering> {
   const { config, store, redis, fleet, authenticator, limitsOf, planOf, logger, metrics } = options;
-  const ledger = await UsageOutbox.open({
+  const outbox = await UsageOutbox.open({
     store,
     directory: resolve(outboxDirectory(config)),
     logger,
     events: metrics.ledger,
   });
-  const usage = new HolderUsage(ledger, store);
-  const seeds = new InitialTotals({ read: (holder) => usage.totalsOf(holder), metrics });
-  const local = new MemoryLimiter({ seeds, metrics });
+  const usage = new HolderUsage(outbox, store);
+  const initialTotals = new InitialTotals({ read: (holder) => usage.totalsOf(holder), metrics });
+  const local = new MemoryLimiter({ initialTotals, metrics });
   const shared =
     redis === undefined
       ? undefined
@@ -66,13 +66,13 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
           redis,
           local,
           fleet,
-          shared: new RedisLimiter({ redis, seeds, metrics }),
+          shared: new RedisLimiter({ redis, initialTotals, metrics }),
           metrics,
         });
   const limiter = shared ?? local;
   return {
     limiter,
-    accounts: { limiter, ledger, metrics },
+    accounts: { limiter, outbox, metrics },
     endpoint: new UsageEndpoint({
       // A suspended holder reads here why nothing is served.
       authenticate: async (authorization, address) => authenticator.identify(authorization, address),
@@ -85,7 +85,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     },
     async close(deadlineMs) {
       await limiter.close();
-      await ledger.close(deadlineMs);
+      await outbox.close(deadlineMs);
     },
   };
 }

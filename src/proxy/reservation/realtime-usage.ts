@@ -2,7 +2,7 @@
 // does not. It sees events one by one, of both sides, and remembers of an answer only sums that are not counted yet.
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
-import { TextCount, outputTextOf } from '../../wire/output-text.ts';
+import { outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import type { Tokens } from './usage-meter.ts';
 

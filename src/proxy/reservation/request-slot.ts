@@ -24,7 +24,7 @@ export interface RequestSlotParts {
 
 export interface RequestSlotOrder {
   readonly exchange: Exchange;
-  readonly caller: Principal;
+  readonly principal: Principal;
   readonly limits: TierLimits;
   /** Of all tiers: a holder may come to another one, and what is used now counts there. */
   readonly tiers: DynamicConfig['tiers'];
@@ -64,10 +64,10 @@ export class RequestSlot {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`; a place that is taken stays so
    */
   admit(tokens: number): Lease | Promise<Lease> {
-    const { caller, limits, tiers } = this.#order;
+    const { principal, limits, tiers } = this.#order;
     this.#isAsked = true;
     if (!isCounted(limits, tiers)) return UNLIMITED;
-    const decision = this.#parts.limiter.admit(caller.holderId, limits, tokens, this.#lease);
+    const decision = this.#parts.limiter.admit(principal.holderId, limits, tokens, this.#lease);
     return decision instanceof Promise
       ? decision.then((admission) => this.#accept(admission, tokens))
       : this.#accept(decision, tokens);
@@ -81,9 +81,9 @@ export class RequestSlot {
   }
 
   #accept(admission: Admission, tokens: number): Lease {
-    const { exchange, caller } = this.#order;
+    const { exchange, principal } = this.#order;
     if (admission.kind === 'refused') {
-      this.#parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: caller.tier });
+      this.#parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: principal.tier });
       Object.assign(exchange.headers, rejectionHeaders(admission));
       throw rejectionError(admission, tokens);
     }

@@ -7,7 +7,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, LimitName, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
-import type { UsageOutbox } from '../../usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
@@ -17,13 +17,13 @@ const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfie
 
 export interface RunningReservationParts {
   readonly limiter: Limiter;
-  readonly ledger: Pick<UsageOutbox, 'record'>;
+  readonly outbox: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
 export interface RunningReservationOrder {
   readonly exchange: Exchange;
-  readonly caller: Principal;
+  readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
   /** Of all tiers: a holder may come to another one, and what is used now counts there. */
@@ -43,7 +43,11 @@ export class RunningReservation {
   #isEstimated = false;
   #isSettled = false;
 
-  private constructor(parts: RunningReservationParts, order: RunningReservationOrder, lease: Lease | undefined) {
+  private constructor(
+    parts: RunningReservationParts,
+    order: RunningReservationOrder,
+    lease: Lease | undefined,
+  ) {
     this.#parts = parts;
     this.#order = order;
     this.#lease = lease;
@@ -53,7 +57,10 @@ export class RunningReservation {
    * Takes a request and a place, or nothing. Says in the headers of the answer how the limits stand.
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
-  static async open(parts: RunningReservationParts, order: RunningReservationOrder): Promise<RunningReservation> {
+  static async open(
+    parts: RunningReservationParts,
+    order: RunningReservationOrder,
+  ): Promise<RunningReservation> {
     const { limits, tiers } = order;
     if (!isCounted(limits, tiers)) return new RunningReservation(parts, order, undefined);
     return new RunningReservation(parts, order, await new RequestSlot(parts, order).admit(LEAST_TOKENS));
@@ -81,15 +88,15 @@ export class RunningReservation {
 
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
-    const { limiter, ledger } = this.#parts;
-    const { exchange, caller, route } = this.#order;
+    const { limiter, outbox } = this.#parts;
+    const { exchange, principal, route } = this.#order;
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
     exchange.access.completion_tokens = this.#completion;
     this.#isEstimated ||= isEstimated;
-    if (this.#lease !== undefined) limiter.use(caller.holderId, tokens.prompt + tokens.completion);
-    ledger.record({
+    if (this.#lease !== undefined) limiter.use(principal.holderId, tokens.prompt + tokens.completion);
+    outbox.record({
       ...this.#about(),
       usage: tokens,
       costNanos: route.price && costOf(route.price, tokens),
@@ -103,13 +110,13 @@ export class RunningReservation {
    */
   async spent(): Promise<GatewayError | undefined> {
     const { limiter, metrics } = this.#parts;
-    const { caller, limits } = this.#order;
+    const { principal, limits } = this.#order;
     if (TOKEN_LIMITS.every((name) => limits[name] === undefined)) return undefined;
-    const states = await limiter.peek(caller.holderId, limits);
+    const states = await limiter.peek(principal.holderId, limits);
     for (const limit of TOKEN_LIMITS) {
       const state = states[limit];
       if (state === undefined || state.remaining > 0) continue;
-      metrics.limitsRefused.inc({ limit, tier: caller.tier });
+      metrics.limitsRefused.inc({ limit, tier: principal.tier });
       const refused = {
         kind: 'refused',
         limit,
@@ -130,7 +137,7 @@ export class RunningReservation {
     if (this.#upstream === undefined) return;
     const { route } = this.#order;
     const usage = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
-    this.#parts.ledger.record({
+    this.#parts.outbox.record({
       ...this.#about(),
       isEstimated: this.#isEstimated,
       usage,
@@ -139,13 +146,13 @@ export class RunningReservation {
   }
 
   #about() {
-    const { exchange, caller, route } = this.#order;
+    const { exchange, principal, route } = this.#order;
     const { stopReason, error } = exchange;
     return {
       at: Date.now(),
-      holderId: caller.holderId,
-      prefix: caller.prefix,
-      tier: caller.tier,
+      holderId: principal.holderId,
+      prefix: principal.prefix,
+      tier: principal.tier,
       // Clients invent names where a pattern serves: only those that somebody answered to become rows.
       model: this.#isOpen ? (exchange.model ?? route.entry) : route.entry,
       upstream: this.#upstream ?? '',

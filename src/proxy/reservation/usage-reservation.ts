@@ -4,7 +4,7 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter, TierLimits } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
-import type { UsageOutbox } from '../../usage/usage-ledger.ts';
+import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 import type { Route } from '../routes/route-table.ts';
 import { limitHeaders } from './limit-headers.ts';
@@ -13,17 +13,17 @@ import { UsageMeter } from './usage-meter.ts';
 
 export interface ReservationParts {
   readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
-  readonly ledger: Pick<UsageOutbox, 'record'>;
+  readonly outbox: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
 
 export interface ReservationOrder {
   readonly exchange: Exchange;
-  readonly caller: Principal;
+  readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
   /** Of this request. */
-  readonly place: RequestSlot;
+  readonly slot: RequestSlot;
   readonly estimate: Estimate;
 }
 
@@ -38,8 +38,11 @@ export class UsageReservation {
    * Reserves all that the request may need, or nothing. Says in the headers of the answer how the limits stand.
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
-  static open(parts: ReservationParts, order: ReservationOrder): UsageReservation | Promise<UsageReservation> {
-    const lease = order.place.admit(reserved(order.estimate, order.limits));
+  static open(
+    parts: ReservationParts,
+    order: ReservationOrder,
+  ): UsageReservation | Promise<UsageReservation> {
+    const lease = order.slot.admit(reserved(order.estimate, order.limits));
     return lease instanceof Promise
       ? lease.then((each) => new UsageReservation(parts, order, each))
       : new UsageReservation(parts, order, lease);
@@ -56,8 +59,8 @@ export class UsageReservation {
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    const { ledger, metrics } = this.#parts;
-    const { exchange, caller, route } = this.#order;
+    const { outbox, metrics } = this.#parts;
+    const { exchange, principal, route } = this.#order;
     const reading = this.meter.read();
     if (reading === undefined) {
       this.#lease.settle(0);
@@ -83,11 +86,11 @@ export class UsageReservation {
     for (const other of extra) {
       metrics.recordTokens(endpoint, route.entry, other.upstream, other.provider, other.tokens);
     }
-    ledger.record({
+    outbox.record({
       at: Date.now(),
-      holderId: caller.holderId,
-      prefix: caller.prefix,
-      tier: caller.tier,
+      holderId: principal.holderId,
+      prefix: principal.prefix,
+      tier: principal.tier,
       // Clients invent names where a pattern serves: only those that somebody answered to become rows.
       model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
       upstream,

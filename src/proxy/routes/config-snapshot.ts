@@ -12,7 +12,10 @@ export interface ConfigSnapshot {
 }
 
 /** Keeps the upstreams of a snapshot for as long as `work` takes. */
-export async function whileHeld(snapshot: ConfigSnapshot, work: (held: ConfigSnapshot) => Promise<void>): Promise<void> {
+export async function whileHeld(
+  snapshot: ConfigSnapshot,
+  work: (held: ConfigSnapshot) => Promise<void>,
+): Promise<void> {
   snapshot.enter();
   try {
     await work(snapshot);

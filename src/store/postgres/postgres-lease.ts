@@ -4,7 +4,7 @@ import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
 import { isDeferred } from '../sql/deferred-statements.ts';
-import { type StatementResult, Batch, type Statement } from './postgres-batch.ts';
+import { Batch, type Statement, type StatementResult } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 
 /** The level is said, whatever the server's default is: the operations are written for this one. */

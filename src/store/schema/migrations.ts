@@ -4,14 +4,22 @@ import { type Kysely, sql, type Transaction } from 'kysely';
 import { StoreOpenError } from '../open-error.ts';
 import type { Migration } from './migration.ts';
 import { BILLING_MIGRATION } from './schema-billing.ts';
+import { BILLING_STATUS_MIGRATION } from './schema-billing-status.ts';
 import { KEYS_MIGRATION } from './schema-keys.ts';
 import { ITEMS_MIGRATION, OBJECTS_MIGRATION } from './schema-objects.ts';
 import { RESPONSES_MIGRATION } from './schema-responses.ts';
-import { BILLING_STATUS_MIGRATION } from './schema-standing.ts';
 import { USAGE_MIGRATION } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
-export const MIGRATIONS: readonly Migration[] = [KEYS_MIGRATION, USAGE_MIGRATION, BILLING_STATUS_MIGRATION, BILLING_MIGRATION, RESPONSES_MIGRATION, OBJECTS_MIGRATION, ITEMS_MIGRATION];
+export const MIGRATIONS: readonly Migration[] = [
+  KEYS_MIGRATION,
+  USAGE_MIGRATION,
+  BILLING_STATUS_MIGRATION,
+  BILLING_MIGRATION,
+  RESPONSES_MIGRATION,
+  OBJECTS_MIGRATION,
+  ITEMS_MIGRATION,
+];
 
 /** What the two kinds of database do differently here. */
 export interface MigrationDialect {

@@ -9,7 +9,7 @@ import type {
   ProviderName,
   TestPayment,
 } from '../billing-record.ts';
-import type { ChangeKind, KeyState, Prefix, BillingStatus } from '../key-record.ts';
+import type { BillingStatus, ChangeKind, KeyState, Prefix } from '../key-record.ts';
 import type { UsageSums } from '../usage-record.ts';
 
 export interface Tables {

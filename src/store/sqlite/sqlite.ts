@@ -17,7 +17,7 @@ import { WriteState } from '../write-state.ts';
 import { SqliteDialect } from './sqlite-dialect.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
-import { type SqliteQueueLimits, SqliteQueue, whenFree } from './sqlite-queue.ts';
+import { SqliteQueue, type SqliteQueueLimits, whenFree } from './sqlite-queue.ts';
 
 /** At start other processes may be starting too, and one of them migrates. */
 const OPEN_MS = 5000;

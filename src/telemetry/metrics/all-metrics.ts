@@ -4,7 +4,7 @@
 import { droppedLines } from '../log/logger.ts';
 import { billingMetrics } from './billing-metrics.ts';
 import { keyMetrics } from './keys-metrics.ts';
-import { outboxMetrics, limitMetrics, redisMetrics } from './limits-metrics.ts';
+import { limitMetrics, outboxMetrics, redisMetrics } from './limits-metrics.ts';
 import { MetricCatalogue } from './metric-catalogue.ts';
 import { modelMetrics } from './models-metrics.ts';
 import { configMetrics, overloadMetrics, workerMetrics } from './operation-metrics.ts';

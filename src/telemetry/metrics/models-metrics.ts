@@ -41,7 +41,9 @@ export interface Generation {
 export function modelMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Models');
   const labels = {
-    gen_ai_operation_name: [...new Set(Object.values(GENAI_OPERATIONS))].map((name) => `\`${name}\``).join(', '),
+    gen_ai_operation_name: [...new Set(Object.values(GENAI_OPERATIONS))]
+      .map((name) => `\`${name}\``)
+      .join(', '),
     gen_ai_provider_name:
       'of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others by its host, else its name',
     gen_ai_request_model: VALUES.model,

@@ -1,15 +1,15 @@
 // What the built-in model answers to a chat: the last thing that the user said.
 import { randomBytes } from 'node:crypto';
 import {
+  type EchoError,
   type EchoEvent,
+  echoError,
+  echoErrorAnswer,
   isRecord,
   jsonAnswer,
   pieces,
-  type EchoError,
   readEchoBody,
   readMaxTokens,
-  echoErrorAnswer,
-  echoError,
   streamAnswer,
 } from './echo-shapes.ts';
 

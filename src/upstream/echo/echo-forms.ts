@@ -12,12 +12,12 @@ import { draw } from './echo-others.ts';
 import {
   type Body,
   dataEvent,
+  type EchoError,
   type EchoEvent,
+  echoError,
+  echoErrorAnswer,
   eventFrame,
   jsonAnswer,
-  type EchoError,
-  echoErrorAnswer,
-  echoError,
   streamAnswer,
 } from './echo-shapes.ts';
 

@@ -3,9 +3,9 @@ import { RecentMap } from '../../recent-map.ts';
 import type { UpstreamRequest } from '../transport.ts';
 import {
   type EchoEvent,
+  echoErrorAnswer,
   eventFrame,
   jsonAnswer,
-  echoErrorAnswer,
   type StreamEvent,
   streamAnswer,
 } from './echo-shapes.ts';

@@ -4,7 +4,12 @@ import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import { type OriginQuarantine, quarantineOf } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
-import { type ConnectionOwner, UpstreamConnection, READ_OPTIONS, type Unsolicited } from './upstream-connection.ts';
+import {
+  type ConnectionOwner,
+  READ_OPTIONS,
+  type Unsolicited,
+  UpstreamConnection,
+} from './upstream-connection.ts';
 
 export interface ConnectionPoolOptions {
   /** Scheme, host and port. */

@@ -9,7 +9,7 @@ import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './conn
 import { codingsOf, decoderFor, isKnownCoding } from './content-decoder.ts';
 import { TOKEN } from './header-names.ts';
 import { UnusableAnswer } from './response-parser.ts';
-import type { UpstreamConnection, ResponseHandler, WrittenRequest } from './upstream-connection.ts';
+import type { ResponseHandler, UpstreamConnection, WrittenRequest } from './upstream-connection.ts';
 
 export type HttpTransportOptions = ConnectionPoolOptions;
 

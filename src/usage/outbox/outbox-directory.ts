@@ -11,7 +11,7 @@ import type { UsageRow } from '../../store/usage-record.ts';
 import { inTime } from './in-time.ts';
 import { readLine, writeLine } from './outbox-line.ts';
 import { enter, isGone, leave, type Owner } from './process-presence.ts';
-import { type OutboxSegment, OutboxFile, syncFile } from './usage-segment.ts';
+import { OutboxFile, type OutboxSegment, syncFile } from './usage-segment.ts';
 
 /** By the clock of the file system, which its users share. */
 const SILENT_MS = 60_000;

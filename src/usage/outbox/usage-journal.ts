@@ -4,7 +4,7 @@ import type { UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
 import { EMPTY, type OutboxDirectory } from './outbox-directory.ts';
 import { writeLine } from './outbox-line.ts';
-import type { OutboxSegment, OutboxFile } from './usage-segment.ts';
+import type { OutboxFile, OutboxSegment } from './usage-segment.ts';
 
 /** How long a disk that failed is left alone. */
 const DISK_REST_MS = 5000;

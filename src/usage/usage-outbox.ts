@@ -11,7 +11,7 @@ import { OutboxDirectory } from './outbox/outbox-directory.ts';
 import { PhaseLock } from './outbox/phase-lock.ts';
 import { OutboxJournal } from './outbox/usage-journal.ts';
 import type { OutboxSegment } from './outbox/usage-segment.ts';
-import { type UsageDropReason, OutboxWriter } from './outbox/usage-writer.ts';
+import { OutboxWriter, type UsageDropReason } from './outbox/usage-writer.ts';
 import { PendingReader, type PendingUsage } from './pending-usage.ts';
 import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { daysBefore } from './records/utc-hours.ts';
@@ -134,13 +134,13 @@ export class UsageOutbox {
    * and is no fault: use is then kept in memory until the store takes it.
    */
   static async open(options: UsageOutboxOptions): Promise<UsageOutbox> {
-    const ledger = new UsageOutbox(options);
-    await ledger.#scan();
-    const { writeMs, sendMs, scanMs } = ledger.#limits;
-    ledger.#every(writeMs, () => ledger.#journal.write().then(() => writeMs));
-    ledger.#every(sendMs, () => ledger.#send());
-    ledger.#every(scanMs, () => ledger.#scan().then(() => scanMs));
-    return ledger;
+    const outbox = new UsageOutbox(options);
+    await outbox.#scan();
+    const { writeMs, sendMs, scanMs } = outbox.#limits;
+    outbox.#every(writeMs, () => outbox.#journal.write().then(() => writeMs));
+    outbox.#every(sendMs, () => outbox.#send());
+    outbox.#every(scanMs, () => outbox.#scan().then(() => scanMs));
+    return outbox;
   }
 
   /** Counts a request. Cheap, waits for nothing and never throws. */
