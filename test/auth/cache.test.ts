@@ -96,7 +96,7 @@ describe('known keys', () => {
     const key = Key.generate();
     known.refresh(fingerprints.of(key), callerFor(key), 1000);
     expect(known.get(fingerprints.of(key))).toEqual({
-      caller: callerFor(key),
+      principal: callerFor(key),
       confirmedAt: 1000,
       soughtAt: 1000,
       freshUntil: 1000 + FRESH_MS,

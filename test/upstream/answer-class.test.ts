@@ -179,7 +179,7 @@ describe('what the client reads', () => {
       [429, error(QUOTA, 'insufficient_quota')],
     ] as const) {
       const failure = judgeErrorResponse(status, { 'retry-after': '7' }, Buffer.from(JSON.stringify(body)));
-      expect(failure).toMatchObject({ next: true, retry: false, headers: {} });
+      expect(failure).toMatchObject({ tryNextTarget: true, retry: false, headers: {} });
       expect([failure.error.code, failure.error.status]).toEqual(['upstream_account_error', 502]);
       expect(failure).not.toHaveProperty('verbatim');
       expect(failure.error.message).not.toMatch(/Insufficient|credit balance|exceeded/);
