@@ -42,7 +42,12 @@ export async function runProgram(
   const problem = (what: string): Error =>
     new Error(`${[command, ...words].join(' ')}: ${what}\n${stderr.replaceAll(target.apiKey, '<key>')}`);
   if (code !== '0') throw problem(`ended with ${code}`);
-  const results = stdout.split('\n').filter((line) => line !== '');
+  // Errors of SDKs name the URL that they called; it differs between the two runs and says nothing.
+  const results = stdout
+    .replaceAll(target.baseUrl, '<base url>')
+    .replaceAll(target.apiKey, '<key>')
+    .split('\n')
+    .filter((line) => line !== '');
   const parsed = results.map((line): CallResult => {
     try {
       return JSON.parse(line);

@@ -96,7 +96,7 @@ export interface ComparedServer {
 
 /** A server that listens on loopback. */
 export interface RunningServer extends Target {
-  /** Calls that it cannot answer, each with the reason. They are skipped, and printed. */
+  /** Calls that it cannot answer, and with each its variants, with the reason. They are skipped, and printed. */
   readonly lacks: Readonly<Record<string, string>>;
   close(): Promise<void>;
 }

@@ -1,4 +1,5 @@
 // The list of servers that the comparison knows. A new server is one line here.
 import type { ComparedServer } from '../types.ts';
+import { aimock } from './aimock.ts';
 
-export const SERVERS: readonly ComparedServer[] = [];
+export const SERVERS: readonly ComparedServer[] = [aimock];
