@@ -28,8 +28,12 @@ const TIME_SECONDS = 900;
 /** All differences of one call. */
 export function differences(direct: CallResult, through: CallResult): Difference[] {
   const comparison = new Comparison(direct.call);
-  comparison.compare('result', 'result', direct.result, through.result);
-  comparison.compare('error', 'error', direct.error, through.error);
+  // The first time learns which ids correspond: libraries also use them as names of fields.
+  for (let pass = 0; pass < 2; pass++) {
+    comparison.found.length = 0;
+    comparison.compare('result', 'result', direct.result, through.result);
+    comparison.compare('error', 'error', direct.error, through.error);
+  }
   return comparison.found;
 }
 
@@ -58,12 +62,20 @@ class Comparison {
   }
 
   #compareObjects(path: string, direct: Fields, through: Fields): void {
-    for (const field of new Set([...Object.keys(direct), ...Object.keys(through)]))
-      this.compare(`${path}.${field}`, field, direct[field], through[field]);
+    for (const field of Object.keys(direct)) {
+      const other = Object.hasOwn(through, field) ? field : (this.#throughOf.get(field) ?? field);
+      this.compare(`${path}.${field}`, field, direct[field], through[other]);
+    }
+    for (const field of Object.keys(through)) {
+      const other = this.#directOf.get(field) ?? field;
+      if (!Object.hasOwn(direct, field) && !Object.hasOwn(direct, other))
+        this.compare(`${path}.${field}`, field, undefined, through[field]);
+    }
   }
 
   #correspond(field: string, direct: unknown, through: unknown): boolean {
     if (typeof direct !== typeof through) return false;
+    if (isFilled(direct) && this.#throughOf.get(direct) === through) return true;
     if (REQUEST_ID.test(field)) return isFilled(direct) && isFilled(through);
     if (ID.test(field)) return this.#sameIdentity(direct, through);
     if (TIME.test(field)) return Math.abs(seconds(direct) - seconds(through)) < TIME_SECONDS;

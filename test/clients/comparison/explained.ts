@@ -20,7 +20,31 @@ const isOwnModelField = ({ path, through }: Difference): boolean =>
 
 const isMessage = ({ path }: Difference): boolean => /(?:^|\.)(?:message|responseBody)$/.test(path);
 
+const HEADER = /\.(?:headers|responseHeaders|response_headers)\.([\w-]+)$/i;
+
+/** Headers that the gateway writes itself: they belong to its own connection to the client, or are about its own limits. */
+const OWN_HEADERS =
+  /^(?:connection|keep-alive|transfer-encoding|content-length|date|cache-control|x-accel-buffering|x-ratelimit-.*)$/;
+/** Headers of the server that reach the client: to lose one of them is a fault. */
+const PASSED_HEADERS =
+  /^(?:content-type|retry-after|retry-after-ms|x-should-retry|openai-processing-ms|openai-version)$/;
+
+/** `text/event-stream` of `text/event-stream; charset=utf-8`. */
+const mediaTypeOf = (value: unknown): string => String(value).split(';')[0] ?? '';
+
+function isOwnHeader({ path, direct, through }: Difference): boolean {
+  const name = HEADER.exec(path)?.[1]?.toLowerCase();
+  if (name === undefined) return false;
+  if (name === 'content-type') return mediaTypeOf(direct) === mediaTypeOf(through);
+  return OWN_HEADERS.test(name) || (through === undefined && !PASSED_HEADERS.test(name));
+}
+
 export const EXPLANATIONS: readonly Explanation[] = [
+  {
+    name: 'headers of the connection and of the server',
+    why: 'the gateway frames its own answers, tells its own limits, and passes the headers of an allow-list (docs/relay.md)',
+    matches: isOwnHeader,
+  },
   {
     name: 'models of the routing table',
     why: 'the gateway lists the models that it routes, from its configuration, and asks no server',
@@ -37,11 +61,11 @@ export const EXPLANATIONS: readonly Explanation[] = [
   },
   {
     name: 'embeddings in the encoding that was asked for',
-    why: 'aimock answers with numbers where base64 was asked for, and this SDK decodes them as if they were text; the gateway makes base64 of them',
+    why: 'aimock answers with numbers where base64 was asked for, and SDKs before version 7 decode them as if they were text; the gateway makes base64 of them',
     matches: ({ call, path }, { client, server }) =>
       call === 'embeddings.base64' &&
       path.startsWith('result.data[0].embedding') &&
-      client.startsWith('openai (Node) 4.') &&
+      /^openai \(Node\) [456]\./.test(client) &&
       server.startsWith('aimock'),
   },
 ];

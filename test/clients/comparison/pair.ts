@@ -3,7 +3,7 @@ import { startGateway } from '../../helpers/gateway.ts';
 import { type Difference, differences } from './compare.ts';
 import { type Explanation, explanationOf, type Where } from './explained.ts';
 import { Tap } from './tap.ts';
-import type { CallResult, ComparedClient, RunningServer, Target } from './types.ts';
+import type { CallError, CallResult, ComparedClient, RunningServer, Target } from './types.ts';
 
 /** What became of one call. */
 export interface ComparedCall {
@@ -40,10 +40,34 @@ export async function comparePair(
   const calls = wanted.filter((call) => reasonOf(server, call) === undefined);
   const direct = await runDirectly(client, server, calls);
   const through = await runThroughGateway(client, server, calls);
+  const compared = calls.map((call, index) =>
+    judge(call, resultAt(direct, index), resultAt(through, index), where),
+  );
+  // A call that does not show what it is for says nothing, so long as it goes the same way through the gateway.
+  const vain = compared.flatMap((each) => {
+    const why = each.unexplained.length === 0 ? vainness(each.direct) : undefined;
+    return why === undefined ? [] : [{ call: each.call, why }];
+  });
   return {
-    skipped,
-    calls: calls.map((call, index) => judge(call, resultAt(direct, index), resultAt(through, index), where)),
+    skipped: [...skipped, ...vain],
+    calls: compared.filter(({ call }) => !vain.some((each) => each.call === call)),
   };
+}
+
+/** Why a call does not show what it is for: it fails without the gateway, or does not fail although it is to. */
+function vainness({ call, result, error }: CallResult): string | undefined {
+  const failure = error ?? thrownBy(result);
+  if (call.startsWith('error.'))
+    return failure === undefined ? 'does not fail without the gateway' : undefined;
+  if (failure === undefined) return undefined;
+  const message = String(failure.message).split('\n')[0]?.slice(0, 120);
+  return `fails without the gateway too: ${failure.class}: ${message}`;
+}
+
+/** What the programs report of a stream that broke. */
+function thrownBy(result: unknown): CallError | undefined {
+  const thrown = typeof result === 'object' && result !== null ? Reflect.get(result, 'thrown') : undefined;
+  return thrown ?? undefined;
 }
 
 /** A result, and the requests that the server got for it. */

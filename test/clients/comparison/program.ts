@@ -45,6 +45,7 @@ export async function runProgram(
   // Errors of SDKs name the URL that they called; it differs between the two runs and says nothing.
   const results = stdout
     .replaceAll(target.baseUrl, '<base url>')
+    .replaceAll(new URL(target.baseUrl).origin, '<origin>')
     .replaceAll(target.apiKey, '<key>')
     .split('\n')
     .filter((line) => line !== '');

@@ -71,10 +71,7 @@ function explanations(rows: readonly Row[]): string[] {
         known.calls.add(call);
       }
   if (found.size === 0) return [];
-  const items = [...found].map(
-    ([name, { why, calls }]) =>
-      `- **${name}**: ${why} (${[...calls].map((call) => `\`${call}\``).join(', ')})`,
-  );
+  const items = [...found].map(([name, { why, calls }]) => `- **${name}**: ${why} (${listed(calls)})`);
   return ['', 'Explained differences:', '', ...items];
 }
 
@@ -86,10 +83,15 @@ function skips(rows: readonly Row[]): string[] {
       found.set(reason, (found.get(reason) ?? new Set()).add(call));
     }
   if (found.size === 0) return [];
-  const items = [...found].map(
-    ([why, calls]) => `- ${why} (${[...calls].map((call) => `\`${call}\``).join(', ')})`,
-  );
+  const items = [...found].map(([why, calls]) => `- ${why} (${listed(calls)})`);
   return ['', 'Skipped calls:', '', ...items];
+}
+
+/** The first names, and how many there are beyond them. */
+function listed(calls: ReadonlySet<string>): string {
+  const names = [...calls].map((call) => `\`${call}\``);
+  const rest = names.length - 6;
+  return rest > 1 ? `${names.slice(0, 6).join(', ')} and ${rest} more` : names.join(', ');
 }
 
 function firstLine(text = ''): string {

@@ -15,10 +15,11 @@ interface NodeClient {
   readonly program: string;
   /** Package that the program imports → the name that it is installed under. The first tells the version. */
   readonly packages: Readonly<Record<string, string>>;
+  readonly env?: Readonly<Record<string, string>>;
   readonly calls: readonly string[];
 }
 
-function nodeClient({ name, program, packages, calls }: NodeClient): ComparedClient {
+function nodeClient({ name, program, packages, env, calls }: NodeClient): ComparedClient {
   let folder = '';
   const [first = ''] = Object.values(packages);
   return {
@@ -35,7 +36,7 @@ function nodeClient({ name, program, packages, calls }: NodeClient): ComparedCli
         target,
         names,
         {
-          env: { PACKAGES: folder, ALIASES: JSON.stringify(packages) },
+          env: { ...env, PACKAGES: folder, ALIASES: JSON.stringify(packages) },
         },
       ),
   };
@@ -48,7 +49,9 @@ function versionOf(name: string): string {
   return spec.slice(spec.lastIndexOf('@') + 1);
 }
 
-const VARIANTS = [
+/** The order of the calls: a target that answered 429 is left alone for a while, so that call is the last one. */
+const ORDER: readonly string[] = [
+  ...CALLS.filter((call) => call !== 'error.rate_limit'),
   'chat.with_response',
   'chat.reasoning.stream',
   'responses.tools.stream',
@@ -58,26 +61,65 @@ const VARIANTS = [
   'error.bad_request.responses',
   'error.bad_request.embeddings',
   'error.server.stream',
-];
-
-/** The calls of the official SDK. A target that answered 429 is left alone for a while, so that call is the last one. */
-export const OPENAI_CALLS: readonly string[] = [
-  ...CALLS.filter((call) => call !== 'error.rate_limit'),
-  ...VARIANTS,
   'error.rate_limit',
 ];
 
+const without = (...lacks: readonly RegExp[]): readonly string[] =>
+  ORDER.filter((call) => !lacks.some((lack) => lack.test(call)));
+
+/** Calls that only the official SDK has. */
+const OFFICIAL =
+  /^(?:models|moderations|chat\.with_response|images\.stream|embeddings\.base64|.*\.retrieve$|.*\.embeddings$)/;
+
 const openai = (alias: string): ComparedClient =>
+  nodeClient({ name: 'openai (Node)', program: 'openai.ts', packages: { openai: alias }, calls: ORDER });
+
+const aiSdk = (
+  provider: 'openai' | 'openai-compatible',
+  names: { readonly ai: string; readonly openai: string; readonly compatible: string },
+): ComparedClient =>
   nodeClient({
-    name: 'openai (Node)',
-    program: 'openai.ts',
-    packages: { openai: alias },
-    calls: OPENAI_CALLS,
+    name: `AI SDK with ${provider}`,
+    program: 'ai-sdk.ts',
+    packages: { ai: names.ai, '@ai-sdk/openai': names.openai, '@ai-sdk/openai-compatible': names.compatible },
+    env: { PROVIDER: provider },
+    calls:
+      provider === 'openai'
+        ? without(OFFICIAL, /^chat\.(?:n2|logprobs)/)
+        : without(OFFICIAL, /^chat\.(?:n2|logprobs)/, /responses|^speech|^transcription/),
   });
+
+const AI_CURRENT = { ai: 'ai', openai: '@ai-sdk/openai', compatible: '@ai-sdk/openai-compatible' };
+const AI_5 = { ai: 'ai-5', openai: '@ai-sdk/openai-2', compatible: '@ai-sdk/openai-compatible-1' };
 
 export const nodeClients: readonly ComparedClient[] = [
   openai('openai-4'),
   openai('openai-5'),
   openai('openai-6'),
   openai('openai'),
+  aiSdk('openai', AI_5),
+  aiSdk('openai-compatible', AI_5),
+  aiSdk('openai', AI_CURRENT),
+  aiSdk('openai-compatible', AI_CURRENT),
+  nodeClient({
+    name: 'LangChain (Node)',
+    program: 'langchain.ts',
+    packages: { '@langchain/openai': '@langchain/openai' },
+    calls: without(
+      OFFICIAL,
+      /^(?:images|speech|transcription)/,
+      /(?:responses\.tools|unknown_model)\.stream$|\.responses$/,
+    ),
+  }),
+  nodeClient({
+    name: 'OpenAI Agents (Node)',
+    program: 'agents.ts',
+    packages: { '@openai/agents': '@openai/agents' },
+    calls: without(
+      OFFICIAL,
+      /^(?:images|speech|transcription|embeddings|completions)/,
+      /^chat\.(?:n2|logprobs|stream\.usage)/,
+      /(?:unknown_model|server)\.stream$|\.responses$/,
+    ),
+  }),
 ];

@@ -43,12 +43,14 @@ export async function itemsOf<T>(stream: AsyncIterable<T>): Promise<T[]> {
   return items;
 }
 
-/** The chunks until a stream ends or throws, with what it throws. */
-export async function collect(stream: AsyncIterable<unknown>): Promise<unknown> {
+/** What a stream gave until it ended, or until it threw. */
+export async function collect(
+  stream: AsyncIterable<unknown>,
+): Promise<{ items: unknown[]; thrown?: unknown }> {
   const items: unknown[] = [];
   try {
     for await (const item of stream) items.push(item);
-    return items;
+    return { items };
   } catch (error) {
     return { items, thrown: plainError(error) };
   }
@@ -75,14 +77,10 @@ export function plain(value: unknown, depth = 0): unknown {
   return { ...Object.fromEntries(fields), ...(id === undefined ? {} : { _request_id: id }) };
 }
 
-const SKIPPED = new Set(['stack', 'headers', 'requestBodyValues', 'responseHeaders', 'request', 'url']);
-
 /** What a program that catches an error can read of it. */
 export function plainError(error: unknown, depth = 0): { class: string; [field: string]: unknown } {
   if (!(error instanceof Error)) return { class: typeof error, message: plain(error, depth) };
-  const fields = Object.entries(error)
-    .filter(([name]) => !SKIPPED.has(name))
-    .map(([name, each]) => [name, plain(each, depth + 1)] as const);
+  const fields = Object.entries(error).map(([name, each]) => [name, plain(each, depth + 1)] as const);
   const cause = error.cause === undefined ? {} : { cause: plain(error.cause, depth + 1) };
   const own = { class: error.constructor.name, name: error.name, message: error.message };
   return { ...Object.fromEntries(fields), ...cause, ...own };

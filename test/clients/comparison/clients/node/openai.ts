@@ -27,7 +27,7 @@ const chatStream = async (call: string, extra: Omit<Extra, 'stream'> = {}) =>
 /** As an object, with the headers of the answer that the API documents for users. */
 const withResponse = async (call: string) => {
   const { data, response, request_id } = await chat(call).withResponse();
-  return { data, request_id, status: response.status, type: response.headers.get('content-type') };
+  return { data, request_id, status: response.status, headers: response.headers };
 };
 
 const RESPONSES_TOOL = {

@@ -1,0 +1,61 @@
+// What the programs use of packages that only `npm/package.json` has. Those that the project itself tests with bring their
+// own types.
+
+declare module '@ai-sdk/openai' {
+  import type { EmbeddingModel, ImageModel, LanguageModel, SpeechModel, TranscriptionModel } from 'ai';
+
+  export interface OpenAIProvider {
+    chat(model: string): LanguageModel;
+    responses(model: string): LanguageModel;
+    completion(model: string): LanguageModel;
+    textEmbeddingModel(model: string): EmbeddingModel;
+    image(model: string): ImageModel;
+    speech(model: string): SpeechModel;
+    transcription(model: string): TranscriptionModel;
+  }
+
+  export function createOpenAI(settings: {
+    readonly baseURL: string;
+    readonly apiKey: string;
+  }): OpenAIProvider;
+}
+
+declare module '@openai/agents' {
+  import type OpenAI from 'openai';
+  import type { z } from 'zod';
+
+  export interface RunResult {
+    readonly finalOutput: unknown;
+    readonly history: unknown;
+    readonly newItems: readonly { readonly rawItem?: unknown }[];
+    readonly rawResponses: unknown;
+    readonly usage?: unknown;
+  }
+
+  export interface StreamedRunResult extends RunResult, AsyncIterable<unknown> {
+    readonly completed: Promise<void>;
+  }
+
+  export class Agent {
+    constructor(settings: {
+      readonly name: string;
+      readonly instructions?: string;
+      readonly model: string;
+      readonly tools?: readonly unknown[];
+      readonly outputType?: z.ZodType;
+      readonly modelSettings?: object;
+    });
+  }
+
+  export function run(agent: Agent, input: string): Promise<RunResult>;
+  export function run(agent: Agent, input: string, options: { stream: true }): Promise<StreamedRunResult>;
+  export function tool<T extends z.ZodType>(settings: {
+    readonly name: string;
+    readonly description: string;
+    readonly parameters: T;
+    execute(input: z.infer<T>): Promise<string>;
+  }): unknown;
+  export function setDefaultOpenAIClient(client: OpenAI): void;
+  export function setOpenAIAPI(api: 'chat_completions' | 'responses'): void;
+  export function setTracingDisabled(disabled: boolean): void;
+}
