@@ -16,7 +16,7 @@ const PATIENCE_MS = 2_000;
 /** Sent with gzip: a thousand bytes for the one who sends, and half a megabyte for the gateway, who is to be the slower one. */
 const BODY_BYTES = 512 * 1024;
 /** Connections that may wait for an answer at once; what would need more is not sent, and counts as failed. */
-const MOST_WAITING = 4_000;
+const MAX_WAITING = 4_000;
 const SATURATING = 64;
 const STEPS = [0.5, 0.8, 1, 1.5, 3] as const;
 const GOAL = 0.9;
@@ -69,7 +69,7 @@ class Load {
     for (let sent = 0; performance.now() - started < ms; ) {
       const due = ((performance.now() - started) / 1000) * rate;
       for (; sent < due; sent += 1) {
-        if (this.#waiting < MOST_WAITING) asked.push(this.#ask(tally));
+        if (this.#waiting < MAX_WAITING) asked.push(this.#ask(tally));
         else tally.failed += 1;
       }
       await new Promise((resolve) => setTimeout(resolve, 1));
@@ -131,7 +131,7 @@ async function run(seconds: number): Promise<boolean> {
   const folder = mkdtempSync(join(tmpdir(), 'tollgate-bench-'));
   const processes = new Processes();
   try {
-    const { port } = await startUpstream(processes, 2 * MOST_WAITING);
+    const { port } = await startUpstream(processes, 2 * MAX_WAITING);
     const ports = { upstream: port, largeUpstream: port };
     const gateway = await startGateway(processes, { folder: join(folder, 'gateway'), ...ports });
     const load = new Load(gateway.url, gateway.key);

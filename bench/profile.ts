@@ -23,7 +23,7 @@ const USAGE = `node bench/profile.ts [--seconds N] [--streams] [--files] [--writ
 
 const ROOT = fileURLToPath(new URL('../', import.meta.url));
 /** Rows that are shown; the others are summed up. */
-const MOST_ROWS = 30;
+const MAX_ROWS = 30;
 /** The profiler itself, which takes no part in what is shown. */
 const MEASURING = 'the profiler';
 const STREAM_PACE = { frames: 200, every: 10, kind: 'exact' } as const;
@@ -141,9 +141,9 @@ function load(bench: Bench, gateway: GatewaySubject, streams: boolean, seconds: 
 
 function sectionOf(shares: ReadonlyMap<string, number>, cost: number, streams: boolean): Section {
   const sorted = Array.from(shares).toSorted(([, a], [, b]) => b - a);
-  const rest = sorted.slice(MOST_ROWS).reduce((sum, [, share]) => sum + share, 0);
+  const rest = sorted.slice(MAX_ROWS).reduce((sum, [, share]) => sum + share, 0);
   const all: [string, number][] = [
-    ...sorted.slice(0, MOST_ROWS),
+    ...sorted.slice(0, MAX_ROWS),
     ...(rest > 0 ? [['all others', rest] satisfies [string, number]] : []),
     ['together', 1],
   ];

@@ -7,7 +7,7 @@ import { UPSTREAM_ERRORS } from './upstream-errors.ts';
  * The longest wait that all SDKs obey, in milliseconds: openai-node ignores a minute and more, openai-python more than a minute.
  * What is counted by the minute is counted for so long, so that the wait in `retry-after` is the true one.
  */
-export const LONGEST_WAIT_MS = 59_999;
+export const MAX_RETRY_AFTER_MS = 59_999;
 
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
 export type RetryAdvice = 'wait' | 'no' | 'default';

@@ -2,7 +2,7 @@
 // file steps around the compiler. Each rule is also shown to fail on a small invented tree.
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { type Finding, inspect, LAYERS, LONGEST_FILE, MOST_FILES } from './helpers/source-rules.ts';
+import { type Finding, inspect, LAYERS, MAX_FILES, MAX_LINES } from './helpers/source-rules.ts';
 
 const SRC = new URL('../src/', import.meta.url);
 
@@ -100,12 +100,37 @@ describe('each rule can fail', () => {
   test('a folder with too many files', () => {
     const files = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, index) => [`auth/a${index}.ts`, EMPTY]));
-    expect(broken(files(MOST_FILES))).toEqual([]);
-    expect(broken(files(MOST_FILES + 1))).toEqual(['folder']);
+    expect(broken(files(MAX_FILES))).toEqual([]);
+    expect(broken(files(MAX_FILES + 1))).toEqual(['folder']);
+  });
+
+  test('two types of one name', () => {
+    const text = 'export interface Answer { readonly x: 1 }';
+    expect(broken({ 'auth/a.ts': text, 'limits/b.ts': text })).toEqual(['export']);
+  });
+
+  test.each([
+    'export class Occupant {}',
+    'export class SlabPool {}',
+    'export function refuse() {}',
+    'export type Ask = 1;',
+    'export interface KeyDeed { readonly x: 1 }',
+  ])('a word of ours where the field has a term: %s', (text) => {
+    expect(broken({ 'auth/a.ts': text })).toEqual(['export']);
+  });
+
+  test('the same as the name of a file', () => {
+    expect(broken({ 'auth/ledger.ts': EMPTY })).toEqual(['name']);
+  });
+
+  test('a longer name that is a term itself', () => {
+    expect(
+      broken({ 'auth/a.ts': 'export class KnownKey {}', 'auth/account-page.ts': 'export const x = 1;' }),
+    ).toEqual([]);
   });
 
   test('two files of one name', () => {
-    expect(broken({ 'auth/a.ts': EMPTY, 'limits/a.ts': EMPTY })).toEqual(['folder']);
+    expect(broken({ 'auth/a.ts': EMPTY, 'limits/a.ts': '' })).toEqual(['folder']);
   });
 
   test('words in comments and strings are no imports', () => {
@@ -155,8 +180,8 @@ describe('each rule can fail', () => {
 
   test('a file that is too long', () => {
     const lines = (count: number): string => '//\n'.repeat(count - 1);
-    expect(broken({ 'auth/a.ts': lines(LONGEST_FILE) })).toEqual([]);
-    expect(broken({ 'auth/a.ts': lines(LONGEST_FILE + 1) })).toEqual(['size']);
+    expect(broken({ 'auth/a.ts': lines(MAX_LINES) })).toEqual([]);
+    expect(broken({ 'auth/a.ts': lines(MAX_LINES + 1) })).toEqual(['size']);
   });
 
   test('a file without an opening comment', () => {

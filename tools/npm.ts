@@ -9,7 +9,7 @@ export interface Said {
 }
 
 const DEADLINE_MS = 60_000;
-const MOST_BYTES = 64 * 2 ** 20;
+const MAX_BYTES = 64 * 2 ** 20;
 
 /** @param words what follows `npm` */
 export function npm(words: readonly string[], cwd: string = process.cwd()): Said {
@@ -19,7 +19,7 @@ export function npm(words: readonly string[], cwd: string = process.cwd()): Said
     cwd,
     encoding: 'utf8',
     timeout: DEADLINE_MS,
-    maxBuffer: MOST_BYTES,
+    maxBuffer: MAX_BYTES,
   });
   return { code: status, stdout: stdout ?? '', stderr: `${stderr ?? ''}${error?.message ?? ''}` };
 }

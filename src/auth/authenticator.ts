@@ -34,7 +34,7 @@ import type { SharedRecords } from './records/shared-records.ts';
 /** A key may change while it is being checked; then it is checked again, but not for ever. */
 const ROUNDS = 3;
 
-export interface AuthenticatorParts {
+export interface AuthenticatorOptions {
   readonly store: Pick<Store, 'findKey'>;
   /** What replicas share in Redis, when there are several. */
   readonly shared?: SharedRecords | undefined;
@@ -77,18 +77,18 @@ export class Authenticator implements KeyListener {
   readonly #known = new KeyCache();
   readonly #refused = new NegativeCache(this.#clock);
   readonly #shared: SharedRecords | undefined;
-  readonly #onFirstUse: AuthenticatorParts['onFirstUse'];
+  readonly #onFirstUse: AuthenticatorOptions['onFirstUse'];
   readonly #failures: FailureLimit;
   readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
   /** Checks under way: many requests with one key are one check. */
   readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
-  readonly #outcomes: AuthenticatorParts['metrics']['authOutcomes'];
-  readonly #unavailable: AuthenticatorParts['metrics']['authUnavailable'];
-  readonly #entries: AuthenticatorParts['metrics']['authCacheEntries'];
+  readonly #outcomes: AuthenticatorOptions['metrics']['authOutcomes'];
+  readonly #unavailable: AuthenticatorOptions['metrics']['authUnavailable'];
+  readonly #entries: AuthenticatorOptions['metrics']['authCacheEntries'];
   readonly #cachedOutcome: { inc(): void };
 
-  constructor(parts: AuthenticatorParts) {
+  constructor(parts: AuthenticatorOptions) {
     const now = parts.now ?? (() => performance.now());
     this.#now = now;
     this.#secret = parts.secret;

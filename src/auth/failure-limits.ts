@@ -1,10 +1,10 @@
 // How many bad keys an address may try, or may be tried with one prefix. Of callers whose key has proved good it knows nothing.
-import { LONGEST_WAIT_MS } from '../errors.ts';
+import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
 
 const MAX_SUBJECTS = 50_000;
 /** The longest wait that clients read. */
-const MINUTE_MS = LONGEST_WAIT_MS;
+const MINUTE_MS = MAX_RETRY_AFTER_MS;
 
 interface Bucket {
   /** Failures, less what time has forgiven. */

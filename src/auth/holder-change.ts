@@ -1,6 +1,6 @@
 // Another tier or standing for a holder, and that everybody hears of it. Like a revocation it needs neither the secret nor a
 // hash. What is written is store/sql/sql-holders.ts's.
-import type { ChangeOutcome, HolderChange } from '../store/key-record.ts';
+import type { ChangeResult, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { CheckableKey } from './key/principal.ts';
 import type { Announcer } from './records/announcer.ts';
@@ -27,7 +27,7 @@ export async function changeHolder(
   holderId: string,
   change: HolderChange,
   reason?: string,
-): Promise<ChangeOutcome> {
+): Promise<ChangeResult> {
   const kept = reason === undefined ? null : storableText(reason, 'reason');
   const at = (parts.today?.() ?? new Date()).toISOString();
   const outcome = await parts.store.changeHolder(holderId, change, kept, at);

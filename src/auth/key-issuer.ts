@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto';
 import type { Tier } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type {
-  AddOutcome,
-  ChangeOutcome,
+  AddResult,
+  ChangeResult,
   FreeGrant,
   HolderChange,
   HolderOf,
@@ -14,7 +14,7 @@ import type {
   KeySummary,
   NewKey,
   Prefix,
-  RevokeOutcome,
+  RevokeResult,
 } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import { addressBlock } from './address-block.ts';
@@ -50,7 +50,7 @@ export interface KeyHistory {
   readonly events: readonly KeyChange[];
 }
 
-export interface KeyIssuerParts {
+export interface KeyIssuerOptions {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
@@ -74,7 +74,7 @@ export class KeyIssuer {
   readonly #random: ((size: number) => Uint8Array) | undefined;
   readonly #rotations = new Map<Prefix, Promise<RotatedKey>>();
 
-  constructor(parts: KeyIssuerParts) {
+  constructor(parts: KeyIssuerOptions) {
     this.#store = parts.store;
     this.#secret = parts.secret;
     this.#hasher = parts.hasher;
@@ -168,7 +168,7 @@ export class KeyIssuer {
   }
 
   /** Ends a key for good: see `revokeKey`. */
-  revoke(prefix: Prefix, reason?: string): Promise<RevokeOutcome> {
+  revoke(prefix: Prefix, reason?: string): Promise<RevokeResult> {
     return revokeKey(
       {
         store: this.#store,
@@ -182,7 +182,7 @@ export class KeyIssuer {
   }
 
   /** Another tier or standing for a holder, for the whole fleet at once: see `changeHolder`. */
-  changeHolder(holderId: string, change: HolderChange, reason?: string): Promise<ChangeOutcome> {
+  changeHolder(holderId: string, change: HolderChange, reason?: string): Promise<ChangeResult> {
     return changeHolder(
       {
         store: this.#store,
@@ -286,7 +286,7 @@ export async function revokeKey(
   },
   prefix: Prefix,
   reason?: string,
-): Promise<RevokeOutcome> {
+): Promise<RevokeResult> {
   const kept = reason === undefined ? null : storableText(reason, 'reason');
   const now = parts.today?.() ?? new Date();
   const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
@@ -304,7 +304,7 @@ export function isCompromised(reason: string | null): boolean {
   return reason !== null && /^compromised\b/i.test(reason);
 }
 
-function addedRecord(outcome: AddOutcome): KeyRecord {
+function addedRecord(outcome: AddResult): KeyRecord {
   if (outcome.kind === 'added') return outcome.record;
   if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
   // A holder that was found does not vanish, and a taken prefix was drawn again.

@@ -23,7 +23,7 @@ import { StripeCalls } from './stripe/stripe-calls.ts';
 import { StripeProvider } from './stripe/stripe-provider.ts';
 import { Webhooks } from './stripe/webhook-endpoint.ts';
 
-export interface BillingParts {
+export interface BillingOptions {
   readonly store: BillingStore;
   readonly issuer: KeyIssuer;
   readonly authenticator: Authenticator;
@@ -44,12 +44,12 @@ type Handler = (exchange: Exchange) => void | Promise<void>;
 
 /** Makes the provider that the configuration names, anew when it names another: a reload may bring another key. */
 export class Providers {
-  readonly #parts: Pick<BillingParts, 'store' | 'metrics'>;
+  readonly #parts: Pick<BillingOptions, 'store' | 'metrics'>;
   #named: string | undefined;
   #provider: PaymentProvider | undefined;
   #calls: StripeCalls | undefined;
 
-  constructor(parts: Pick<BillingParts, 'store' | 'metrics'>) {
+  constructor(parts: Pick<BillingOptions, 'store' | 'metrics'>) {
     this.#parts = parts;
   }
 
@@ -84,7 +84,16 @@ export class Billing {
   readonly #sweep: Sweep;
   readonly #providers: Providers;
 
-  constructor({ store, issuer, authenticator, config, logger, metrics, isLocal, listenHost }: BillingParts) {
+  constructor({
+    store,
+    issuer,
+    authenticator,
+    config,
+    logger,
+    metrics,
+    isLocal,
+    listenHost,
+  }: BillingOptions) {
     const providers = new Providers({ store, metrics });
     this.#providers = providers;
     const billing = () => config().billing;

@@ -6,7 +6,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 /** Payments by bank transfer may take two weeks. */
 const MAX_AGE_S = 30 * 86_400;
 /** The newest ones; a cookie has to fit into a header. */
-const MOST_SECRETS = 4;
+const MAX_SECRETS = 4;
 const SECRET = /^[A-Za-z0-9_-]{43}$/;
 
 /** SHA-256, as it stands with the order. The secret has 256 bits of chance, so nothing slower is needed. */
@@ -28,7 +28,7 @@ export function claimSecrets({ request }: Exchange, publicUrl: string): readonly
       .trim()
       .split('.')
       .filter((secret) => SECRET.test(secret))
-      .slice(0, MOST_SECRETS);
+      .slice(0, MAX_SECRETS);
   }
   return [];
 }
@@ -43,7 +43,7 @@ export function opens(secrets: readonly string[], claim: Uint8Array | null): boo
 /** The answer of this exchange, whichever it is, will give the browser a further secret. */
 export function storeClaimSecret(exchange: Exchange, secret: string, publicUrl: string): void {
   const others = claimSecrets(exchange, publicUrl).filter((each) => each !== secret);
-  const value = [secret, ...others].slice(0, MOST_SECRETS).join('.');
+  const value = [secret, ...others].slice(0, MAX_SECRETS).join('.');
   const secure = isHttps(publicUrl) ? '; Secure' : '';
   exchange.headers['set-cookie'] =
     `${cookieName(publicUrl)}=${value}; Path=/; Max-Age=${MAX_AGE_S}; HttpOnly; SameSite=Lax${secure}`;

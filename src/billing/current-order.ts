@@ -1,5 +1,5 @@
 // What the holder of a key may know about its own orders: the one that decides how it stands, without names of the provider's.
-import type { Order, OrderStanding } from '../store/billing-record.ts';
+import type { Order, OrderBillingStatus } from '../store/billing-record.ts';
 import { decisiveOf } from './order-verdict.ts';
 
 /** As it stands in the holder's report. */
@@ -7,7 +7,7 @@ export interface CurrentOrder {
   /** By which support finds it. */
   readonly order: string;
   readonly tier: string;
-  readonly standing: OrderStanding;
+  readonly standing: OrderBillingStatus;
   /** It ends with what is paid, and is not renewed. */
   readonly cancelled: boolean;
   /** RFC 3339, UTC; null where it is paid once. */

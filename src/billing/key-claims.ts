@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IssuedKey, KeyIssuer } from '../auth/key-issuer.ts';
 import { GatewayError } from '../errors.ts';
-import type { BillingStore, ClaimOutcome, ClaimRefusal, Order } from '../store/billing-record.ts';
+import type { BillingStore, ClaimRejection, ClaimResult, Order } from '../store/billing-record.ts';
 
 /** How long after the first answer another one may be asked for, if the key was never used. */
 export const CLAIM_AGAIN_MS = 30 * 60_000;
@@ -15,9 +15,9 @@ const REFUSALS = {
   held: 'order_closed',
   closed: 'order_closed',
   claimed: 'order_closed',
-} as const satisfies Record<ClaimRefusal, string>;
+} as const satisfies Record<ClaimRejection, string>;
 
-export interface ClaimsParts {
+export interface ClaimsOptions {
   readonly store: BillingStore;
   readonly issuer: Pick<KeyIssuer, 'mint' | 'revoke'>;
   /** Milliseconds since 1970. */
@@ -25,12 +25,12 @@ export interface ClaimsParts {
 }
 
 export class Claims {
-  readonly #parts: ClaimsParts;
+  readonly #parts: ClaimsOptions;
   readonly #now: () => number;
   /** A button that is pressed twice is one claim: the browser shows the second answer, and both have the same key. */
   readonly #running = new Map<string, Promise<IssuedKey>>();
 
-  constructor(parts: ClaimsParts) {
+  constructor(parts: ClaimsOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -55,7 +55,7 @@ export class Claims {
   }
 
   /** What the transaction of a claim came to, as a key. Whoever claimed before holds a key that has ended. */
-  async handOut({ key, outcome }: { key: IssuedKey['key']; outcome: ClaimOutcome }): Promise<IssuedKey> {
+  async handOut({ key, outcome }: { key: IssuedKey['key']; outcome: ClaimResult }): Promise<IssuedKey> {
     if (outcome.kind === 'refused') throw new GatewayError(REFUSALS[outcome.why]);
     if (outcome.kind === 'prefix_taken') throw new GatewayError('store_unavailable');
     const { record, replaced } = outcome;
@@ -84,7 +84,7 @@ export class Claims {
   }
 }
 
-function refusalOf(order: Order, since: string): ClaimRefusal | undefined {
+function refusalOf(order: Order, since: string): ClaimRejection | undefined {
   const { state, standing, keyPrefix, keyUsedAt, claimedAt } = order;
   if (state === 'pending') return 'unpaid';
   if (state === 'void' || state === 'refused') return 'closed';

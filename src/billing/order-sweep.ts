@@ -9,16 +9,16 @@ import type { PaymentReconciliation } from './payment-reconciliation.ts';
 const EVERY_MS = 60_000;
 /** Longer than a sweep: whoever dies in it is followed by another process after this. */
 const TURN_MS = 180_000;
-const MOST_ORDERS = 100;
+const MAX_ORDERS = 100;
 const AT_ONCE = 4;
 /** Others are to have their turn before one that cannot be settled is tried again. */
 const AGAIN_MS = 10 * 60_000;
 /** Stripe sends an event again for three days. */
 const EVENTS_KEPT_MS = 30 * 86_400_000;
 const UNPAID_KEPT_MS = 30 * 86_400_000;
-const MOST_FORGOTTEN = 500;
+const MAX_FORGOTTEN = 500;
 
-export interface SweepParts {
+export interface SweepOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   /** Whether somebody takes payments. */
@@ -30,14 +30,14 @@ export interface SweepParts {
 }
 
 export class Sweep {
-  readonly #parts: SweepParts;
+  readonly #parts: SweepOptions;
   readonly #now: () => number;
   readonly #owner = randomUUID();
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> | undefined;
   #isStopped = false;
 
-  constructor(parts: SweepParts) {
+  constructor(parts: SweepOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -66,9 +66,9 @@ export class Sweep {
         metrics.billing.orders.reset();
         return false;
       }
-      await this.#settleAll(await store.dueOrders(at, MOST_ORDERS));
+      await this.#settleAll(await store.dueOrders(at, MAX_ORDERS));
       const before = (kept: number) => new Date(now - kept).toISOString();
-      await store.forget(before(EVENTS_KEPT_MS), before(UNPAID_KEPT_MS), MOST_FORGOTTEN);
+      await store.forget(before(EVENTS_KEPT_MS), before(UNPAID_KEPT_MS), MAX_FORGOTTEN);
       await this.#count();
       return true;
     } catch (error) {

@@ -1,7 +1,13 @@
 // What an order comes to, from the facts of its payment and the time alone. It asks nobody and writes nothing, so whatever
 // events said, in whatever order and however often, the last facts decide.
 import { TIERS, type Tier } from '../config/schema/config-schema.ts';
-import type { HolderTarget, Order, OrderChange, OrderStanding, OrderState } from '../store/billing-record.ts';
+import type {
+  HolderTarget,
+  Order,
+  OrderBillingStatus,
+  OrderChange,
+  OrderState,
+} from '../store/billing-record.ts';
 import type { MoneyFacts, PaymentFacts, SessionFacts, SubscriptionFacts } from './payment-provider.ts';
 
 const MINUTE = 60_000;
@@ -21,7 +27,7 @@ export interface OrderVerdictRules {
 
 interface Verdict {
   readonly state: OrderState;
-  readonly standing: OrderStanding;
+  readonly standing: OrderBillingStatus;
   readonly reason: string | null;
   /** Milliseconds since 1970: when to look again; undefined when only an event would make it differ. */
   readonly due?: number;

@@ -13,7 +13,7 @@ import type { PaymentProvider } from './payment-provider.ts';
 /** Replicas that settle one order at the same time make each other ask again. */
 const ROUNDS = 8;
 
-export interface PaymentReconciliationParts {
+export interface PaymentReconciliationOptions {
   readonly store: BillingStore;
   readonly issuer: Pick<KeyIssuer, 'announceChanged'>;
   /** The one that the configuration in force names. */
@@ -39,13 +39,13 @@ interface Work {
 }
 
 export class PaymentReconciliation {
-  readonly #parts: PaymentReconciliationParts;
+  readonly #parts: PaymentReconciliationOptions;
   readonly #now: () => number;
   /** Per order: what has not begun to ask. Everybody who comes before it does so is served by it. */
   readonly #waiting = new Map<string, Work>();
   readonly #running = new Map<string, Promise<unknown>>();
 
-  constructor(parts: PaymentReconciliationParts) {
+  constructor(parts: PaymentReconciliationOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }

@@ -23,7 +23,7 @@ import type { Transport } from '../upstream/transport.ts';
 import { endpoint, Upstream } from '../upstream/upstream.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { faultReport } from './check-command.ts';
-import { askGateway, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
+import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 import type { CommandIo } from './support-command.ts';
 
 export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
@@ -67,7 +67,7 @@ export async function runExplain(
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
-    const live = await askGateway(config.static, patienceMs);
+    const live = await fetchLiveState(config.static, patienceMs);
     const explanation = explain(config, model, tier, found, live);
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;

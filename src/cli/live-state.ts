@@ -42,7 +42,7 @@ const STATES = z.array(
  * @param patienceMs for both of its answers together, in milliseconds
  * @throws nothing: what is not said is undefined
  */
-export async function askGateway(
+export async function fetchLiveState(
   { admin }: Pick<StaticConfig, 'admin'>,
   patienceMs: number,
 ): Promise<LiveState> {

@@ -12,7 +12,13 @@ import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
-import { findNode, readTree, type YamlMapping, type YamlMark, type YamlNode } from './source/yaml-tree.ts';
+import {
+  findNode,
+  readTree,
+  type YamlMapping,
+  type YamlNode,
+  type YamlPosition,
+} from './source/yaml-tree.ts';
 
 export { ConfigError, type ConfigFault, formatFault } from './schema/config-fault.ts';
 
@@ -55,7 +61,7 @@ function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): R
 function toFaults(
   file: string,
   source: SourceText,
-  marks: readonly YamlMark[],
+  marks: readonly YamlPosition[],
   tree?: YamlMapping,
 ): { readonly faults: readonly ConfigFault[]; readonly more: number } {
   const spans = tree === undefined ? [] : visibleSpans(tree, fileSchema);

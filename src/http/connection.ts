@@ -7,9 +7,9 @@ import type { Exchange } from './exchange/exchange.ts';
 import { closingAnswer } from './exchange/response-writer.ts';
 
 /** Requests that a client may have sent on one connection before it has read their answers. */
-const MOST_WAITING = 1_000;
+const MAX_WAITING = 1_000;
 /** Requests answered on one connection. */
-const MOST_REQUESTS = 1_000;
+const MAX_REQUESTS = 1_000;
 
 /** How long a client may take to read the last words of a connection. */
 const FAREWELL_MS = 1_000;
@@ -75,7 +75,7 @@ export class Connection {
   enter(begin: () => void): void {
     if (this.#current === undefined) {
       begin();
-    } else if (this.#room.places === 0 || this.#waiting.length >= MOST_WAITING) {
+    } else if (this.#room.places === 0 || this.#waiting.length >= MAX_WAITING) {
       this.socket.destroy();
     } else {
       this.#room.places -= 1;
@@ -102,7 +102,7 @@ export class Connection {
     exchange.connection = this;
     this.#requests += 1;
     // Node's own limit would answer what was pipelined behind it, without a body.
-    if (this.#requests >= MOST_REQUESTS) exchange.response.shouldKeepAlive = false;
+    if (this.#requests >= MAX_REQUESTS) exchange.response.shouldKeepAlive = false;
     // It waited its turn, and meanwhile the client ended in the middle of its body. Where the parser said so, it is told.
     if (this.#hasEnded && this.#refusal === undefined && !exchange.request.complete) this.socket.destroy();
   }

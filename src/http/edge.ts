@@ -163,7 +163,7 @@ function refuse(message: string): GatewayError {
 }
 
 /** @param code why llhttp, or Node's server, could not read a request */
-export function refusalFor(code: string | undefined): GatewayError {
+export function edgeRejectionFor(code: string | undefined): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW') return new GatewayError('headers_too_large');
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new GatewayError('request_timeout');
   return new GatewayError('invalid_http');

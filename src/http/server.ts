@@ -14,7 +14,7 @@ import { interceptConnections, rejectLate } from './accept/late-connection.ts';
 import { boundAddress } from './client-address.ts';
 import { Connection, type WaitingRoom } from './connection.ts';
 import { Cors } from './cors.ts';
-import { ALLOWED_METHODS, checkEdge, refusalFor } from './edge.ts';
+import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
 import { Exchange } from './exchange/exchange.ts';
 import { Exchanges } from './exchange/exchanges.ts';
 import { answerError } from './exchange/response-writer.ts';
@@ -366,7 +366,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    const rejection = refusalFor(error.code);
+    const rejection = edgeRejectionFor(error.code);
     if (unfinished) {
       // Its body cannot be read to the end. Whoever reads it answers, if that has not been done.
       this.#stop(current, rejection);

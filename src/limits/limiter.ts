@@ -1,9 +1,9 @@
 // What a limiter is asked and what it answers: the types that the limiters in memory and in Redis share. It counts nothing.
 import type { TierConfig } from '../config/schema/config-schema.ts';
-import { LONGEST_WAIT_MS } from '../errors.ts';
+import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 
 /** How long a window of the limits of a minute lasts: a millisecond less, so that every wait is one that SDKs obey. */
-export const WINDOW_MS = LONGEST_WAIT_MS;
+export const WINDOW_MS = MAX_RETRY_AFTER_MS;
 
 export const LIMIT_NAMES = [
   'requests_per_minute',

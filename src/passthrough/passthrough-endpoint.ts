@@ -7,7 +7,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
-import { readBody } from '../http/body/read-body.ts';
+import { bodyTooLarge, readBody } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
@@ -18,7 +18,7 @@ import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import {
   RunningReservation,
-  type RunningReservationParts,
+  type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
 import { judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
@@ -28,7 +28,7 @@ import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
 import { collectAnswer, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
-import { type PipedAnswer, pipe, tooLarge } from './passthrough-pipe.ts';
+import { type PipedAnswer, pipe } from './passthrough-pipe.ts';
 
 /** Of an answer that is read before it is shown. */
 const MAX_ANSWER = 4 * 1024 * 1024;
@@ -41,7 +41,7 @@ export interface PassthroughOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly objects: ObjectOwners;
-  readonly accounts: RunningReservationParts;
+  readonly accounts: RunningReservationOptions;
 }
 
 /** One call on its way. */
@@ -160,7 +160,7 @@ export class Passthrough {
     if (kind === 'stream') {
       await objects.check(finder);
       const declared = exchange.request.headers['content-length'];
-      if (declared !== undefined && Number(declared) > maxUpload) throw tooLarge(maxUpload);
+      if (declared !== undefined && Number(declared) > maxUpload) throw bodyTooLarge(maxUpload);
       return { limit: maxUpload };
     }
     if (!hasBody(exchange)) {
@@ -249,7 +249,7 @@ export class Passthrough {
       let size = 0;
       for await (const chunk of piped.response) {
         size += chunk.length;
-        if (size > MAX_BATCH_INPUT) throw tooLarge(MAX_BATCH_INPUT);
+        if (size > MAX_BATCH_INPUT) throw bodyTooLarge(MAX_BATCH_INPUT);
         await input.add(chunk);
       }
       await input.end();

@@ -6,6 +6,7 @@ import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
+import { bodyTooLarge } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
@@ -151,7 +152,7 @@ class Pipe {
   #body(idle: number): Readable {
     const { exchange, body } = this.#order;
     if (Buffer.isBuffer(body)) return Readable.from(body.length === 0 ? [] : [body]);
-    const counted = new Counted(body.limit, () => this.#fail(tooLarge(body.limit)));
+    const counted = new Counted(body.limit, () => this.#fail(bodyTooLarge(body.limit)));
     this.#counted = counted;
     const { request, response } = exchange;
     // RFC 9110, 10.1.1: only now, as a refusal is of no use any more.
@@ -244,11 +245,4 @@ function framing({ request }: Exchange, body: PipeOrder['body']): Record<string,
   if (Buffer.isBuffer(body)) return { 'content-length': String(body.length) };
   const length = request.headers['content-length'];
   return length === undefined ? { 'transfer-encoding': 'chunked' } : { 'content-length': length };
-}
-
-export function tooLarge(limit: number): GatewayError {
-  return new GatewayError(
-    'request_too_large',
-    `The request body is larger than the ${limit} bytes that are accepted.`,
-  );
 }

@@ -164,7 +164,7 @@ export class WorkerProcess {
 }
 
 /** What is longer is no line of a log. */
-const LONGEST_LINE = 16 * 1024 * 1024;
+const MAX_LINE = 16 * 1024 * 1024;
 
 /** A line that was cut by the end of its process is left out: half of a JSON object is of no use to anybody. */
 function readLines(stream: NodeJS.ReadableStream | null, onLine: (line: string) => void): void {
@@ -173,7 +173,7 @@ function readLines(stream: NodeJS.ReadableStream | null, onLine: (line: string) 
   stream?.on('data', (bytes: Buffer) => {
     const text = rest + decoder.write(bytes);
     const end = text.lastIndexOf('\n') + 1;
-    rest = text.length - end > LONGEST_LINE ? '' : text.slice(end);
+    rest = text.length - end > MAX_LINE ? '' : text.slice(end);
     for (const line of text.slice(0, end).split(/(?<=\n)/)) if (line !== '') onLine(line);
   });
   stream?.on('error', () => undefined);

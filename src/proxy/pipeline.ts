@@ -25,7 +25,11 @@ import { LargeRequest } from './request/large-request.ts';
 import { checkMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
-import { type ReservationParts, setLimitHeaders, UsageReservation } from './reservation/usage-reservation.ts';
+import {
+  type ReservationOptions,
+  setLimitHeaders,
+  UsageReservation,
+} from './reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route } from './routes/route-table.ts';
 
@@ -39,7 +43,7 @@ export interface PipelineOptions {
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: ReservationParts;
+  readonly accounts: ReservationOptions;
   /** Whose the objects are that requests may mean. */
   readonly objects: ObjectOwners;
   readonly stored: StoredResponses;

@@ -6,7 +6,7 @@ import type { Line } from './client-line.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
 /** Of what is said back. */
-const LONGEST = 2000;
+const MAX_DURATION = 2000;
 
 export class EchoSession {
   readonly #line: Line;
@@ -52,7 +52,7 @@ export class EchoSession {
           .map((part) => memberOf(part, 'text'))
           .filter((part) => typeof part === 'string')
           .join('')
-          .slice(0, LONGEST);
+          .slice(0, MAX_DURATION);
         this.#tell({ type: 'conversation.item.added', item });
         break;
       }

@@ -12,7 +12,7 @@ import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {
   RunningReservation,
-  type RunningReservationParts,
+  type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { setLimitHeaders } from '../proxy/reservation/usage-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
@@ -35,7 +35,7 @@ export interface RealtimeOptions {
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: RunningReservationParts;
+  readonly accounts: RunningReservationOptions;
   /** For sessions whose clients have left. */
   readonly usageReads: UsageReads;
 }

@@ -16,13 +16,13 @@ export { RedisCommandError, RedisUnavailable } from './redis-fault.ts';
 export type { RedisCommands } from './redis-link.ts';
 
 /** How a call ended: `ok`, `error` (Redis refused this command), or a reason of `RedisUnavailable`. */
-export type CallOutcome = 'ok' | 'error' | RedisUnavailable['reason'];
+export type CallResult = 'ok' | 'error' | RedisUnavailable['reason'];
 
 /** Where the client counts. */
 export interface RedisMetrics {
   /** Once at the start (false), then at each change. */
   onState(up: boolean): void;
-  onCall(outcome: CallOutcome): void;
+  onCall(outcome: CallResult): void;
 }
 
 export interface RedisClientOptions {
@@ -173,7 +173,7 @@ export class RedisClient {
     }
     return new Promise<T>((resolve, reject) => {
       const { commandMs } = this.#limits;
-      const end = (outcome: CallOutcome, settle: () => void) => {
+      const end = (outcome: CallResult, settle: () => void) => {
         if (!this.#calls.delete(fail)) return;
         stop();
         this.#metrics?.onCall(outcome);

@@ -14,13 +14,13 @@ export const ORDER_STATES = ['pending', 'paid', 'claimed', 'void', 'refused'] as
  */
 export type OrderState = (typeof ORDER_STATES)[number];
 
-export const ORDER_STANDINGS = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
+export const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
 
 /**
  * What an order entitles to at the moment: `active` and `past_due` (the grace after a failed payment) to its tier, the others
  * to nothing. `held` is a dispute or a warning of fraud; `lapsed` may be paid again; `ended` is for good.
  */
-export type OrderStanding = (typeof ORDER_STANDINGS)[number];
+export type OrderBillingStatus = (typeof ORDER_BILLING_STATUSES)[number];
 
 /** `free` costs nothing, `payment` is paid once, `subscription` again and again. */
 export type OrderMode = 'free' | 'payment' | 'subscription';
@@ -54,7 +54,7 @@ export interface OrderTerms {
 
 export interface Order extends OrderTerms {
   readonly state: OrderState;
-  readonly standing: OrderStanding;
+  readonly standing: OrderBillingStatus;
   /** Why it is so, in words for support; null where the state says it all. */
   readonly reason: string | null;
   /** The session of payment at the provider. */
@@ -144,7 +144,7 @@ export interface SettleRequest {
   readonly replacedBy: (settled: Order, orders: readonly Order[]) => readonly string[];
 }
 
-export type SettleOutcome =
+export type SettleResult =
   | {
       readonly kind: 'settled';
       readonly order: Order;
@@ -157,7 +157,7 @@ export type SettleOutcome =
   | { readonly kind: 'stale' };
 
 /** Why no key is handed out for an order. */
-export type ClaimRefusal =
+export type ClaimRejection =
   | 'unknown'
   /** Nobody who has its secret asks. */
   | 'forbidden'
@@ -168,9 +168,9 @@ export type ClaimRefusal =
   /** Its key was handed out, and was used or that was too long ago. */
   | 'claimed';
 
-export type ClaimOutcome =
+export type ClaimResult =
   | { readonly kind: 'claimed'; readonly record: KeyRecord; readonly replaced: Prefix | null }
-  | { readonly kind: 'refused'; readonly why: ClaimRefusal }
+  | { readonly kind: 'refused'; readonly why: ClaimRejection }
   | { readonly kind: 'prefix_taken' };
 
 /** What a played payment is at: the test provider's own memory. */
@@ -197,8 +197,8 @@ export interface ClaimRequest {
   readonly since: string;
 }
 
-export type FreeOrderOutcome =
-  | ClaimOutcome
+export type FreeOrderResult =
+  | ClaimResult
   | { readonly kind: 'free_limit' }
   /** The form was sent before. */
   | { readonly kind: 'known'; readonly order: Order };
@@ -212,7 +212,7 @@ export interface BillingStore {
   ): Promise<{ readonly kind: 'added' | 'known'; readonly order: Order }>;
 
   /** The same for a Free key, with the key: all in one transaction. @param holderId of the new holder */
-  addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderOutcome>;
+  addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult>;
 
   findOrder(name: OrderName): Promise<Order | undefined>;
 
@@ -241,10 +241,10 @@ export interface BillingStore {
   changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined>;
 
   /** Writes what was found out of an order, with its events and with what it means for the holder: all or nothing. */
-  settle(request: SettleRequest): Promise<SettleOutcome>;
+  settle(request: SettleRequest): Promise<SettleResult>;
 
   /** Hands out the key of a paid order, or another one in the place of a key that was never used: all or nothing. */
-  claimOrder(request: ClaimRequest): Promise<ClaimOutcome>;
+  claimOrder(request: ClaimRequest): Promise<ClaimResult>;
 
   /** To be called before a key is taken for good for the first time, by whichever process. Resolves when it is durable. */
   markFirstUse(prefix: Prefix, at: string): Promise<void>;

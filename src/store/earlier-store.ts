@@ -42,7 +42,7 @@ export function earlierStoreWarning(
 }
 
 /** @throws StoreOpenError where a store was there before */
-export function refuseNewStore(signs: readonly string[], what: string, file: string | undefined): void {
+export function rejectNewStore(signs: readonly string[], what: string, file: string | undefined): void {
   if (signs.length > 0) throw new StoreOpenError(refusal(what, signs, file));
 }
 

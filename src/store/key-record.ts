@@ -93,13 +93,13 @@ export interface FreeGrant {
   readonly perDay: number;
 }
 
-export type AddOutcome =
+export type AddResult =
   | { readonly kind: 'added'; readonly record: KeyRecord }
   | { readonly kind: 'prefix_taken' }
   | { readonly kind: 'unknown_holder' }
   | { readonly kind: 'free_limit' };
 
-export type RotateOutcome =
+export type RotateResult =
   | {
       readonly kind: 'rotated';
       /** Of the successor. */
@@ -111,13 +111,13 @@ export type RotateOutcome =
   /** The old key had ended, or there is none. Nothing was written. */
   | { readonly kind: 'not_active' };
 
-export type RevokeOutcome =
+export type RevokeResult =
   | { readonly kind: 'revoked'; readonly record: KeyRecord }
   /** The key had ended before; nothing leaves that state, and nothing was written. */
   | { readonly kind: 'already'; readonly record: KeyRecord }
   | { readonly kind: 'unknown' };
 
-export type ChangeOutcome =
+export type ChangeResult =
   /** `records`: the holder's active keys after it, in the order of issue. */
   | { readonly kind: 'changed'; readonly records: readonly KeyRecord[] }
   /** The holder was like that before, and nothing was written. */

@@ -1,8 +1,8 @@
 // What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
 import type { BillingStore } from './billing-record.ts';
 import type {
-  AddOutcome,
-  ChangeOutcome,
+  AddResult,
+  ChangeResult,
   FreeGrant,
   Holder,
   HolderChange,
@@ -13,8 +13,8 @@ import type {
   KeySummary,
   NewKey,
   Prefix,
-  RevokeOutcome,
-  RotateOutcome,
+  RevokeResult,
+  RotateResult,
 } from './key-record.ts';
 import type { ObjectStore } from './object-record.ts';
 import type { ResponseStore } from './response-record.ts';
@@ -42,17 +42,17 @@ export interface Store {
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;
 
   /** Stores a new active key, with its holder and its count against a free limit, in one transaction. */
-  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome>;
+  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult>;
 
   /**
    * Ends `old` as invalidated and stores its successor for the same holder, in one transaction. Of several at once one
    * succeeds, because an ended key is not active any more; what version it had is of no matter, so that a change of the holder
    * in between makes no good key bad.
    */
-  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey): Promise<RotateOutcome>;
+  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey): Promise<RotateResult>;
 
   /** Ends an active key as revoked. @param at RFC 3339, UTC */
-  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome>;
+  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult>;
 
   /** The holder with this id, or undefined when there is none. */
   findHolder(holderId: string): Promise<Holder | undefined>;
@@ -67,7 +67,7 @@ export interface Store {
     change: HolderChange,
     reason: string | null,
     at: string,
-  ): Promise<ChangeOutcome>;
+  ): Promise<ChangeResult>;
 
   /** Keys in the order of issue. */
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]>;

@@ -1,6 +1,6 @@
 // Whether a target may be asked now: a circuit breaker on its failures, and the time for which it asked to be left alone.
 // It judges no answer and sends nothing; who asks reports how it went.
-import { LONGEST_WAIT_MS } from '../errors.ts';
+import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 
 /** `half_open`: the cool-down is over, and one real request at a time may show whether the target works again. */
 export type BreakerState = 'closed' | 'open' | 'half_open';
@@ -80,7 +80,7 @@ export interface BreakerSnapshot {
 }
 
 /** No `retry-after` is believed beyond this. */
-const MAX_REST_MS = LONGEST_WAIT_MS;
+const MAX_REST_MS = MAX_RETRY_AFTER_MS;
 
 /** How long a target rests after a 429 that did not say. */
 const UNSAID_REST_MS = 1000;

@@ -65,12 +65,12 @@ export class LatencyAverage {
   get p95(): number | undefined {
     this.#recent ??= new RecentTimes();
     const usual = this.#recent.p95(this.#now());
-    return usual === undefined ? undefined : Math.max(LEAST_MS, usual);
+    return usual === undefined ? undefined : Math.max(MIN_MS, usual);
   }
 }
 
 /** Below this it is the noise of timers and networks that would be compared. */
-const LEAST_MS = 10;
+const MIN_MS = 10;
 
 const SAMPLES = 128;
 const MIN_SAMPLES = 20;

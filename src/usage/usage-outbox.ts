@@ -6,7 +6,7 @@
 // sends; a process that is killed loses what no line holds yet.
 import type { UsageStore } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
-import { inTime } from './outbox/in-time.ts';
+import { withinMs } from './outbox/in-time.ts';
 import { OutboxDirectory } from './outbox/outbox-directory.ts';
 import { PhaseLock } from './outbox/phase-lock.ts';
 import { OutboxJournal } from './outbox/usage-journal.ts';
@@ -203,7 +203,7 @@ export class UsageOutbox {
     this.#stop();
     await this.#journal.seal(true);
     for (let left = deadline - performance.now(); left > 0; left = deadline - performance.now()) {
-      if (await inTime(this.#writer.drain(), left, 'the store').catch(() => false)) break;
+      if (await withinMs(this.#writer.drain(), left, 'the store').catch(() => false)) break;
       await new Promise((done) => setTimeout(done, Math.min(CLOSE_PAUSE_MS, left)));
     }
     this.#writer.stop();

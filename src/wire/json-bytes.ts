@@ -7,7 +7,7 @@ export const LETTER_U = 0x75;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
 /** Of a key, in bytes: a longer one is judged by its beginning. */
-const LONGEST_KEY = 1024;
+const MAX_KEY = 1024;
 
 /** Why a text is not JSON, in words for a client; they quote nothing of the text. */
 export type JsonFault =
@@ -87,8 +87,8 @@ export class MemberNames {
    */
   find(bytes: Buffer, start: number, end: number): string | undefined {
     if (this.#first[bytes[start] ?? 0] === 0) return undefined;
-    const isCut = end - start > LONGEST_KEY;
-    const length = foldKey(bytes, start, isCut ? start + LONGEST_KEY : end, this.#longest);
+    const isCut = end - start > MAX_KEY;
+    const length = foldKey(bytes, start, isCut ? start + MAX_KEY : end, this.#longest);
     for (const each of this.#names) {
       if ((isCut || each.folded.length === length) && isFolded(each.folded, length)) return each.name;
     }

@@ -28,7 +28,7 @@ const RESPONSE_ID = /^resp_[a-z\d]{16,}$/i;
 /** Between ids that stand in one text. */
 const SEPARATORS = /[\s,;|]+/;
 /** The shortest text that has the form of an id. */
-export const SHORTEST_ID = 18;
+export const MIN_ID_LENGTH = 18;
 
 export type IdForm = 'object' | 'item' | 'response';
 
@@ -69,7 +69,7 @@ function readMeaning(name: string): NameMeaning {
 /** What the text is by its form, or each text of a list that stands in it; undefined for a text that is no id. */
 export function formOf(text: string): IdForm | undefined {
   const form = formOfOne(text);
-  if (form !== undefined || text.length <= 2 * SHORTEST_ID || !SEPARATORS.test(text)) return form;
+  if (form !== undefined || text.length <= 2 * MIN_ID_LENGTH || !SEPARATORS.test(text)) return form;
   const forms = text.split(SEPARATORS).map(formOfOne);
   return forms.every((each) => each !== undefined) ? 'object' : undefined;
 }

@@ -68,15 +68,15 @@ const KINDS: Readonly<Record<string, Kind>> = {
 };
 
 const ALL = Object.entries(KINDS).map(([name, kind]) => ({ name, kind }));
-const LONGEST_NAME = Math.max(...ALL.map(({ name }) => name.length));
+const MAX_NAME = Math.max(...ALL.map(({ name }) => name.length));
 /** The same by the length of the name, so that most members need no comparison. */
-const BY_LENGTH = Array.from({ length: LONGEST_NAME + 1 }, (_, length) =>
+const BY_LENGTH = Array.from({ length: MAX_NAME + 1 }, (_, length) =>
   ALL.filter(({ name }) => name.length === length),
 );
 
 function kindOfKey(scanner: JsonScanner): Kind {
   const { keyLength, isKeyEscaped } = scanner;
-  if (!isKeyEscaped && keyLength > LONGEST_NAME) return 'text';
+  if (!isKeyEscaped && keyLength > MAX_NAME) return 'text';
   const names = isKeyEscaped ? ALL : (BY_LENGTH[keyLength] ?? ALL);
   for (let i = 0; i < names.length; i++) {
     const each = names[i];

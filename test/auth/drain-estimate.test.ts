@@ -1,7 +1,7 @@
 // The wait that is told to callers who are turned away: its bounds, its growth, and what becomes of callers who obey it.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { DrainEstimate, LONGEST_MS, SHORTEST_MS } from '../../src/auth/hashing/drain-estimate.ts';
+import { DrainEstimate, MAX_DRAIN_MS, MIN_DRAIN_MS } from '../../src/auth/hashing/drain-estimate.ts';
 
 const parameters = {
   slots: fc.integer({ min: 1, max: 64 }),
@@ -26,8 +26,8 @@ describe('the estimate', () => {
           estimate.measured(measured);
           const told = estimate.retryAfterMs(ahead);
           expect(Number.isSafeInteger(told)).toBe(true);
-          expect(told).toBeGreaterThanOrEqual(SHORTEST_MS);
-          expect(told).toBeLessThanOrEqual(LONGEST_MS);
+          expect(told).toBeGreaterThanOrEqual(MIN_DRAIN_MS);
+          expect(told).toBeLessThanOrEqual(MAX_DRAIN_MS);
         }
       }),
     );
@@ -41,7 +41,7 @@ describe('the estimate', () => {
         for (const [index, wait] of told.entries()) {
           expect(wait).toBeGreaterThanOrEqual(told[index - 1] ?? 0);
           const served = ((ahead + index + 1) * initialMs) / slots;
-          const expected = Math.min(Math.max(served, SHORTEST_MS), LONGEST_MS / 1.5);
+          const expected = Math.min(Math.max(served, MIN_DRAIN_MS), MAX_DRAIN_MS / 1.5);
           expect(Math.abs(wait - expected)).toBeLessThanOrEqual(1 + expected * 1e-6);
         }
       }),
@@ -52,9 +52,9 @@ describe('the estimate', () => {
     let now = 0;
     const estimate = new DrainEstimate({ slots: 1, initialMs: 25, now: () => now, random: () => 0 });
     for (let index = 0; index < 10_000; index += 1) estimate.retryAfterMs(16);
-    expect(estimate.retryAfterMs(16)).toBe(LONGEST_MS / 1.5);
-    now += LONGEST_MS;
-    expect(estimate.retryAfterMs(0)).toBe(SHORTEST_MS);
+    expect(estimate.retryAfterMs(16)).toBe(MAX_DRAIN_MS / 1.5);
+    now += MAX_DRAIN_MS;
+    expect(estimate.retryAfterMs(0)).toBe(MIN_DRAIN_MS);
   });
 
   test('follows what is measured', () => {
@@ -117,8 +117,8 @@ test('callers who obey are all served, in little more time than the work takes a
       (callers, slots, serviceMs, seed) => {
         const { lastAt, mostAttempts } = simulate(callers, slots, serviceMs, 16, uniform(seed));
         const work = (callers * serviceMs) / slots;
-        expect(lastAt).toBeLessThanOrEqual(2 * work + 2 * LONGEST_MS);
-        expect(mostAttempts).toBeLessThanOrEqual(5 + Math.ceil((3 * work) / (LONGEST_MS / 1.5)));
+        expect(lastAt).toBeLessThanOrEqual(2 * work + 2 * MAX_DRAIN_MS);
+        expect(mostAttempts).toBeLessThanOrEqual(5 + Math.ceil((3 * work) / (MAX_DRAIN_MS / 1.5)));
       },
     ),
     { numRuns: 30 },

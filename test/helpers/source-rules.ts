@@ -13,6 +13,7 @@ export interface Finding {
     | 'missing'
     | 'name'
     | 'folder'
+    | 'export'
     | 'size'
     | 'opening'
     | 'any'
@@ -71,10 +72,23 @@ export const ROOMS: Readonly<Record<string, Order>> = {
 
 type Order = readonly (readonly string[])[];
 
-/** More than this in one folder, and it is two rooms. */
-export const MOST_FILES = 15;
+/**
+ * Words that stood for a term of the field: the term is the name. Exported functions, classes and types and files are not called so, alone or, for
+ * the last line, as a part of a longer name.
+ */
+const REPLACED_NAMES = new Set(
+  (
+    'occupant home ask asks account keep kept turn place places part parts caller entry standing settlement resting journal ' +
+    'segment spool refusedkeys known mark rest refusal refuse refused outcome look played testprovider told succeed trouble ' +
+    'telling hear say most least superseded won claim alone rests cell made'
+  ).split(' '),
+);
+const REPLACED_WORDS = new Set('keeper seeds ledger hopeless unheard slab deed largework'.split(' '));
 
-export const LONGEST_FILE = 400;
+/** More than this in one folder, and it is two rooms. */
+export const MAX_FILES = 15;
+
+export const MAX_LINES = 400;
 
 /** Names that say nothing about what is inside. */
 const EMPTY_NAMES = /^(utils?|helpers?|managers?|services?|common|misc)$/;
@@ -85,6 +99,7 @@ const MAY_READ_RECORD = /^(telemetry|process)\//;
 export function inspect(sources: Sources): Finding[] {
   const findings: Finding[] = [];
   const edges = new Map<string, string[]>();
+  const exports = new Map<string, string[]>();
   for (const [file, text] of sources) {
     const read = readSource(file, text);
     findings.push(...read.findings, ...textFindings(file, text));
@@ -92,9 +107,10 @@ export function inspect(sources: Sources): Finding[] {
       .filter((specifier) => specifier.startsWith('.'))
       .map((specifier) => normalize(join(dirname(file), specifier)));
     edges.set(file, targets);
+    for (const name of read.exported) exports.set(name, [...(exports.get(name) ?? []), file]);
     findings.push(...targets.flatMap((target) => edgeFinding(sources, file, target)));
   }
-  return [...findings, ...folderFindings([...sources.keys()]), ...cycles(edges)];
+  return [...findings, ...folderFindings([...sources.keys()]), ...exportFindings(exports), ...cycles(edges)];
 }
 
 function edgeFinding(sources: Sources, from: string, to: string): Finding[] {
@@ -128,6 +144,35 @@ function rank(order: Order, name: string | undefined): number {
   return order.findIndex((row) => name !== undefined && row.includes(name));
 }
 
+/** Whether a name, in any case and with any separators, is one of ours where the field has its own. */
+function isReplaced(name: string): boolean {
+  const words = name.split(/[-_.]|(?<=[a-z0-9])(?=[A-Z])/).map((word) => word.toLowerCase());
+  return REPLACED_NAMES.has(words.join('')) || words.some((word) => REPLACED_WORDS.has(word));
+}
+
+/** Exported names that two files have, or that LANGUAGE rules replace. */
+function exportFindings(exported: ReadonlyMap<string, readonly string[]>): Finding[] {
+  const findings: Finding[] = [];
+  for (const [name, [file = '', ...others]] of exported) {
+    if (others.length > 0)
+      findings.push({ rule: 'export', file, detail: `${name} is exported by ${others.join(', ')} too` });
+    if (isReplaced(name))
+      findings.push({ rule: 'export', file, detail: `${name} has a term of the field instead` });
+  }
+  return findings;
+}
+
+/** The name of an exported function, class or type; undefined for other exports. */
+function declaredName(
+  declaration: { readonly type: string; readonly id?: unknown } | null,
+): string | undefined {
+  if (declaration === null || declaration.type === 'VariableDeclaration') return undefined;
+  const { id } = declaration;
+  return typeof id === 'object' && id !== null && 'name' in id && typeof id.name === 'string'
+    ? id.name
+    : undefined;
+}
+
 /** Folders that are in no order of rooms, or hold too many files, and files whose names can be taken for each other. */
 function folderFindings(files: readonly string[]): Finding[] {
   const findings: Finding[] = [];
@@ -137,10 +182,12 @@ function folderFindings(files: readonly string[]): Finding[] {
     const order = ROOMS[part(first)] ?? [[part(first)]];
     if (folder !== '.' && !order.flat().includes(folder))
       findings.push({ rule: 'layer', file: first, detail: `${folder} is no room of ${part(first)}` });
-    if (inside.length > MOST_FILES)
+    if (inside.length > MAX_FILES)
       findings.push({ rule: 'folder', file: first, detail: `${inside.length} files in ${folder}` });
   }
-  for (const [name, inside] of Map.groupBy(files, (file) => basename(file))) {
+  for (const [name, inside] of Map.groupBy(files, (file) => basename(file, '.ts'))) {
+    if (isReplaced(name))
+      findings.push({ rule: 'name', file: inside[0] ?? name, detail: 'has a term of the field instead' });
     if (inside.length > 1)
       findings.push({
         rule: 'folder',
@@ -158,13 +205,17 @@ function textFindings(file: string, text: string): Finding[] {
   const name = file.split(/[/.-]/).find((word) => EMPTY_NAMES.test(word));
   if (name !== undefined) add('name', `"${name}" says nothing about what is inside`);
   const lines = text.replace(/\n$/, '').split('\n').length;
-  if (lines > LONGEST_FILE) add('size', `${lines} lines, more than ${LONGEST_FILE}`);
+  if (lines > MAX_LINES) add('size', `${lines} lines, more than ${MAX_LINES}`);
   if (!/^(#!.*\n)?(\/\/ ?\S|\/\*)/.test(text)) add('opening', 'does not open with a comment on what it owns');
   return findings;
 }
 
-function readSource(file: string, text: string): { imports: string[]; findings: Finding[] } {
+function readSource(
+  file: string,
+  text: string,
+): { imports: string[]; exported: string[]; findings: Finding[] } {
   const imports: string[] = [];
+  const exported: string[] = [];
   const findings: Finding[] = [];
   const add = (rule: Finding['rule'], node: { start: number }, detail: string): void => {
     const line = text.slice(0, node.start).split('\n').length;
@@ -205,6 +256,8 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
     ExportAllDeclaration: (node) => void imports.push(node.source.value),
     ExportNamedDeclaration: (node) => {
       if (node.source !== null) imports.push(node.source.value);
+      const name = declaredName(node.declaration);
+      if (name !== undefined) exported.push(name);
     },
     ImportExpression: (node) => {
       if (node.source.type === 'Literal' && typeof node.source.value === 'string')
@@ -234,7 +287,7 @@ function readSource(file: string, text: string): { imports: string[]; findings: 
     },
   });
   visitor.visit(result.program);
-  return { imports, findings };
+  return { imports, exported, findings };
 }
 
 interface Place {

@@ -3,13 +3,13 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { MultipartScanner, type PartPlace } from '../../src/http/multipart/multipart-parser.ts';
+import { MultipartParser, type PartPosition } from '../../src/http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../src/http/multipart/part-head.ts';
 
 const B = 'x-boundary';
 
 interface Seen {
-  readonly parts: { head: PartHead; place: PartPlace; content: string }[];
+  readonly parts: { head: PartHead; place: PartPosition; content: string }[];
   readonly closedAt: number;
 }
 
@@ -19,7 +19,7 @@ function scan(pieces: readonly Buffer[], boundary = B): Seen | string {
   let closedAt = -1;
   let head: PartHead | undefined;
   let content: Buffer[] = [];
-  const scanner = new MultipartScanner(boundary, {
+  const scanner = new MultipartParser(boundary, {
     onPart(found) {
       head = found;
       content = [];

@@ -1,7 +1,7 @@
 // Memory of large bodies is used again, and never by two at a time.
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
-import { BufferPool, type PooledBuffer, slabOf } from '../../src/http/pieces/buffer-pool.ts';
+import { BufferPool, type PooledBuffer, pooledBufferOf } from '../../src/http/pieces/buffer-pool.ts';
 import { collectGarbage } from '../helpers/garbage.ts';
 
 const KIB = 1024;
@@ -58,7 +58,7 @@ test('whatever is taken, held and given back in whatever order: nobody has the m
         expect(new Set(live.map(({ bytes }) => bytes.buffer)).size).toBe(live.length);
         for (const one of live) {
           expect(isMarked(one.bytes, one.mark)).toBe(true);
-          expect(slabOf(one.bytes.subarray(5, 9))).toBe(one.slab);
+          expect(pooledBufferOf(one.bytes.subarray(5, 9))).toBe(one.slab);
         }
       }
     }),

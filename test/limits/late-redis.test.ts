@@ -5,7 +5,7 @@ import type { Admission, Lease, TierLimits } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
-import type { CallOutcome, RedisClient } from '../../src/redis/redis-client.ts';
+import type { CallResult, RedisClient } from '../../src/redis/redis-client.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { pause, until } from '../helpers/wait.ts';
@@ -24,7 +24,7 @@ interface Replica {
   readonly client: RedisClient;
   readonly cable: Cable;
   readonly counters: Counters;
-  readonly outcomes: Readonly<Record<CallOutcome, number>>;
+  readonly outcomes: Readonly<Record<CallResult, number>>;
 }
 
 let server: RedisServer;

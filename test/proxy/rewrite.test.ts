@@ -1,7 +1,7 @@
 // A request in the words of a target, as bytes.
 import { afterAll, describe, expect, test } from 'vitest';
 import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
-import { asksForUsage, bodyFor } from '../../src/proxy/request/request-rewrite.ts';
+import { bodyFor, requestsUsage } from '../../src/proxy/request/request-rewrite.ts';
 import { scanRequest } from '../../src/proxy/request/request-scan.ts';
 import type { Target } from '../../src/proxy/routes/route-table.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
@@ -95,7 +95,7 @@ describe('usage', () => {
   ])('is asked for in %s', (body, expected) => {
     expect(rewritten(body, target('b'))).toBe(expected);
     expect(JSON.parse(expected)).toMatchObject({ stream_options: { include_usage: true } });
-    expect(asksForUsage(target('b'), scanRequest(Buffer.from(body)))).toBe(true);
+    expect(requestsUsage(target('b'), scanRequest(Buffer.from(body)))).toBe(true);
   });
 
   test.each([
@@ -108,6 +108,6 @@ describe('usage', () => {
     ['the upstream is set to off', '{"model":"a","stream":true}', 'off'],
   ] as const)('is not asked for where %s', (_name, body, setting) => {
     expect(rewritten(body, target('a', setting))).toBe(body);
-    expect(asksForUsage(target('a', setting), scanRequest(Buffer.from(body)))).toBe(false);
+    expect(requestsUsage(target('a', setting), scanRequest(Buffer.from(body)))).toBe(false);
   });
 });

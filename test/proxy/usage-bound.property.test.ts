@@ -8,7 +8,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { Exchange } from '../../src/http/exchange/exchange.ts';
 import { BufferPool } from '../../src/http/pieces/buffer-pool.ts';
 import { StreamRelay } from '../../src/proxy/answer/stream-relay.ts';
-import { AttemptOutput, SHORTEST_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
+import { AttemptOutput, MIN_SILENCE_MS } from '../../src/proxy/attempts/attempt-output.ts';
 import {
   type AttemptResult,
   type RelayRequest,
@@ -366,8 +366,7 @@ test('whoever leaves a stream anywhere is charged the stated share of it, and no
     fc.property(answer, (given) => {
       const { billed, counted, atMost, isEstimated } = run(given);
       // Two tokens for the fractions of text and of silence, and what is thought on the way and in the last pause.
-      const slack =
-        2 + ((PREFILL_MS + SHORTEST_SILENCE_MS) / 1_000) * FASTEST * choicesOf(given) * COUNTED_SHARE;
+      const slack = 2 + ((PREFILL_MS + MIN_SILENCE_MS) / 1_000) * FASTEST * choicesOf(given) * COUNTED_SHARE;
       expect(counted).toBeGreaterThanOrEqual(COUNTED_SHARE * billed - slack);
       if (isEstimated) estimated += 1;
       else reported += 1;

@@ -1,6 +1,6 @@
 // What a client or a subscription of a test said and counted, and options that suit a slow machine.
 import { Writable } from 'node:stream';
-import { type CallOutcome, RedisClient, type RedisClientOptions } from '../../src/redis/redis-client.ts';
+import { type CallResult, RedisClient, type RedisClientOptions } from '../../src/redis/redis-client.ts';
 import { Subscription, type SubscriptionOptions } from '../../src/redis/subscription.ts';
 import { createLogger, type Logger } from '../../src/telemetry/log/logger.ts';
 
@@ -11,7 +11,7 @@ export interface RecordedClient extends AsyncDisposable {
   readonly client: RedisClient;
   /** States in order; the first one is false. */
   readonly states: readonly boolean[];
-  readonly outcomes: Readonly<Record<CallOutcome, number>>;
+  readonly outcomes: Readonly<Record<CallResult, number>>;
   log(): string;
 }
 

@@ -3,8 +3,8 @@
 // room is served.
 
 /** The wait, in milliseconds. */
-export const SHORTEST_MS = 1000;
-export const LONGEST_MS = 30_000;
+export const MIN_DRAIN_MS = 1000;
+export const MAX_DRAIN_MS = 30_000;
 /** A wait is stretched by up to this share of itself, so that callers do not return all at once. */
 const JITTER = 0.5;
 /** Weight of the newest measurement. */
@@ -44,16 +44,16 @@ export class DrainEstimate {
   /**
    * Call it for each rejected caller: it reserves the next turn, so that the next caller reads a later one.
    * @param ahead how many are being served or wait in the queue
-   * @returns milliseconds, from SHORTEST_MS to LONGEST_MS
+   * @returns milliseconds, from MIN_MS to MAX_MS
    */
   retryAfterMs(ahead: number): number {
     const now = this.#now();
     const each = this.#serviceMs / this.#slots;
-    const longest = LONGEST_MS / (1 + JITTER);
+    const longest = MAX_DRAIN_MS / (1 + JITTER);
     const turn = Math.max(this.#servedAt, now + ahead * each) + each;
     // Bounded, so that callers that keep returning too early cannot delay others for longer.
     this.#servedAt = Math.min(turn, now + longest);
-    const wait = Math.max(SHORTEST_MS, this.#servedAt - now);
+    const wait = Math.max(MIN_DRAIN_MS, this.#servedAt - now);
     return Math.round(wait * (1 + JITTER * this.#random()));
   }
 }

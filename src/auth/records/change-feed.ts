@@ -10,7 +10,7 @@ const BATCH = 500;
 /** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
 const LOOK_BACK = 1000;
 
-export interface ChangeFeedParts {
+export interface ChangeFeedOptions {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
   readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
   /** Hears of what happened since the start as well, after the listener. */
@@ -23,14 +23,14 @@ export interface ChangeFeedParts {
 }
 
 export class ChangeFeed {
-  readonly #parts: ChangeFeedParts;
+  readonly #parts: ChangeFeedOptions;
   readonly #now: () => number;
   #last = 0;
   #timer: NodeJS.Timeout | undefined;
   #polling: Promise<void> | undefined;
   #stopped = false;
 
-  constructor(parts: ChangeFeedParts) {
+  constructor(parts: ChangeFeedOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? (() => performance.now());
   }

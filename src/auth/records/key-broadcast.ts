@@ -25,7 +25,7 @@ const Notice = z.object({
 /** Of one key, or of several keys of a holder. */
 const Message = z.union([Notice, z.array(Notice)]);
 
-export interface KeyAnnouncerParts {
+export interface KeyAnnouncerOptions {
   readonly redis: Pick<RedisClient, 'script'>;
   /** Sends a message to all replicas. */
   readonly send: (body: string) => Promise<void>;
@@ -35,10 +35,10 @@ export interface KeyAnnouncerParts {
 
 /** Tells of what this process did: first the mark, so that whoever looks again after the message finds it. */
 export class KeyAnnouncer implements Announcer {
-  readonly #parts: KeyAnnouncerParts;
+  readonly #parts: KeyAnnouncerOptions;
   readonly #tombstones: KeyTombstones;
 
-  constructor(parts: KeyAnnouncerParts) {
+  constructor(parts: KeyAnnouncerOptions) {
     this.#parts = parts;
     this.#tombstones = new KeyTombstones(parts.redis);
   }
@@ -71,7 +71,7 @@ export class KeyAnnouncer implements Announcer {
   }
 }
 
-export interface KeyBroadcastParts {
+export interface KeyBroadcastOptions {
   readonly redis: RedisClient;
   readonly listener: Pick<KeyListener, 'changed'>;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag'>;
@@ -79,14 +79,14 @@ export interface KeyBroadcastParts {
 
 /** Hears what others did, and keeps the marks in Redis complete. */
 export class KeyBroadcast {
-  readonly #parts: KeyBroadcastParts;
+  readonly #parts: KeyBroadcastOptions;
   readonly #tombstones: KeyTombstones;
   readonly #marked = new RecentMap<Prefix, { readonly tombstone: Tombstone; readonly version: number }>(
     MAX_MARKED,
   );
   #repairing: Promise<void> | undefined;
 
-  constructor(parts: KeyBroadcastParts) {
+  constructor(parts: KeyBroadcastOptions) {
     this.#parts = parts;
     this.#tombstones = new KeyTombstones(parts.redis);
     parts.redis.onUp(() => this.#repair());

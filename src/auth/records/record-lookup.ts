@@ -35,7 +35,7 @@ export interface FoundRecord {
   readonly isProved: boolean;
 }
 
-export interface RecordLookupParts {
+export interface RecordLookupOptions {
   readonly store: Pick<Store, 'findKey'>;
   /** Where other replicas left what they found, when there are others. */
   readonly shared?: Pick<SharedRecords, 'find'> | undefined;
@@ -46,7 +46,7 @@ export interface RecordLookupParts {
 }
 
 export class RecordLookup {
-  readonly #parts: RecordLookupParts;
+  readonly #parts: RecordLookupOptions;
   readonly #flights = new Map<Prefix, Promise<FoundRecord>>();
   readonly #remembered = new RecentMap<Prefix, FoundRecord>(MAX_REMEMBERED);
   /** Keys that have proved good go first: a flood of invented ones is not to hold them up. */
@@ -54,7 +54,7 @@ export class RecordLookup {
   readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
   #running = 0;
 
-  constructor(parts: RecordLookupParts) {
+  constructor(parts: RecordLookupOptions) {
     this.#parts = parts;
     this.#estimate = new DrainEstimate({ slots: MAX_RUNNING, initialMs: USUAL_MS, now: parts.now });
   }

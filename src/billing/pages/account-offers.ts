@@ -16,7 +16,7 @@ const UNTIL = html`<span data-says="until"></span>`;
 const NOW = html`<span data-says="now"></span>`;
 
 /** One notice for each way in which a holder may stand that it should know about. */
-export function standingNotices(config: DynamicConfig): Html {
+export function billingNotices(config: DynamicConfig): Html {
   const { branding, billing } = config;
   const contact = contactLink(branding, 'My key');
   const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;

@@ -2,7 +2,7 @@
 // The key never reaches the gateway but in the header of the script's requests.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import { standingNotices, tierOffers, upgradeCommand } from './account-offers.ts';
+import { billingNotices, tierOffers, upgradeCommand } from './account-offers.ts';
 import { baseUrl } from './base-url.ts';
 import { quoted } from './key-page.ts';
 import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
@@ -44,7 +44,7 @@ ${upgrade === undefined ? NOTHING : command('Another tier: answers with the page
 <div class="title-row"><h2 id="whose" tabindex="-1">Key <code id="prefix" translate="no"></code> <span class="badge" id="tier"></span> <span class="badge bad" id="suspended" hidden>Suspended</span></h2>
 <div class="row">${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="renewal"></p>
-${standingNotices(config)}<dl class="totals card" id="totals"></dl>
+${billingNotices(config)}<dl class="totals card" id="totals"></dl>
 <section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits"></ul></section>
 <div class="panels" id="charts">
 <section class="card panel" aria-labelledby="requests-title"><h3 id="requests-title">Requests a day</h3><div id="requests-chart"></div></section>

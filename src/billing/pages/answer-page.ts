@@ -3,14 +3,14 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer, retryHeaders } from '../../http/exchange/response-writer.ts';
-import { answerPage, html, outcome, type PageParts } from './page-frame.ts';
+import { answerPage, html, type PageOptions, resultPage } from './page-frame.ts';
 
 /** @param up where the root of the gateway is from here */
 export function answerErrorPage(
   exchange: Exchange,
   error: GatewayError,
   { branding }: DynamicConfig,
-  up: NonNullable<PageParts['up']> = '',
+  up: NonNullable<PageOptions['up']> = '',
 ): void {
   exchange.error = error;
   exchange.access.outcome = error.code;
@@ -19,7 +19,7 @@ export function answerErrorPage(
     branding,
     up,
     headers: retryHeaders(error),
-    body: outcome(
+    body: resultPage(
       'That did not work',
       html`<p class="notice bad">${error.message}</p>
 <p class="actions"><a class="button" href="${up}pricing">Back to the tiers</a></p>`,
@@ -52,7 +52,7 @@ export function answerPaymentLink(
     title: 'On to the payment',
     branding,
     headers: { refresh: `0; url=${url}` },
-    body: outcome(
+    body: resultPage(
       'On to the payment',
       html`<p class="actions"><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
     ),

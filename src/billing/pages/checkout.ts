@@ -33,7 +33,7 @@ const NOTES = 5;
 /** When a session is looked at that nobody told of. */
 const FIRST_LOOK_MS = 10 * 60_000;
 
-export interface CheckoutParts {
+export interface CheckoutOptions {
   readonly issuer: KeyIssuer;
   readonly authenticator: Pick<Authenticator, 'identify'>;
   readonly store: BillingStore;
@@ -52,7 +52,7 @@ interface Holder {
 }
 
 export class Checkout {
-  readonly #parts: CheckoutParts;
+  readonly #parts: CheckoutOptions;
   readonly #now: () => number;
   readonly #limit = new FailureLimit(
     () => ORDERS_PER_MINUTE,
@@ -64,7 +64,7 @@ export class Checkout {
   /** Per order: the session that is being opened. */
   readonly #opening = new Map<string, Promise<string>>();
 
-  constructor(parts: CheckoutParts) {
+  constructor(parts: CheckoutOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }

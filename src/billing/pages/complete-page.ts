@@ -14,7 +14,7 @@ import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { answerErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerPage, contactLink, type Html, html, NOTHING, outcome } from './page-frame.ts';
+import { answerPage, contactLink, type Html, html, NOTHING, resultPage } from './page-frame.ts';
 
 /** Whoever reloads does not make the gateway ask the provider more often than this. */
 const LOOK_EVERY_MS = 2000;
@@ -25,7 +25,7 @@ const RELOAD_S = 4;
 const RELOADS_MS = 10 * 60_000;
 const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 
-export interface CompletePageParts {
+export interface CompletePageOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly claims: Claims;
@@ -35,11 +35,11 @@ export interface CompletePageParts {
 }
 
 export class CompletePage {
-  readonly #parts: CompletePageParts;
+  readonly #parts: CompletePageOptions;
   readonly #now: () => number;
   readonly #lookedAt = new RecentMap<string, number>(REMEMBERED);
 
-  constructor(parts: CompletePageParts) {
+  constructor(parts: CompletePageOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -68,7 +68,7 @@ export class CompletePage {
         up: '../../',
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
-        body: outcome(
+        body: resultPage(
           titleOf(order),
           html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
 ${this.#body(order, isOwn, config)}`,
@@ -87,7 +87,7 @@ ${this.#body(order, isOwn, config)}`,
       title: 'Not paid',
       branding: this.#parts.config().branding,
       up: '../../',
-      body: outcome(
+      body: resultPage(
         'Not paid',
         html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
 <p class="actions"><a class="button" href="../pricing">Back to the tiers</a> <a class="button quiet" href="../account">Your key’s page</a></p>`,

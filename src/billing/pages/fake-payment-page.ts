@@ -13,7 +13,7 @@ import { answerErrorPage } from './answer-page.ts';
 import { answerPage, html } from './page-frame.ts';
 import { priceText } from './price-text.ts';
 
-export interface FakePaymentPageParts {
+export interface FakePaymentPageOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
@@ -23,9 +23,9 @@ export interface FakePaymentPageParts {
 }
 
 export class FakePaymentPage {
-  readonly #parts: FakePaymentPageParts;
+  readonly #parts: FakePaymentPageOptions;
 
-  constructor(parts: FakePaymentPageParts) {
+  constructor(parts: FakePaymentPageOptions) {
     this.#parts = parts;
   }
 

@@ -3,7 +3,7 @@ import type { IssuedKey } from '../../auth/key-issuer.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { baseUrl } from './base-url.ts';
-import { answerPage, copyBox, html, NOTHING, type PageParts } from './page-frame.ts';
+import { answerPage, copyBox, html, NOTHING, type PageOptions } from './page-frame.ts';
 import { COPY, KEY } from './page-scripts.ts';
 import { modelsOf } from './pricing-page.ts';
 
@@ -15,7 +15,7 @@ export function answerKeyPage(
   exchange: Exchange,
   issued: IssuedKey,
   config: DynamicConfig,
-  up: NonNullable<PageParts['up']> = '',
+  up: NonNullable<PageOptions['up']> = '',
 ): void {
   const key = issued.key.reveal();
   const base = baseUrl(exchange, config);

@@ -56,7 +56,7 @@ export function copyButton(id: string, label: string): Html {
 }
 
 /** A page of few words: what has become of something, and the way on. @param foot what support needs to know */
-export function outcome(title: string, body: Html, foot: Html = NOTHING): Html {
+export function resultPage(title: string, body: Html, foot: Html = NOTHING): Html {
   return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${title}</h1>
 ${body}
 ${foot === NOTHING ? NOTHING : html`<p class="foot">${foot}</p>`}</section>`;
@@ -69,7 +69,7 @@ export function contactLink(branding: Branding | undefined, subject: string): Ht
   return html`<a href="${contactHref(contact, subject)}" rel="noreferrer">${contact.replace(/^https?:\/\//, '')}</a>`;
 }
 
-export interface PageParts {
+export interface PageOptions {
   /** Plain text, of this page alone. */
   readonly title: string;
   /** Where the page is among those that every page leads to. */
@@ -91,7 +91,7 @@ export interface PageParts {
 /**
  * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path.
  */
-export function answerPage(exchange: Exchange, status: number, parts: PageParts): void {
+export function answerPage(exchange: Exchange, status: number, parts: PageOptions): void {
   const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
   const theme = themeOf(branding?.color);
@@ -121,7 +121,7 @@ ${scripts.map(({ text }) => html`<script type="module">${new Html(text)}</script
   answer(exchange, status, { ...headersOf(parts, theme.hash), ...headers }, page.text);
 }
 
-function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageParts): Html {
+function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }: PageOptions): Html {
   return here === path
     ? html`<a href="${up}${path}" aria-current="page">${name}</a>`
     : html`<a href="${up}${path}">${name}</a>`;
@@ -129,7 +129,7 @@ function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }
 
 /** Nothing is loaded, framed or sent elsewhere; style and scripts are named by their hashes. */
 function headersOf(
-  { scripts = [], hasForms, formTargets = [], calls }: PageParts,
+  { scripts = [], hasForms, formTargets = [], calls }: PageOptions,
   styleHash: string,
 ): AnswerHeaders {
   const policy = [

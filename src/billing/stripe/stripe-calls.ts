@@ -12,8 +12,8 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 const SILENCE_MS = 4_000;
 /** For one call with everything in it. */
 const CALL_MS = 10_000;
-const MOST_SOCKETS = 16;
-const MOST_CALLS = 64;
+const MAX_SOCKETS = 16;
+const MAX_CALLS = 64;
 /** Of one call, until one was measured. */
 const USUAL_MS = 300;
 /** Failures in a row after which Stripe is taken to be away, and for how long. */
@@ -44,7 +44,7 @@ export class StripeCalls {
   ) {
     const base = new URL(api_base ?? 'https://api.stripe.com');
     const isPlain = base.protocol === 'http:';
-    const options = { keepAlive: true, maxSockets: MOST_SOCKETS };
+    const options = { keepAlive: true, maxSockets: MAX_SOCKETS };
     this.#agent = isPlain ? new HttpAgent(options) : new HttpsAgent(options);
     this.#stripe = new Stripe(secret_key, {
       host: base.hostname.replace(/^\[|\]$/g, ''),
@@ -57,7 +57,7 @@ export class StripeCalls {
     });
     this.#metrics = metrics;
     this.#now = now;
-    this.#estimate = new DrainEstimate({ slots: MOST_SOCKETS, initialMs: USUAL_MS, now });
+    this.#estimate = new DrainEstimate({ slots: MAX_SOCKETS, initialMs: USUAL_MS, now });
   }
 
   /**
@@ -69,9 +69,9 @@ export class StripeCalls {
   async call<T>(what: string, work: (stripe: Stripe) => Promise<T>): Promise<T | undefined> {
     const wait = this.#awayUntil - this.#now();
     if (wait > 0) throw unavailable('Stripe did not answer of late', wait);
-    if (this.#calls >= MOST_CALLS) {
+    if (this.#calls >= MAX_CALLS) {
       const retryAfterMs = this.#estimate.retryAfterMs(this.#calls);
-      throw unavailable(`${MOST_CALLS} calls of Stripe are under way`, retryAfterMs);
+      throw unavailable(`${MAX_CALLS} calls of Stripe are under way`, retryAfterMs);
     }
     // While it is taken to be away one call at a time finds out whether it still is.
     if (this.#failures >= OPENS_AFTER) this.#awayUntil = this.#now() + AWAY_MS;

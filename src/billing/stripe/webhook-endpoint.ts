@@ -15,14 +15,14 @@ import { StripeProvider } from './stripe-provider.ts';
 
 const MAX_BODY = 256 * 1024;
 /** Bodies that are read at once, of whoever it is, … */
-const MOST_READ = 128;
+const MAX_READ = 128;
 /** … and genuine events that are applied. Stripe sends again what is refused; buyers do not wait behind a flood of events. */
-const MOST_APPLIED = 64;
+const MAX_APPLIED = 64;
 const BUSY = 'Too many events at once.';
 /** Stripe gives up on an endpoint after about this time. */
 const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
-export interface WebhooksParts {
+export interface WebhooksOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;
@@ -36,12 +36,12 @@ export interface WebhooksParts {
 type Outcome = 'applied' | 'known' | 'foreign' | 'ignored';
 
 export class Webhooks {
-  readonly #parts: WebhooksParts;
+  readonly #parts: WebhooksOptions;
   readonly #now: () => number;
   #reading = 0;
   #applying = 0;
 
-  constructor(parts: WebhooksParts) {
+  constructor(parts: WebhooksOptions) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
@@ -70,7 +70,7 @@ export class Webhooks {
   }
 
   async #read(exchange: Exchange, secret: string): Promise<StripeEvent> {
-    if (this.#reading >= MOST_READ) throw busy();
+    if (this.#reading >= MAX_READ) throw busy();
     this.#reading += 1;
     try {
       const body = await readBody(exchange, MAX_BODY, PACE);
@@ -81,7 +81,7 @@ export class Webhooks {
   }
 
   async #admit(event: StripeEvent, provider: StripeProvider): Promise<Outcome> {
-    if (this.#applying >= MOST_APPLIED) throw busy();
+    if (this.#applying >= MAX_APPLIED) throw busy();
     this.#applying += 1;
     try {
       return await this.#apply(event, provider);

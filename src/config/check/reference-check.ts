@@ -10,18 +10,18 @@ import {
   nodeText,
   type ReportFault,
   type YamlMapping,
-  type YamlMark,
   type YamlNode,
   type YamlPair,
   type YamlPath,
+  type YamlPosition,
 } from '../source/yaml-tree.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 
 export interface Findings {
-  readonly faults: readonly YamlMark[];
-  readonly warnings: readonly YamlMark[];
+  readonly faults: readonly YamlPosition[];
+  readonly warnings: readonly YamlPosition[];
 }
 
 function entriesOf(tree: YamlNode | undefined, ...path: YamlPath): ReadonlyMap<string, YamlPair> {
@@ -252,8 +252,8 @@ function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
  * @param port what the environment puts in place of `listen.port`
  */
 export function checkReferences(tree: YamlMapping, port: number | undefined): Findings {
-  const faults: YamlMark[] = [];
-  const warnings: YamlMark[] = [];
+  const faults: YamlPosition[] = [];
+  const warnings: YamlPosition[] = [];
   const fault: ReportFault = (at, path, message) => void faults.push({ at, path, message });
   const warn: ReportFault = (at, path, message) => void warnings.push({ at, path, message });
 

@@ -15,7 +15,7 @@ import {
   flag,
   integer,
   integerOr,
-  LONGEST,
+  MAX_DURATION,
   mapping,
   name,
   section,
@@ -139,7 +139,7 @@ const model = section({
       'Choice within one priority: by weight alone, or of two drawn by weight the less busy, or the sooner to answer.',
     ),
   hedge: section({
-    after: durationOr('p95', '10ms', LONGEST).describe(
+    after: durationOr('p95', '10ms', MAX_DURATION).describe(
       'Time without output of a stream after which a second target is asked as well. `p95`: the 95th percentile of what the first target took of late.',
     ),
   })
@@ -236,7 +236,7 @@ export const dynamicShape = {
       .describe(
         'Further upstream requests for each first one, over the whole process; three a second are always allowed.',
       ),
-    deadline: duration('1ms', LONGEST)
+    deadline: duration('1ms', MAX_DURATION)
       .prefault('10m')
       .describe(
         'For the search of a target: all upstream requests of one client request together, waits included, until the client has the first bytes of a stream, or the head of a JSON answer has come.',
@@ -250,23 +250,23 @@ export const dynamicShape = {
     .prefault({})
     .describe('When a request is tried again.'),
   stream: section({
-    commit_after: duration('0s', LONGEST)
+    commit_after: duration('0s', MAX_DURATION)
       .prefault('5s')
       .describe('How long a stream may hold back its first bytes while another target could still be tried.'),
-    keepalive: duration('100ms', LONGEST)
+    keepalive: duration('100ms', MAX_DURATION)
       .prefault('15s')
       .describe('Silence after which a stream gets a comment line.'),
-    write_stall: duration('100ms', LONGEST)
+    write_stall: duration('100ms', MAX_DURATION)
       .prefault('60s')
       .describe('How long an answer may wait for a client that does not read.'),
   })
     .prefault({})
     .describe('How streams are relayed.'),
   realtime: section({
-    idle: duration('1s', LONGEST)
+    idle: duration('1s', MAX_DURATION)
       .prefault('10m')
       .describe('Silence in both directions after which a session is ended; pings count as life.'),
-    lifetime: duration('1s', LONGEST).prefault('60m').describe('Longest life of a session.'),
+    lifetime: duration('1s', MAX_DURATION).prefault('60m').describe('Longest life of a session.'),
   })
     .prefault({})
     .describe('Realtime sessions over WebSockets.'),
@@ -300,10 +300,10 @@ export const dynamicShape = {
     .prefault({})
     .describe('Limits on bad keys.'),
   drain: section({
-    delay: duration('0s', LONGEST)
+    delay: duration('0s', MAX_DURATION)
       .prefault('0s')
       .describe('After SIGTERM, how long new requests are still taken, so that a balancer can notice.'),
-    timeout: duration('0s', LONGEST)
+    timeout: duration('0s', MAX_DURATION)
       .prefault('30s')
       .describe('How long running requests may then take to end.'),
   })

@@ -140,7 +140,7 @@ export const flag = () =>
   );
 
 /** The longest wait that can be configured. Timers of Node wrap around at 2^31 ms; no wait here has a use for that much. */
-export const LONGEST = '24h';
+export const MAX_DURATION = '24h';
 
 /** Bounds are given as the operator would write them. */
 const quantity = (

@@ -8,7 +8,7 @@ import {
   flag,
   hiddenText,
   integer,
-  LONGEST,
+  MAX_DURATION,
   mapping,
   name,
   natures,
@@ -18,7 +18,7 @@ import {
 import { memberRules } from './member-rules.ts';
 import { accepted, rejected } from './units.ts';
 
-const wait = () => duration('1ms', LONGEST);
+const wait = () => duration('1ms', MAX_DURATION);
 
 /** Deadlines that a model and a target may set as well. The most specific value wins. */
 const answerTimeouts = {
@@ -133,7 +133,7 @@ export const upstream = section({
         ? accepted(value)
         : rejected('must be a path that begins with a slash, such as /health'),
     ).describe('Path, from the root of the host. Any 2xx is healthy.'),
-    interval: duration('100ms', LONGEST)
+    interval: duration('100ms', MAX_DURATION)
       .prefault('10s')
       .describe('Between two checks, give or take a fifth.'),
   })

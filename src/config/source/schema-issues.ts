@@ -4,7 +4,7 @@ import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
 import { showsKey } from './visible-text.ts';
-import { findNode, type YamlMark, type YamlNode, type YamlPath } from './yaml-tree.ts';
+import { findNode, type YamlNode, type YamlPath, type YamlPosition } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType;
 
@@ -31,7 +31,7 @@ const WANTED: Readonly<Record<string, string>> = {
 };
 
 /** A field that is not there is at fault where it should be: at the key of what it belongs to. */
-function missing(path: YamlPath, tree: YamlNode): YamlMark {
+function missing(path: YamlPath, tree: YamlNode): YamlPosition {
   for (let length = path.length - 1; length >= 0; length -= 1) {
     const parent = findNode(tree, path.slice(0, length));
     if (parent !== undefined) {
@@ -41,11 +41,16 @@ function missing(path: YamlPath, tree: YamlNode): YamlMark {
   return { at: tree.span.start, path, message: 'is missing' };
 }
 
-function unknownKeys(keys: readonly string[], path: YamlPath, tree: YamlNode, schema: Schema): YamlMark[] {
+function unknownKeys(
+  keys: readonly string[],
+  path: YamlPath,
+  tree: YamlNode,
+  schema: Schema,
+): YamlPosition[] {
   const at: Schema | undefined = path.reduce<Schema | undefined>(childOf, schema);
   const names = fieldNames(at);
   const parent = findNode(tree, path)?.node;
-  return keys.flatMap((key, index): YamlMark[] => {
+  return keys.flatMap((key, index): YamlPosition[] => {
     const entry = parent?.kind === 'branch' ? parent.entries.get(key) : undefined;
     if (entry === undefined) return [];
     const word = showsKey(at, key, entry.value) ? key : undefined;
@@ -62,7 +67,7 @@ function unknownKeys(keys: readonly string[], path: YamlPath, tree: YamlNode, sc
  * @param tree what was parsed
  * @returns none when the tree already has a fault at this place, else usually one
  */
-export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlMark[] {
+export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlPosition[] {
   const { path } = issue;
   if (issue.code === 'unrecognized_keys') return unknownKeys(issue.keys, path, tree, schema);
   const found = findNode(tree, path);
@@ -73,7 +78,7 @@ export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Sche
     const at = node.kind === 'blank' ? (key ?? node.span).start : node.span.start;
     return [{ at, path, message: `is empty${origin(node)}` }];
   }
-  const mark = (message: string): readonly YamlMark[] => [
+  const mark = (message: string): readonly YamlPosition[] => [
     { at: node.span.start, path, message: message + origin(node) },
   ];
   switch (issue.code) {

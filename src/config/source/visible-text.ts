@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
-import type { SourceSpan, YamlMark, YamlNode, YamlPath } from './yaml-tree.ts';
+import type { SourceSpan, YamlNode, YamlPath, YamlPosition } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType | undefined;
 
@@ -100,7 +100,7 @@ export function pathText(path: YamlPath, tree: YamlNode | undefined, schema: Sch
 }
 
 /** Names that their mapping does not allow, such as two `*` in a model. */
-export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): readonly YamlMark[] {
+export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): readonly YamlPosition[] {
   if (tree.kind === 'list') {
     return tree.items.flatMap((item, index) => nameMarks(item, childOf(schema, index), [...path, index]));
   }

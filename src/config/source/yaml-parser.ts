@@ -2,7 +2,7 @@
 import { type Node, parseDocument, type YAMLError } from 'yaml';
 
 /** A place and what is wrong there. */
-export interface SyntaxMark {
+export interface SyntaxPosition {
   readonly at: number;
   readonly message: string;
 }
@@ -10,8 +10,8 @@ export interface SyntaxMark {
 export interface YamlSource {
   readonly contents: Node | null;
   /** With any of these nothing is known about which text is what. */
-  readonly errors: readonly SyntaxMark[];
-  readonly warnings: readonly SyntaxMark[];
+  readonly errors: readonly SyntaxPosition[];
+  readonly warnings: readonly SyntaxPosition[];
   /** The text of a scalar or key as it stands in the file. */
   unveil(value: string): string;
 }
@@ -92,7 +92,7 @@ export function parseYaml(text: string): YamlSource {
     prettyErrors: false,
     logLevel: 'error',
   });
-  const mark = (error: YAMLError): SyntaxMark => ({ at: error.pos[0], message: syntaxMessage(error) });
+  const mark = (error: YAMLError): SyntaxPosition => ({ at: error.pos[0], message: syntaxMessage(error) });
   const errors = document.errors.map(mark);
   const deep = errors.find(({ message }) => message === TOO_DEEP);
   return {

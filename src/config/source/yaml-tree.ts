@@ -53,7 +53,7 @@ export type YamlNode = YamlScalar | YamlBlank | YamlMapping | YamlList;
 export type YamlPath = readonly PropertyKey[];
 
 /** Something to say about a place; load-config.ts makes a fault of it. */
-export interface YamlMark {
+export interface YamlPosition {
   /** Offset in the text. */
   readonly at: number;
   /** The field it is about, where there is one. */
@@ -64,7 +64,7 @@ export interface YamlMark {
 export interface YamlReading {
   /** Undefined when the file has no usable structure; then there are marks, and nobody knows which text is what. */
   readonly tree: YamlMapping | undefined;
-  readonly marks: readonly YamlMark[];
+  readonly marks: readonly YamlPosition[];
 }
 
 /** More nodes than any configuration has, counted with every use of an alias: the bound on what aliases expand to. */
@@ -74,7 +74,7 @@ const MAX_ALIASES = 1000;
 const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yaml.org,2002:seq']);
 
 class TreeReader {
-  readonly marks: YamlMark[] = [];
+  readonly marks: YamlPosition[] = [];
   readonly #source: YamlSource;
   readonly #env: NodeJS.ProcessEnv;
   readonly #anchors = new Map<string, Node>();

@@ -53,7 +53,7 @@ export function readBody(
   if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
   const declared = request.headers['content-length'];
   const expected = declared === undefined ? undefined : Number(declared);
-  if (expected !== undefined && expected > limit) return Promise.reject(tooLarge(limit));
+  if (expected !== undefined && expected > limit) return Promise.reject(bodyTooLarge(limit));
   const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   let decoder: Transform | undefined;
   if (coding !== 'identity' && coding !== '') {
@@ -125,7 +125,7 @@ function receive(
     const keep = (piece: Buffer, now: number) => {
       // Its memory may be gone behind the next line.
       const { length } = piece;
-      if (!body.push(piece)) settle(tooLarge(limit));
+      if (!body.push(piece)) settle(bodyTooLarge(limit));
       else if (body.size > LARGE_BODY && !isOver) {
         exchange.isLarge = true;
         work ??= new BodyPacing();
@@ -151,7 +151,7 @@ function receive(
       last = performance.now();
       received += piece.length;
       if (decoder === undefined) keep(piece, last);
-      else if (received > limit) settle(tooLarge(limit));
+      else if (received > limit) settle(bodyTooLarge(limit));
       else if (!decoder.write(piece)) {
         request.pause();
         decoder.once('drain', () => request.resume());
@@ -190,7 +190,7 @@ export function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage)
   return headers.expect !== undefined && httpVersionMinor === 1;
 }
 
-export function tooLarge(limit: number): GatewayError {
+export function bodyTooLarge(limit: number): GatewayError {
   return new GatewayError(
     'request_too_large',
     `The request body is larger than the ${limit} bytes that are accepted.`,

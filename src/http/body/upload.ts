@@ -6,7 +6,7 @@ import type { Exchange } from '../exchange/exchange.ts';
 import { hasBody } from '../exchange/response-writer.ts';
 import { LARGE_BODY } from '../pieces/body-buffer.ts';
 import type { BodyReader, BodySource } from '../pieces/body-source.ts';
-import { type BodyPace, PACE, tooLarge, waitsForContinue } from './read-body.ts';
+import { type BodyPace, bodyTooLarge, PACE, waitsForContinue } from './read-body.ts';
 import { SPOOL_MEMORY_BYTES, type SpoolRoom, UploadSpool } from './upload-spool.ts';
 
 /** Sees all bytes in their order, once. What it throws ends the upload. */
@@ -100,7 +100,7 @@ export class Upload {
       return Promise.reject(new GatewayError('unsupported_content_encoding', message));
     }
     if (this.#expected !== undefined && this.#expected > this.#limit)
-      return Promise.reject(tooLarge(this.#limit));
+      return Promise.reject(bodyTooLarge(this.#limit));
     if (waitsForContinue(request) && hasBody(this.#exchange)) response.writeContinue();
     this.#state = 'keeping';
     this.#exchange.onStop(this.#onStop);
@@ -178,7 +178,7 @@ export class Upload {
     this.#exchange.access.bytes_in = this.#received;
     this.#exchange.isLarge = this.#received > LARGE_BODY;
     if (this.#received > this.#limit) {
-      this.#fail(tooLarge(this.#limit));
+      this.#fail(bodyTooLarge(this.#limit));
       return;
     }
     if (!this.#guard(() => this.#watcher.push(piece))) return;

@@ -1,6 +1,6 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
 import { STATUS_CODES } from 'node:http';
-import { errorBody, type GatewayError, LONGEST_WAIT_MS } from '../../errors.ts';
+import { errorBody, type GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { BodyPieces } from '../pieces/body-pieces.ts';
 import { type BodyEvents, BodyWriter } from '../pieces/body-writer.ts';
 import type { Exchange } from './exchange.ts';
@@ -99,7 +99,7 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
   switch (error.retry) {
     case 'wait': {
       // Zero and NaN count as one.
-      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), LONGEST_WAIT_MS);
+      const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), MAX_RETRY_AFTER_MS);
       return { 'retry-after': String(Math.ceil(ms / 1000)), 'retry-after-ms': String(ms) };
     }
     case 'no':

@@ -4,7 +4,7 @@ import { GatewayError } from '../../errors.ts';
 import { type PartHead, partHead } from './part-head.ts';
 
 /** Offsets are bytes of the body. */
-export interface PartPlace {
+export interface PartPosition {
   /** Of the boundary in front of it. */
   readonly start: number;
   readonly contentStart: number;
@@ -23,7 +23,7 @@ export interface PartListener {
   onPart(head: PartHead, fault: MultipartFault): boolean;
   /** A piece of a content that is wanted, which is only lent. */
   onContent(bytes: Buffer): void;
-  onPartEnd(place: PartPlace): void;
+  onPartEnd(place: PartPosition): void;
   /** @param at offset of the last boundary */
   onClose(at: number): void;
 }
@@ -44,7 +44,7 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 
 type State = 'preamble' | 'delimiter' | 'head' | 'content' | 'epilogue';
 
-export class MultipartScanner {
+export class MultipartParser {
   readonly #needle: Buffer;
   readonly #listener: PartListener;
   #state: State = 'preamble';

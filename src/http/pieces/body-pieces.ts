@@ -2,7 +2,7 @@
 // write is long. Whoever sends it holds the slab that it stands in.
 import { GatewayError } from '../../errors.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
-import { type PooledBuffer, slabOf } from './buffer-pool.ts';
+import { type PooledBuffer, pooledBufferOf } from './buffer-pool.ts';
 
 /** Of one write: what the system takes of it at once, everybody else waits for. */
 const STEP = 128 * 1024;
@@ -43,7 +43,7 @@ class PiecesReader implements BodyReader {
   constructor(pieces: readonly Buffer[], length: number) {
     this.#pieces = pieces;
     this.#left = length;
-    for (const piece of pieces) this.#pooled ??= slabOf(piece);
+    for (const piece of pieces) this.#pooled ??= pooledBufferOf(piece);
     this.#pooled?.hold();
   }
 

@@ -20,7 +20,7 @@ export interface BufferPoolOptions {
 const slabs = new WeakMap<ArrayBufferLike, PooledBuffer>();
 
 /** The slab that these bytes stand in; undefined where they are in memory of their own, or it was given back. */
-export function slabOf({ buffer }: Buffer): PooledBuffer | undefined {
+export function pooledBufferOf({ buffer }: Buffer): PooledBuffer | undefined {
   return slabs.get(buffer);
 }
 

@@ -17,7 +17,7 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const CUT_DELAY_MS = 1_000;
 
 /** More is written at once: the client's own pace is to be felt, and waking it is little beside the copying. */
-const MOST_DUE_BYTES = 16 * 1024;
+const MAX_DUE_BYTES = 16 * 1024;
 
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 const CR = 0x0d;
@@ -205,7 +205,7 @@ export class ClientStream {
     if (this.#dueBytes === 0) batchWrite(this.#flush);
     for (const piece of pieces) this.#due.push(piece);
     this.#dueBytes += length;
-    if (this.#dueBytes > MOST_DUE_BYTES) this.#flush();
+    if (this.#dueBytes > MAX_DUE_BYTES) this.#flush();
   }
 
   /** What is due, as it goes over the wire. There is some: a chunk without bytes would be the last one. */

@@ -15,7 +15,7 @@ const SPACE = 0x20;
 
 /** An answer has five levels. */
 const MAX_DEPTH = 64;
-const LONGEST_KEY = 64;
+const MAX_KEY = 64;
 /** Vectors have some thousand numbers of at most 25 bytes. */
 const MAX_VECTOR_BYTES = 4 * 1024 * 1024;
 const MAX_USAGE_BYTES = 64 * 1024;
@@ -161,8 +161,8 @@ export class EmbeddingsScan {
       const quote = indexOrEnd(piece, QUOTE, pos);
       const slash = piece.subarray(pos, quote).indexOf(BACKSLASH);
       const end = slash === -1 ? quote : pos + slash;
-      if (this.#text === 'key' && this.#key.length < LONGEST_KEY)
-        this.#key += piece.toString('latin1', pos, Math.min(end, pos + LONGEST_KEY));
+      if (this.#text === 'key' && this.#key.length < MAX_KEY)
+        this.#key += piece.toString('latin1', pos, Math.min(end, pos + MAX_KEY));
       pos = end + 1;
       if (end === piece.length) return piece.length;
       if (slash === -1) {

@@ -4,7 +4,7 @@ import type { Usage } from '../../wire/chat-chunk.ts';
 import type { Unreported } from '../contracts/receiver.ts';
 
 /** Between two pieces of output. A shorter pause is the pace of the model or of the network. */
-export const SHORTEST_SILENCE_MS = 1_000;
+export const MIN_SILENCE_MS = 1_000;
 
 export class AttemptOutput {
   usage: Usage | null = null;
@@ -71,6 +71,6 @@ export class AttemptOutput {
   #addSilence(now: number): void {
     if (this.#silentSince === undefined) return;
     const ms = now - this.#silentSince;
-    if (!this.hasBegun || ms >= SHORTEST_SILENCE_MS) this.#silentMs += ms;
+    if (!this.hasBegun || ms >= MIN_SILENCE_MS) this.#silentMs += ms;
   }
 }

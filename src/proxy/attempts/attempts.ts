@@ -6,7 +6,7 @@ import type { ResultClass } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
 import type { AttemptEnd, FormBody, RelayRequest } from '../contracts/receiver.ts';
-import { asksForUsage, bodyFor } from '../request/request-rewrite.ts';
+import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
 import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
@@ -15,7 +15,7 @@ import type { Resilience } from './resilience.ts';
 import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
 
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
-const LONGEST_WAIT_MS = 2000;
+const MAX_WAIT_MS = 2000;
 
 export interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */
@@ -242,7 +242,7 @@ export class Attempts {
       onSilence: (ms: number) => latency.observe(ms),
       onOvertaken: (ms: number) => latency.observeAtLeast(ms),
     };
-    const hideUsage = asksForUsage(target, scan, request.endpoint.hasUsageOption);
+    const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption);
     // As it is where nothing differs: of a form some of it is not known yet.
     const asked = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(asked, target, watcher, runner?.race);
@@ -310,7 +310,7 @@ export class Attempts {
   }
 
   #isSoon({ retryAfterMs }: Exhausted): boolean {
-    return retryAfterMs <= Math.min(LONGEST_WAIT_MS, this.#leftMs);
+    return retryAfterMs <= Math.min(MAX_WAIT_MS, this.#leftMs);
   }
 
   /** @throws GatewayError client_closed or draining, at once when the exchange is stopped */

@@ -8,9 +8,9 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { mediaType } from '../../http/multipart/media-type.ts';
 import {
   type MultipartFault,
-  MultipartScanner,
+  MultipartParser,
   type PartListener,
-  type PartPlace,
+  type PartPosition,
 } from '../../http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
@@ -138,7 +138,7 @@ export class FormRequest implements FormBody {
 /** Reads the fields that are wanted, and makes sure that nobody reads other ones. */
 class FormFields implements UploadWatcher, PartListener, FormView {
   readonly #rules: FormRules;
-  readonly #scanner: MultipartScanner;
+  readonly #scanner: MultipartParser;
   readonly #wanted: ReadonlySet<string>;
   /** The same by their folded form. */
   readonly #folded: ReadonlyMap<string, string>;
@@ -155,7 +155,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   #isUtf8 = true;
   /** An unread field, which must not be the id of an object. */
   #isOther = false;
-  modelPart: PartPlace | undefined;
+  modelPart: PartPosition | undefined;
   /** Where the last boundary begins. */
   closedAt = 0;
   files = 0;
@@ -168,7 +168,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   constructor(rules: FormRules, boundary: string, watched: WatchedMembers | undefined) {
     this.#watched = watched;
     this.#rules = rules;
-    this.#scanner = new MultipartScanner(boundary, this);
+    this.#scanner = new MultipartParser(boundary, this);
     this.#wanted = new Set([MODEL, STREAM, ...rules.fields]);
     this.#folded = new Map([...this.#wanted].map((name) => [foldName(name), name]));
   }
@@ -263,7 +263,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     this.#pieces.push(Buffer.from(bytes));
   }
 
-  onPartEnd(place: PartPlace): void {
+  onPartEnd(place: PartPosition): void {
     if (!this.#isFile) this.textBytes += place.contentEnd - place.contentStart;
     if (this.#isOther) {
       this.#isOther = false;

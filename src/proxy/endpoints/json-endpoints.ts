@@ -19,10 +19,10 @@ const JSON_TYPE = 'application/json';
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
 export const IMAGE_TOKENS = 1000;
 /** More are not made in one request. */
-const MOST_IMAGES = 10_000;
+const MAX_IMAGES = 10_000;
 
 /** Of a text that is to be spoken, in bytes; vendors take some thousand characters. */
-const LONGEST_INPUT = 64 * 1024;
+const MAX_INPUT = 64 * 1024;
 
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 
@@ -204,7 +204,7 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
 
 /** Of so many images that are to be made. */
 export function tokensOfImages(count: number): number {
-  return IMAGE_TOKENS * Math.min(count, MOST_IMAGES);
+  return IMAGE_TOKENS * Math.min(count, MAX_IMAGES);
 }
 
 /** An answer of numbers: nothing of it is output in tokens. */
@@ -243,7 +243,7 @@ export function mediaEvent(type: string): EventKind {
 
 /** Of a text that is far longer than any that is taken, its bytes: they are as many or more. */
 function charactersOf(body: Buffer, span: Span | undefined): number {
-  if (span !== undefined && span.end - span.start > LONGEST_INPUT) return span.end - span.start;
+  if (span !== undefined && span.end - span.start > MAX_INPUT) return span.end - span.start;
   const text = textAt(body, span) ?? '';
   let count = 0;
   for (const _ of text) count += 1;

@@ -9,7 +9,7 @@ import type { ObjectOwners } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';
 import type { StoredResponses } from './stored-responses.ts';
 
-export interface GuardParts {
+export interface GuardOptions {
   readonly objects: ObjectOwners;
   readonly stored: Pick<StoredResponses, 'find'>;
 }
@@ -29,7 +29,7 @@ export interface GuardedRequest {
  * @returns the route to the targets that have the objects; rejects with GatewayError object_not_found, response_not_found or
  *   store_unavailable
  */
-export function guardObjects(parts: GuardParts, request: GuardedRequest): Route | Promise<Route> {
+export function guardObjects(parts: GuardOptions, request: GuardedRequest): Route | Promise<Route> {
   const { endpoint, config, route, body } = request;
   const keeper = config.passthrough?.upstream;
   const isGuarded =
@@ -43,7 +43,7 @@ export function guardObjects(parts: GuardParts, request: GuardedRequest): Route 
 }
 
 function checkReferences(
-  parts: GuardParts,
+  parts: GuardOptions,
   request: GuardedRequest,
   finder: ReferenceFinder,
 ): Route | Promise<Route> {
@@ -51,7 +51,7 @@ function checkReferences(
 }
 
 async function lookUp(
-  { objects, stored }: GuardParts,
+  { objects, stored }: GuardOptions,
   { principal: { holderId }, route }: GuardedRequest,
   finder: ReferenceFinder,
 ): Promise<Route> {

@@ -10,7 +10,7 @@
  * - `text`: what a person, a model or a tool has written.
  * - `quoted`: in a description of data, or in what an upstream has answered before: not a reference, but not another holder's.
  */
-export type ObjectPlace = 'plain' | 'map' | 'free' | 'text' | 'quoted';
+export type ObjectPosition = 'plain' | 'map' | 'free' | 'text' | 'quoted';
 
 /** The content that an item of a type has; one without it is its id alone, and stands for what the upstream keeps. */
 const CONTENT_OF: Readonly<Record<string, readonly string[]>> = {
@@ -131,7 +131,7 @@ const ANSWERED = [
 ];
 const ITEM_LISTS = ['input', 'items', 'messages'];
 
-const PLACES: ReadonlyMap<string, ObjectPlace> = new Map<string, ObjectPlace>([
+const PLACES: ReadonlyMap<string, ObjectPosition> = new Map<string, ObjectPosition>([
   ...MAPS.map((path) => [path, 'map'] as const),
   ...SCHEMAS.map((path) => [path, 'quoted'] as const),
   ...ITEM_LISTS.flatMap((list) => ANSWERED.map((path) => [`${list}.#.${path}`, 'quoted'] as const)),
@@ -144,12 +144,12 @@ const LAST_NAMES = new Set([...PLACES.keys()].map((path) => path.slice(path.last
  * @param above what the value around it is
  * @param root where the body of a request begins, if not at the top
  */
-export function objectPlaceOf(
+export function objectPositionOf(
   path: readonly string[],
   depth: number,
-  above: ObjectPlace | undefined,
+  above: ObjectPosition | undefined,
   root: string | undefined,
-): ObjectPlace {
+): ObjectPosition {
   if (above === 'quoted') return above;
   if (above === 'map') return 'free';
   const name = path[depth] ?? '';

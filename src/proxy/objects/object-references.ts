@@ -10,24 +10,24 @@ import {
   formOf,
   holdsId,
   isItemList,
+  MIN_ID_LENGTH,
   meaningOf,
   meaningOfId,
   type NameMeaning,
   plainText,
-  SHORTEST_ID,
 } from '../../wire/object-names.ts';
-import { isContent, isWhole, type ObjectPlace, objectPlaceOf } from './object-places.ts';
+import { isContent, isWhole, type ObjectPosition, objectPositionOf } from './object-places.ts';
 
 /** Different texts of one request that are looked up; more is no honest request. */
 const MAX_TEXTS = 10_000;
 /** What an id can be, and a sentence cannot. */
 const IDENTIFIER = /^[\w.:-]{4,200}$/;
 /** An id with each of its characters escaped, and the quotes. */
-const LONGEST_TOKEN = 6 * 200 + 2;
+const MAX_TOKEN = 6 * 200 + 2;
 /** Of a member that names an object, in bytes: white space around an id may be long. */
-const LONGEST_PADDED = 64 * 1024;
+const MAX_PADDED = 64 * 1024;
 /** A longer name is judged by its end, which is what says that a member holds an id. */
-const LONGEST_NAME = 1024;
+const MAX_NAME = 1024;
 /** Of a long text, so much is read before the event loop is looked after, or what takes so long, in milliseconds. */
 const SLICE_BYTES = 32 * 1024;
 const TURN_MS = 0.5;
@@ -88,7 +88,7 @@ export class ReferenceFinder implements References, WalkListener {
   readonly #path: string[] = [''];
   readonly #names: string[] = [''];
   readonly #meanings: NameMeaning[] = ['none'];
-  readonly #places: ObjectPlace[] = ['plain'];
+  readonly #places: ObjectPosition[] = ['plain'];
   readonly #objects: (OpenObject | undefined)[] = [];
 
   constructor(options: FinderOptions = {}) {
@@ -170,14 +170,14 @@ export class ReferenceFinder implements References, WalkListener {
 
   key(depth: number, scanner: JsonScanner): void {
     const { start, end } = scanner.keySpan;
-    const isLong = end - start > LONGEST_NAME;
+    const isLong = end - start > MAX_NAME;
     const name = isLong
-      ? this.#bytes.toString('latin1', end - LONGEST_NAME, end - 1)
+      ? this.#bytes.toString('latin1', end - MAX_NAME, end - 1)
       : decodeString(this.#bytes, { start, end });
     this.#path[depth] = isLong ? '' : name;
     this.#names[depth] = name;
     this.#meanings[depth] = meaningOf(name);
-    this.#places[depth] = objectPlaceOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
+    this.#places[depth] = objectPositionOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
@@ -198,7 +198,7 @@ export class ReferenceFinder implements References, WalkListener {
     if (place === 'free') return;
     const meaning = this.#meanings[depth] ?? 'none';
     if (meaning === 'none' && this.#options.allTexts === false && !mayBeId(this.#bytes, start, end)) return;
-    if (end - start > LONGEST_TOKEN) {
+    if (end - start > MAX_TOKEN) {
       if (meaning !== 'none') this.#longText(meaning, place, start, end);
       return;
     }
@@ -218,11 +218,11 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /** An id with much white space around it is an id for some; other long texts are none. */
-  #longText(meaning: NameMeaning, place: ObjectPlace, start: number, end: number): void {
-    if (end - start > LONGEST_PADDED) {
+  #longText(meaning: NameMeaning, place: ObjectPosition, start: number, end: number): void {
+    if (end - start > MAX_PADDED) {
       // Content that is sent where an id could stand: the form of a data URL says so.
       if (this.#bytes.toString('latin1', start + 1, start + 6) === 'data:') return;
-      this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + LONGEST_TOKEN), place);
+      this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + MAX_TOKEN), place);
       return;
     }
     const text = decodeString(this.#bytes, { start, end });
@@ -230,7 +230,7 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /** `conversation: { id }` means what `conversation_id` means; what else has an id is judged when all of it was seen. */
-  #considerOwnId(depth: number, text: string, place: ObjectPlace): void {
+  #considerOwnId(depth: number, text: string, place: ObjectPosition): void {
     const meaning = meaningOfId(this.#names[depth - 1] ?? '');
     if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, place);
     else if (place === 'quoted') this.#consider('none', text, place);
@@ -274,7 +274,7 @@ export class ReferenceFinder implements References, WalkListener {
     }
   }
 
-  #consider(meaning: NameMeaning, text: string, place: ObjectPlace): void {
+  #consider(meaning: NameMeaning, text: string, place: ObjectPosition): void {
     if (text === '') return;
     const plain = plainText(text);
     const form = formOf(plain);
@@ -319,7 +319,7 @@ function typeOf(text: string): string {
 
 /** Whether a token may be the text of an id: long enough, with a hyphen or an underscore soon, or escaped. */
 function mayBeId(bytes: Buffer, start: number, end: number): boolean {
-  if (end - start < SHORTEST_ID) return false;
+  if (end - start < MIN_ID_LENGTH) return false;
   let pos = start + 1;
   while (pos < end && bytes[pos] === SPACE) pos += 1;
   for (const stop = Math.min(end, pos + 8); pos < stop; pos++) {

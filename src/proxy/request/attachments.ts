@@ -6,7 +6,7 @@ import { LONG_TEXT } from '../../wire/json-bytes.ts';
 import { tokensOf } from './token-estimate.ts';
 
 /** A shorter string is counted as text, which comes to about as much. */
-const SHORTEST_ATTACHMENT = LONG_TEXT;
+const MIN_ATTACHMENT = LONG_TEXT;
 /** Images cost at most some thousand tokens, whatever their size; a second of sound costs ten, and is 16 to 64 KB. */
 export const MEDIA_CHARACTERS_PER_TOKEN = 640;
 /** What an attachment counts as at least. */
@@ -117,7 +117,7 @@ export class AttachmentCount {
         this.#isRun = false;
         this.#from = this.#goodTo = to + 1;
       }
-      const last = this.#from + SHORTEST_ATTACHMENT - 1;
+      const last = this.#from + MIN_ATTACHMENT - 1;
       if (last >= end) return;
       let at = last;
       while (at >= this.#goodTo && ALPHABET[body[at] ?? 0] === 1) at--;
@@ -135,7 +135,7 @@ export class AttachmentCount {
   #add(body: Buffer, end: number): void {
     const { start } = this.#run;
     const length = end - start;
-    if (length < SHORTEST_ATTACHMENT || !this.#run.isLikely(end)) return;
+    if (length < MIN_ATTACHMENT || !this.#run.isLikely(end)) return;
     const content = this.#contentOf(body, start);
     const tokens = Math.ceil(length / CHARACTERS_PER_TOKEN[content]);
     this.#tokens += content === 'text' ? tokens : Math.max(ATTACHMENT_TOKENS, tokens);

@@ -4,7 +4,7 @@ import { GatewayError } from '../../errors.ts';
 import { decodeString, type Span } from '../../wire/json.ts';
 
 /** Of a number as it is written, in bytes. */
-const LONGEST_NUMBER = 256;
+const MAX_NUMBER = 256;
 const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
 const QUOTE = 0x22;
 const MINUS = 0x2d;
@@ -20,7 +20,7 @@ export function countAt(body: Buffer, span: Span | null | undefined, param: stri
   const first = body[start] ?? 0;
   if (first === LETTER_N) return null;
   if (first !== QUOTE && first !== MINUS && (first < 0x30 || first > 0x39)) throw notANumber(param);
-  if (end - start > LONGEST_NUMBER)
+  if (end - start > MAX_NUMBER)
     throw new GatewayError('invalid_value', `The parameter '${param}' is too long for a number.`, { param });
   return countOf(first === QUOTE ? decodeString(body, span) : body.toString('latin1', start, end), param);
 }

@@ -74,7 +74,7 @@ const OPEN_OBJECT = 0x7b;
 const OPEN_ARRAY = 0x5b;
 
 /** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
-const LONGEST_MODEL = 64 * 1024;
+const MAX_MODEL = 64 * 1024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
@@ -249,7 +249,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     const span = { start, end };
     switch (meaning) {
       case MODEL:
-        if (first === QUOTE && end - start > LONGEST_MODEL)
+        if (first === QUOTE && end - start > MAX_MODEL)
           this.#complain('invalid_value', 'model', 'is too long');
         else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
         else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');

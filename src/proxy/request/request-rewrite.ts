@@ -20,7 +20,7 @@ const QUOTE = 0x22;
  * Whether the gateway asks this target for usage on its own account, which the client then must not see.
  * @param hasOption whether the endpoint has the option for it
  */
-export function asksForUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
+export function requestsUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
   // OpenAI takes stream_options only with `stream: true`; some upstreams refuse the field and are set to `off`.
   return hasOption && scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
 }
@@ -34,7 +34,7 @@ export function bodyFor(
   target: Target,
   body: Buffer,
   scan: RequestScan,
-  asksUsage = asksForUsage(target, scan),
+  asksUsage = requestsUsage(target, scan),
 ): Buffer | BodySource {
   const removed = removedFor(target, scan.members);
   const sendsModel = target.upstream.config.send_model !== false;

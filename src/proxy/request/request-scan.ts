@@ -39,7 +39,7 @@ const QUOTE = 0x22;
 const LETTER_F = 0x66;
 const LETTER_T = 0x74;
 
-const LONGEST_TEXT = 64 * 1024;
+const MAX_TEXT = 64 * 1024;
 const NOTHING_ELSE = wants([]);
 
 /**
@@ -78,8 +78,8 @@ export function isFalse(body: Buffer, span: Span | undefined): boolean {
 export function textAt(body: Buffer, span: Span | undefined): string | undefined {
   if (span === undefined || body[span.start] !== QUOTE) return undefined;
   const { start, end } = span;
-  return end - start > LONGEST_TEXT
-    ? body.toString('latin1', start + 1, start + LONGEST_TEXT)
+  return end - start > MAX_TEXT
+    ? body.toString('latin1', start + 1, start + MAX_TEXT)
     : decodeString(body, span);
 }
 
@@ -149,7 +149,7 @@ function byPlace(a: Edit, b: Edit): number {
 
 /** Names of models as tokens: a routing table has few, and each request needs two of them. */
 const tokens = new RecentMap<string, Buffer>(512);
-const LONGEST_TOKEN = 256;
+const MAX_TOKEN = 256;
 
 /** `text` as a JSON string token, which is not to be written to. */
 export function jsonString(text: string): Buffer {
@@ -157,6 +157,6 @@ export function jsonString(text: string): Buffer {
   if (known !== undefined) return known;
   const token = Buffer.from(JSON.stringify(text));
   // Where a pattern serves, clients make names up.
-  if (text.length <= LONGEST_TOKEN) tokens.set(text, token);
+  if (text.length <= MAX_TOKEN) tokens.set(text, token);
   return token;
 }

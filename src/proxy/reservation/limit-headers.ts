@@ -1,5 +1,5 @@
 // What a client is told of its limits: OpenAI's headers, and the error of a refusal. Who decides is limits/.
-import { GatewayError, LONGEST_WAIT_MS } from '../../errors.ts';
+import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { LimitName, LimitStates, Rejected } from '../../limits/limiter.ts';
 
 interface Family {
@@ -89,7 +89,7 @@ export function rejectionError(
     return new GatewayError('insufficient_quota', `The limit of ${most} ${WORDS[limit]} is reached.`);
   }
   // Some SDKs obey `retry-after` without a cap, others not beyond a minute: send no longer wait.
-  const helps = retryAfterMs !== undefined && Math.ceil(retryAfterMs) <= LONGEST_WAIT_MS;
+  const helps = retryAfterMs !== undefined && Math.ceil(retryAfterMs) <= MAX_RETRY_AFTER_MS;
   return new GatewayError('rate_limit_exceeded', `The limit of ${most} ${WORDS[limit]} is reached.`, {
     ...type,
     ...(helps ? { retryAfterMs: Math.max(retryAfterMs, 1) } : { retry: 'no' as const }),

@@ -18,7 +18,7 @@ import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
 import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
-import type { ReservationParts } from './usage-reservation.ts';
+import type { ReservationOptions } from './usage-reservation.ts';
 
 export interface MeteringOptions {
   readonly config: StaticConfig;
@@ -39,7 +39,7 @@ export interface MeteringOptions {
 export interface Metering {
   readonly limiter: Limiter;
   /** What a chat request needs of it. */
-  readonly accounts: ReservationParts;
+  readonly accounts: ReservationOptions;
   /** `GET /admin/usage` */
   readonly endpoint: UsageEndpoint<Principal>;
   /** Replicas are configured to share limits, and do not at the moment. */

@@ -15,9 +15,9 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.ts';
 
 /** What a request needs at least: a holder without tokens is refused before the rest is known. */
-export const LEAST_TOKENS = 1;
+export const MIN_TOKENS = 1;
 
-export interface RequestSlotParts {
+export interface RequestSlotOptions {
   readonly limiter: Pick<Limiter, 'admit'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
@@ -31,13 +31,13 @@ export interface RequestSlotOrder {
 }
 
 export class RequestSlot {
-  readonly #parts: RequestSlotParts;
+  readonly #parts: RequestSlotOptions;
   readonly #order: RequestSlotOrder;
   #lease: Lease | undefined;
   #isAsked = false;
   #isReleased = false;
 
-  constructor(parts: RequestSlotParts, order: RequestSlotOrder) {
+  constructor(parts: RequestSlotOptions, order: RequestSlotOrder) {
     this.#parts = parts;
     this.#order = order;
   }
@@ -53,7 +53,7 @@ export class RequestSlot {
    */
   async take(): Promise<void> {
     if (this.#lease !== undefined) return;
-    const lease = await this.admit(LEAST_TOKENS);
+    const lease = await this.admit(MIN_TOKENS);
     // The client may have left meanwhile.
     if (this.#isReleased) lease.settle(0);
     else this.#lease = lease;

@@ -11,11 +11,11 @@ import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
-import { isCounted, LEAST_TOKENS, RequestSlot } from './request-slot.ts';
+import { isCounted, MIN_TOKENS, RequestSlot } from './request-slot.ts';
 
 const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
 
-export interface RunningReservationParts {
+export interface RunningReservationOptions {
   readonly limiter: Limiter;
   readonly outbox: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
@@ -31,7 +31,7 @@ export interface RunningReservationOrder {
 }
 
 export class RunningReservation {
-  readonly #parts: RunningReservationParts;
+  readonly #parts: RunningReservationOptions;
   readonly #order: RunningReservationOrder;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
@@ -44,7 +44,7 @@ export class RunningReservation {
   #isSettled = false;
 
   private constructor(
-    parts: RunningReservationParts,
+    parts: RunningReservationOptions,
     order: RunningReservationOrder,
     lease: Lease | undefined,
   ) {
@@ -58,12 +58,12 @@ export class RunningReservation {
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   static async open(
-    parts: RunningReservationParts,
+    parts: RunningReservationOptions,
     order: RunningReservationOrder,
   ): Promise<RunningReservation> {
     const { limits, tiers } = order;
     if (!isCounted(limits, tiers)) return new RunningReservation(parts, order, undefined);
-    return new RunningReservation(parts, order, await new RequestSlot(parts, order).admit(LEAST_TOKENS));
+    return new RunningReservation(parts, order, await new RequestSlot(parts, order).admit(MIN_TOKENS));
   }
 
   /**
@@ -124,7 +124,7 @@ export class RunningReservation {
         retryAfterMs: state.resetMs,
         states,
       } as const;
-      return rejectionError(refused, LEAST_TOKENS);
+      return rejectionError(refused, MIN_TOKENS);
     }
     return undefined;
   }

@@ -11,7 +11,7 @@ import { limitHeaders } from './limit-headers.ts';
 import { isLimited, type RequestSlot } from './request-slot.ts';
 import { UsageMeter } from './usage-meter.ts';
 
-export interface ReservationParts {
+export interface ReservationOptions {
   readonly limiter: Pick<Limiter, 'admit' | 'peek'>;
   readonly outbox: Pick<UsageOutbox, 'record'>;
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
@@ -29,7 +29,7 @@ export interface ReservationOrder {
 
 export class UsageReservation {
   readonly meter: UsageMeter;
-  readonly #parts: ReservationParts;
+  readonly #parts: ReservationOptions;
   readonly #order: ReservationOrder;
   readonly #lease: Lease;
   #isSettled = false;
@@ -39,7 +39,7 @@ export class UsageReservation {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
   static open(
-    parts: ReservationParts,
+    parts: ReservationOptions,
     order: ReservationOrder,
   ): UsageReservation | Promise<UsageReservation> {
     const lease = order.slot.admit(reserved(order.estimate, order.limits));
@@ -48,7 +48,7 @@ export class UsageReservation {
       : new UsageReservation(parts, order, lease);
   }
 
-  private constructor(parts: ReservationParts, order: ReservationOrder, lease: Lease) {
+  private constructor(parts: ReservationOptions, order: ReservationOrder, lease: Lease) {
     this.#parts = parts;
     this.#order = order;
     this.#lease = lease;

@@ -3,7 +3,7 @@
 // Reads and writes have connections of their own, so that writes that wait for a lock leave those of reads free. Every
 // transaction is read committed; what that means for the operations is in sql-store.ts.
 import { Kysely, sql, type Transaction } from 'kysely';
-import { refuseNewStore } from '../earlier-store.ts';
+import { rejectNewStore } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, type MigrationDialect, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
@@ -83,7 +83,7 @@ export async function openPostgres(
     const address = readAddress(url);
     name = address.name;
     const patience = isPatient ? PATIENT : {};
-    const refuseNew = () => refuseNewStore(signs, 'the database holds no tables', undefined);
+    const refuseNew = () => rejectNewStore(signs, 'the database holds no tables', undefined);
     const isNew = await prepare(address.server, { ...OPENING, ...patience }, refuseNew);
     return storeOn(address.server, patience, isNew);
   } catch (error) {

@@ -2,9 +2,9 @@
 import type { Generated } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type {
+  OrderBillingStatus,
   OrderInterval,
   OrderMode,
-  OrderStanding,
   OrderState,
   ProviderName,
   TestPayment,
@@ -67,7 +67,7 @@ export interface Tables {
     base_tier: Tier;
     created_at: string;
     state: OrderState;
-    standing: OrderStanding;
+    standing: OrderBillingStatus;
     reason: string | null;
     session: string | null;
     subscription: string | null;

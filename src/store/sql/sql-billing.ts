@@ -4,17 +4,17 @@ import type { Kysely, Transaction } from 'kysely';
 import type {
   BillingEvent,
   BillingStore,
-  ClaimOutcome,
-  ClaimRefusal,
+  ClaimRejection,
   ClaimRequest,
-  FreeOrderOutcome,
+  ClaimResult,
+  FreeOrderResult,
   Order,
   OrderChange,
   OrderName,
   OrderState,
   OrderTerms,
-  SettleOutcome,
   SettleRequest,
+  SettleResult,
   TestPayment,
 } from '../billing-record.ts';
 import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
@@ -27,9 +27,9 @@ import {
   insertEvent,
   insertKey,
   isPrefixTaken,
+  type LockChangeFeed,
   newHolder,
   newRecord,
-  type TakeTurn,
 } from './sql-keys.ts';
 import {
   changeOrder,
@@ -46,10 +46,10 @@ import {
 
 type Trx = Transaction<Tables>;
 
-export interface SqlBillingParts {
+export interface SqlBillingOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
-  readonly takeTurn: TakeTurn;
+  readonly takeTurn: LockChangeFeed;
 }
 
 /** Thrown inside a transaction: takes back what it wrote, and is an outcome all the same. */
@@ -61,9 +61,9 @@ type Work<T> = (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>;
 export class SqlBilling implements BillingStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
-  readonly #parts: SqlBillingParts;
+  readonly #parts: SqlBillingOptions;
 
-  constructor(parts: SqlBillingParts) {
+  constructor(parts: SqlBillingOptions) {
     this.#reader = parts.reader;
     this.#writer = parts.writer;
     this.#parts = parts;
@@ -78,14 +78,9 @@ export class SqlBilling implements BillingStore {
     });
   }
 
-  addFreeOrder(
-    terms: OrderTerms,
-    holderId: string,
-    key: NewKey,
-    grant: FreeGrant,
-  ): Promise<FreeOrderOutcome> {
+  addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult> {
     const { takeTurn } = this.#parts;
-    return this.#storing<FreeOrderOutcome>(async (trx, takenBack) => {
+    return this.#storing<FreeOrderResult>(async (trx, takenBack) => {
       const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
       const isCounted = await countGrant(trx, grant);
       const [order] = added;
@@ -179,10 +174,10 @@ export class SqlBilling implements BillingStore {
     return guarded(() => writeOrder(this.#writer, id, version, change, at));
   }
 
-  settle(request: SettleRequest): Promise<SettleOutcome> {
+  settle(request: SettleRequest): Promise<SettleResult> {
     const { before, change, events, at, targetOf, replacedBy } = request;
     const { id, version } = before;
-    return this.#transaction<SettleOutcome>(async (trx, takenBack) => {
+    return this.#transaction<SettleResult>(async (trx, takenBack) => {
       // In one order always: two settlements that share events would otherwise wait for each other.
       const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
       const added: (readonly unknown[])[] = [];
@@ -222,10 +217,10 @@ export class SqlBilling implements BillingStore {
     });
   }
 
-  claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimOutcome> {
+  claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimResult> {
     const { takeTurn } = this.#parts;
-    return this.#storing<ClaimOutcome>(async (trx, takenBack) => {
-      const refuse = (why: ClaimRefusal) => takenBack({ kind: 'refused', why });
+    return this.#storing<ClaimResult>(async (trx, takenBack) => {
+      const refuse = (why: ClaimRejection) => takenBack({ kind: 'refused', why });
       const order = await lockOrder(trx, id);
       if (order === undefined) throw refuse('unknown');
       if (!isAllowed(order)) throw refuse('forbidden');

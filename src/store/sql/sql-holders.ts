@@ -1,10 +1,10 @@
 // Changes of a holder, as a part of any transaction: tier, standing, and what that means to the keys. Who may change whom is
 // decided above; that the fleet hears of it is auth/holder-change.ts's.
 import type { Transaction } from 'kysely';
-import type { ChangeOutcome, HolderChange, Prefix } from '../key-record.ts';
+import type { ChangeResult, HolderChange, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
-import { activeRecordsOf, insertEvent, type TakeTurn } from './sql-keys.ts';
+import { activeRecordsOf, insertEvent, type LockChangeFeed } from './sql-keys.ts';
 
 export interface HolderChangeOrder {
   readonly holderId: string;
@@ -44,9 +44,9 @@ export function holdHolder(
  */
 export async function changeHolderIn(
   trx: Transaction<Tables>,
-  takeTurn: TakeTurn,
+  takeTurn: LockChangeFeed,
   { holderId, change, reason, at }: HolderChangeOrder,
-): Promise<ChangeOutcome> {
+): Promise<ChangeResult> {
   const before = await holdHolder(trx, { id: holderId }).executeTakeFirst();
   if (before === undefined) return { kind: 'unknown' };
   const after = { tier: change.tier ?? before.tier, standing: change.standing ?? before.standing };

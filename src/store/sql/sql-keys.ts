@@ -27,7 +27,7 @@ const RECORD = [...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'] as con
  * Resolves when no other transaction can commit before this one that comes after it here. Ids of events are drawn after
  * that, so that they become visible in their order.
  */
-export type TakeTurn = (trx: Transaction<Tables>) => Promise<void>;
+export type LockChangeFeed = (trx: Transaction<Tables>) => Promise<void>;
 
 /** A key is read with its holder always: tier, standing and label are the holder's. */
 export function withHolder(db: Kysely<Tables>) {

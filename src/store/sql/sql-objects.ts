@@ -3,7 +3,7 @@ import { type Kysely, sql } from 'kysely';
 import type { ItemRecord, ObjectOwner, ObjectQuery, ObjectRecord, ObjectStore } from '../object-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
-import type { UsageParts } from './sql-usage.ts';
+import type { UsageOptions } from './sql-usage.ts';
 
 /** Thrown inside a transaction: takes back what it wrote. */
 class Foreign extends Error {}
@@ -11,9 +11,9 @@ class Foreign extends Error {}
 export class SqlObjects implements ObjectStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
-  readonly #elementsOf: UsageParts['elementsOf'];
+  readonly #elementsOf: UsageOptions['elementsOf'];
 
-  constructor({ reader, writer, elementsOf }: UsageParts) {
+  constructor({ reader, writer, elementsOf }: UsageOptions) {
     this.#reader = reader;
     this.#writer = writer;
     this.#elementsOf = elementsOf;

@@ -8,7 +8,7 @@ import { defer } from './deferred-statements.ts';
 
 type Trx = Transaction<Tables>;
 
-const MOST_OF_HOLDER = 1000;
+const MAX_OF_HOLDER = 1000;
 
 /** A row as an order. */
 export function orderFromRow(row: Selectable<Tables['orders']>): Order {
@@ -134,7 +134,7 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
     .where('mode', '<>', 'free')
     .orderBy('created_at')
     .orderBy('id')
-    .limit(MOST_OF_HOLDER)
+    .limit(MAX_OF_HOLDER)
     .execute();
   return rows.map(orderFromRow);
 }

@@ -4,7 +4,7 @@ import type { ResponseStore, StoredResponse } from '../response-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
 
-export interface ResponseParts {
+export interface ResponseOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
 }
@@ -13,7 +13,7 @@ export class SqlResponses implements ResponseStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
 
-  constructor({ reader, writer }: ResponseParts) {
+  constructor({ reader, writer }: ResponseOptions) {
     this.#reader = reader;
     this.#writer = writer;
   }

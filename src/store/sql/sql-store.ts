@@ -5,8 +5,8 @@
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { BillingStore } from '../billing-record.ts';
 import type {
-  AddOutcome,
-  ChangeOutcome,
+  AddResult,
+  ChangeResult,
   FreeGrant,
   Holder,
   HolderChange,
@@ -17,8 +17,8 @@ import type {
   KeySummary,
   NewKey,
   Prefix,
-  RevokeOutcome,
-  RotateOutcome,
+  RevokeResult,
+  RotateResult,
 } from '../key-record.ts';
 import type { ObjectStore } from '../object-record.ts';
 import type { ResponseStore } from '../response-record.ts';
@@ -34,16 +34,16 @@ import {
   insertEvent,
   insertKey,
   isPrefixTaken,
+  type LockChangeFeed,
   newHolder,
   newRecord,
   recordOf,
   SUMMARY,
-  type TakeTurn,
   withHolder,
 } from './sql-keys.ts';
 import { SqlObjects } from './sql-objects.ts';
 import { SqlResponses } from './sql-responses.ts';
-import { SqlUsage, type UsageParts } from './sql-usage.ts';
+import { SqlUsage, type UsageOptions } from './sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 
@@ -51,11 +51,11 @@ const HEARTBEAT = 'heartbeat';
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
-export interface SqlParts extends UsageParts {
+export interface SqlOptions extends UsageOptions {
   readonly isNew: boolean;
   /** What the writes of `writer` came to. */
   readonly writable: WriteState;
-  readonly takeTurn: TakeTurn;
+  readonly takeTurn: LockChangeFeed;
   /** Ends the connections, also those that Kysely never used and so would not close. */
   readonly close: () => Promise<void>;
 }
@@ -69,10 +69,10 @@ export class SqlStore implements Store {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #writable: WriteState;
-  readonly #takeTurn: SqlParts['takeTurn'];
+  readonly #takeTurn: SqlOptions['takeTurn'];
   readonly #close: () => Promise<void>;
 
-  constructor({ isNew, reader, writer, writable, elementsOf, takeTurn, close }: SqlParts) {
+  constructor({ isNew, reader, writer, writable, elementsOf, takeTurn, close }: SqlOptions) {
     this.isNew = isNew;
     this.usage = new SqlUsage({ reader, writer, elementsOf });
     this.billing = new SqlBilling({ reader, writer, takeTurn });
@@ -89,8 +89,8 @@ export class SqlStore implements Store {
     return guarded(() => recordOf(this.#reader, prefix));
   }
 
-  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddOutcome> {
-    return this.#storingKey(async (trx): Promise<AddOutcome> => {
+  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult> {
+    return this.#storingKey(async (trx): Promise<AddResult> => {
       const owner =
         holder.kind === 'new'
           ? newHolder(holder.id, holder.tier, holder.label)
@@ -108,8 +108,8 @@ export class SqlStore implements Store {
     });
   }
 
-  rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateOutcome> {
-    return this.#storingKey(async (trx): Promise<RotateOutcome> => {
+  rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateResult> {
+    return this.#storingKey(async (trx): Promise<RotateResult> => {
       const held = await defer(trx, holdHolder(trx, old));
       const ended = await trx
         .updateTable('keys')
@@ -133,8 +133,8 @@ export class SqlStore implements Store {
     });
   }
 
-  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeOutcome> {
-    return this.#transaction(async (trx): Promise<RevokeOutcome> => {
+  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult> {
+    return this.#transaction(async (trx): Promise<RevokeResult> => {
       const ending = trx
         .updateTable('keys')
         .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
@@ -166,7 +166,7 @@ export class SqlStore implements Store {
     change: HolderChange,
     reason: string | null,
     at: string,
-  ): Promise<ChangeOutcome> {
+  ): Promise<ChangeResult> {
     return this.#transaction((trx) => changeHolderIn(trx, this.#takeTurn, { holderId, change, reason, at }));
   }
 

@@ -15,7 +15,7 @@ import {
   usageSums,
 } from '../usage-record.ts';
 
-export interface UsageParts {
+export interface UsageOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
   /** A table expression with one row for each element of a JSON array, in a column `value`; it is named `e`. */
@@ -56,9 +56,9 @@ const IDS_AT_ONCE = 500;
 export class SqlUsage implements UsageStore {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
-  readonly #elementsOf: UsageParts['elementsOf'];
+  readonly #elementsOf: UsageOptions['elementsOf'];
 
-  constructor({ reader, writer, elementsOf }: UsageParts) {
+  constructor({ reader, writer, elementsOf }: UsageOptions) {
     this.#reader = reader;
     this.#writer = writer;
     this.#elementsOf = elementsOf;

@@ -29,7 +29,7 @@ export interface SqliteQueueLimits {
 }
 
 const MAX_STATEMENTS = 64;
-const LONGEST_PAUSE_MS = 25;
+const MAX_PAUSE_MS = 25;
 
 interface Waiter {
   readonly deadline: number;
@@ -198,7 +198,7 @@ export class SqliteQueue implements DatabaseConnection {
  * @param deadline in `performance.now()` milliseconds; SQLite's error is thrown when it passes
  */
 export async function whenFree<T>(work: () => T, deadline: number): Promise<T> {
-  for (let pause = 1; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+  for (let pause = 1; ; pause = Math.min(pause * 2, MAX_PAUSE_MS)) {
     try {
       return work();
     } catch (error) {

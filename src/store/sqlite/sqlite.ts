@@ -7,7 +7,7 @@ import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { Kysely, sql } from 'kysely';
-import { refuseNewStore, sizeOf } from '../earlier-store.ts';
+import { rejectNewStore, sizeOf } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
@@ -36,7 +36,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
   const file = resolve(path);
   const opened: DatabaseSync[] = [];
   try {
-    const refuseNew = (what: string) => refuseNewStore(signs, what, file);
+    const refuseNew = (what: string) => rejectNewStore(signs, what, file);
     // Before SQLite sees it, which would remove a log without its file.
     if (sizeOf(file) === 0) refuseNew(existsSync(file) ? 'the file is empty' : 'the file is missing');
     createPrivately(file);

@@ -4,7 +4,7 @@ import type { Metrics } from '../metrics/all-metrics.ts';
 import { readTraceSettings } from './trace-settings.ts';
 import { NO_TRACING, type Tracing } from './tracer.ts';
 
-export interface TracingParts {
+export interface TracingOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: Pick<Metrics, 'traceSpans'>;
@@ -13,7 +13,7 @@ export interface TracingParts {
 /** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns traces on */
 export async function openTracing(
   env: Readonly<Record<string, string | undefined>>,
-  parts: TracingParts,
+  parts: TracingOptions,
 ): Promise<Tracing> {
   const { settings, warnings } = readTraceSettings(env);
   for (const warning of warnings) parts.logger.warn(warning);

@@ -42,7 +42,7 @@ import type {
   Tracing,
 } from './tracer.ts';
 
-export interface OtlpParts {
+export interface OtlpOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: { readonly traceSpans: SpanCounter };
@@ -60,7 +60,7 @@ const METHODS = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH',
 /** Ends that are nobody's error: the client left, or another attempt was quicker. */
 const PEACEFUL = new Set(['ok', 'client_closed', 'superseded']);
 
-export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpParts): Tracing {
+export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpOptions): Tracing {
   const attributes = {
     'service.version': version,
     // Replicas have the same name.

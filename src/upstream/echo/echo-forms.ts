@@ -1,9 +1,9 @@
 // What the built-in model answers to forms: reads them as they come, keeps their short fields and counts their files.
 import { GatewayError } from '../../errors.ts';
 import {
-  MultipartScanner,
+  MultipartParser,
   type PartListener,
-  type PartPlace,
+  type PartPosition,
 } from '../../http/multipart/multipart-parser.ts';
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
 import { isSource } from '../../http/pieces/body-source.ts';
@@ -57,7 +57,7 @@ export async function answerForm(
   const [respond, defaultModel] = FORMS.get(path) ?? [];
   const reader = new FormReader();
   try {
-    const scanner = new MultipartScanner(boundaryOf(request.headers['content-type'] ?? ''), reader);
+    const scanner = new MultipartParser(boundaryOf(request.headers['content-type'] ?? ''), reader);
     if (isSource(request.body)) {
       const body = request.body.open();
       for (let piece = await body.next(); piece !== undefined; piece = await body.next()) scanner.push(piece);
@@ -95,7 +95,7 @@ class FormReader implements PartListener, ReadForm {
     if (this.#size <= MAX_FIELD) this.#pieces.push(Buffer.from(bytes));
   }
 
-  onPartEnd({ contentStart, contentEnd }: PartPlace): void {
+  onPartEnd({ contentStart, contentEnd }: PartPosition): void {
     if (this.#head?.isFile === true) this.files.push(contentEnd - contentStart);
     else this.fields.set(this.#head?.name ?? '', Buffer.concat(this.#pieces).toString());
   }

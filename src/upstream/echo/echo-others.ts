@@ -34,8 +34,8 @@ export const OTHERS: ReadonlyMap<string, Respond> = new Map([
 
 /** Short, because nobody searches with them; equal texts have equal vectors. */
 const DIMENSIONS = 8;
-const MOST_INPUTS = 2048;
-const MOST_IMAGES = 10;
+const MAX_INPUTS = 2048;
+const MAX_IMAGES = 10;
 
 /** A GIF of one transparent pixel. */
 const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
@@ -88,8 +88,8 @@ function complete({ model, members }: Body, created: number): EchoEvent[] | Echo
 
 function embed({ model, members }: Body): EchoEvent[] | EchoError {
   const inputs = textsOf(members['input']);
-  if (inputs.length === 0 || inputs.length > MOST_INPUTS)
-    return echoError(`Invalid 'input': expected 1 to ${MOST_INPUTS} texts.`, 'input', 'invalid_type');
+  if (inputs.length === 0 || inputs.length > MAX_INPUTS)
+    return echoError(`Invalid 'input': expected 1 to ${MAX_INPUTS} texts.`, 'input', 'invalid_type');
   const isBase64 = members['encoding_format'] === 'base64';
   const data = inputs.map((input, index) => {
     const vector = vectorOf(input);
@@ -214,7 +214,7 @@ export function draw(
 ): EchoEvent[] | EchoError {
   const { prompt, n } = members;
   if (typeof prompt !== 'string') return echoError("Missing required parameter: 'prompt'.", 'prompt', null);
-  const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MOST_IMAGES ? n : 1;
+  const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MAX_IMAGES ? n : 1;
   const [input, output] = [tokens(prompt), count];
   const usage = { input_tokens: input, output_tokens: output, total_tokens: input + output };
   if (members['stream'] !== true) {

@@ -18,10 +18,10 @@ export interface EchoError {
 }
 
 /** Like any model this one has a longest answer, whatever it was told; more ends with `length`. */
-export const LONGEST_ANSWER = 2_000;
+export const MAX_ECHO_ANSWER = 2_000;
 
-/** Characters that one token has at most: what of a text must be read to find `LONGEST_ANSWER` tokens. */
-const LONGEST_TOKEN = 24;
+/** Characters that one token has at most: what of a text must be read to find `MAX_ANSWER` tokens. */
+const MAX_TOKEN = 24;
 
 export function jsonAnswer(status: number, value: object): EchoEvent[] {
   const data = dataEvent(JSON.stringify(value));
@@ -47,7 +47,7 @@ export function streamAnswer(frames: readonly string[]): EchoEvent[] {
 
 /** Words with the space before them, long ones in parts: what this model streams and counts as tokens. */
 export function pieces(text: string): string[] {
-  const read = text.slice(0, (LONGEST_ANSWER + 1) * LONGEST_TOKEN);
+  const read = text.slice(0, (MAX_ECHO_ANSWER + 1) * MAX_TOKEN);
   return read.match(/\s{0,8}\S{1,8}|\s{1,8}/gu) ?? [];
 }
 
@@ -88,9 +88,9 @@ export function readMaxTokens(body: Record<string, unknown>, names: readonly str
     if (value < 1) {
       return echoError(`Invalid '${name}': expected a value of at least 1.`, name, 'integer_below_min_value');
     }
-    return Math.min(value, LONGEST_ANSWER);
+    return Math.min(value, MAX_ECHO_ANSWER);
   }
-  return LONGEST_ANSWER;
+  return MAX_ECHO_ANSWER;
 }
 
 export function echoError(message: string, param: string | null, code: string | null): EchoError {

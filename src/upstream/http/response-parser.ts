@@ -331,8 +331,8 @@ function headersOf(text: string, start: number): ResponseHeaders {
 
 /** Names as they were written → in lower case. An upstream says the same few again and again. */
 const names = new Map<string, string>();
-const MOST_NAMES = 256;
-const MOST_NAME = 64;
+const MAX_NAMES = 256;
+const MAX_NAME = 64;
 
 /** A name in lower case; undefined if it is none. */
 function nameOf(written: string): string | undefined {
@@ -340,7 +340,7 @@ function nameOf(written: string): string | undefined {
   if (known !== undefined) return known;
   if (!TOKEN.test(written)) return undefined;
   const name = written.toLowerCase();
-  if (names.size < MOST_NAMES && written.length <= MOST_NAME) names.set(written, name);
+  if (names.size < MAX_NAMES && written.length <= MAX_NAME) names.set(written, name);
   return name;
 }
 

@@ -2,6 +2,6 @@
 import { withDeadline } from '../../deadline.ts';
 
 /** What `promise` gives, or a rejection after `ms` milliseconds. What it waits for is not ended by that. */
-export function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
+export function withinMs<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   return withDeadline(promise, ms, () => new Error(`${what} took more than ${ms} ms`));
 }

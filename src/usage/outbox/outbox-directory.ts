@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { UsageRow } from '../../store/usage-record.ts';
-import { inTime } from './in-time.ts';
+import { withinMs } from './in-time.ts';
 import { readLine, writeLine } from './outbox-line.ts';
 import { enter, isGone, leave, type Owner } from './process-presence.ts';
 import { OutboxFile, type OutboxSegment, syncFile } from './usage-segment.ts';
@@ -45,9 +45,9 @@ export class OutboxDirectory {
    * @throws the system's error
    */
   async beat(): Promise<void> {
-    await inTime(mkdir(this.directory, { recursive: true, mode: 0o700 }), DISK_MS, 'creating a directory');
+    await withinMs(mkdir(this.directory, { recursive: true, mode: 0o700 }), DISK_MS, 'creating a directory');
     // Written rather than touched, so that the time is the file system's own.
-    await inTime(writeFile(this.#alive(this.#owner), '\n', { mode: 0o600 }), DISK_MS, 'writing a file');
+    await withinMs(writeFile(this.#alive(this.#owner), '\n', { mode: 0o600 }), DISK_MS, 'writing a file');
   }
 
   /** @throws the system's error */
@@ -60,7 +60,7 @@ export class OutboxDirectory {
    * @throws the system's error
    */
   async claim(): Promise<FoundSegment> {
-    const names = await inTime(readdir(this.directory), DISK_MS, 'reading a directory');
+    const names = await withinMs(readdir(this.directory), DISK_MS, 'reading a directory');
     const now = (await stat(this.#alive(this.#owner))).mtimeMs;
     const gone = new Map<string, boolean>();
     const hasGone = async (owner: Owner): Promise<boolean> => {
@@ -98,7 +98,7 @@ export class OutboxDirectory {
     if (segment.path === undefined) return undefined;
     let content: string;
     try {
-      content = await inTime(readFile(segment.path, 'utf8'), DISK_MS, 'reading a file');
+      content = await withinMs(readFile(segment.path, 'utf8'), DISK_MS, 'reading a file');
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
       throw error;
@@ -211,5 +211,5 @@ async function sizeOf(path: string): Promise<number> {
 
 async function remove(path: string): Promise<void> {
   // What cannot be removed is sent again after the next start, and not counted again.
-  await inTime(unlink(path), DISK_MS, 'removing a file').catch(() => {});
+  await withinMs(unlink(path), DISK_MS, 'removing a file').catch(() => {});
 }

@@ -2,7 +2,7 @@
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import type { UsageTotals } from '../records/usage-totals.ts';
 import type { HolderFilter } from './holder-filter.ts';
-import { inTime } from './in-time.ts';
+import { withinMs } from './in-time.ts';
 
 /** A segment that takes nothing more. Its id is that of its batch. */
 export interface OutboxSegment {
@@ -47,7 +47,7 @@ export class OutboxFile {
   static async create(path: string): Promise<OutboxFile> {
     const opening = open(path, 'ax', 0o600);
     try {
-      return new OutboxFile(path, await inTime(opening, DISK_MS, 'creating a file'));
+      return new OutboxFile(path, await withinMs(opening, DISK_MS, 'creating a file'));
     } catch (error) {
       // One that opens after all has no owner, and Node ends a process for that.
       opening.then((handle) => handle.close()).catch(() => {});
@@ -66,7 +66,7 @@ export class OutboxFile {
 
   /** Whether it still has its name: another process renames it when it takes this one for gone. */
   async isThere(): Promise<boolean> {
-    return inTime(stat(this.path), DISK_MS, 'looking for a file').then(
+    return withinMs(stat(this.path), DISK_MS, 'looking for a file').then(
       () => true,
       (error: unknown) => !(error instanceof Error && 'code' in error && error.code === 'ENOENT'),
     );
@@ -76,11 +76,11 @@ export class OutboxFile {
   async append(line: string): Promise<void> {
     if (!this.#isWhole) throw new Error('an earlier write failed');
     try {
-      await inTime(this.#handle.appendFile(line), DISK_MS, 'writing a file');
+      await withinMs(this.#handle.appendFile(line), DISK_MS, 'writing a file');
       this.#bytes += Buffer.byteLength(line);
     } catch (error) {
       this.#isWhole = false;
-      await inTime(this.#handle.truncate(this.#bytes), DISK_MS, 'truncating a file').catch(() => {});
+      await withinMs(this.#handle.truncate(this.#bytes), DISK_MS, 'truncating a file').catch(() => {});
       throw error;
     }
   }
@@ -88,20 +88,20 @@ export class OutboxFile {
   /** @param sync whether it must survive a loss of power: while the store takes nothing, this is all there is */
   async close(sync: boolean): Promise<void> {
     try {
-      if (sync) await inTime(this.#handle.datasync(), DISK_MS, 'syncing a file');
+      if (sync) await withinMs(this.#handle.datasync(), DISK_MS, 'syncing a file');
     } finally {
       // A close that hangs is left behind.
-      await inTime(this.#handle.close(), DISK_MS, 'closing a file').catch(() => {});
+      await withinMs(this.#handle.close(), DISK_MS, 'closing a file').catch(() => {});
     }
   }
 }
 
 /** @throws the system's error, or one that says that it took too long */
 export async function syncFile(path: string): Promise<void> {
-  const handle = await inTime(open(path, 'r'), DISK_MS, 'opening a file');
+  const handle = await withinMs(open(path, 'r'), DISK_MS, 'opening a file');
   try {
-    await inTime(handle.datasync(), DISK_MS, 'syncing a file');
+    await withinMs(handle.datasync(), DISK_MS, 'syncing a file');
   } finally {
-    await inTime(handle.close(), DISK_MS, 'closing a file').catch(() => {});
+    await withinMs(handle.close(), DISK_MS, 'closing a file').catch(() => {});
   }
 }

@@ -3,7 +3,7 @@ import type { UsageStore } from '../../store/store.ts';
 import type { UsageRow } from '../../store/usage-record.ts';
 import { UsageTotals } from '../records/usage-totals.ts';
 import { HolderFilter } from './holder-filter.ts';
-import { inTime } from './in-time.ts';
+import { withinMs } from './in-time.ts';
 import type { OutboxDirectory } from './outbox-directory.ts';
 import type { PhaseLock } from './phase-lock.ts';
 import type { OutboxSegment } from './usage-segment.ts';
@@ -185,7 +185,7 @@ export class OutboxWriter {
     const { store, clock } = this.#options;
     const at = new Date(clock()).toISOString();
     try {
-      const outcome = await inTime(store.addUsage({ id: segment.id, rows, at }), STORE_MS, 'the store');
+      const outcome = await withinMs(store.addUsage({ id: segment.id, rows, at }), STORE_MS, 'the store');
       this.#remove(segment);
       this.#written += 1;
       return outcome;
