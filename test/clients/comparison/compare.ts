@@ -85,12 +85,12 @@ class Comparison {
 
   /** Ids correspond one to one: an id that repeats on one side repeats on the other. */
   #sameIdentity(direct: unknown, through: unknown): boolean {
-    if (!isFilled(direct) || !isFilled(through)) return false;
+    if (!isFilled(direct) || !isFilled(through) || prefixOf(direct) !== prefixOf(through)) return false;
     const known = this.#throughOf.get(direct);
     if (known !== undefined || this.#directOf.has(through)) return known === through;
     this.#throughOf.set(direct, through);
     this.#directOf.set(through, direct);
-    return prefixOf(direct) === prefixOf(through);
+    return true;
   }
 
   #add(path: string, direct: unknown, through: unknown): void {

@@ -38,8 +38,10 @@ export async function comparePair(
     return why === undefined ? [] : [{ call, why }];
   });
   const calls = wanted.filter((call) => reasonOf(server, call) === undefined);
-  const direct = await runDirectly(client, server, calls);
-  const through = await runThroughGateway(client, server, calls);
+  const [direct, through] =
+    server.isParallel === true
+      ? await Promise.all([runDirectly(client, server, calls), runThroughGateway(client, server, calls)])
+      : [await runDirectly(client, server, calls), await runThroughGateway(client, server, calls)];
   const compared = calls.map((call, index) =>
     judge(call, resultAt(direct, index), resultAt(through, index), where),
   );

@@ -98,6 +98,8 @@ export interface ComparedServer {
 export interface RunningServer extends Target {
   /** Calls that it cannot answer, and with each its variants, with the reason. They are skipped, and printed. */
   readonly lacks: Readonly<Record<string, string>>;
+  /** Whether two clients at the same time get the answers that each of them alone would get. */
+  readonly isParallel?: boolean;
   close(): Promise<void>;
 }
 

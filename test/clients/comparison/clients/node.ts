@@ -19,6 +19,24 @@ interface NodeClient {
   readonly calls: readonly string[];
 }
 
+/** The order of the calls: a target that answered 429 is left alone for a while, so that call is the last one. */
+const ORDER: readonly string[] = [
+  ...CALLS.filter((call) => call !== 'error.rate_limit'),
+  'chat.with_response',
+  'chat.reasoning.stream',
+  'responses.tools.stream',
+  'error.unknown_model.stream',
+  'error.unknown_model.retrieve',
+  'error.bad_request.stream',
+  'error.bad_request.responses',
+  'error.bad_request.embeddings',
+  'error.server.stream',
+  'error.rate_limit',
+];
+
+const without = (...lacks: readonly RegExp[]): readonly string[] =>
+  ORDER.filter((call) => !lacks.some((lack) => lack.test(call)));
+
 function nodeClient({ name, program, packages, env, calls }: NodeClient): ComparedClient {
   let folder = '';
   const [first = ''] = Object.values(packages);
@@ -42,30 +60,21 @@ function nodeClient({ name, program, packages, env, calls }: NodeClient): Compar
   };
 }
 
+/** The official SDK that the project itself is tested with: nothing is installed for it. */
+export const openaiOfTheCheckout: ComparedClient = {
+  name: 'openai (Node)',
+  version: 'of the checkout',
+  calls: ORDER,
+  prepare: () => Promise.resolve(),
+  run: (target, names) => runProgram(process.execPath, [file('node/openai.ts')], target, names),
+};
+
 /** `4.104.0` of `npm:openai@4.104.0`. */
 function versionOf(name: string): string {
   const spec = pinned.dependencies[name];
   if (spec === undefined) throw new Error(`${name} is not in npm/package.json`);
   return spec.slice(spec.lastIndexOf('@') + 1);
 }
-
-/** The order of the calls: a target that answered 429 is left alone for a while, so that call is the last one. */
-const ORDER: readonly string[] = [
-  ...CALLS.filter((call) => call !== 'error.rate_limit'),
-  'chat.with_response',
-  'chat.reasoning.stream',
-  'responses.tools.stream',
-  'error.unknown_model.stream',
-  'error.unknown_model.retrieve',
-  'error.bad_request.stream',
-  'error.bad_request.responses',
-  'error.bad_request.embeddings',
-  'error.server.stream',
-  'error.rate_limit',
-];
-
-const without = (...lacks: readonly RegExp[]): readonly string[] =>
-  ORDER.filter((call) => !lacks.some((lack) => lack.test(call)));
 
 /** Calls that only the official SDK has. */
 const OFFICIAL =

@@ -110,6 +110,7 @@ export const aimock: ComparedServer = {
         apiKey: 'credential-of-aimock',
         model: MODEL,
         embeddingModel: EMBEDDING_MODEL,
+        isParallel: true,
         lacks: {
           'chat.n2': 'aimock answers with one choice',
           'chat.logprobs': NO_FIXTURE,
