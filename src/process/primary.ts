@@ -185,7 +185,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     async reload() {
       if (closing === undefined) await watch.check();
       else
-        logger.warn({ file: first.file }, 'no configuration is read any more: the process is shutting down');
+        logger.warn({ file: first.file }, 'the configuration is not read again: the process is shutting down');
     },
     close() {
       if (closing !== undefined) workers.broadcast({ kind: 'close' });

@@ -32,6 +32,7 @@ export interface Finding {
 export const LAYERS: Order = [
   ['main.ts'],
   ['app.ts', 'cli'],
+  ['composition.ts'],
   ['process'],
   ['realtime', 'passthrough', 'billing'],
   ['proxy'],

@@ -1,0 +1,382 @@
+// The composition root: the parts of a gateway, opened step by step in the order of their dependencies. A part that a later
+// step opens is reached by a callback.
+import { readFileSync } from 'node:fs';
+import { openKeys } from './auth/key-wiring.ts';
+import { RotationEndpoint } from './auth/rotation-endpoint.ts';
+import { Billing } from './billing/billing-wiring.ts';
+import { currentOrderOf } from './billing/current-order.ts';
+import { httpUrl } from './config/schema/addresses.ts';
+import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema/config-schema.ts';
+import type { FileBytes } from './config/source/config-file.ts';
+import { FileWatch } from './config/watch-config.ts';
+import { GatewayError } from './errors.ts';
+import { connectionsWithin, descriptorLimit } from './http/accept/descriptors.ts';
+import { AdminServer } from './http/admin/admin-listener.ts';
+import { Health } from './http/admin/health.ts';
+import { SpoolRoom } from './http/body/upload-spool.ts';
+import { clientAddress } from './http/client-address.ts';
+import { loopbackCheck } from './http/loopback.ts';
+import { BufferPool } from './http/pieces/buffer-pool.ts';
+import type { Handler, Method } from './http/router.ts';
+import { MODEL_PATH, Server } from './http/server.ts';
+import { Passthrough } from './passthrough/passthrough-endpoint.ts';
+import { Reloader } from './process/config-reload.ts';
+import { checkRedis, StoreCheck, targetStatesOf } from './process/health-checks.ts';
+import type { Lifecycle } from './process/lifecycle.ts';
+import { OverloadControl } from './process/overload-control.ts';
+import { recordEnd } from './process/request-end.ts';
+import type { WorkerSlot } from './process/worker.ts';
+import { Resilience } from './proxy/attempts/resilience.ts';
+import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
+import { ModelsEndpoint } from './proxy/models-endpoint.ts';
+import { ObjectOwners } from './proxy/objects/object-owners.ts';
+import { StoredResponses } from './proxy/objects/stored-responses.ts';
+import { Pipeline } from './proxy/pipeline.ts';
+import { openMetering } from './proxy/reservation/metering.ts';
+import { Routing } from './proxy/routes/routing.ts';
+import { STORED_ROUTES, StoredResponseCalls } from './proxy/stored-response-calls.ts';
+import { Realtime } from './realtime/realtime-endpoint.ts';
+import { openStore } from './store/open.ts';
+import { AccessLog } from './telemetry/log/access-log.ts';
+import type { Logger } from './telemetry/log/logger.ts';
+import { createMetrics } from './telemetry/metrics/all-metrics.ts';
+import { openTracing } from './telemetry/traces/open-tracing.ts';
+import { UsageReads } from './upstream/usage-reads.ts';
+import { outboxDirectory } from './usage/outbox/default-directory.ts';
+
+export const VERSION = readVersion();
+
+/** How long shutdown waits for the store to take the usage that is left. */
+const FLUSH_MS = 5000;
+
+/** Uploads that may be in temporary files at once: with `max_body` it bounds their disk space. */
+const MAX_SPOOLED_UPLOADS = 32;
+
+export interface AppOptions {
+  readonly configFile: string;
+  readonly env: NodeJS.ProcessEnv;
+  readonly logger?: Logger;
+  /** Whether it looks for changes of the file by itself. Default true; false where somebody else calls `reload`. */
+  readonly watch?: boolean;
+  /** What was read from the file already. Default: it is read now. */
+  readonly loaded?: { readonly config: Config; readonly source: FileBytes };
+  /** Of a worker: it has no admin listener, and hears of its file and its end from its primary alone. */
+  readonly slot?: WorkerSlot;
+  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
+  readonly random?: () => number;
+}
+
+/** The options with their defaults applied, and the registry of resources to close. */
+export interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'> {
+  readonly config: Config;
+  readonly source: FileBytes;
+  readonly logger: Logger;
+  /** Takes each resource as soon as it is open. */
+  readonly resources: Lifecycle;
+}
+
+/** A gateway that listens. */
+export type Composed = Awaited<ReturnType<typeof compose>>;
+
+type Foundation = Awaited<ReturnType<typeof openFoundation>>;
+type Front = Awaited<ReturnType<typeof openFront>>;
+type Usage = Awaited<ReturnType<typeof openUsage>>;
+type Products = ReturnType<typeof openProducts>;
+
+/**
+ * Opens all parts and starts to listen.
+ * @throws StoreOpenError, SecretError or the system's error when a port is taken; resources opened before stay in `resources`
+ */
+export async function compose(options: CompositionOptions) {
+  const foundation = await openFoundation(options);
+  const front = await openFront(options, foundation);
+  const usage = await openUsage(options, foundation, front);
+  const products = openProducts(options, foundation, front, usage);
+  const configuration = followConfiguration(options, foundation, front);
+  const admin = openAdmin(options, foundation, front, usage, configuration);
+  mountRoutes(front, usage, products, admin.health);
+
+  const adminUrl = await admin.listen();
+  const url = await listen(options, front);
+  configuration.start(url);
+  if (foundation.store.isNew)
+    options.logger.warn('made a new store, which holds no keys; keys of another store are answered with 401');
+  foundation.routing.start();
+  front.overload.start();
+  products.billing.start();
+  configuration.watchFile();
+  return {
+    ...{ foundation, front, products, configuration, url, logger: options.logger },
+    admin: { health: admin.health, targets: admin.targets, url: adminUrl },
+  };
+}
+
+/** Telemetry, the configuration in force, the state of targets, and the store. */
+async function openFoundation({ config, env, logger, resources, now, random }: CompositionOptions) {
+  const metrics = createMetrics();
+  metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
+  const tracing = await openTracing(env, { version: VERSION, logger, metrics });
+  resources.add('traces', () => tracing.close());
+  const routing = new Routing({
+    config: config.dynamic,
+    userAgent: `tollgate/${VERSION}`,
+    metrics,
+    onDropped: (upstream) => resilience.retire(upstream),
+    logger,
+  });
+  resources.add('upstreams', () => routing.close());
+  const snapshot = () => routing.snapshot;
+  const resilience = new Resilience({
+    metrics,
+    share: () => snapshot().config.retry.budget,
+    ...(now === undefined ? {} : { now }),
+    ...(random === undefined ? {} : { random }),
+  });
+  const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
+  resources.add('store', () => store.close());
+  return { metrics, tracing, routing, snapshot, resilience, store };
+}
+
+/** What a request meets first: the listener, overload control and authentication. */
+async function openFront(
+  { config, slot, logger, resources }: CompositionOptions,
+  { metrics, tracing, snapshot, store }: Foundation,
+) {
+  const fixed = config.static;
+  const keys = await openKeys({
+    version: VERSION,
+    config: fixed,
+    store,
+    logger,
+    metrics,
+    failuresPerMinute: () => snapshot().config.auth.failures_per_minute,
+    onCompromised: (prefix) =>
+      server.endWhere(({ keyPrefix }) => keyPrefix === prefix, new GatewayError('invalid_api_key')),
+  });
+  resources.add('keys', () => keys.close());
+  const accessLog = new AccessLog(logger);
+  const server = new Server({
+    addressOf: clientAddress(fixed.listen.trusted_proxies),
+    writeStall: config.dynamic.stream.write_stall,
+    keepAlive: fixed.listen.keep_alive,
+    ...maxConnections(fixed, slot?.count ?? 1, logger),
+    corsOrigins: () => snapshot().config.cors?.origins ?? [],
+    onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),
+    logger,
+    metrics,
+    tracing,
+    isLate: () => overload.isLate,
+  });
+  const overload = new OverloadControl({
+    limits: () => snapshot().config.overload,
+    logger,
+    metrics: metrics.overload,
+    acceptQueue: server.acceptQueue,
+  });
+  resources.add('overload', async () => overload.stop());
+  return { keys, server, overload };
+}
+
+/** Limits, and the delivery of usage to the store. Closed before Redis and the store, which it still writes to. */
+async function openUsage(
+  { config, logger, resources }: CompositionOptions,
+  { metrics, snapshot, store }: Foundation,
+  { keys }: Front,
+) {
+  const metering = await openMetering({
+    config: config.static,
+    store: store.usage,
+    redis: keys.redis,
+    fleet: () => keys.place,
+    authenticator: keys.authenticator,
+    limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
+    planOf: async (holderId) => currentOrderOf(await store.billing.ordersOf(holderId)),
+    logger,
+    metrics,
+  });
+  resources.add('usage', () => metering.close(FLUSH_MS));
+  return metering;
+}
+
+/** Everything that answers a request: models, stored objects, sessions, pages. */
+function openProducts(
+  { config, logger, resources }: CompositionOptions,
+  { metrics, snapshot, resilience, store }: Foundation,
+  { keys: { authenticator, issuer } }: Front,
+  { accounts, limiter }: Usage,
+) {
+  const room = new SpoolRoom({
+    limit: MAX_SPOOLED_UPLOADS,
+    gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
+    onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
+  });
+  const stored = new StoredResponses({ store: store.responses, logger });
+  const objects = new ObjectOwners({ store: store.objects, logger });
+  const buffers = new BufferPool({ gauge: metrics.slabBytes });
+  const usageReads = new UsageReads({ metrics: metrics.usageReads });
+  const common = { authenticator, snapshot, metrics, resilience };
+  const relaying = { ...common, accounts, stored, objects, room, buffers, usageReads };
+  const sessions = { limiter, outbox: accounts.outbox, metrics };
+  const billing = new Billing({
+    store: store.billing,
+    issuer,
+    authenticator,
+    config: () => snapshot().config,
+    logger,
+    metrics,
+    isLocal: loopbackCheck(config.static.listen.trusted_proxies),
+    listenHost: config.static.listen.host,
+  });
+  resources.add('billing', () => billing.close());
+  return {
+    pipeline: new Pipeline(relaying),
+    storedCalls: new StoredResponseCalls(relaying),
+    realtime: new Realtime({ ...common, accounts: sessions, usageReads }),
+    passthrough: new Passthrough({ authenticator, snapshot, objects, accounts: sessions }),
+    models: new ModelsEndpoint(authenticator, snapshot, limiter),
+    rotation: new RotationEndpoint(authenticator, issuer),
+    billing,
+    usageReads,
+  };
+}
+
+/** Applies the configuration now and whenever its file changes. */
+function followConfiguration(
+  { config, env, source, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
+  { metrics, routing }: Foundation,
+  { server }: Front,
+) {
+  let url: string | undefined;
+  const apply = ({ dynamic }: Config) => {
+    // An operator cannot name a port that the system chooses.
+    const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
+    routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
+    server.writeStall = dynamic.stream.write_stall;
+  };
+  const isEcho = slot !== undefined;
+  const reloader = new Reloader({ config, env, apply, logger, metrics: metrics.config, isEcho });
+  const watch = new FileWatch({
+    file: config.file,
+    known: source.bytes,
+    onContent: (bytes) => reloader.take(bytes),
+    onUnreadable: (error) => reloader.reject(error),
+    onBlind: (cause) =>
+      logger.warn(
+        { file: config.file, err: cause },
+        'the configuration file cannot be watched; it is polled',
+      ),
+  });
+  return {
+    reloader,
+    watch,
+    /** @param address `http://host:port` of the public listener */
+    start(address: string) {
+      url = address;
+      apply(config);
+    },
+    watchFile() {
+      // A pipe cannot be read a second time.
+      if (source.isRegular && isWatching) watch.start();
+    },
+  };
+}
+
+/** Health, and the admin listener; a worker has no listener of its own. */
+function openAdmin(
+  { config, slot, logger, resources }: CompositionOptions,
+  { metrics, routing, resilience, store }: Foundation,
+  { keys, server, overload }: Front,
+  metering: Usage,
+  { reloader }: ReturnType<typeof followConfiguration>,
+) {
+  const storeCheck = new StoreCheck({ store, logger, writable: metrics.storeWritable });
+  resources.add('store check', async () => storeCheck.stop());
+  const health = new Health({
+    version: VERSION,
+    configHash: () => reloader.config.hash,
+    draining: () => server.draining,
+    needed: ['store'],
+    checks: {
+      config: () => (reloader.isRejected ? 'degraded' : 'ok'),
+      load: () => (overload.isOverloaded ? 'degraded' : 'ok'),
+      store: () => storeCheck.check(),
+      ...(keys.redis === undefined ? {} : { redis: () => checkRedis(keys, metering) }),
+    },
+  });
+  const targets = () =>
+    [...routing.upstreams.values()].flatMap((upstream) => targetStatesOf(upstream, resilience));
+  const { host, port, hosts = [] } = config.static.admin;
+  const admin = new AdminServer(metrics, health, { upstreams: targets, hosts });
+  return {
+    health,
+    targets,
+    /** @returns the URL of the listener; empty in a worker */
+    async listen(): Promise<string> {
+      if (slot !== undefined) return '';
+      const bound = await admin.listen(host, port);
+      resources.add('admin', () => admin.close());
+      return httpUrl(bound.host, bound.port);
+    },
+  };
+}
+
+/** Which handler answers which method and path of the public listener. */
+function mountRoutes(
+  { server, overload }: Front,
+  metering: Usage,
+  { pipeline, storedCalls, realtime, passthrough, models, rotation, billing }: Products,
+  health: Health,
+): void {
+  const v1 = (method: Method, path: string, handler: Handler) =>
+    server.route(method, path, overload.guard(handler));
+  for (const endpoint of MODEL_ENDPOINTS) {
+    v1('POST', `/v1/${endpoint.path}`, (exchange) => pipeline.answer(exchange, endpoint));
+  }
+  for (const { method, path, action } of STORED_ROUTES) {
+    v1(method, path, (exchange) => storedCalls.answer(exchange, action));
+  }
+  v1('GET', '/v1/models', (exchange) => models.list(exchange));
+  v1('GET', `${MODEL_PATH}:id`, (exchange) => models.retrieve(exchange));
+  const sessions = overload.guard((exchange) => realtime.answer(exchange));
+  server.routeUpgrade('/v1/realtime', sessions);
+  const piped = overload.guard((exchange) => passthrough.answer(exchange));
+  for (const path of PASSTHROUGH_PATHS) server.mount(path, piped);
+
+  server.route('GET', '/health', (exchange) => health.answer(exchange));
+  server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
+  server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
+  for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
+}
+
+/** @returns `http://host:port` of the public listener */
+async function listen({ config, slot }: CompositionOptions, { server }: Front): Promise<string> {
+  const { host, port } = config.static.listen;
+  const at = await server.listen(host, slot?.port ?? port);
+  return httpUrl(at.host, at.port);
+}
+
+/** The configured number of connections, with a warning where the limit on open files is too low for it. */
+function maxConnections(
+  { listen }: StaticConfig,
+  workers: number,
+  logger: Logger,
+): { maxConnections?: number } {
+  if (listen.max_connections === undefined) return {};
+  const max_connections = Math.ceil(listen.max_connections / workers);
+  const open_files = descriptorLimit();
+  const advised = connectionsWithin(open_files);
+  if (max_connections > advised) {
+    const words = 'listen.max_connections leaves too few open files for connections to upstreams';
+    logger.warn({ max_connections, open_files, advised }, words);
+  }
+  return { maxConnections: max_connections };
+}
+
+function readVersion(): string {
+  const file: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+  const version: unknown =
+    typeof file === 'object' && file !== null ? Reflect.get(file, 'version') : undefined;
+  return typeof version === 'string' ? version : 'unknown';
+}
