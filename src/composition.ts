@@ -69,7 +69,7 @@ export interface AppOptions {
 }
 
 /** The options with their defaults applied, and the registry of resources to close. */
-export interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'> {
+interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'> {
   readonly config: Config;
   readonly source: FileBytes;
   readonly logger: Logger;

@@ -10,9 +10,9 @@ import { UPSTREAM_ERRORS } from './upstream-errors.ts';
 export const MAX_RETRY_AFTER_MS = 59_999;
 
 /** What an SDK should do with an error: `wait` sends `retry-after`, `no` sends `x-should-retry: false`. */
-export type RetryAdvice = 'wait' | 'no' | 'default';
+type RetryAdvice = 'wait' | 'no' | 'default';
 
-export interface ErrorRule {
+interface ErrorRule {
   /** HTTP status; 499 is for the access log only, nobody is left to read it. */
   readonly status: number;
   /** `error.type` on the wire, in OpenAI's vocabulary. */
@@ -331,7 +331,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-export interface GatewayErrorOptions {
+interface GatewayErrorOptions {
   /** The error that this one wraps. It is logged, never sent. */
   readonly cause?: unknown;
   /** `error.param` on the wire: the field at fault. */

@@ -34,7 +34,7 @@ import type { SharedRecords } from './records/shared-records.ts';
 /** A key may change while it is being checked; then it is checked again, but not for ever. */
 const ROUNDS = 3;
 
-export interface AuthenticatorOptions {
+interface AuthenticatorOptions {
   readonly store: Pick<Store, 'findKey'>;
   /** What replicas share in Redis, when there are several. */
   readonly shared?: SharedRecords | undefined;

@@ -8,7 +8,7 @@ import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
 /** Who is told of changes. */
-export interface ChangeNotifiers {
+interface ChangeNotifiers {
   /** The authenticator of this process, where there is one. */
   readonly listener?: Pick<KeyListener, 'changed'> | undefined;
   /** Where there are other processes that listen. */

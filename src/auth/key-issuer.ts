@@ -40,17 +40,17 @@ export interface IssuedKey {
   readonly createdAt: string;
 }
 
-export interface RotatedKey extends IssuedKey {
+interface RotatedKey extends IssuedKey {
   readonly replaces: Prefix;
 }
 
-export interface KeyHistory {
+interface KeyHistory {
   readonly key: KeySummary;
   /** Oldest first. */
   readonly events: readonly KeyChange[];
 }
 
-export interface KeyIssuerOptions {
+interface KeyIssuerOptions {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;

@@ -14,7 +14,7 @@ import { ChangeFeed } from './records/change-feed.ts';
 import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';
 import { SharedRecords } from './records/shared-records.ts';
 
-export interface KeysOptions {
+interface KeysOptions {
   /** Of Tollgate, for other replicas and the support desk. */
   readonly version: string;
   readonly config: StaticConfig;

@@ -23,7 +23,7 @@ import { StripeCalls } from './stripe/stripe-calls.ts';
 import { StripeProvider } from './stripe/stripe-provider.ts';
 import { Webhooks } from './stripe/webhook-endpoint.ts';
 
-export interface BillingOptions {
+interface BillingOptions {
   readonly store: BillingStore;
   readonly issuer: KeyIssuer;
   readonly authenticator: Authenticator;

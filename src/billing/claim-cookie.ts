@@ -71,7 +71,7 @@ export function isNonce(text: string): boolean {
 }
 
 /** What follows from a form: the digest under which its order is found, and the secret of that order. */
-export interface FormNames {
+interface FormNames {
   readonly nonce: Uint8Array;
   readonly secret: string;
 }

@@ -3,7 +3,7 @@ import type { Order, OrderBillingStatus } from '../store/billing-record.ts';
 import { decisiveOf } from './order-verdict.ts';
 
 /** As it stands in the holder's report. */
-export interface CurrentOrder {
+interface CurrentOrder {
   /** By which support finds it. */
   readonly order: string;
   readonly tier: string;

@@ -104,7 +104,7 @@ export class FakeProvider implements PaymentProvider {
 }
 
 export const FAKE_EVENTS = ['paid', 'failed', 'cancelled', 'refunded', 'disputed', 'won', 'lost'] as const;
-export type FakeEvent = (typeof FAKE_EVENTS)[number];
+type FakeEvent = (typeof FAKE_EVENTS)[number];
 
 const PLAYED: Readonly<Record<FakeEvent, Partial<TestPayment>>> = {
   paid: { subscription: 'active', refund: 'none', dispute: 'none' },

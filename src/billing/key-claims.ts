@@ -17,7 +17,7 @@ const REFUSALS = {
   claimed: 'order_closed',
 } as const satisfies Record<ClaimRejection, string>;
 
-export interface ClaimsOptions {
+interface ClaimsOptions {
   readonly store: BillingStore;
   readonly issuer: Pick<KeyIssuer, 'mint' | 'revoke'>;
   /** Milliseconds since 1970. */

@@ -5,7 +5,7 @@ import type { OrderTerms } from '../store/billing-record.ts';
 import type { PaymentProvider } from './payment-provider.ts';
 
 /** Who orders, and by what the order can be known again. */
-export interface Buyer {
+interface Buyer {
   readonly claim: Uint8Array | null;
   readonly nonce: Uint8Array | null;
   readonly baseTier: Tier;

@@ -18,7 +18,7 @@ const EVENTS_KEPT_MS = 30 * 86_400_000;
 const UNPAID_KEPT_MS = 30 * 86_400_000;
 const MAX_FORGOTTEN = 500;
 
-export interface SweepOptions {
+interface SweepOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   /** Whether somebody takes payments. */

@@ -18,7 +18,7 @@ const UNOPENED_MS = 25 * HOUR;
 /** Cards can be disputed for about 120 days; later only an event makes us look. */
 const DISPUTABLE_MS = 180 * DAY;
 
-export interface OrderVerdictRules {
+interface OrderVerdictRules {
   /** Milliseconds since 1970. */
   readonly now: number;
   /** Milliseconds. */

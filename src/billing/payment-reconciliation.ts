@@ -13,7 +13,7 @@ import type { PaymentProvider } from './payment-provider.ts';
 /** Replicas that settle one order at the same time make each other ask again. */
 const ROUNDS = 8;
 
-export interface PaymentReconciliationOptions {
+interface PaymentReconciliationOptions {
   readonly store: BillingStore;
   readonly issuer: Pick<KeyIssuer, 'announceChanged'>;
   /** The one that the configuration in force names. */
@@ -25,7 +25,7 @@ export interface PaymentReconciliationOptions {
   readonly now?: () => number;
 }
 
-export interface Hint {
+interface Hint {
   /** To be remembered with what comes of it. */
   readonly event?: BillingEvent;
   /** The session, for an order that does not know its own. */

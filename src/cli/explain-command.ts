@@ -26,7 +26,7 @@ import { faultReport } from './check-command.ts';
 import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 import type { CommandIo } from './support-command.ts';
 
-export const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
+const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
 
 Says which targets a request for MODEL would try, in which order and with which limits, and how they are doing when a
 gateway answers at the admin address of the configuration. TIER is ${TIERS.join(', ')}.

@@ -13,7 +13,7 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 const CONFIRM_MS = 5000;
 
 /** What became of a message: confirmed by some or all, or not sent at all. */
-export type BroadcastResult =
+type BroadcastResult =
   | { readonly kind: 'sent'; readonly confirmation: Confirmation }
   | { readonly kind: 'unsent'; readonly cause: string };
 
@@ -72,7 +72,7 @@ export class Fleet implements AsyncDisposable {
 }
 
 /** What replicas do from then on: 'refuse it', 'refuses the key'. */
-export interface FleetAction {
+interface FleetAction {
   /** Of many, about what was just named. */
   readonly many: string;
   /** Of one. */

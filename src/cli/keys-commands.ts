@@ -15,7 +15,7 @@ import { findOrder, orderFields, orderLines } from './orders-commands.ts';
 import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';
 import { openFleet, publicFields, withStore } from './support-desk.ts';
 
-export const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
+const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
   issue --tier TIER [--label TEXT]    a key for a new holder; the key alone goes to stdout, and is shown only here
   issue --for PREFIX                  one more key for the holder of PREFIX: limits and usage go on

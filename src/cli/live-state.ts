@@ -19,7 +19,7 @@ export interface LiveState {
 }
 
 /** How one target is doing. */
-export interface TargetLive {
+interface TargetLive {
   readonly state: TargetState['state'];
   readonly in_flight: number;
   /** For how many milliseconds it is left alone; 0 when it may be asked now. */

@@ -13,7 +13,7 @@ import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
 import { type CommandIo, runCommand, write } from './support-command.ts';
 import { openFleet, withStore } from './support-desk.ts';
 
-export const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
+const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
 
   list [--state STATE] [--json]
   show ORDER [--json]               one order

@@ -13,7 +13,7 @@ import { csvOf, jsonOf, tableOf, type UsageTable } from './usage-table.ts';
 
 const GROUPS = ['model', 'day', 'hour', 'upstream', 'key', 'tier'] as const;
 
-export const USAGE_USAGE = `Usage: tollgate usage [--key PREFIX] [--tier TIER] [--since TIME] [--by GROUP] [--json | --csv] [--config FILE]
+const USAGE_USAGE = `Usage: tollgate usage [--key PREFIX] [--tier TIER] [--since TIME] [--by GROUP] [--json | --csv] [--config FILE]
 
   --key PREFIX    of the holder of this key, with all of its keys
   --tier TIER     of holders in ${TIERS.join(', ')}

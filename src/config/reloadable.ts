@@ -5,7 +5,7 @@ import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
 import type { Config, StaticConfig } from './schema/config-schema.ts';
 
-export interface ReloadableConfig {
+interface ReloadableConfig {
   /** The static part of the running one with the dynamic part of the new one; its hash is that of this combination. */
   readonly config: Config;
   /** Fields of the new file that wait for a restart, such as `listen.port`; sorted. Never their values. */

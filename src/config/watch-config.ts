@@ -21,7 +21,7 @@ export interface WatchTimes {
   readonly poll: number;
 }
 
-export const WATCH_TIMES: WatchTimes = {
+const WATCH_TIMES: WatchTimes = {
   debounce: 50,
   settle: 250,
   patience: 5_000,
@@ -29,7 +29,7 @@ export const WATCH_TIMES: WatchTimes = {
   poll: 2_000,
 };
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly file: string;
   /** What it held when it was read last, so that nothing which happened since is missed. */
   readonly known: Buffer;

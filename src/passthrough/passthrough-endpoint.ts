@@ -37,7 +37,7 @@ const MAX_ITEMS = 32 * 1024 * 1024;
 const MAX_ERROR = 1024 * 1024;
 const NO_BODY = Buffer.alloc(0);
 
-export interface PassthroughOptions {
+interface PassthroughOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly objects: ObjectOwners;

@@ -41,7 +41,7 @@ function wrong(param: string): GatewayError {
   });
 }
 
-export interface ListSource {
+interface ListSource {
   /** Ids of the holder's, in order. */
   page(query: ListQuery): Promise<readonly string[]>;
   /** The object as the upstream has it now; undefined when it has it no more. */

@@ -5,7 +5,7 @@ import { GatewayError } from '../errors.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
 
-export type BodyKind =
+type BodyKind =
   /** None, or JSON that is read whole and checked. */
   | 'json'
   /** Piped as it comes: a file. */
@@ -48,7 +48,7 @@ const get = (path: string): Operation => ({ method: 'GET', path, body: 'none' })
 const post = (path: string): Operation => ({ method: 'POST', path, body: 'json' });
 const remove = (path: string): Operation => ({ method: 'DELETE', path, body: 'none' });
 
-export const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
+const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   { ...get('files'), lists: 'file' },
   { ...post('files'), body: 'stream', makes: 'file' },
   get('files/{}'),

@@ -17,7 +17,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 /** Silence of a client in the middle of a body that ends the call, as for every other body. */
 const SILENCE_MS = 30_000;
 
-export interface PipeOrder {
+interface PipeOrder {
   readonly exchange: Exchange;
   readonly upstream: Upstream;
   readonly method: string;

@@ -8,7 +8,7 @@ import type { Config } from '../config/schema/config-schema.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 
-export interface ReloaderOptions {
+interface ReloaderOptions {
   /** With which the process began. */
   readonly config: Config;
   /** The environment of the process: it does not change while it runs, so a new value of a variable takes a restart. */

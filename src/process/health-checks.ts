@@ -12,7 +12,7 @@ import type { Upstream } from '../upstream/upstream.ts';
 /** Between two checks while no real write tells the state, in milliseconds. */
 const STORE_CHECK_MS = 5000;
 
-export interface StoreCheckOptions {
+interface StoreCheckOptions {
   readonly store: Pick<Store, 'ping'>;
   readonly logger: Pick<Logger, 'info' | 'error'>;
   readonly writable: Pick<Metrics['storeWritable'], 'set'>;

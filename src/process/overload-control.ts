@@ -87,7 +87,7 @@ function hundredths(share: number): number {
   return Math.round(share * 100) / 100;
 }
 
-export interface OverloadControlOptions {
+interface OverloadControlOptions {
   /** `overload` of the configuration in force. */
   readonly limits: () => Limits;
   readonly logger: Logger;

@@ -20,7 +20,7 @@ const REPORT_PATIENCE_MS = 2_000;
 /** Beyond delay and timeout of the drain: sockets are cut, use is flushed, parts are closed, each in its time. */
 const END_MS = 30_000;
 
-export interface PrimaryOptions {
+interface PrimaryOptions {
   readonly config: Config;
   readonly source: FileBytes;
   readonly env: NodeJS.ProcessEnv;
@@ -185,7 +185,10 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     async reload() {
       if (closing === undefined) await watch.check();
       else
-        logger.warn({ file: first.file }, 'the configuration is not read again: the process is shutting down');
+        logger.warn(
+          { file: first.file },
+          'the configuration is not read again: the process is shutting down',
+        );
     },
     close() {
       if (closing !== undefined) workers.broadcast({ kind: 'close' });

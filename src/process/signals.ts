@@ -3,7 +3,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { constants } from 'node:os';
 
-export type StopReason = { readonly kind: 'signal'; readonly name: NodeJS.Signals } | Fault;
+type StopReason = { readonly kind: 'signal'; readonly name: NodeJS.Signals } | Fault;
 
 /** An exception that nothing caught. Nobody knows what it left half done. */
 interface Fault {
@@ -11,7 +11,7 @@ interface Fault {
   readonly error: unknown;
 }
 
-export interface SignalListeners {
+interface SignalListeners {
   /** Asked to stop again, after `stopped`: what is left is to be ended at once. */
   readonly onHurry: () => void;
   /** SIGHUP: the configuration is to be read. */

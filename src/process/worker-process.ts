@@ -12,7 +12,7 @@ export interface Ended {
   readonly signal: string | null;
 }
 
-export interface WorkerProcessOptions {
+interface WorkerProcessOptions {
   /** Of its place among the workers, from 1: whoever takes the place has it too. */
   readonly number: number;
   /** What to say to it when it can hear. */

@@ -32,7 +32,7 @@ export interface WorkerMember {
 }
 
 /** A gateway in a worker. */
-export interface WorkerApp {
+interface WorkerApp {
   readonly config: Config;
   readonly url: string;
   readonly inFlight: number;
@@ -48,7 +48,7 @@ export interface WorkerSlot {
   readonly count: number;
 }
 
-export interface WorkerOptions {
+interface WorkerOptions {
   readonly env: NodeJS.ProcessEnv;
   /** With the number of the worker in every line. */
   readonly logger: Logger;

@@ -34,7 +34,7 @@ export class WorkersStartError extends Error {
   override readonly name = 'WorkersStartError';
 }
 
-export interface WorkersOptions {
+interface WorkersOptions {
   readonly count: number;
   /** With what a worker starts now. The port is known here. */
   readonly begin: () => Omit<WorkerStart, 'kind' | 'port' | 'count'>;

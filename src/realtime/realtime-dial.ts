@@ -36,7 +36,7 @@ const ERROR_MS = 5_000;
 const HANDSHAKE_MS = 60_000;
 const NO_BYTES = Buffer.alloc(0);
 
-export interface DialOrder {
+interface DialOrder {
   readonly exchange: Exchange;
   readonly upstream: Upstream;
   readonly timeouts: Timeouts;

@@ -30,7 +30,7 @@ import { Session, type SessionEnd } from './realtime-session.ts';
 /** Of a model's name in the log: longer ones are nobody's model. */
 const MAX_NAME = 256;
 
-export interface RealtimeOptions {
+interface RealtimeOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;

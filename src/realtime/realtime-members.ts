@@ -12,7 +12,7 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 const BINARY = 0x2;
 
 /** Why a session has to end. */
-export interface EventRejection {
+interface EventRejection {
   /** RFC 6455, 7.4.1. */
   readonly closeCode: number;
   readonly error: GatewayError;

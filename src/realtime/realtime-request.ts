@@ -91,7 +91,7 @@ function decode(text: string): string | undefined {
   }
 }
 
-export interface OfferedProtocols {
+interface OfferedProtocols {
   /** The value of an Authorization header with the key that was offered; undefined where there was none. */
   readonly authorization: string | undefined;
   /** For the upstream, in the client's order. */

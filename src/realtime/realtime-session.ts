@@ -20,7 +20,7 @@ const FAREWELL_MS = 1_000;
 /** RFC 6455, 7.4.1: what no frame says. */
 const ABNORMAL = 1006;
 
-export interface SessionOptions {
+interface SessionOptions {
   readonly exchange: Exchange;
   readonly client: Socket;
   /** What came of the client's before the upstream's 101. */
@@ -40,7 +40,7 @@ export interface SessionOptions {
 }
 
 /** What the session tells of its events. */
-export interface SessionReader {
+interface SessionReader {
   /** What an answer used is still to be reported. */
   readonly isOwed: boolean;
   read(text: Buffer): void;
@@ -51,7 +51,7 @@ export interface SessionReader {
   end(): void;
 }
 
-export type Side = 'client' | 'upstream' | 'gateway';
+type Side = 'client' | 'upstream' | 'gateway';
 
 export interface SessionEnd {
   readonly by: Side;

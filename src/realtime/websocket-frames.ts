@@ -19,7 +19,7 @@ const CLOSE = 0x8;
 const PING = 0x9;
 const PONG = 0xa;
 
-export interface FrameEvents {
+interface FrameEvents {
   /** A whole text message. Its bytes are valid during the call alone. Absent where nobody reads them. */
   onText?(text: Buffer): void;
   /** A text message that was too long to be collected. @param head what it begins with */

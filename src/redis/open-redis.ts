@@ -3,7 +3,7 @@
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { type RedisAddress, type RedisNode, readRedisAddress } from '../config/schema/redis-address.ts';
 
-export interface ConnectionLimits {
+interface ConnectionLimits {
   /** Longest time for a connection to be accepted, in milliseconds. */
   readonly connectMs: number;
   /** What `CLIENT LIST` shows. */

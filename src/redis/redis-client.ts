@@ -19,7 +19,7 @@ export type { RedisCommands } from './redis-link.ts';
 export type CallResult = 'ok' | 'error' | RedisUnavailable['reason'];
 
 /** Where the client counts. */
-export interface RedisMetrics {
+interface RedisMetrics {
   /** Once at the start (false), then at each change. */
   onState(up: boolean): void;
   onCall(outcome: CallResult): void;
@@ -54,7 +54,7 @@ export interface RedisClientOptions {
   readonly maxCalls?: number;
 }
 
-export interface ScriptOptions {
+interface ScriptOptions {
   /** For errors: it is not sent. */
   readonly name: string;
   readonly lua: string;

@@ -9,7 +9,7 @@
  * - `lost`: the connection ended, or Redis said that it cannot serve, while the call was under way.
  * - `closed`: this client was closed.
  */
-export type RedisUnavailableReason = 'away' | 'overload' | 'deadline' | 'lost' | 'closed';
+type RedisUnavailableReason = 'away' | 'overload' | 'deadline' | 'lost' | 'closed';
 
 /** Redis cannot be asked at the moment. Its message holds no value, key or credential. */
 export class RedisUnavailable extends Error {
@@ -39,7 +39,7 @@ export class RedisCommandError extends Error {
  * - `command`: this command is at fault, or cannot be done now (`OOM` for a write), and others can.
  * - `foreign`: not an error of Redis or of its client.
  */
-export type ErrorVerdict =
+type ErrorVerdict =
   | { readonly kind: 'away'; readonly cause: Error }
   | { readonly kind: 'command'; readonly error: RedisCommandError }
   | { readonly kind: 'foreign' };

@@ -32,7 +32,7 @@ type Unshared =
 /** What can be asked of Redis. In a Cluster all keys of one command have the same hash tag. */
 export type RedisCommands = Omit<RedisCommander<{ type: 'default'; mapping: 'resp2' }>, Unshared>;
 
-export interface LinkOptions {
+interface LinkOptions {
   readonly address: RedisAddress;
   /** Longest time until it is connected; where nodes have to be found first, three times as long. */
   readonly connectMs: number;

@@ -54,7 +54,7 @@ return found`,
  * Changes that a replica can act on. Every version acts on the end of a key, so that has no name here. A replica that
  * announces nothing is older than these names and knows none of them.
  */
-export const CAPABILITIES = ['tier', 'suspension'] as const;
+const CAPABILITIES = ['tier', 'suspension'] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
 const About = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
@@ -67,7 +67,7 @@ const Envelope = z.object({
     .optional(),
 });
 
-export interface ReplicasOptions {
+interface ReplicasOptions {
   readonly redis: RedisClient;
   /** Of the same Redis, for a connection that listens. */
   readonly url: string;
@@ -168,7 +168,7 @@ export class Replicas {
   }
 }
 
-export interface SeenReplica {
+interface SeenReplica {
   readonly id: string;
   /** Milliseconds since it was last heard of. */
   readonly seenMs: number;

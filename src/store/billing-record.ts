@@ -14,7 +14,7 @@ export const ORDER_STATES = ['pending', 'paid', 'claimed', 'void', 'refused'] as
  */
 export type OrderState = (typeof ORDER_STATES)[number];
 
-export const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
+const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
 
 /**
  * What an order entitles to at the moment: `active` and `past_due` (the grace after a failed payment) to its tier, the others

@@ -8,7 +8,7 @@ import type { Store } from './store.ts';
 
 export { StoreOpenError };
 
-export interface OpenOptions extends EarlierStoreOptions {
+interface OpenOptions extends EarlierStoreOptions {
   /** Whether a new store is made also where one was before. Default false: that is refused. */
   readonly createNew?: boolean;
   /** For a command that one person waits for: deadlines of many seconds, so that it works over a slow way. Default false. */

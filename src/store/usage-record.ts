@@ -92,7 +92,7 @@ export interface UsageBatch {
   readonly at: string;
 }
 
-export const USAGE_DIMENSIONS = ['hour', 'day', 'model', 'upstream', 'key', 'tier'] as const;
+const USAGE_DIMENSIONS = ['hour', 'day', 'model', 'upstream', 'key', 'tier'] as const;
 export type UsageDimension = (typeof USAGE_DIMENSIONS)[number];
 
 export interface UsageQuery {

@@ -6,7 +6,7 @@ const GOOD_MS = 5000;
 /** After one that did not, the next check waits this long. */
 const BAD_MS = 1000;
 
-export interface WriteStateOptions {
+interface WriteStateOptions {
   /** Makes a tiny write, in bounded time. What it comes to is reported by it, as by every write. */
   readonly write: () => Promise<unknown>;
   /** Monotonic milliseconds. */

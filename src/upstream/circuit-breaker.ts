@@ -23,7 +23,7 @@ export type ResultClass =
  * - `open`: it failed too often, and the cool-down has not passed.
  * - `probing`: the cool-down has passed, and another request is finding out whether it works again.
  */
-export type RejectionCause = 'limit' | 'rest' | 'open' | 'probing';
+type RejectionCause = 'limit' | 'rest' | 'open' | 'probing';
 
 export interface BreakerRejection {
   readonly kind: 'refusal';

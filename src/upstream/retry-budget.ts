@@ -9,7 +9,7 @@ const SLOT_MS = WINDOW_MS / SLOTS;
 /** Sums of many shares of one (0.1, say) must still reach it. */
 const EPSILON = 1e-9;
 
-export interface RetryBudgetOptions {
+interface RetryBudgetOptions {
   /** Extra attempts allowed for each first attempt, e.g. 0.2; it may change with the configuration. */
   readonly share: () => number;
   /** Monotonic milliseconds. */

@@ -31,10 +31,10 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
 /** Of an upstream's id of a request, in characters. */
 const MAX_ID = 128;
 
-export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
+type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** What of the upstream's API is called. */
-export interface CallTarget {
+interface CallTarget {
   /** Below the API root, without a slash in front. */
   readonly path: string;
   /** Default POST. */
@@ -44,7 +44,7 @@ export interface CallTarget {
 }
 
 /** One request for an upstream. */
-export interface UpstreamCall {
+interface UpstreamCall {
   readonly endpoint: CallTarget;
   /** The complete body, already in this upstream's words. */
   readonly body: Buffer | BodySource;

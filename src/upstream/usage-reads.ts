@@ -9,7 +9,7 @@ export const MAX_USAGE_READ_BYTES = 8 * 1024 * 1024;
 /** At once. Each holds a connection to an upstream and a slot of its holder. */
 const MAX_USAGE_READS = 256;
 
-export interface UsageReadsOptions {
+interface UsageReadsOptions {
   readonly metrics?:
     | {
         readonly running: { set(count: number): void };

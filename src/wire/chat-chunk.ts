@@ -29,7 +29,7 @@ export interface Usage {
 }
 
 /** What a chunk and a completion have in common. Spans are offsets in the buffer that was read. */
-export interface AnswerFacts {
+interface AnswerFacts {
   /** The top-level `model` when it is a string, quotes included. */
   readonly modelSpan: Span | null;
   /** Whether a choice carries something real: in its delta or message (other than the role) or its text. */

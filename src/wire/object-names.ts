@@ -30,7 +30,7 @@ const SEPARATORS = /[\s,;|]+/;
 /** The shortest text that has the form of an id. */
 export const MIN_ID_LENGTH = 18;
 
-export type IdForm = 'object' | 'item' | 'response';
+type IdForm = 'object' | 'item' | 'response';
 
 /** Names repeat: most requests have a few dozen of them. */
 const MAX_KNOWN = 2_000;

@@ -19,7 +19,7 @@ export const DATA = Buffer.from('data');
 export const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /** What stands in a frame, as offsets in the buffer that was read. */
-export interface SseFields {
+interface SseFields {
   /** The values of the data fields: start, end, start, end … */
   readonly values: readonly number[];
   /** The value of the last `event` field. */

@@ -10,7 +10,7 @@ const JITTER = 0.5;
 /** Weight of the newest measurement. */
 const ALPHA = 0.1;
 
-export interface DrainEstimateOptions {
+interface DrainEstimateOptions {
   /** How many are served at once. */
   readonly slots: number;
   /** Milliseconds for one, until one was measured. */

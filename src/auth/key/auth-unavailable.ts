@@ -10,7 +10,7 @@ import { GatewayError } from '../../errors.ts';
  * - `contradiction`: the record of the key is damaged.
  * - `changing`: the key changed each time it was looked at.
  */
-export type AuthUnavailableReason = 'store' | 'late' | 'queue' | 'hashing' | 'contradiction' | 'changing';
+type AuthUnavailableReason = 'store' | 'late' | 'queue' | 'hashing' | 'contradiction' | 'changing';
 
 class CheckFailure extends Error {
   override readonly name = 'CheckFailure';

@@ -10,7 +10,7 @@ const BATCH = 500;
 /** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
 const LOOK_BACK = 1000;
 
-export interface ChangeFeedOptions {
+interface ChangeFeedOptions {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
   readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
   /** Hears of what happened since the start as well, after the listener. */

@@ -25,7 +25,7 @@ const Notice = z.object({
 /** Of one key, or of several keys of a holder. */
 const Message = z.union([Notice, z.array(Notice)]);
 
-export interface KeyAnnouncerOptions {
+interface KeyAnnouncerOptions {
   readonly redis: Pick<RedisClient, 'script'>;
   /** Sends a message to all replicas. */
   readonly send: (body: string) => Promise<void>;
@@ -71,7 +71,7 @@ export class KeyAnnouncer implements Announcer {
   }
 }
 
-export interface KeyBroadcastOptions {
+interface KeyBroadcastOptions {
   readonly redis: RedisClient;
   readonly listener: Pick<KeyListener, 'changed'>;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag'>;

@@ -35,7 +35,7 @@ export interface FoundRecord {
   readonly isProved: boolean;
 }
 
-export interface RecordLookupOptions {
+interface RecordLookupOptions {
   readonly store: Pick<Store, 'findKey'>;
   /** Where other replicas left what they found, when there are others. */
   readonly shared?: Pick<SharedRecords, 'find'> | undefined;

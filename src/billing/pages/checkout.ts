@@ -33,7 +33,7 @@ const NOTES = 5;
 /** When a session is looked at that nobody told of. */
 const FIRST_LOOK_MS = 10 * 60_000;
 
-export interface CheckoutOptions {
+interface CheckoutOptions {
   readonly issuer: KeyIssuer;
   readonly authenticator: Pick<Authenticator, 'identify'>;
   readonly store: BillingStore;

@@ -25,7 +25,7 @@ const RELOAD_S = 4;
 const RELOADS_MS = 10 * 60_000;
 const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 
-export interface CompletePageOptions {
+interface CompletePageOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly claims: Claims;

@@ -13,7 +13,7 @@ import { answerErrorPage } from './answer-page.ts';
 import { answerPage, html } from './page-frame.ts';
 import { priceText } from './price-text.ts';
 
-export interface FakePaymentPageOptions {
+interface FakePaymentPageOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;

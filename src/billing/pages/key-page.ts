@@ -55,7 +55,7 @@ interface Example {
 }
 
 /** A first request, ready to be pasted into a POSIX shell whatever is in the names. */
-export function curlLines({ base, key, model }: Example): string {
+function curlLines({ base, key, model }: Example): string {
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] });
   return `curl ${quoted(`${base}/chat/completions`)} \\
   -H 'Authorization: Bearer ${key}' \\

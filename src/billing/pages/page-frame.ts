@@ -16,7 +16,7 @@ export class Html {
 }
 
 /** What may stand in a template: Html as it is, anything else escaped. */
-export type HtmlValue = string | number | Html | readonly Html[];
+type HtmlValue = string | number | Html | readonly Html[];
 
 /** A template whose values are escaped unless they are Html already. Attribute values have to be quoted in it. */
 export function html(parts: TemplateStringsArray, ...values: readonly HtmlValue[]): Html {

@@ -6,7 +6,7 @@ import { GROUNDS, STYLE } from './page-style.ts';
 
 export type Branding = NonNullable<DynamicConfig['branding']>;
 
-export interface Theme {
+interface Theme {
   readonly style: string;
   /** As a source in a policy. */
   readonly hash: string;

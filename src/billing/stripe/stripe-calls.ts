@@ -20,7 +20,7 @@ const USUAL_MS = 300;
 const OPENS_AFTER = 5;
 const AWAY_MS = 10_000;
 
-export interface StripeAddress {
+interface StripeAddress {
   readonly secret_key: string;
   /** `https://host:port` */
   readonly api_base?: string | undefined;

@@ -22,7 +22,7 @@ const BUSY = 'Too many events at once.';
 /** Stripe gives up on an endpoint after about this time. */
 const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
-export interface WebhooksOptions {
+interface WebhooksOptions {
   readonly store: BillingStore;
   readonly reconciliation: PaymentReconciliation;
   readonly provider: () => PaymentProvider | undefined;

@@ -19,7 +19,7 @@ import { checkBilling } from './billing-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 
-export interface Findings {
+interface Findings {
   readonly faults: readonly YamlPosition[];
   readonly warnings: readonly YamlPosition[];
 }

@@ -347,8 +347,8 @@ export const dynamicShape = {
     .describe('How the pages for browsers look.'),
 };
 
-export const staticConfig = z.strictObject(staticShape);
-export const dynamicConfig = z.strictObject(dynamicShape);
+const staticConfig = z.strictObject(staticShape);
+const dynamicConfig = z.strictObject(dynamicShape);
 /** The whole file. */
 export const fileSchema = section({ ...staticShape, ...dynamicShape });
 

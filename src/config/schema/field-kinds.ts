@@ -18,7 +18,7 @@ import {
  */
 export type Shown = 'plain' | 'short' | 'url' | 'never';
 
-export interface Nature {
+interface Nature {
   readonly shown?: Shown;
   /** The kind in words, for docs/configuration.md. */
   readonly words?: string;

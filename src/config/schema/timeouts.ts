@@ -4,7 +4,7 @@ import { formatDuration } from './units.ts';
 
 /** Milliseconds. Without `headers` or `first_token`, `total` bounds that wait. */
 export type Timeouts = UpstreamConfig['timeouts'];
-export type OwnTimeouts = NonNullable<ModelConfig['timeouts']>;
+type OwnTimeouts = NonNullable<ModelConfig['timeouts']>;
 
 /** The most specific value wins: target, then model, then upstream. */
 export function timeoutsOf(upstream: Timeouts, model?: OwnTimeouts, target?: OwnTimeouts): Timeouts {

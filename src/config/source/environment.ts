@@ -1,7 +1,7 @@
 // `${NAME}` in string values: expanded once and after parsing, so that a variable can change neither the structure of the
 // file nor name another variable. Does not know YAML or fields.
 
-export type Expansion =
+type Expansion =
   | {
       readonly ok: true;
       readonly value: string;

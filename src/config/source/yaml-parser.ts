@@ -2,7 +2,7 @@
 import { type Node, parseDocument, type YAMLError } from 'yaml';
 
 /** A place and what is wrong there. */
-export interface SyntaxPosition {
+interface SyntaxPosition {
   readonly at: number;
   readonly message: string;
 }

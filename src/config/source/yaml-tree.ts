@@ -11,7 +11,7 @@ export interface SourceSpan {
 }
 
 /** A scalar: always text, exactly as written. */
-export interface YamlScalar {
+interface YamlScalar {
   readonly kind: 'leaf';
   readonly span: SourceSpan;
   /** After expansion; meaningless where `broken`. */
@@ -25,7 +25,7 @@ export interface YamlScalar {
 }
 
 /** Nothing written, `null` or `~`. */
-export interface YamlBlank {
+interface YamlBlank {
   readonly kind: 'blank';
   readonly span: SourceSpan;
 }
@@ -43,7 +43,7 @@ export interface YamlMapping {
   readonly repeated: readonly { readonly name: string; readonly key: SourceSpan }[];
 }
 
-export interface YamlList {
+interface YamlList {
   readonly kind: 'list';
   readonly span: SourceSpan;
   readonly items: readonly YamlNode[];
@@ -61,7 +61,7 @@ export interface YamlPosition {
   readonly message: string;
 }
 
-export interface YamlReading {
+interface YamlReading {
   /** Undefined when the file has no usable structure; then there are marks, and nobody knows which text is what. */
   readonly tree: YamlMapping | undefined;
   readonly marks: readonly YamlPosition[];

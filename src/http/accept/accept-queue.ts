@@ -31,7 +31,7 @@ const REJECT_FACTOR = 6;
 /** The queue fills and empties by turns, so that overload is over when none was rejected for this long. */
 const OVERLOADED_MS = 5_000;
 
-export interface AcceptQueueOptions {
+interface AcceptQueueOptions {
   /** Connections that are waiting; undefined where it is not known, and then none is rejected. */
   readonly length: () => number | undefined;
   /** Connections that were accepted and are open. Default: none. */
@@ -47,7 +47,7 @@ export interface AcceptQueueOptions {
 }
 
 /** What happened since the last report. */
-export interface AcceptQueueReport {
+interface AcceptQueueReport {
   /** The longest that a new connection had to wait, as estimated, in milliseconds. */
   readonly waitMs: number;
   /** Connections that were rejected. */

@@ -22,7 +22,7 @@ export interface TargetState {
   readonly until_ms?: number;
 }
 
-export interface AdminOptions {
+interface AdminOptions {
   /** The targets that were asked since they were configured. Without it there is no `/upstreams`. */
   readonly upstreams?: () => readonly TargetState[] | Promise<readonly TargetState[]>;
   /** Names by which it may be asked, beyond those that no page of somebody else's can have (`AdminHosts`). Default: none. */

@@ -14,7 +14,7 @@ const READ_BYTES = 64 * 1024;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 /** Hears how many files there are and what stands in them. */
-export interface SpoolGauges {
+interface SpoolGauges {
   readonly files: { add(by: number): void };
   readonly bytes: { add(by: number): void };
 }
@@ -22,7 +22,7 @@ export interface SpoolGauges {
 /** Trouble comes to many uploads at once, and is told once in so long. */
 const TELL_EVERY_MS = 10_000;
 
-export interface SpoolRoomOptions {
+interface SpoolRoomOptions {
   /** Most files at once. */
   readonly limit: number;
   readonly gauges: SpoolGauges;

@@ -19,7 +19,7 @@ export interface UploadWatcher {
 }
 
 /** Other bytes for a span; an empty span is an insertion. */
-export interface Splice {
+interface Splice {
   readonly span: { readonly start: number; readonly end: number };
   readonly bytes: Buffer;
 }

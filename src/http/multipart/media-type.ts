@@ -1,7 +1,7 @@
 // What a message says its body is. Whether that is true, and who accepts it, is the reader's affair.
 
 /** The headers of a request or of an answer, names in lower case. */
-export interface TypedHeaders {
+interface TypedHeaders {
   readonly 'content-type'?: string | readonly string[] | undefined;
 }
 

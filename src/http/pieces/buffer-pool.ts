@@ -7,7 +7,7 @@ const SMALLEST = MIB / 8;
 /** Larger bodies are rare enough to get new memory each time. */
 const LARGEST = 32 * MIB;
 
-export interface BufferPoolOptions {
+interface BufferPoolOptions {
   /** Bytes that may be kept for later. What is in use is not in it. Default 128 MiB. */
   readonly most?: number;
   /** Milliseconds after which a slab that nobody took is let go. Default 10 seconds. */

@@ -17,7 +17,7 @@ import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
 /** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
 const MAX_WAIT_MS = 2000;
 
-export interface AttemptsOptions {
+interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */
   readonly request: RelayRequest;
   readonly route: Route;

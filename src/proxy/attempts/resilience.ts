@@ -8,7 +8,7 @@ import { LatencyAverage } from '../../upstream/target-latency.ts';
 import type { Target } from '../routes/route-table.ts';
 import { type TargetStatus, TargetStatuses } from './target-plan.ts';
 
-export interface ResilienceOptions {
+interface ResilienceOptions {
   readonly metrics: Metrics;
   /** `retry.budget` of the present configuration. */
   readonly share: () => number;

@@ -6,7 +6,7 @@ import { choose, type LoadBalance } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
 /** What a plan needs to know of a target. */
-export interface Ranked {
+interface Ranked {
   readonly weight: number;
   /** 1 is asked first. */
   readonly priority: number;

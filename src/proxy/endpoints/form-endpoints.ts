@@ -36,7 +36,7 @@ const SOUND: FormRules = {
 };
 
 /** `POST /v1/audio/transcriptions` */
-export const TRANSCRIPTIONS: Endpoint = {
+const TRANSCRIPTIONS: Endpoint = {
   name: 'audio',
   path: 'audio/transcriptions',
   accept: 'application/json, text/plain',
@@ -51,7 +51,7 @@ export const TRANSCRIPTIONS: Endpoint = {
 };
 
 /** `POST /v1/audio/translations` */
-export const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' };
+const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' };
 
 const PICTURES: FormRules = {
   defaultModel: 'dall-e-2',
@@ -62,7 +62,7 @@ const PICTURES: FormRules = {
 };
 
 /** `POST /v1/images/edits` */
-export const IMAGE_EDITS: Endpoint = {
+const IMAGE_EDITS: Endpoint = {
   ...IMAGES,
   path: 'images/edits',
   asStream: imageEvents('image_edit'),
@@ -70,14 +70,9 @@ export const IMAGE_EDITS: Endpoint = {
 };
 
 /** `POST /v1/images/variations` */
-export const IMAGE_VARIATIONS: Endpoint = { ...IMAGES, path: 'images/variations', form: PICTURES };
+const IMAGE_VARIATIONS: Endpoint = { ...IMAGES, path: 'images/variations', form: PICTURES };
 
-export const FORM_ENDPOINTS: readonly Endpoint[] = [
-  TRANSCRIPTIONS,
-  TRANSLATIONS,
-  IMAGE_EDITS,
-  IMAGE_VARIATIONS,
-];
+const FORM_ENDPOINTS: readonly Endpoint[] = [TRANSCRIPTIONS, TRANSLATIONS, IMAGE_EDITS, IMAGE_VARIATIONS];
 
 export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_ENDPOINTS];
 

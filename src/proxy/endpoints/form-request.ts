@@ -35,7 +35,7 @@ const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-88
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const CONTROL = /[\x00-\x1f\x7f]/;
 
-export interface FormRequestOptions {
+interface FormRequestOptions {
   readonly exchange: Exchange;
   readonly rules: FormRules;
   /** Most bytes of the whole body. */

@@ -17,7 +17,7 @@ import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
 
 const JSON_TYPE = 'application/json';
 /** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
-export const IMAGE_TOKENS = 1000;
+const IMAGE_TOKENS = 1000;
 /** More are not made in one request. */
 const MAX_IMAGES = 10_000;
 
@@ -46,7 +46,7 @@ export const COMPLETIONS: Endpoint = {
 };
 
 /** `POST /v1/embeddings` */
-export const EMBEDDINGS: Endpoint = {
+const EMBEDDINGS: Endpoint = {
   name: 'embeddings',
   path: 'embeddings',
   accept: JSON_TYPE,
@@ -60,7 +60,7 @@ export const EMBEDDINGS: Endpoint = {
 };
 
 /** `POST /v1/moderations` */
-export const MODERATIONS: Endpoint = {
+const MODERATIONS: Endpoint = {
   name: 'moderations',
   path: 'moderations',
   accept: JSON_TYPE,
@@ -91,7 +91,7 @@ export const RESPONSES: Endpoint = {
 };
 
 /** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
-export const COMPACT: Endpoint = {
+const COMPACT: Endpoint = {
   name: 'responses',
   path: 'responses/compact',
   accept: JSON_TYPE,
@@ -102,7 +102,7 @@ export const COMPACT: Endpoint = {
 };
 
 /** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
-export const INPUT_TOKENS: Endpoint = {
+const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
   readFacts: () => ({

@@ -26,7 +26,7 @@ import type { FrameReader } from '../contracts/endpoint.ts';
 export type EventKind = 'news' | 'output' | 'last' | 'end' | 'failed';
 
 /** What the types of an endpoint's events mean. */
-export type EventKinds = (type: string) => EventKind;
+type EventKinds = (type: string) => EventKind;
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;

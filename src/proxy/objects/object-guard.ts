@@ -9,13 +9,13 @@ import type { ObjectOwners } from './object-owners.ts';
 import { ReferenceFinder } from './object-references.ts';
 import type { StoredResponses } from './stored-responses.ts';
 
-export interface GuardOptions {
+interface GuardOptions {
   readonly objects: ObjectOwners;
   readonly stored: Pick<StoredResponses, 'find'>;
 }
 
 /** A request whose body is valid JSON. */
-export interface GuardedRequest {
+interface GuardedRequest {
   readonly endpoint: Pick<Endpoint, 'namesObjects'>;
   readonly config: Pick<DynamicConfig, 'passthrough'>;
   readonly principal: Pick<Principal, 'holderId'>;

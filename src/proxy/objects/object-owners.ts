@@ -24,13 +24,13 @@ export interface SeenObject {
 }
 
 /** An upstream that may be asked, with the objects there that every holder may refer to. */
-export interface ObjectUpstream {
+interface ObjectUpstream {
   readonly name: string;
   /** Ids; one that ends with `*` stands for all that begin so. */
   readonly shared: readonly string[];
 }
 
-export interface ObjectOwnersOptions {
+interface ObjectOwnersOptions {
   readonly store: ObjectStore;
   readonly logger: Pick<Logger, 'warn'>;
   /** Milliseconds since 1970. */

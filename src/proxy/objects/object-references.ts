@@ -49,7 +49,7 @@ export interface References {
   readonly possible: ReadonlySet<string>;
 }
 
-export interface FinderOptions {
+interface FinderOptions {
   /**
    * Stored responses are looked up elsewhere, and are in `responses`. Default: they count as objects, which nobody owns, and
    * are refused.

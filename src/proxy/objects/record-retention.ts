@@ -8,7 +8,7 @@ const DELETE_EVERY_MS = 10 * 60_000;
 const BATCH = 1000;
 const LOG_EVERY_MS = 10_000;
 
-export interface RecordRetentionOptions {
+interface RecordRetentionOptions {
   /**
    * Deletes records.
    * @param before RFC 3339; older ones are deleted

@@ -21,7 +21,7 @@ const MAX_RECENT = 10_000;
 const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** One request that makes a response. */
-export interface Making {
+interface Making {
   readonly stored: StoredResponses;
   readonly objects: Pick<ObjectOwners, 'record'>;
   readonly principal: Pick<Principal, 'holderId'>;
@@ -95,7 +95,7 @@ export function itemRecorder(
   };
 }
 
-export interface StoredResponsesOptions {
+interface StoredResponsesOptions {
   readonly store: ResponseStore;
   readonly logger: Pick<Logger, 'warn'>;
   /** Milliseconds since 1970. */

@@ -105,7 +105,7 @@ export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
 }
 
 /** As `spliceSpans`, without a copy: the pieces one after the other are the result. */
-export function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
+function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
   const pieces: Buffer[] = [];
   let from = 0;
   for (const { span, bytes } of inOrder(body, edits)) {

@@ -20,7 +20,7 @@ import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { ReservationOptions } from './usage-reservation.ts';
 
-export interface MeteringOptions {
+interface MeteringOptions {
   readonly config: StaticConfig;
   readonly store: UsageStore;
   /** What replicas share, when there are several. */

@@ -17,12 +17,12 @@ import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.
 /** What a request needs at least: a holder without tokens is refused before the rest is known. */
 export const MIN_TOKENS = 1;
 
-export interface RequestSlotOptions {
+interface RequestSlotOptions {
   readonly limiter: Pick<Limiter, 'admit'>;
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-export interface RequestSlotOrder {
+interface RequestSlotOrder {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly limits: TierLimits;

@@ -21,7 +21,7 @@ export interface RunningReservationOptions {
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-export interface RunningReservationOrder {
+interface RunningReservationOrder {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;

@@ -5,7 +5,7 @@ import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 
 export type Tokens = Pick<Usage, 'prompt' | 'completion' | 'cached' | 'reasoning'>;
 
-export interface MeterReading {
+interface MeterReading {
   /** Of the attempt that counts: the one that the client was answered from, or else the last. */
   readonly upstream: string;
   readonly provider: string;

@@ -17,7 +17,7 @@ export interface ReservationOptions {
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
 
-export interface ReservationOrder {
+interface ReservationOrder {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;

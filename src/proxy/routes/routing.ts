@@ -8,7 +8,7 @@ import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
 import type { ConfigSnapshot } from './config-snapshot.ts';
 import { RouteTable } from './route-table.ts';
 
-export interface RoutingOptions {
+interface RoutingOptions {
   readonly config: DynamicConfig;
   /** `user-agent` of requests to upstreams. */
   readonly userAgent: string;

@@ -8,7 +8,7 @@ import type { JsonScanner, Span } from '../../wire/json.ts';
 import { MemberNames } from '../../wire/json-bytes.ts';
 import type { WalkListener } from '../../wire/json-walk.ts';
 
-export interface FoundMember {
+interface FoundMember {
   /** From the quote of its name to the end of its value. */
   readonly span: Span;
   /** It stands there more than once. */

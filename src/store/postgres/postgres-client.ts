@@ -43,7 +43,7 @@ export class ServerClient extends Client {
 }
 
 /** What a failed statement says of the server that it was sent to. */
-export type ConnectionFailure =
+type ConnectionFailure =
   /** It takes no writes: leave it, with all connections. */
   | 'read_only'
   /** It is about to go, or the way to it is broken: leave it as well. */

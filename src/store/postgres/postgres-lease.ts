@@ -11,7 +11,7 @@ import { failureOf, LateError } from './postgres-client.ts';
 const BEGIN: Statement = { text: 'begin isolation level read committed read write', values: [] };
 const COMMIT: Statement = { text: 'commit', values: [] };
 
-export interface PostgresLeaseOptions {
+interface PostgresLeaseOptions {
   readonly types: TypeOverrides;
   /** `performance.now()` when the call is over. */
   readonly deadline: number;

@@ -42,7 +42,7 @@ export interface PoolLimits {
 }
 
 /** What the pools of one store have in common. */
-export interface PoolShared {
+interface PoolShared {
   /** When the server was last left. */
   readonly departure: Departure;
   /** Of a pool for writes: hears what they come to. */

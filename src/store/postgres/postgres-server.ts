@@ -5,7 +5,7 @@ import type { PostgresServer } from './postgres-pool.ts';
 /** A commit is on the disk when it returns, whatever the server's default is: a lost key cannot be shown again. */
 const DURABLE = '-c synchronous_commit=on';
 
-export interface PostgresAddress {
+interface PostgresAddress {
   readonly server: PostgresServer;
   /** `postgres://HOST:PORT/DATABASE` */
   readonly name: string;

@@ -46,7 +46,7 @@ import {
 
 type Trx = Transaction<Tables>;
 
-export interface SqlBillingOptions {
+interface SqlBillingOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
   readonly takeTurn: LockChangeFeed;

@@ -6,7 +6,7 @@ import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { activeRecordsOf, insertEvent, type LockChangeFeed } from './sql-keys.ts';
 
-export interface HolderChangeOrder {
+interface HolderChangeOrder {
   readonly holderId: string;
   readonly change: HolderChange;
   /** Why, for support; it stands in the events behind what changed. */

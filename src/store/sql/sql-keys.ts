@@ -59,7 +59,7 @@ function bytes({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 }
 
 /** What a key's record has from its holder. */
-export type HolderFacts = Pick<Holder, 'id' | 'tier' | 'standing' | 'label'>;
+type HolderFacts = Pick<Holder, 'id' | 'tier' | 'standing' | 'label'>;
 
 export function newHolder(id: string, tier: Tier, label: string | null = null): HolderFacts {
   return { id, tier, standing: 'good', label };

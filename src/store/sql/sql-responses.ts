@@ -4,7 +4,7 @@ import type { ResponseStore, StoredResponse } from '../response-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
 
-export interface ResponseOptions {
+interface ResponseOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
 }

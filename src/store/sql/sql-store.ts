@@ -51,7 +51,7 @@ const HEARTBEAT = 'heartbeat';
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
-export interface SqlOptions extends UsageOptions {
+interface SqlOptions extends UsageOptions {
   readonly isNew: boolean;
   /** What the writes of `writer` came to. */
   readonly writable: WriteState;

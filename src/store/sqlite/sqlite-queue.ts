@@ -14,7 +14,7 @@ import type { WriteState } from '../write-state.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
 /** Of a connection that writes. */
-export interface SqliteQueueWrites {
+interface SqliteQueueWrites {
   /** Hears what writes come to. */
   readonly state: Pick<WriteState, 'succeeded' | 'failed'>;
   /** Is checked before each write. */

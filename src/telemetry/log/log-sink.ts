@@ -4,7 +4,7 @@ import { write, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 
 /** Takes one text at a time. */
-export interface LogOutput {
+interface LogOutput {
   /** @param done called once, when the text is out or lost */
   write(text: string, done: (error?: Error | null) => void): void;
   /** At the end of the process: as much as is taken at once. Never waits and never throws. */

@@ -14,7 +14,7 @@ export interface MetricRow {
   readonly action: string;
 }
 
-export interface Definition<L extends string> {
+interface Definition<L extends string> {
   readonly name: string;
   /** One sentence or two; also the help text that Prometheus shows. */
   readonly meaning: string;
@@ -23,12 +23,12 @@ export interface Definition<L extends string> {
   readonly action: string;
 }
 
-export interface GaugeDefinition<L extends string> extends Definition<L> {
+interface GaugeDefinition<L extends string> extends Definition<L> {
   /** What several processes come to that answer as one. Default `sum`. */
   readonly across?: 'sum' | 'max' | 'min' | 'first';
 }
 
-export interface HistogramDefinition<L extends string> extends Definition<L> {
+interface HistogramDefinition<L extends string> extends Definition<L> {
   /** Upper bounds, ascending. */
   readonly buckets: readonly number[];
 }

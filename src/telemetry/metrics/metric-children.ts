@@ -5,7 +5,7 @@ import { Counter, type CounterConfiguration, Gauge, type GaugeConfiguration, His
 /** Values of the labels; one that is left out does not appear. */
 export type Labels<L extends string> = Partial<Record<L, string>>;
 
-export class CounterChild {
+class CounterChild {
   /** Since the last scrape. */
   pending = 0;
 
@@ -14,7 +14,7 @@ export class CounterChild {
   }
 }
 
-export class GaugeChild {
+class GaugeChild {
   value: number | undefined;
 
   set(value: number): void {
@@ -27,7 +27,7 @@ export class GaugeChild {
   }
 }
 
-export class HistogramChild {
+class HistogramChild {
   readonly counts: number[];
   sum = 0;
   count = 0;
@@ -131,7 +131,7 @@ export class BoundGauge<L extends string = string> extends Gauge<L> {
   }
 }
 
-export interface BoundHistogramConfiguration<L extends string> {
+interface BoundHistogramConfiguration<L extends string> {
   readonly name: string;
   readonly help: string;
   readonly labelNames: L[];

@@ -1,7 +1,7 @@
 // Metrics of how the process is run: which configuration is in force, and what it refuses so that it can do the rest.
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 
-export type ReloadResult = 'applied' | 'unchanged' | 'rejected';
+type ReloadResult = 'applied' | 'unchanged' | 'rejected';
 
 /** In the form in which the reloader tells them. */
 export function configMetrics(catalogue: MetricCatalogue) {

@@ -4,7 +4,7 @@ import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
 /** As the gauge shows them. */
 const STATES = { closed: 0, half_open: 1, open: 2 } as const;
-export type ShownState = keyof typeof STATES;
+type ShownState = keyof typeof STATES;
 
 export function upstreamMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Upstreams');

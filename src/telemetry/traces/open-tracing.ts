@@ -4,7 +4,7 @@ import type { Metrics } from '../metrics/all-metrics.ts';
 import { readTraceSettings } from './trace-settings.ts';
 import { NO_TRACING, type Tracing } from './tracer.ts';
 
-export interface TracingOptions {
+interface TracingOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: Pick<Metrics, 'traceSpans'>;

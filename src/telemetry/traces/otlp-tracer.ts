@@ -42,7 +42,7 @@ import type {
   Tracing,
 } from './tracer.ts';
 
-export interface OtlpOptions {
+interface OtlpOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: { readonly traceSpans: SpanCounter };

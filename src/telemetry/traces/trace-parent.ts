@@ -1,6 +1,6 @@
 // `traceparent` of W3C Trace Context, level 1: read by its letter, because a broken one is to be ignored and not repaired.
 
-export interface TraceParent {
+interface TraceParent {
   /** 32 hexadecimal digits, not all zero. */
   readonly traceId: string;
   /** 16 hexadecimal digits, not all zero. */

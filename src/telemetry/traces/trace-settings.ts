@@ -22,14 +22,14 @@ export interface SamplerSettings {
   readonly isParentBased: boolean;
 }
 
-export interface BatchSettings {
+interface BatchSettings {
   readonly delayMs: number;
   /** Spans that may wait; beyond it they are dropped. */
   readonly maxQueue: number;
   readonly maxBatch: number;
 }
 
-export interface TraceSettingsRead {
+interface TraceSettingsRead {
   /** Undefined for no traces. */
   readonly settings: TraceSettings | undefined;
   /** Without values: they may be credentials. */

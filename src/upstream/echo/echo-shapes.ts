@@ -18,7 +18,7 @@ export interface EchoError {
 }
 
 /** Like any model this one has a longest answer, whatever it was told; more ends with `length`. */
-export const MAX_ECHO_ANSWER = 2_000;
+const MAX_ECHO_ANSWER = 2_000;
 
 /** Characters that one token has at most: what of a text must be read to find `MAX_ANSWER` tokens. */
 const MAX_TOKEN = 24;

@@ -12,7 +12,7 @@ import { type EchoEvent, echoErrorAnswer } from './echo-shapes.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
-export interface EchoOptions {
+interface EchoOptions {
   /** Milliseconds before the answer, and between two pieces of a streamed one. Default 20. */
   readonly delay?: number;
   /** Unix time in seconds for `created`. */
