@@ -39,6 +39,13 @@ function isOwnHeader({ path, direct, through }: Difference): boolean {
   return OWN_HEADERS.test(name) || (through === undefined && !PASSED_HEADERS.test(name));
 }
 
+/** The same request, but directly more often. */
+const isRepeated = (direct: unknown, through: unknown): boolean =>
+  Array.isArray(direct) &&
+  Array.isArray(through) &&
+  direct.length > through.length &&
+  new Set([...direct, ...through]).size === 1;
+
 export const EXPLANATIONS: readonly Explanation[] = [
   {
     name: 'headers of the connection and of the server',
@@ -61,12 +68,28 @@ export const EXPLANATIONS: readonly Explanation[] = [
   },
   {
     name: 'embeddings in the encoding that was asked for',
-    why: 'aimock answers with numbers where base64 was asked for, and SDKs before version 7 decode them as if they were text; the gateway makes base64 of them',
-    matches: ({ call, path }, { client, server }) =>
+    why: 'aimock answers with numbers where base64 was asked for, and some SDKs decode them as if they were text; the gateway makes base64 of them',
+    matches: ({ call, path }, { server }) =>
       call === 'embeddings.base64' &&
-      path.startsWith('result.data[0].embedding') &&
-      /^openai \(Node\) [456]\./.test(client) &&
+      /^result\.(?:body\.)?data\[0\]\.embedding/.test(path) &&
       server.startsWith('aimock'),
+  },
+  {
+    name: 'request sent again on a fresh connection',
+    why: 'aimock closes a connection that was idle for 5 s, which a JVM that is slow to start meets; the gateway keeps it for 75 s',
+    matches: ({ path, direct, through }, { client, server }) =>
+      path === 'requests' &&
+      client.startsWith('openai-java') &&
+      server.startsWith('aimock') &&
+      isRepeated(direct, through),
+  },
+  {
+    name: 'Codex goes on by HTTP',
+    why: 'the gateway has no WebSocket for responses; its 426 makes Codex send plain requests at once, with one handshake and no reconnect, while aimock takes the WebSocket',
+    matches: ({ path, direct }, { client, server }) =>
+      client.startsWith('Codex CLI (WebSocket first)') &&
+      server.startsWith('aimock') &&
+      ((path === 'requests' && String(direct) === '') || path === 'result.requests.length'),
   },
 ];
 

@@ -57,10 +57,10 @@ export async function installed(
   return folder;
 }
 
-/** The npm packages of `npm/package-lock.json`. */
-export function npmPackages(): Promise<string> {
-  const files = [here('npm/package.json'), here('npm/package-lock.json')];
-  return installed('npm', files, async (folder) => {
+/** The npm packages of the `package-lock.json` in this folder. */
+export function npmPackages(pins = 'npm'): Promise<string> {
+  const files = [here(`${pins}/package.json`), here(`${pins}/package-lock.json`)];
+  return installed(pins, files, async (folder) => {
     for (const file of files) await copyFile(file, join(folder, basename(file)));
     await run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], {
       cwd: folder,

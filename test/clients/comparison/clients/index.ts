@@ -1,5 +1,15 @@
 // The list of clients that the comparison knows. A new client is one line here.
 import type { ComparedClient } from '../types.ts';
+import { codexClients } from './codex.ts';
+import { curl } from './curl.ts';
+import { goClients } from './go.ts';
+import { javaClients } from './java.ts';
 import { nodeClients } from './node.ts';
 
-export const CLIENTS: readonly ComparedClient[] = [...nodeClients];
+export const CLIENTS: readonly ComparedClient[] = [
+  ...nodeClients,
+  ...goClients,
+  ...javaClients,
+  curl,
+  ...codexClients,
+];

@@ -34,8 +34,17 @@ const BAD_REQUEST = error(400, "Invalid value for 'temperature': too high.", {
   code: 'invalid_value',
 });
 
+const COMMAND = 'echo "the answer is $((40 + 2))"';
+
+/** The tools of Codex run a command. The older version has `shell`. */
+const SHELL = { name: 'shell', arguments: { command: ['bash', '-c', COMMAND] } };
+const EXEC_COMMAND = { name: 'exec_command', arguments: { cmd: COMMAND } };
+
 /** The answer to each call; those that are not here get `TEXT`. The text of a prompt is matched as a part of it. */
 const ANSWERS: Readonly<Record<string, object>> = {
+  'chat.tools.stream.shell': { toolCalls: [SHELL] },
+  'responses.tools.shell': { toolCalls: [SHELL] },
+  'responses.tools.exec_command': { toolCalls: [EXEC_COMMAND] },
   'chat.tools': { toolCalls: [TOOL] },
   'chat.json_schema': { content: CITY },
   'chat.reasoning': { content: TEXT, reasoning: 'The user asks about Lisbon. I know the weather there.' },
