@@ -18,6 +18,10 @@ export interface Where {
 const isOwnModelField = ({ path, through }: Difference): boolean =>
   /\.(?:id|created|owned_by|ownedBy|length)$/.test(path) || through === undefined;
 
+/** The server gets no request, where it gets some from the client itself. */
+const isAnsweredByGateway = ({ path, direct, through }: Difference): boolean =>
+  path === 'requests' && String(direct) !== '' && String(through) === '';
+
 const isMessage = ({ path }: Difference): boolean => /(?:^|\.)(?:message|responseBody)$/.test(path);
 
 const HEADER = /\.(?:headers|responseHeaders|response_headers)\.([\w-]+)$/i;
@@ -64,7 +68,7 @@ export const EXPLANATIONS: readonly Explanation[] = [
     why: 'the gateway knows its models, so it answers without asking a server, in its own words; status, type, code and class are the same',
     matches: (difference) =>
       difference.call.startsWith('error.unknown_model') &&
-      (difference.path === 'requests' || isMessage(difference)),
+      (isAnsweredByGateway(difference) || isMessage(difference)),
   },
   {
     name: 'embeddings in the encoding that was asked for',
