@@ -1,7 +1,7 @@
 // Every error the gateway can answer with: one table, one class. It does not write responses (http/exchange/response-writer.ts)
 // and it holds no text of an upstream's.
 import { PAYMENT_ERRORS } from './payment-errors.ts';
-import { UPSTREAM_ERRORS } from './upstream-errors.ts';
+import { UNREPEATED_STATUS, UPSTREAM_ERRORS } from './upstream-errors.ts';
 
 /**
  * The longest wait that all SDKs obey, in milliseconds: openai-node ignores a minute and more, openai-python more than a minute.
@@ -373,6 +373,11 @@ export class GatewayError extends Error {
   get rule(): ErrorRule {
     return ERRORS[this.code];
   }
+}
+
+/** Whether a status says that the gateway or an upstream failed, and not that the request was at fault. */
+export function isServerFault(status: number): boolean {
+  return status >= 500 || status === UNREPEATED_STATUS;
 }
 
 /** A GatewayError as it is; anything else wrapped as `code` with the original as `cause`. */

@@ -1,5 +1,12 @@
 // The errors of upstreams, as a part of the table in errors.ts. It holds no text of an upstream's.
 
+/**
+ * The status of errors that lie with the operator or an upstream and that a client must not repeat. Many clients ignore
+ * `x-should-retry` and repeat 408, 409, 429 and every 5xx; some repeat every 4xx that they have no name for, such as 424.
+ * 401 to 404 would blame the caller's key, balance or model, and programs skip an input that is answered with 400.
+ */
+export const UNREPEATED_STATUS = 406;
+
 const SERVER = 'server_error';
 const BUSY = 'service_unavailable_error';
 
@@ -20,7 +27,7 @@ export const UPSTREAM_ERRORS = {
     meaning: 'Name resolution or connection failed, or the connection broke before an answer.',
   },
   upstream_tls: {
-    status: 502,
+    status: UNREPEATED_STATUS,
     type: SERVER,
     retry: 'no',
     message: 'The identity of the upstream could not be verified. The operator has to act.',
@@ -28,7 +35,7 @@ export const UPSTREAM_ERRORS = {
       'The certificate is expired, for another host or of an unknown issuer, or TLS failed otherwise. Nothing was sent.',
   },
   upstream_auth_error: {
-    status: 502,
+    status: UNREPEATED_STATUS,
     type: SERVER,
     retry: 'no',
     message: 'The upstream refused the credentials of the gateway. The operator has to act.',
@@ -36,13 +43,21 @@ export const UPSTREAM_ERRORS = {
       "The upstream refused the operator's key for it, or what the key may do. The caller's key is not the cause.",
   },
   upstream_account_error: {
-    status: 502,
+    status: UNREPEATED_STATUS,
     type: SERVER,
     retry: 'no',
     message:
       'The upstream does not serve the account of the gateway: balance, quota or billing. The operator has to act.',
     meaning:
       "The upstream said that the operator's account there is out of credit or quota, unpaid or suspended. The caller's own limits are not the cause.",
+  },
+  upstream_unusable_response: {
+    status: UNREPEATED_STATUS,
+    type: SERVER,
+    retry: 'no',
+    message: 'The upstream sent a whole answer that cannot be relayed. It may have billed it.',
+    meaning:
+      'The upstream did the work, and its answer cannot be the stream that was asked for. The message says why. Another try may be billed again.',
   },
   upstream_invalid_response: {
     status: 502,

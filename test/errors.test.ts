@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { ERRORS, type ErrorCode, errorBody, GatewayError, wrapError } from '../src/errors.ts';
+import { UPSTREAM_ERRORS } from '../src/upstream-errors.ts';
 
 interface Row {
   readonly status: number;
@@ -54,6 +55,16 @@ describe('the table', () => {
     expect(rule.meaning).not.toContain('|');
     // Waiting is advice for trouble that passes; a request that is wrong stays wrong.
     if (rule.retry === 'wait') expect([429, 503]).toContain(rule.status);
+  });
+
+  test('406 is of failures behind the gateway that no client may repeat, and no other error of an upstream has that advice', () => {
+    const { unrepeated = [] } = Object.groupBy(CODES, (code) =>
+      ERRORS[code].status === 406 ? 'unrepeated' : 'others',
+    );
+    expect(unrepeated).toEqual(
+      CODES.filter((code) => code in UPSTREAM_ERRORS && ERRORS[code].retry === 'no'),
+    );
+    for (const code of unrepeated) expect(ERRORS[code].type).toBe('server_error');
   });
 
   test('401 is said of keys alone', () => {

@@ -74,6 +74,16 @@ export const ANSWER_CLASSES = {
     vote: 'limited',
     alert: undefined,
   },
+  gateway: {
+    fault: 'vendor',
+    answers:
+      '424; 4xx whose `code` is `upstream_auth_error`, `upstream_account_error` or `upstream_tls` (another gateway whose upstream failed)',
+    code: 'upstream_error',
+    isShown: true,
+    triesNextTarget: true,
+    vote: 'failure',
+    alert: undefined,
+  },
   failure: {
     fault: 'vendor',
     answers: '408, 5xx',
@@ -115,11 +125,15 @@ const CREDENTIAL_TEXT =
 const PERMISSION_TEXT =
   /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|account|organization|project|subscription|tenant|workspace|country|region|territory|virtual network|ip address)\b/i;
 
+/** What a gateway like this one answers where its own operator has to act. */
+const GATEWAY_WORD = /^upstream_(?:auth_error|account_error|tls)$/;
+
 /** @param status of the answer, or the one that an error object in a 200 names */
 export function classify(status: number, { words, message }: ErrorAnswer): AnswerClassName {
   const isNamed = (pattern: RegExp) => words.some((word) => pattern.test(word));
   if (status < 400 || status > 599) return 'unusable';
   if (status >= 500 || status === 408) return 'failure';
+  if (status === 424 || isNamed(GATEWAY_WORD)) return 'gateway';
   if (status === 401) return 'credential';
   if (status === 402) return 'account';
   if (status === 403) {

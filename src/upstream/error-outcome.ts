@@ -78,6 +78,8 @@ export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
     case 'upstream_busy':
     // A target that thinks for long cannot be told from one that hangs.
     case 'upstream_timeout':
+    // It did the work, only not in the form that was asked for.
+    case 'upstream_unusable_response':
     case 'invalid_form':
     case 'request_timeout':
     case 'request_too_large':

@@ -189,6 +189,21 @@ describe.each([
     expect(setting.upstream.requests.length - at).toBe(1);
   });
 
+  test.each([
+    ['credential', 401, 'invalid_api_key', 'upstream_auth_error'],
+    ['account', 402, 'insufficient_credits', 'upstream_account_error'],
+  ])("because of the operator's %s: asked once", async (_whose, status, code, told) => {
+    setting.answers(json(status, upstreamError('No', { code })));
+    const model = setting.troubled();
+    const before = await refusals(callError(await call(model)));
+    const error = callError(await call(model));
+    expect(error).toMatchObject({
+      isRetryable: false,
+      data: { error: { code: told, type: 'server_error' } },
+    });
+    expect((await refusals(error)) - before).toBe(1);
+  });
+
   test('for now: it waits as the upstream asks, and then succeeds', async () => {
     const at = setting.answersOnce(
       json(429, upstreamError('Slow down', { code: 'rate_limit_exceeded' }), { 'retry-after-ms': '20' }),

@@ -389,6 +389,16 @@ describe('refusals', () => {
     expect(setting.upstream.requests.length - at).toBe(1);
   });
 
+  test.each(calls)("%s refused because of the operator's credential: asked once", async (_name, call) => {
+    setting.answers(json(401, upstreamError('No', { code: 'invalid_api_key' })));
+    const name = setting.troubled();
+    // With its default of six retries.
+    const before = await refusals(await call(connect(name)));
+    const error = await call(connect(name));
+    expect(error).toMatchObject({ code: 'upstream_auth_error', type: 'server_error' });
+    expect((await refusals(error)) - before).toBe(1);
+  });
+
   test('a rate limit of an upstream that does not say how long is tried again, since the gateway says so', async () => {
     const at = setting.answersOnce(json(429, upstreamError('Slow down', { code: 'rate_limit_exceeded' })));
     expect((await connect(setting.troubled()).invoke('Say hello')).text).toBe('Hello world');

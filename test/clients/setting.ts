@@ -40,7 +40,7 @@ export interface Setting {
   close(): Promise<void>;
 }
 
-export const TROUBLED = Array.from({ length: 8 }, (_, index) => `troubled-${index}`);
+export const TROUBLED = Array.from({ length: 12 }, (_, index) => `troubled-${index}`);
 
 const up = ({ baseUrl }: HostileUpstream, name: string) => ({
   base_url: baseUrl,

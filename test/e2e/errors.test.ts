@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { DatabaseSync } from 'node:sqlite';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { ERRORS, type ErrorCode } from '../../src/errors.ts';
+import { ERRORS, type ErrorCode, isServerFault } from '../../src/errors.ts';
 import { signatureOf } from '../billing/stripe-stand-in.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
@@ -69,7 +69,7 @@ function expectRetryHeaders(response: RawResponse, code: ErrorCode): void {
     expect(response.header('x-should-retry')).toBeUndefined();
   } else {
     expect(seconds).toBeUndefined();
-    const isTold = status === 429 || status === 403 || status >= 500;
+    const isTold = status === 429 || status === 403 || isServerFault(status);
     expect(response.header('x-should-retry')).toBe(retry === 'no' && isTold ? 'false' : undefined);
   }
 }

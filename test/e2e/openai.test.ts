@@ -567,7 +567,7 @@ describe.each([
       );
       const error = await refusal(connect().chat.completions.create({ model: 'scripted', messages: HELLO }));
       expect(error).not.toBeInstanceOf(OpenAI.AuthenticationError);
-      expect(error).toMatchObject({ status: 502, code: 'upstream_auth_error' });
+      expect(error).toMatchObject({ status: 406, code: 'upstream_auth_error' });
       expect(JSON.stringify(error.error)).not.toMatch(/\*|Incorrect/);
       expect((await requests()) - before).toBe(1);
     });

@@ -1,6 +1,6 @@
 // Complete answers: the headers of errors, and that a client reads its answer although it is still sending.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ERRORS, type ErrorCode, GatewayError } from '../../src/errors.ts';
+import { ERRORS, type ErrorCode, GatewayError, isServerFault } from '../../src/errors.ts';
 import { answer, answerError, answerJson, retryHeaders } from '../../src/http/exchange/response-writer.ts';
 import { pause } from '../helpers/wait.ts';
 import { errorCode, Served } from './served.ts';
@@ -34,7 +34,7 @@ describe('retry headers', () => {
       const { retry } = error.rule;
       expect(headers['retry-after'] !== undefined).toBe(retry === 'wait');
       expect(headers['x-should-retry']).toBe(
-        retry === 'no' && (error.status === 429 || error.status === 403 || error.status >= 500)
+        retry === 'no' && (error.status === 429 || error.status === 403 || isServerFault(error.status))
           ? 'false'
           : undefined,
       );

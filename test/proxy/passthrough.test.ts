@@ -423,7 +423,7 @@ describe('a call', () => {
   });
 
   test.each([
-    [401, 502, 'upstream_auth_error'],
+    [401, 406, 'upstream_auth_error'],
     [400, 400, 'theirs'],
     [429, 429, 'theirs'],
     [500, 500, 'theirs'],

@@ -502,7 +502,7 @@ const errorAnswer = (status: number, headers = '') => {
 
 describe('an upstream that opens no session', () => {
   test.each([
-    ['401', errorAnswer(401), 502, 'upstream_auth_error'],
+    ['401', errorAnswer(401), 406, 'upstream_auth_error'],
     ['400', errorAnswer(400), 400, 'y'],
     ['429', errorAnswer(429, 'retry-after: 7\r\n'), 429, 'y'],
     ['200', 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi', 502, 'upstream_invalid_response'],

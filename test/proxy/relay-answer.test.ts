@@ -1,6 +1,6 @@
 // An upstream's JSON answer, its refusals, and its troubles before anything was sent: what the client reads of each.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { ErrorCode } from '../../src/errors.ts';
+import { ERRORS, type ErrorCode } from '../../src/errors.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
@@ -272,7 +272,7 @@ describe('an upstream’s refusal', () => {
           },
         }),
       );
-      expectError(response, 502, 'upstream_auth_error');
+      expectError(response, 406, 'upstream_auth_error');
       expect(response.header('x-should-retry')).toBe('false');
       expect(response.text()).not.toContain('abcd');
       expect(await gateway.accessLine(response)).toMatchObject({
@@ -534,23 +534,23 @@ describe('a completion in answer to a request for a stream', () => {
     ['without choices', { id: 'x' }],
     ['with none', { id: 'x', choices: [] }],
     ['with a choice that has no message', { id: 'x', choices: [{ index: 0 }] }],
-  ])('is a 502 %s', async (_name, body) => {
+  ])('is a 406 %s', async (_name, body) => {
     expectError(
       await answered(json(200, body), chatRequest({ stream: true })),
-      502,
-      'upstream_invalid_response',
+      406,
+      'upstream_unusable_response',
     );
   });
 });
 
-describe('an upstream that cannot be reached is a 502', () => {
+describe('an upstream that cannot be reached is no error of the caller', () => {
   async function through(baseUrl: string, code: ErrorCode = 'upstream_unreachable'): Promise<void> {
     await using other = await startGateway({
       upstreams: { up: baseUrl },
       config: { upstreams: { up: { timeouts: { connect: '20s' } } } },
     });
     const response = await other.chat(chatRequest());
-    expectError(response, 502, code);
+    expectError(response, ERRORS[code].status, code);
     expect(await other.accessLine(response)).toMatchObject({ outcome: code });
   }
 

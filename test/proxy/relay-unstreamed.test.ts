@@ -303,8 +303,8 @@ describe('a whole answer that cannot be the stream that was asked for', () => {
     async (_name, path, body, script) => {
       for (const each of [first, second]) each.always(script);
       const answer = await post(path, body);
-      expect([answer.status, answer.header('x-should-retry'), asked()]).toEqual([502, 'false', 1]);
-      expect(answer.json()).toMatchObject({ error: { code: 'upstream_invalid_response' } });
+      expect([answer.status, answer.header('x-should-retry'), asked()]).toEqual([406, 'false', 1]);
+      expect(answer.json()).toMatchObject({ error: { code: 'upstream_unusable_response' } });
       // The SDK does not repeat it, and nobody else has to go without the target for it.
       for (let i = 0; i < 9; i++) {
         const error: unknown = await client.post(`/${path}`, { body }).catch((reason: unknown) => reason);
@@ -313,7 +313,7 @@ describe('a whole answer that cannot be the stream that was asked for', () => {
       expect([first.requests.length + second.requests.length - before, second.requests.length]).toEqual([
         10, 0,
       ]);
-      expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_invalid_response' });
+      expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_unusable_response' });
     },
   );
 

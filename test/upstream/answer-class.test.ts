@@ -117,6 +117,15 @@ test.each<[AnswerClassName, string, number, unknown]>([
   ['request', 'any', 422, { detail: [{ loc: ['body'] }] }],
   ['limit', 'OpenAI', 429, error('Rate limit reached', 'rate_limit_exceeded', 'tokens')],
   ['limit', 'Google, of a minute', 429, error(QUOTA, 429)],
+  ['gateway', 'Amazon', 424, error('The model failed', 'ModelErrorException')],
+  ['gateway', 'this gateway', 406, error('No', 'upstream_auth_error', 'server_error')],
+  ['gateway', 'this gateway', 406, error('No', 'upstream_tls', 'server_error')],
+  [
+    'request',
+    'this gateway, of an answer that it was billed',
+    406,
+    error('No', 'upstream_unusable_response'),
+  ],
   ['failure', 'any', 500, error(CREDIT)],
   [
     'failure',
@@ -180,7 +189,7 @@ describe('what the client reads', () => {
     ] as const) {
       const failure = judgeErrorResponse(status, { 'retry-after': '7' }, Buffer.from(JSON.stringify(body)));
       expect(failure).toMatchObject({ tryNextTarget: true, retry: false, headers: {} });
-      expect([failure.error.code, failure.error.status]).toEqual(['upstream_account_error', 502]);
+      expect([failure.error.code, failure.error.status]).toEqual(['upstream_account_error', 406]);
       expect(failure).not.toHaveProperty('verbatim');
       expect(failure.error.message).not.toMatch(/Insufficient|credit balance|exceeded/);
     }

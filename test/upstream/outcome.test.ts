@@ -21,8 +21,8 @@ test.each(['client_closed', 'invalid_form', 'request_timeout', 'request_too_larg
 describe('a status', () => {
   test.each([
     [400, 'upstream_error', 400, false],
-    [401, 'upstream_auth_error', 502, true],
-    [402, 'upstream_account_error', 502, true],
+    [401, 'upstream_auth_error', 406, true],
+    [402, 'upstream_account_error', 406, true],
     [403, 'upstream_error', 403, true],
     [404, 'upstream_error', 404, false],
     [408, 'upstream_error', 408, true],

@@ -54,7 +54,7 @@ async function expectDistrust(gateway: Gateway): Promise<void> {
   const breaker = 'tollgate_upstream_breaker_state{upstream="faked",model="upstream-model"}';
   expect(await gateway.metric(breaker)).toBe(2);
   const response = await gateway.chat(request('alone'));
-  expect([response.status, response.json()]).toMatchObject([502, { error: { code: 'upstream_tls' } }]);
+  expect([response.status, response.json()]).toMatchObject([406, { error: { code: 'upstream_tls' } }]);
   expect(response.text()).not.toMatch(/localhost|127\.0\.0\.1|certificate|CERT|SSL/i);
   await gateway.accessLine(response);
   for (const text of [gateway.output, await gateway.metrics()]) {

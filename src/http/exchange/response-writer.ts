@@ -1,6 +1,6 @@
 // The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
 import { STATUS_CODES } from 'node:http';
-import { errorBody, type GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
+import { errorBody, type GatewayError, isServerFault, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { BodyPieces } from '../pieces/body-pieces.ts';
 import { type BodyEvents, BodyWriter } from '../pieces/body-writer.ts';
 import type { Exchange } from './exchange.ts';
@@ -104,7 +104,7 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
     }
     case 'no':
       // Where SDKs would try again, and at 403, which says less than it means: proxies answer so for a moment.
-      return error.status === 429 || error.status === 403 || error.status >= 500
+      return error.status === 429 || error.status === 403 || isServerFault(error.status)
         ? { 'x-should-retry': 'false' }
         : {};
     case 'default':

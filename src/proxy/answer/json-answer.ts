@@ -161,10 +161,9 @@ export class JsonAnswer implements Receiver {
    */
   #unrelayable(cause: string, facts: Facts): void {
     const message = `The upstream answered with ${cause}. It may have billed the answer, so it was not asked again.`;
-    const error = new GatewayError('upstream_invalid_response', message, { cause, retry: 'no' });
+    const error = new GatewayError('upstream_unusable_response', message, { cause });
     this.#source.used(reportedUsage(facts), 0);
-    const judged = failure(error, this.#request.afterSend);
-    this.#source.finish({ kind: 'failed', failure: { ...judged, blame: { kind: 'neutral' } } });
+    this.#source.finish({ kind: 'failed', failure: failure(error, this.#request.afterSend) });
   }
 
   #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {

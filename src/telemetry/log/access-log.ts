@@ -1,5 +1,6 @@
 // The access log: one line for every request, when it has ended. It gets plain facts; who collects them is not its business.
 import { symbols } from 'pino';
+import { isServerFault } from '../../errors.ts';
 import { maskKeys } from './key-mask.ts';
 import type { Logger } from './logger.ts';
 
@@ -77,7 +78,7 @@ export class AccessLog {
   write(record: Readonly<AccessRecord>, cause: unknown): void {
     if (cause !== undefined) {
       const line = { ...record, cause: describe(cause) };
-      if (record.status >= 500) this.#logger.warn(line, 'request');
+      if (isServerFault(record.status)) this.#logger.warn(line, 'request');
       else this.#logger.info(line, 'request');
     } else if (this.#destination === undefined) this.#logger.info(record, 'request');
     else if (this.#logger.isLevelEnabled('info')) {

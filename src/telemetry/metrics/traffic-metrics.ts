@@ -28,7 +28,7 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
     meaning: 'Requests answered, by route and status. Status 499: the client left first.',
     labels: { route: VALUES.route, status: 'HTTP status' },
     action:
-      'Traffic. A rise of 5xx: see `tollgate_request_outcomes_total` for the reason; of 401: keys that ended, or guesses; of 429: limits of tiers, or upstreams that are full.',
+      'Traffic. A rise of 5xx or 406: see `tollgate_request_outcomes_total` for the reason; of 401: keys that ended, or guesses; of 429: limits of tiers, or upstreams that are full.',
   });
   const outcomes = catalogue.counter({
     name: 'tollgate_request_outcomes_total',

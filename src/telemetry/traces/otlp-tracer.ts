@@ -25,6 +25,7 @@ import {
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
 import { withDeadline } from '../../deadline.ts';
+import { isServerFault } from '../../errors.ts';
 import { holdsKey } from '../log/key-mask.ts';
 import type { Logger } from '../log/logger.ts';
 import { GENAI_OPERATIONS } from '../metrics/genai-operations.ts';
@@ -153,7 +154,7 @@ class ServerSpan implements RequestSpan {
     // 499 was never sent.
     if (outcome !== 'client_closed') span.setAttribute('http.response.status_code', status);
     // A refusal is the client's trouble. An answer that began well and broke is not.
-    if (!PEACEFUL.has(outcome) && (status < 400 || status >= 500)) fail(span, outcome);
+    if (!PEACEFUL.has(outcome) && (status < 400 || isServerFault(status))) fail(span, outcome);
     span.end();
   }
 }
