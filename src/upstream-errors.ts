@@ -57,7 +57,7 @@ export const UPSTREAM_ERRORS = {
     retry: 'no',
     message: 'The upstream sent a whole answer that cannot be relayed. It may have billed it.',
     meaning:
-      'The upstream did the work, and its answer cannot be the stream that was asked for. The message says why. Another try may be billed again.',
+      'The upstream did the work, and its answer is over a bound of `max_answer`, is a stream that was not asked for, or cannot be the stream that was. The message says which. Another try may be billed again.',
   },
   upstream_invalid_response: {
     status: 502,

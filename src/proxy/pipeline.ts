@@ -181,6 +181,7 @@ export class Pipeline {
       choices: facts.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
+      maxAnswer: config.max_answer,
       commitAfter: config.stream.commit_after,
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,

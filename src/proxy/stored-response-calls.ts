@@ -104,6 +104,7 @@ export class StoredResponseCalls {
       stream,
       alias: route.responseModel === 'alias' ? jsonString(response.model) : undefined,
       includeUsage: false,
+      maxAnswer: config.max_answer,
       commitAfter: config.stream.commit_after,
       keepalive: config.stream.keepalive,
       afterSend: config.retry.after_send,

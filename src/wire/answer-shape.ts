@@ -1,6 +1,6 @@
 // Whether a JSON object without choices is an answer of some endpoint, an error without OpenAI's wrapper, or neither. Only for the rare
 // objects that need it: what a chat completion shows is read on the way by chat-chunk.ts.
-import { isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
+import { eventData, isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
 import { JsonScanner } from './json.ts';
 
 export type Shape = 'answer' | 'error' | 'other';
@@ -31,6 +31,15 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
   }
   if (isErrorObject(parse(bytes.toString('utf8', start, end)), isWhole)) return 'error';
   return isNamed ? 'answer' : 'other';
+}
+
+/** Whether the first event of a stream with data holds an error. */
+export function isErrorEvent(text: string): boolean {
+  const data = parse(eventData(text));
+  return (
+    Boolean(memberOf(data, 'error')) ||
+    (data !== undefined && shapeOf(Buffer.from(eventData(text))) === 'error')
+  );
 }
 
 /**

@@ -67,7 +67,7 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
 }
 
 /** The data of the first event that has any (WHATWG HTML, 9.2.6). */
-function eventData(text: string): string {
+export function eventData(text: string): string {
   const [event = ''] = text.split(/\r\n\r\n|\n\n|\r\r/).filter((each) => /^data:/m.test(each));
   const lines = event.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'));
   return lines

@@ -59,7 +59,7 @@ export class SseFrameScanner {
   /**
    * Takes the next piece of the stream, cut anywhere.
    * @returns the frames it completed; a view of `chunk` where nothing was held before, so that one must stay as it is
-   * @throws GatewayError `upstream_invalid_response` when a frame is larger than allowed. Frames that were complete before
+   * @throws GatewayError `upstream_unusable_response` when a frame is larger than allowed. Frames that were complete before
    *   it in the same piece are returned first, and the next call throws.
    */
   push(chunk: Buffer): FrameBatch {
@@ -149,7 +149,7 @@ export class SseFrameScanner {
   }
 
   #refusal(): GatewayError {
-    return new GatewayError('upstream_invalid_response', undefined, {
+    return new GatewayError('upstream_unusable_response', undefined, {
       cause: `an event of the stream is larger than ${this.#maxFrameBytes} bytes`,
     });
   }

@@ -40,6 +40,7 @@ describe('a configuration', () => {
       public_url: 'http://127.0.0.1:8080',
       realtime: { idle: 600_000, lifetime: 3_600_000 },
       max_body: 33_554_432,
+      max_answer: { frame: 33_554_432, json: 67_108_864, embeddings: 268_435_456 },
       upstreams: {
         demo: { kind: 'builtin', builtin: 'echo', timeouts, max_concurrency: 200, stream_usage: 'inject' },
       },
@@ -72,6 +73,7 @@ describe('a configuration', () => {
         'secret: 0123456789abcdef0123456789abcdef',
         'usage: { spool: /var/lib/tollgate/usage }',
         'max_body: 64KiB',
+        'max_answer: { frame: 64KiB, json: 512MiB, embeddings: 16GiB }',
         'upstreams:',
         '  a:',
         '    base_url: https://a.example/v1?x=y',
@@ -117,6 +119,7 @@ describe('a configuration', () => {
       realtime: { idle: 60_000, lifetime: 7_200_000 },
       passthrough: { upstream: 'a', paths: ['/v1/files', '/v1/batches'], max_upload: 1_048_576 },
       max_body: 65_536,
+      max_answer: { frame: 65_536, json: 536_870_912, embeddings: 17_179_869_184 },
       upstreams: {
         a: {
           kind: 'http',

@@ -75,6 +75,7 @@ class Run implements Source {
       alias: ALIAS,
       includeUsage: !hideUsage,
       hideUsage,
+      maxAnswer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
       commitAfter: 1e6,
       keepalive: 1e6,
       afterSend: false,
@@ -111,6 +112,10 @@ class Run implements Source {
 
   unusable(cause: unknown): void {
     this.fail(new GatewayError('upstream_invalid_response', undefined, { cause }));
+  }
+
+  unrelayable(why: string): void {
+    this.fail(new GatewayError('upstream_unusable_response', why));
   }
 
   incomplete(cause: unknown): void {

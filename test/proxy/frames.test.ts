@@ -186,7 +186,7 @@ describe('the boundary', () => {
 });
 
 describe('the limit', () => {
-  const tooLarge = expect.objectContaining({ code: 'upstream_invalid_response' });
+  const tooLarge = expect.objectContaining({ code: 'upstream_unusable_response' });
 
   test('a frame may be as large as allowed, in one piece or many', () => {
     const frame = 'data: abcd\n\n';

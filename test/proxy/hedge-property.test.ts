@@ -225,6 +225,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
       stream: true,
       alias: undefined,
       includeUsage: true,
+      maxAnswer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
       commitAfter,
       keepalive: 1e6,
       afterSend,

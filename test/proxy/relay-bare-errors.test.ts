@@ -205,7 +205,10 @@ describe('an answer whose label is wrong or missing', () => {
       expect(answer.text().trimStart()).toBe(pieces.join('').trimStart());
     }
     const none = await answered(labelled(type, frames), chatRequest());
-    expect([none.status, none.json()]).toMatchObject([502, { error: { code: 'upstream_invalid_response' } }]);
+    expect([none.status, none.json()]).toMatchObject([
+      406,
+      { error: { code: 'upstream_unusable_response' } },
+    ]);
   });
 
   test.each([...OTHER_LABELS, 'text/event-stream'])('(%s) is an error if it says so', async (type) => {

@@ -278,6 +278,7 @@ function run(given: Answer): Outcome {
     committed: () => undefined,
     lastFrame: () => undefined,
     unusable: fail,
+    unrelayable: fail,
     crashed: fail,
     incomplete: fail,
     finish: (given_) => {
@@ -292,6 +293,7 @@ function run(given: Answer): Outcome {
     alias: undefined,
     includeUsage: false,
     hideUsage: true,
+    maxAnswer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
     commitAfter: 1_000_000,
     keepalive: 1_000_000,
     afterSend: false,

@@ -214,6 +214,19 @@ export const dynamicShape = {
   max_body: size('1KiB', '512MiB')
     .prefault('32MiB')
     .describe('Largest request body, also once decompressed.'),
+  max_answer: section({
+    frame: size('64KiB', '256MiB')
+      .prefault('32MiB')
+      .describe('Largest event of a stream, on every endpoint. One with an image in it is some megabytes.'),
+    json: size('1MiB', '512MiB')
+      .prefault('64MiB')
+      .describe('Largest JSON answer, also once decompressed. It is held in memory until it is whole.'),
+    embeddings: size('1MiB', '16GiB')
+      .prefault('256MiB')
+      .describe('Largest JSON answer of embeddings, which is relayed while it comes.'),
+  })
+    .prefault({})
+    .describe('Bounds on what upstreams answer. A larger answer is not relayed, and not asked for again.'),
   upstreams: mapping(upstreamName, upstream).describe('Who answers, by a name of your choice.'),
   models: mapping(modelName, model).describe(
     'What clients may ask for, by public name. One `*` in a name makes it a pattern; exact names go first.',

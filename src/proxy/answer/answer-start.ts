@@ -2,7 +2,9 @@
 // text or bytes, errors as event streams, and event streams as JSON or not at all.
 import type { GatewayError } from '../../errors.ts';
 import { isJson, mediaType } from '../../http/multipart/media-type.ts';
+import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
+import { isErrorEvent } from '../../wire/answer-shape.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { BytesRelay } from './bytes-relay.ts';
 import { EmbeddingsRelay } from './embeddings-relay.ts';
@@ -11,6 +13,7 @@ import { StreamRelay } from './stream-relay.ts';
 
 type Kind = 'events' | 'json' | 'bytes' | 'unknown';
 
+const NO_BYTES: Buffer = Buffer.alloc(0);
 const SPACE = 0x20;
 const OPEN_OBJECT = 0x7b;
 /** With which an event stream may begin, where its label says something else. */
@@ -100,13 +103,20 @@ export class AnswerStart implements Receiver {
       // It goes on to the end of what is there.
       return isShort && /^\{\s*(?:"[\w.-]*"?\s*)?$/.test(sample) ? undefined : this.#label;
     }
-    if (!this.#request.stream || this.#label === 'events') return this.#label;
-    if (EVENTS.some((field) => sample.startsWith(field))) return 'events';
-    return EVENTS.some((field) => field.startsWith(sample)) ? undefined : this.#label;
+    const { stream } = this.#request;
+    const isEvents = this.#label === 'events' || EVENTS.some((field) => sample.startsWith(field));
+    if (this.#label === 'bytes' && !stream) return 'bytes';
+    if (isEvents && !stream && !isLast) return hasWholeEvent(bytes.subarray(start)) ? 'events' : undefined;
+    if (isEvents) return 'events';
+    return !isLast && EVENTS.some((field) => field.startsWith(sample)) ? undefined : this.#label;
   }
 
   #begin(kind: Kind, bytes: Buffer | undefined): Receiver | undefined {
     const reader = this.#readerOf(kind);
+    if (kind === 'events' && reader === undefined) {
+      this.#refuseEvents(bytes ?? NO_BYTES);
+      return undefined;
+    }
     if (reader === undefined) {
       this.#source.unusable(`content-type ${this.#type || 'missing'}`);
       return undefined;
@@ -115,6 +125,16 @@ export class AnswerStart implements Receiver {
     if (reader !== this.#relay) this.#relay?.dispose();
     if (bytes !== undefined) reader.data(bytes);
     return reader;
+  }
+
+  /** A stream that was not asked for. An error in it is one all the same; else the upstream did the work. */
+  #refuseEvents(bytes: Buffer): void {
+    const text = bytes.toString('utf8', firstByte(bytes));
+    if (!EVENTS.some((field) => text.startsWith(field)))
+      this.#source.unusable(`content-type ${this.#type || 'missing'}`);
+    else if (!isErrorEvent(text))
+      this.#source.unrelayable('The upstream answered with a stream that was not asked for.');
+    else this.#source.finish({ kind: 'failed', failure: judgeErrorObject(text, this.#headers) });
   }
 
   #readerOf(kind: Kind): Receiver | undefined {
@@ -149,4 +169,9 @@ function firstByte(bytes: Buffer): number {
   let at = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
   while (at < bytes.length && (bytes[at] ?? 0) <= SPACE) at += 1;
   return at;
+}
+
+/** What was not asked for as a stream is told from an error by a whole event. */
+function hasWholeEvent(bytes: Buffer): boolean {
+  return /(?:^|[\r\n])data:[\s\S]*?(?:\n\r?\n|\r\r)/.test(bytes.toString('latin1'));
 }

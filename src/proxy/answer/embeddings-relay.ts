@@ -4,6 +4,7 @@ import { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
+import { tooLarge } from './answer-bounds.ts';
 import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
 import { JsonAnswer } from './json-answer.ts';
@@ -11,8 +12,6 @@ import { JsonAnswer } from './json-answer.ts';
 const MIB = 1024 * 1024;
 /** Larger answers are not held back. Errors are smaller, so that those are answered as errors. */
 const MAX_HELD_BYTES = MIB;
-/** Of 2,048 vectors of 3,072 numbers each, three times over. */
-const MAX_ANSWER_BYTES = 256 * MIB;
 
 export class EmbeddingsRelay implements Receiver {
   readonly #request: RelayRequest;
@@ -22,6 +21,8 @@ export class EmbeddingsRelay implements Receiver {
   readonly #scan: EmbeddingsScan;
   /** Undefined when it is clear how the answer is relayed. */
   #held: Buffer[] | undefined = [];
+  /** Its length, as its head gives it; of a coded answer the true one is larger. */
+  readonly #announced: number;
   #size = 0;
   #work: BodyPacing | undefined;
   /** The work rests, and the client reads at its own pace. */
@@ -35,6 +36,7 @@ export class EmbeddingsRelay implements Receiver {
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled: boolean) {
     this.#request = request;
     this.#source = source;
+    this.#announced = Number(headers['content-length'] ?? 0);
     this.#completion = new JsonAnswer(request, headers, source, isLabelled);
     this.#client = new ClientStream(request, headers, source, 'application/json');
     this.#scan = new EmbeddingsScan(request.alias, request.facts.edits !== undefined);
@@ -93,6 +95,10 @@ export class EmbeddingsRelay implements Receiver {
   /** Once it is larger than any error: by what stands at its beginning. */
   #decide(held: readonly Buffer[]): void {
     this.#held = undefined;
+    if (this.#announced > this.#request.maxAnswer.embeddings) {
+      this.#source.unrelayable(tooLarge('embeddings', this.#request));
+      return;
+    }
     const pieces = this.#try(() => held.flatMap((piece) => this.#scan.next(piece)));
     if (pieces !== undefined && this.#scan.hasData) {
       this.#request.exchange.isLarge = true;
@@ -105,8 +111,8 @@ export class EmbeddingsRelay implements Receiver {
 
   #pass(chunk: Buffer): void {
     if (this.#client.isOver) return;
-    if (this.#size > MAX_ANSWER_BYTES) {
-      this.#source.unusable(`more than ${MAX_ANSWER_BYTES} bytes`);
+    if (this.#size > this.#request.maxAnswer.embeddings) {
+      this.#source.unrelayable(tooLarge('embeddings', this.#request));
       return;
     }
     const began = performance.now();

@@ -5,7 +5,7 @@ import { answer } from '../../http/exchange/response-writer.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import { failure, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
+import { judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { type Shape, shapeOf } from '../../wire/answer-shape.ts';
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
@@ -13,10 +13,8 @@ import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
+import { tooLarge } from './answer-bounds.ts';
 import { LargeAnswer } from './large-answer.ts';
-
-/** Larger than any completion that a model produces; images in base64 included. */
-const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 /** What is read of a whole answer; only of a small one whether there is output. */
 type Facts = CompletionFacts & { readonly hasOutput?: boolean };
@@ -50,7 +48,7 @@ export class JsonAnswer implements Receiver {
 
   data(chunk: Buffer): void {
     this.#size += chunk.length;
-    if (this.#size > MAX_ANSWER_BYTES) this.#source.unusable(`more than ${MAX_ANSWER_BYTES} bytes`);
+    if (this.#size > this.#request.maxAnswer.json) this.#source.unrelayable(tooLarge('json', this.#request));
     else if (this.#size <= LARGE_BODY) this.#chunks.push(chunk);
     else this.#addLarge(chunk);
   }
@@ -69,8 +67,13 @@ export class JsonAnswer implements Receiver {
   #becomeLarge(): LargeAnswer {
     this.#request.exchange.isLarge = true;
     const announced = Number(this.#headers['content-length']);
-    const isPlain = this.#headers['content-encoding'] === undefined && announced <= MAX_ANSWER_BYTES;
-    const large = new LargeAnswer(MAX_ANSWER_BYTES, isPlain ? announced : undefined, this.#request.buffers);
+    const isPlain =
+      this.#headers['content-encoding'] === undefined && announced <= this.#request.maxAnswer.json;
+    const large = new LargeAnswer(
+      this.#request.maxAnswer.json,
+      isPlain ? announced : undefined,
+      this.#request.buffers,
+    );
     for (const chunk of this.#chunks) large.push(chunk);
     this.#chunks = [];
     this.#large = large;
@@ -151,19 +154,12 @@ export class JsonAnswer implements Receiver {
     }
     // In a streaming SDK a JSON body would read as a silent, empty answer.
     const events = endpoint.asStream?.(withoutMark(body), alias, includeUsage);
-    if (events === undefined) this.#unrelayable('JSON that cannot be the stream that was asked for', facts);
-    else this.#answer('text/event-stream; charset=utf-8', events, facts);
-  }
-
-  /**
-   * The upstream did the work and bills it, and the client cannot have it. To ask for it again, here or by the client, would be billed
-   * again, and the target is not ill.
-   */
-  #unrelayable(cause: string, facts: Facts): void {
-    const message = `The upstream answered with ${cause}. It may have billed the answer, so it was not asked again.`;
-    const error = new GatewayError('upstream_unusable_response', message, { cause });
-    this.#source.used(reportedUsage(facts), 0);
-    this.#source.finish({ kind: 'failed', failure: failure(error, this.#request.afterSend) });
+    if (events === undefined) {
+      this.#source.used(reportedUsage(facts), 0);
+      this.#source.unrelayable(
+        'The upstream answered with JSON that cannot be the stream that was asked for.',
+      );
+    } else this.#answer('text/event-stream; charset=utf-8', events, facts);
   }
 
   #answer(type: string, body: Buffer | BodyPieces, facts: Facts): void {

@@ -11,12 +11,11 @@ import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
+import { tooLarge } from './answer-bounds.ts';
 import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { withoutUsage } from './usage-strip.ts';
 
-/** Of all endpoints: one that holds an image is some megabytes in base64. */
-const MAX_FRAME_BYTES = 32 * 1024 * 1024;
 /** Held back before the first output; an upstream that talks this much without output is taken as it is. */
 const MAX_HELD_BYTES = 256 * 1024;
 
@@ -62,7 +61,7 @@ export class StreamRelay implements Receiver {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
-    this.#scanner = new SseFrameScanner(MAX_FRAME_BYTES);
+    this.#scanner = new SseFrameScanner(request.maxAnswer.frame);
     // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
     this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
     this.#client = new ClientStream(request, headers, source);
@@ -90,7 +89,9 @@ export class StreamRelay implements Receiver {
       else if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      this.#source.unusable(error.cause);
+      if (error.code === 'upstream_unusable_response')
+        this.#source.unrelayable(tooLarge('frame', this.#request));
+      else this.#source.unusable(error.cause);
     }
   }
 

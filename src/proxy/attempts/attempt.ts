@@ -229,6 +229,12 @@ export class Attempt implements Sink, Source, Contender {
     this.#fail(unusable(cause), true);
   }
 
+  unrelayable(why: string): void {
+    const message = `${why} The upstream may have billed the answer, so it was not asked again.`;
+    const error = new GatewayError('upstream_unusable_response', message, { cause: why });
+    this.#fail(error, this.#request.afterSend);
+  }
+
   /** A fault in the gateway's code costs this one request: it must not reach the transport, nor end the process. */
   crashed(cause: unknown): void {
     const error = new GatewayError('internal_error', undefined, { cause });

@@ -1,4 +1,5 @@
 // What an attempt and the reader of its answer tell each other. Only shapes; the two sides are attempt.ts and its readers.
+import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
@@ -21,6 +22,9 @@ export interface FormBody {
   bodyFor(target: Target): Buffer | BodySource;
 }
 
+/** The largest event of a stream and the largest JSON answers, in bytes. */
+export type AnswerBounds = DynamicConfig['max_answer'];
+
 /** What an attempt has to know of the client's request. */
 export interface RelayRequest {
   readonly exchange: Exchange;
@@ -36,6 +40,8 @@ export interface RelayRequest {
   readonly includeUsage: boolean;
   /** The usage chunk was asked for by the gateway and is not shown to the client. */
   readonly hideUsage?: boolean;
+  /** Bounds on the answer, in bytes. */
+  readonly maxAnswer: AnswerBounds;
   /** Milliseconds after the upstream's 200 at which a stream is opened to the client even without output. */
   readonly commitAfter: number;
   /** Milliseconds of silence after which a stream gets a comment. */
@@ -183,6 +189,11 @@ export interface Source {
   quotesCredential?(text: Buffer): boolean;
   /** The answer cannot be used. */
   unusable(reason: unknown): void;
+  /**
+   * The upstream did the work, and its answer cannot be relayed: it is not asked for again.
+   * @param why a sentence for the client
+   */
+  unrelayable(why: string): void;
   /** The gateway's own code failed. */
   crashed(error: unknown): void;
   /** The body ended as if it were whole, and is not. */
