@@ -24,7 +24,7 @@ const isAnsweredByGateway = ({ path, direct, through }: Difference): boolean =>
 
 const isMessage = ({ path }: Difference): boolean => /(?:^|\.)(?:message|responseBody)$/.test(path);
 
-const HEADER = /\.(?:headers|responseHeaders|response_headers)\.([\w-]+)$/i;
+const HEADER = /\.(?:headers|responseHeaders|(?:litellm_)?response_headers)\.([\w-]+)$/i;
 
 /** Headers that the gateway writes itself: they belong to its own connection to the client, or are about its own limits. */
 const OWN_HEADERS =
@@ -94,6 +94,15 @@ export const EXPLANATIONS: readonly Explanation[] = [
       client.startsWith('Codex CLI (WebSocket first)') &&
       server.startsWith('aimock') &&
       ((path === 'requests' && String(direct) === '') || path === 'result.requests.length'),
+  },
+  {
+    name: 'an id for each request',
+    why: 'the gateway gives an id to an answer whose server has none, and writes it into its log',
+    matches: ({ path, direct, through }) =>
+      /\.(?:_?request_id|requestId|requestID|x-request-id)$/.test(path) &&
+      (direct === undefined || direct === null) &&
+      typeof through === 'string' &&
+      through.startsWith('req_'),
   },
 ];
 

@@ -5,9 +5,11 @@ import { curl } from './curl.ts';
 import { goClients } from './go.ts';
 import { javaClients } from './java.ts';
 import { nodeClients } from './node.ts';
+import { pythonClients } from './python.ts';
 
 export const CLIENTS: readonly ComparedClient[] = [
   ...nodeClients,
+  ...pythonClients,
   ...goClients,
   ...javaClients,
   curl,
