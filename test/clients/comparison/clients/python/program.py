@@ -112,7 +112,8 @@ def _plain_model(value: pydantic.BaseModel, depth: int) -> Any:
     if isinstance(value, openai.BaseModel):
         # The SDK's objects tell a field that is missing from one that is null.
         names = [name for name in names if name in value.model_fields_set]
-    fields = {name: plain(getattr(value, name), depth + 1) for name in names}
+    # A library may build an object without all of its fields.
+    fields = {name: plain(getattr(value, name), depth + 1) for name in names if hasattr(value, name)}
     extra = {name: plain(each, depth + 1) for name, each in (value.model_extra or {}).items()}
     identity = getattr(value, "_request_id", None)
     return {**fields, **extra, **({} if identity is None else {"_request_id": identity})}
