@@ -104,6 +104,28 @@ export const EXPLANATIONS: readonly Explanation[] = [
       typeof through === 'string' &&
       through.startsWith('req_'),
   },
+  {
+    name: 'timings in a chunk of their own',
+    why: 'the gateway asks for usage, and then llama.cpp sends its timings with the usage, after the last chunk of the answer; the gateway hides the usage and passes the rest (docs/relay.md)',
+    matches: ({ call, path, direct, through }, { server }) =>
+      server.startsWith('llama.cpp') &&
+      /^chat\..*stream/.test(call) &&
+      ((path.endsWith('.timings') && through === undefined) ||
+        // A chunk is two lines of the event stream.
+        (path.endsWith('.length') && (through === Number(direct) + 1 || through === Number(direct) + 2)) ||
+        (path.includes('.lines[') && direct === 'data: [DONE]') ||
+        // LangChain marks the last chunk.
+        (path.endsWith('.chunk_position') && direct === 'last')),
+  },
+  {
+    name: 'usage in the last chunk of completions',
+    why: 'llama.cpp reports usage in each stream of completions; the gateway shows usage in streams to clients that ask for it',
+    matches: ({ call, path, through }, { server }) =>
+      server.startsWith('llama.cpp') &&
+      call === 'completions.stream' &&
+      path.endsWith('.usage') &&
+      through === undefined,
+  },
 ];
 
 /** The explanation of a difference, if there is one. */

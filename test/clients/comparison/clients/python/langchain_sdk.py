@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from langchain_core.messages import HumanMessage
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from program import API_KEY, BASE_URL, EMBEDDING_MODEL, MODEL, collect, make_calls, settle
@@ -35,7 +36,7 @@ async def stream(runnable: Any, call: str) -> Any:
 
 async def generate(model: ChatOpenAI, call: str) -> Any:
     method = model.agenerate if IS_ASYNC else model.generate
-    return await settle(method([[("user", prompt_of(call))]]))
+    return await settle(method([[HumanMessage(prompt_of(call))]]))
 
 
 async def embed(call: str) -> Any:
