@@ -123,7 +123,7 @@ export const EXPLANATIONS: readonly Explanation[] = [
     matches: ({ call, path, through }, { server }) =>
       server.startsWith('llama.cpp') &&
       call === 'completions.stream' &&
-      path.endsWith('.usage') &&
+      /\.usage$|\.additional_kwargs\.\w+_tokens$/.test(path) &&
       through === undefined,
   },
 ];
