@@ -32,6 +32,8 @@ const START = [roleChunk(OWN), contentChunk('Hello', OWN), finishChunk('stop', O
 );
 const USAGE = '"usage":{"prompt_tokens":3,"completion_tokens":5,"total_tokens":8}';
 const HEAD = '"id":"c","object":"chat.completion.chunk","created":1,"model":"test-model"';
+const EMPTY_CHOICE = '[{"index":0,"delta":{},"finish_reason":null}]';
+const NO_CHOICE = `"choices":${EMPTY_CHOICE}`;
 const TIMINGS = '"timings":{"prompt_n":3,"predicted_per_second":51.20}';
 
 /** What a client reads behind the start of the stream, and what was counted. */
@@ -69,14 +71,24 @@ describe('a chunk of usage that the client did not ask for', () => {
   });
 
   test.each([
-    ['first', `${USAGE},${HEAD},"choices":[],${TIMINGS}`, `${HEAD},"choices":[],${TIMINGS}`],
-    ['in the middle', `${HEAD},"choices":[],${USAGE},${TIMINGS}`, `${HEAD},"choices":[],${TIMINGS}`],
-    ['last', `${HEAD},"choices":[], ${TIMINGS} , ${USAGE} `, `${HEAD},"choices":[], ${TIMINGS}  `],
-    ['with no choices', `${HEAD},${USAGE},${TIMINGS}`, `${HEAD},"choices":[],${TIMINGS}`],
+    ['first', `${USAGE},${HEAD},"choices":[],${TIMINGS}`, `${HEAD},${NO_CHOICE},${TIMINGS}`],
+    ['in the middle', `${HEAD},"choices":[],${USAGE},${TIMINGS}`, `${HEAD},${NO_CHOICE},${TIMINGS}`],
+    ['last', `${HEAD},"choices":[], ${TIMINGS} , ${USAGE} `, `${HEAD},${NO_CHOICE}, ${TIMINGS}  `],
+    ['with no choices', `${HEAD},${USAGE},${TIMINGS}`, `${HEAD},${NO_CHOICE},${TIMINGS}`],
     [
       'with null for choices',
-      `${HEAD},"choices":null,${USAGE},${TIMINGS}`,
-      `${HEAD},"choices":[],${TIMINGS}`,
+      `${HEAD},"choices": null,${USAGE},${TIMINGS}`,
+      `${HEAD},"choices": ${EMPTY_CHOICE},${TIMINGS}`,
+    ],
+    [
+      'of completions',
+      `"id":"c","object": "text_completion","choices":[ ],${USAGE},${TIMINGS}`,
+      `"id":"c","object": "text_completion","choices":[{"index":0,"text":"","logprobs":null,"finish_reason":null}],${TIMINGS}`,
+    ],
+    [
+      'with an empty delta',
+      `${HEAD},"choices":[{"index":0,"delta":{}}],${USAGE},${TIMINGS}`,
+      `${HEAD},"choices":[{"index":0,"delta":{}}],${TIMINGS}`,
     ],
   ])('(%s) gives up its usage alone where there is more in it', async (_name, members, rest) => {
     expect(await relayed(line(members))).toBe(line(rest));
@@ -107,6 +119,23 @@ describe('a chunk of usage that the client did not ask for', () => {
     expect(await stream.finalContent()).toBe('Hello');
     expect(seen.at(-1)).toContain('timings');
     expect(seen.join()).not.toContain('usage');
+  });
+
+  test('leaves a choice in each chunk for a client that reads the first one without a look', async () => {
+    upstream.next(sse([...START, line(`${HEAD},"choices":[],${USAGE},${TIMINGS}`)]));
+    const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: await gateway.key() });
+    const stream = await client.chat.completions.create({
+      model: 'test-model',
+      messages: [{ role: 'user', content: 'x' }],
+      stream: true,
+    });
+    let content = '';
+    for await (const { choices } of stream) {
+      const [choice] = choices;
+      if (choice === undefined) throw new Error('a chunk has no choice');
+      content += choice.delta.content ?? '';
+    }
+    expect(content).toBe('Hello');
   });
 });
 

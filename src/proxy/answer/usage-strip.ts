@@ -2,14 +2,13 @@
 // chunk, and all of the chunk where there is not. Only chunks with usage come here, and most streams have one.
 
 import { JsonScanner, type Span } from '../../wire/json.ts';
-import { readFields } from '../../wire/sse-fields.ts';
+import { bytesStartWith, readFields } from '../../wire/sse-fields.ts';
 import { withoutMembers } from '../request/member-edits.ts';
 import type { Edit } from '../request/request-scan.ts';
 
 /** Members that stand in every chunk of some vendor and say nothing of this one. */
 const ENVELOPE = [
   'id',
-  'object',
   'created',
   'model',
   'provider',
@@ -25,9 +24,13 @@ const OPEN_ARRAY = 0x5b;
 const LETTER_N = 0x6e;
 const OPEN_OBJECT = 0x7b;
 
-const EMPTY_ARRAY = Buffer.from('[]');
-/** Clients iterate over it without a look. */
-const NO_CHOICES = Buffer.from('"choices":[]');
+/**
+ * The choice of a chunk that is left without one. A client that did not ask for usage reads `choices[0]` of each chunk
+ * without a look.
+ */
+const EMPTY_CHAT_CHOICE = '[{"index":0,"delta":{},"finish_reason":null}]';
+const EMPTY_TEXT_CHOICE = '[{"index":0,"text":"","logprobs":null,"finish_reason":null}]';
+const TEXT_OBJECT = Buffer.from('"text_completion');
 
 const scanner = new JsonScanner();
 
@@ -44,10 +47,12 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
   if (!scanner.enterObject()) return undefined;
   const usages: Span[] = [];
   let choices: Span | undefined;
+  let emptyChoice = EMPTY_CHAT_CHOICE;
   let isSaying = false;
   let hasMore = false;
   while (scanner.nextMember()) {
     const { start: keyStart } = scanner.keySpan;
+    scanner.peek();
     const { pos } = scanner;
     if (scanner.keyIs('choices')) {
       isSaying = choicesSay(bytes);
@@ -55,6 +60,9 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
     } else if (scanner.keyIs('usage')) {
       scanner.skipValue();
       usages.push({ start: keyStart, end: scanner.pos });
+    } else if (scanner.keyIs('object')) {
+      if (bytesStartWith(bytes, TEXT_OBJECT, pos, to)) emptyChoice = EMPTY_TEXT_CHOICE;
+      scanner.skipValue();
     } else if (ENVELOPE.some((name) => scanner.keyIs(name))) scanner.skipValue();
     else if (isFilled(bytes)) hasMore = true;
   }
@@ -62,9 +70,12 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
   if (!isSaying && !hasMore) return 'all';
   const [first, ...others] = usages;
   if (first === undefined) return undefined;
-  if (choices === undefined) return [{ span: first, bytes: NO_CHOICES }, ...withoutMembers(bytes, others)];
+  if (choices === undefined) {
+    const member = Buffer.from(`"choices":${emptyChoice}`);
+    return [{ span: first, bytes: member }, ...withoutMembers(bytes, others)];
+  }
   const edits = withoutMembers(bytes, usages);
-  if (bytes[choices.start] === LETTER_N) edits.push({ span: choices, bytes: EMPTY_ARRAY });
+  if (isBlank(bytes, choices)) edits.push({ span: choices, bytes: Buffer.from(emptyChoice) });
   return edits.toSorted((a, b) => a.span.start - b.span.start);
 }
 
@@ -89,12 +100,18 @@ function choicesSay(bytes: Buffer): boolean {
 
 /** Skips the value. Whether it is anything but null, "", [] and {}. */
 function isFilled(bytes: Buffer): boolean {
-  const first = scanner.peek();
+  scanner.peek();
   const { pos } = scanner;
   scanner.skipValue();
-  if (first === LETTER_N) return false;
-  if (first === QUOTE) return scanner.pos - pos > 2;
-  if (first !== OPEN_ARRAY && first !== OPEN_OBJECT) return true;
-  for (let at = pos + 1; at < scanner.pos - 1; at++) if ((bytes[at] ?? 0) > SPACE) return true;
-  return false;
+  return !isBlank(bytes, { start: pos, end: scanner.pos });
+}
+
+/** Whether a value is null, "", [] or {}. */
+function isBlank(bytes: Buffer, { start, end }: Span): boolean {
+  const first = bytes[start];
+  if (first === LETTER_N) return true;
+  if (first === QUOTE) return end - start <= 2;
+  if (first !== OPEN_ARRAY && first !== OPEN_OBJECT) return false;
+  for (let at = start + 1; at < end - 1; at++) if ((bytes[at] ?? 0) > SPACE) return false;
+  return true;
 }
