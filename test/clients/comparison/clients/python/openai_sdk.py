@@ -21,6 +21,11 @@ kind = {"sync": openai.OpenAI, "async": openai.AsyncOpenAI}[sys.argv[1]]
 client = kind(base_url=BASE_URL, api_key=API_KEY)
 
 TOOLS = {"tools": [WEATHER], "tool_choice": "required"}
+# The SDK's helper for streams parses the arguments, of strict tools only.
+STRICT_TOOLS = {
+    "tools": [{**WEATHER, "function": {**WEATHER["function"], "strict": True}}],
+    "tool_choice": "required",
+}
 
 
 def arguments(call: str, extra: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +145,9 @@ make_calls(
         "chat.stream.helper": lambda: chat_helper("chat.stream.helper"),
         "chat.tools": lambda: chat("chat.tools", **TOOLS),
         "chat.tools.stream": lambda: chat_stream("chat.tools.stream", **TOOLS),
-        "chat.tools.stream.helper": lambda: chat_helper("chat.tools.stream.helper", **TOOLS),
+        "chat.tools.stream.helper": lambda: chat_helper(
+            "chat.tools.stream.helper", **STRICT_TOOLS
+        ),
         "chat.json_schema": lambda: chat("chat.json_schema", response_format=CITY_FORMAT),
         "chat.json_schema.parse": lambda: settle(
             client.chat.completions.parse(**arguments("chat.json_schema.parse", {"response_format": City}))
