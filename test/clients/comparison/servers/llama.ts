@@ -19,22 +19,16 @@ const ANY_MODEL = 'llama.cpp answers for any model';
 const NO_ENDPOINT = 'llama.cpp has no such endpoint';
 const NO_ERROR = 'llama.cpp does not fail on request';
 
-/** What llama.cpp cannot answer. A client's variants of these calls are listed too. */
 const LACKS: Readonly<Record<string, string>> = {
   'models.retrieve': NO_ENDPOINT,
   images: NO_ENDPOINT,
-  'images.stream': NO_ENDPOINT,
   speech: NO_ENDPOINT,
   transcription: NO_ENDPOINT,
   moderations: NO_ENDPOINT,
   'error.unknown_model': ANY_MODEL,
-  'error.unknown_model.stream': ANY_MODEL,
-  'error.unknown_model.retrieve': NO_ENDPOINT,
   'error.bad_request.embeddings': NO_ERROR,
   'error.rate_limit': NO_ERROR,
-  'error.rate_limit.stream': NO_ERROR,
   'error.server': NO_ERROR,
-  'error.server.stream': NO_ERROR,
 };
 
 export const llama: ComparedServer = {
