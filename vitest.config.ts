@@ -1,14 +1,37 @@
-// How the tests run: real processes and sockets, so files in parallel forks but no shared state between them.
-import { defineConfig } from 'vitest/config';
+// How the tests run: the projects of `test/projects.ts` side by side on the same workers.
+import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
+import { type Project, testProjects } from './test/projects.ts';
+
+const files = testProjects();
+
+function project(
+  name: Project,
+  options: TestProjectInlineConfiguration['test'],
+): TestProjectInlineConfiguration {
+  return {
+    test: {
+      name,
+      include: [...files[name]],
+      pool: 'forks',
+      // Half of the time of a system test is waiting, so three workers keep two cores busy.
+      maxWorkers: 3,
+      testTimeout: 120_000,
+      hookTimeout: 120_000,
+      restoreMocks: true,
+      ...options,
+    },
+  };
+}
+
+const globalSetup = ['./test/helpers/server-desk.ts'];
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    pool: 'forks',
-    // Half of the time of a file is waiting, so three keep two cores busy.
-    maxWorkers: 3,
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
     reporters: ['default', './test/summary.ts'],
+    projects: [
+      project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
+      project('system', { isolate: false, globalSetup }),
+      project('system-isolated', { globalSetup }),
+    ],
   },
 });

@@ -9,7 +9,8 @@ import { loadConfig } from '../../src/config/load-config.ts';
 import { AdminServer, type TargetState } from '../../src/http/admin/admin-listener.ts';
 import { Health } from '../../src/http/admin/health.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import { closedPort, PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
+import { closedPort } from '../helpers/closed-port.ts';
+import { PATIENCE, type TempDir, tempDir } from '../helpers/wait.ts';
 import { collector } from './collector.ts';
 
 const SECRETS = {

@@ -1,7 +1,7 @@
 // A real browser and the gateway: what a page of another origin may ask and read, by `fetch` and by the official SDK.
 import type OpenAI from 'openai';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser, type Page } from '../helpers/browser.ts';
+import type { Browser, Page } from '../helpers/browser.ts';
 import type { LogLine } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -18,6 +18,7 @@ import {
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
 import { RawClient } from '../helpers/raw-client.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import type { Access, Ask, Seen } from './page.ts';
 import { type OpenPage, type Origin, pageScript, startOrigin } from './pages.ts';
@@ -51,7 +52,7 @@ beforeAll(async () => {
   friend = await startOrigin(script);
   stranger = await startOrigin(script);
   setting = await startSetting({ config: { cors: { origins: [friend.origin] } } });
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
   open = await friend.open(browser);
   ({ page } = open);
 }, BROWSER_TIMEOUT);

@@ -1,6 +1,6 @@
 // A real Chromium for tests: finds the one of the machine, installs Debian's where it may, and starts it headless. A machine
 // that has none fails the tests and says what to install; no test is skipped.
-import { type Browser, chromium } from 'playwright-core';
+import { type Browser, type BrowserServer, chromium } from 'playwright-core';
 import { INSTALL_MS, installCommand, installPackage, isExecutable, onPath } from './debian-packages.ts';
 
 export type { Browser, Page } from 'playwright-core';
@@ -51,10 +51,18 @@ const HERE: Machine = {
 };
 
 /** Starts a browser with a profile of its own, which goes when it closes. May take as long as `BROWSER_TIMEOUT`. */
-export async function launchBrowser(machine: Machine = HERE): Promise<Browser> {
-  const executablePath = await chromiumPath(machine);
+export async function launchBrowser(): Promise<Browser> {
+  return await chromium.launch(await launchOptions());
+}
+
+/** Starts a browser that other processes connect to. May take as long as `BROWSER_TIMEOUT`. */
+export async function launchBrowserServer(): Promise<BrowserServer> {
+  return await chromium.launchServer({ ...(await launchOptions()), host: '127.0.0.1' });
+}
+
+async function launchOptions() {
   // Without `userDataDir` Playwright makes an empty one in the temporary directory, and removes it.
-  return await chromium.launch({ executablePath, headless: true, args: ARGUMENTS, timeout: LAUNCH_MS });
+  return { executablePath: await chromiumPath(), headless: true, args: ARGUMENTS, timeout: LAUNCH_MS };
 }
 
 /**

@@ -4,6 +4,7 @@ import { connect as connectTls } from 'node:tls';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { makeCertificate } from './certificate.ts';
+import { closedPort } from './closed-port.ts';
 import {
   chatRequest,
   chunk,
@@ -29,7 +30,7 @@ import {
   waitFor,
 } from './hostile-upstream.ts';
 import { RawClient, requestBytes } from './raw-client.ts';
-import { closedPort, pause, tempDir, until, within } from './wait.ts';
+import { pause, tempDir, until, within } from './wait.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 const GET = 'GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n';

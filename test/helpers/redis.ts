@@ -4,8 +4,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { Redis } from 'ioredis';
+import { closedPort } from './closed-port.ts';
 import { INSTALL_MS, installCommand, installPackage, onPath } from './debian-packages.ts';
-import { closedPort, type TempDir, tempDir, until, within } from './wait.ts';
+import { type TempDir, tempDir, until, within } from './wait.ts';
 
 /** For `beforeAll` and for tests of a file that starts a server, in milliseconds: more than an installation takes. */
 export const REDIS_TIMEOUT = INSTALL_MS + 120_000;

@@ -1,8 +1,6 @@
-// Waiting on conditions and the temporary things a test needs: deadlines, directories, free ports.
+// Waiting on conditions, and temporary directories.
 // No wait here is a guess at how long something takes: each ends on a condition or fails at a generous deadline.
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -84,15 +82,4 @@ export async function tempDir(): Promise<TempDir> {
   const path = await mkdtemp(join(tmpdir(), 'tollgate-test-'));
   const remove = (): Promise<void> => rm(path, { recursive: true, force: true, maxRetries: 3 });
   return { path, file: (name) => join(path, name), remove, [Symbol.asyncDispose]: remove };
-}
-
-/** A TCP port of 127.0.0.1 where nothing listens: a connection to it is refused. */
-export async function closedPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  if (address === null || typeof address === 'string') throw new Error('a TCP server has a port');
-  return address.port;
 }

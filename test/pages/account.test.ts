@@ -2,8 +2,9 @@
 // wrong, and that the key is nowhere but in the tab.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rotate, statusOf, textField } from '../e2e/holder.ts';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser, type Page } from '../helpers/browser.ts';
+import type { Browser, Page } from '../helpers/browser.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { type Line, type Report, SHOP, sampleReport } from './sample.ts';
 import { Visit } from './visit.ts';
@@ -15,7 +16,7 @@ let gateway: Gateway;
 
 beforeAll(async () => {
   gateway = await startGateway({ config: { ...SHOP, public_url: null } });
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
 
 afterAll(async () => {

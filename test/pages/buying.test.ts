@@ -2,8 +2,9 @@
 // end. How the pages look on the way is looks.test.ts, and payment at another origin is purchase.test.ts.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ask, bearer, field, listModels, statusOf } from '../e2e/holder.ts';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser, type Page } from '../helpers/browser.ts';
+import type { Browser, Page } from '../helpers/browser.ts';
 import { type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { type Report, reportOfBuyer, sampleReport, TEST_SHOP } from './sample.ts';
 import { Visit } from './visit.ts';
@@ -15,7 +16,7 @@ let gateway: Gateway;
 
 beforeAll(async () => {
   gateway = await startGateway({ config: TEST_SHOP });
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
 
 afterAll(async () => {

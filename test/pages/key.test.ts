@@ -2,8 +2,9 @@
 // key must not be.
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { listModels, statusOf } from '../e2e/holder.ts';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser } from '../helpers/browser.ts';
+import type { Browser } from '../helpers/browser.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { SHOP } from './sample.ts';
 import { Visit } from './visit.ts';
@@ -14,7 +15,7 @@ let gateway: Gateway;
 beforeAll(async () => {
   // The address of the gateway itself is the public one, so that what is shown can be used.
   gateway = await startGateway({ config: { ...SHOP, public_url: null } });
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
 
 afterAll(async () => {

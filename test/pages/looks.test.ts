@@ -3,8 +3,9 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser } from '../helpers/browser.ts';
+import type { Browser } from '../helpers/browser.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { until } from '../helpers/wait.ts';
 import { sampleReport, TEST_SHOP } from './sample.ts';
 import { tourAccount, tourFree, tourOrder, tourUpgrade } from './tour.ts';
@@ -33,7 +34,7 @@ beforeAll(async () => {
     },
   });
   if (PICTURES !== '') await mkdir(PICTURES, { recursive: true });
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
 
 afterAll(async () => {

@@ -2,7 +2,8 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Shop } from '../billing/shop.ts';
 import { statusOf } from '../e2e/holder.ts';
-import { BROWSER_TIMEOUT, type Browser, launchBrowser } from '../helpers/browser.ts';
+import type { Browser } from '../helpers/browser.ts';
+import { BROWSER_TIMEOUT, sharedBrowser } from '../helpers/shared-servers.ts';
 import { Visit } from './visit.ts';
 
 let browser: Browser;
@@ -10,7 +11,7 @@ let shop: Shop;
 
 beforeAll(async () => {
   shop = await Shop.open();
-  browser = await launchBrowser();
+  browser = await sharedBrowser();
 }, BROWSER_TIMEOUT);
 
 afterAll(async () => {

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../src/errors.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -18,7 +19,6 @@ import {
   toolChunk,
 } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
-import { closedPort } from '../helpers/wait.ts';
 
 let upstream: HostileUpstream;
 let gateway: Gateway;

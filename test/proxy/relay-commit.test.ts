@@ -1,5 +1,6 @@
 // The point of no return: what is held back before it, what can still be decided, and what cannot any more after it.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { closedPort } from '../helpers/closed-port.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -20,7 +21,7 @@ import {
   standardAnswer,
 } from '../helpers/hostile-upstream.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
-import { closedPort, pause } from '../helpers/wait.ts';
+import { pause } from '../helpers/wait.ts';
 
 let one: HostileUpstream;
 let two: HostileUpstream;

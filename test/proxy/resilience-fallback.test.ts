@@ -1,5 +1,6 @@
 // What happens when the first target fails: who is asked next, with what, and what the client reads.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -12,7 +13,7 @@ import {
   standardAnswer,
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
-import { closedPort, until } from '../helpers/wait.ts';
+import { until } from '../helpers/wait.ts';
 
 let one: HostileUpstream;
 let two: HostileUpstream;

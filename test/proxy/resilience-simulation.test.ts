@@ -1,5 +1,6 @@
 // Crowds of clients against upstreams that are away or fail: what reaches whom, and who notices.
 import { expect, test } from 'vitest';
+import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -9,7 +10,7 @@ import {
   standardAnswer,
   upstreamError,
 } from '../helpers/hostile-upstream.ts';
-import { closedPort, pause } from '../helpers/wait.ts';
+import { pause } from '../helpers/wait.ts';
 
 interface Crowd {
   readonly statuses: readonly number[];

@@ -4,8 +4,9 @@ import { inspect } from 'node:util';
 import { describe, expect, test } from 'vitest';
 import { RedisClient, RedisCommandError, RedisUnavailable } from '../../src/redis/redis-client.ts';
 import { startCable } from '../helpers/cable.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { REDIS_TIMEOUT, startRedis } from '../helpers/redis.ts';
-import { closedPort, pause, until, within } from '../helpers/wait.ts';
+import { pause, until, within } from '../helpers/wait.ts';
 import { failure, PATIENT, startClient } from './recorder.ts';
 
 const get = (client: RedisClient) => client.run((redis) => redis.get('k'));

@@ -3,8 +3,9 @@ import { writeFile } from 'node:fs/promises';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { expect, test } from 'vitest';
 import { makeCertificate } from '../helpers/certificate.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { REDIS_TIMEOUT, startRedis } from '../helpers/redis.ts';
-import { closedPort, tempDir, until } from '../helpers/wait.ts';
+import { tempDir, until } from '../helpers/wait.ts';
 import { PATIENT, startClient, startSubscription } from './recorder.ts';
 
 test('a server is believed by its certificate only', { timeout: REDIS_TIMEOUT }, async () => {

@@ -1,8 +1,9 @@
 // The same client and subscription behind Sentinels and on a Cluster: failover, nodes that are silent, keys in every slot.
 import { describe, expect, test } from 'vitest';
 import { startCable } from '../helpers/cable.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { REDIS_TIMEOUT, startCluster, startSentinels } from '../helpers/redis.ts';
-import { closedPort, until } from '../helpers/wait.ts';
+import { until } from '../helpers/wait.ts';
 import { failure, PATIENT, startClient, startSubscription } from './recorder.ts';
 
 describe('behind Sentinels', { timeout: REDIS_TIMEOUT }, () => {

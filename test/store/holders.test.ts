@@ -172,7 +172,7 @@ describe.each(STORE_KINDS)('a database in $name from before there was a standing
   afterAll(() => source[Symbol.asyncDispose]());
 
   test('keeps holders, keys, events with their ids, guards, and the place of the feed', async () => {
-    const address = await source.fresh();
+    const address = await source.empty();
     await migrateTo(address, MIGRATIONS.slice(0, 2));
     const hmac = address.kind === 'sqlite' ? 'zeroblob(32)' : `decode(repeat('00', 32), 'hex')`;
     const key = (name: string) =>

@@ -10,15 +10,15 @@ import type { Store } from '../../src/store/store.ts';
 import { type Desk, openDesk, placeOrder, SECRET, SetProvider } from '../billing/played.ts';
 import { startCable } from '../helpers/cable.ts';
 import { configText, runCommand, startGateway } from '../helpers/gateway.ts';
-import { POSTGRES_TIMEOUT, type PostgresServer, startPostgres } from '../helpers/postgres.ts';
 import { countRoundTrips, type RoundTrips } from '../helpers/round-trips.ts';
+import { type Databases, POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
 import { tempDir, until } from '../helpers/wait.ts';
 import { newHolder, newKey } from './samples.ts';
 
-let server: PostgresServer;
+let server: Databases;
 
 beforeAll(async () => {
-  server = await startPostgres();
+  server = await sharedPostgres();
 }, POSTGRES_TIMEOUT);
 
 afterAll(() => server[Symbol.asyncDispose]());

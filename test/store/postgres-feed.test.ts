@@ -3,16 +3,17 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import type { KeyChange, KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
+import { query } from '../helpers/postgres.ts';
+import { type Databases, POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
 import { pause, until } from '../helpers/wait.ts';
 import { newHolder, newKey } from './samples.ts';
 
-let server: PostgresServer;
+let server: Databases;
 let url: string;
 let stores: Store[];
 
 beforeAll(async () => {
-  server = await startPostgres();
+  server = await sharedPostgres();
 }, POSTGRES_TIMEOUT);
 
 afterAll(() => server[Symbol.asyncDispose]());

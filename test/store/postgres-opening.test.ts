@@ -13,8 +13,10 @@ import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
 import type { Tables } from '../../src/store/schema/tables.ts';
-import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
-import { closedPort, tempDir } from '../helpers/wait.ts';
+import { closedPort } from '../helpers/closed-port.ts';
+import { query } from '../helpers/postgres.ts';
+import { type Databases, POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
+import { tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 import { batch, row } from './usage-samples.ts';
@@ -24,11 +26,11 @@ const released = MIGRATIONS.map(({ id, name }) => ({ id, name }));
 /** The step that comes after them. */
 const NEXT = Math.max(...MIGRATIONS.map(({ id }) => id)) + 1;
 
-let server: PostgresServer;
+let server: Databases;
 let url: string;
 
 beforeAll(async () => {
-  server = await startPostgres();
+  server = await sharedPostgres();
 }, POSTGRES_TIMEOUT);
 
 afterAll(() => server[Symbol.asyncDispose]());
@@ -157,7 +159,9 @@ describe('steps', () => {
   test('a schema that a newer version wrote is refused, and left as it is', async () => {
     await (await open(url)).close();
     await query(url, `insert into schema_migrations values (99, 'the future', '2040')`);
-    expect(await refusal(url)).toMatch(/test_\d+: the store has schema 99 \(the future\).*newer version/);
+    expect(await refusal(url)).toMatch(
+      /test_[0-9a-f]+: the store has schema 99 \(the future\).*newer version/,
+    );
     await query(url, 'delete from schema_migrations where id = 99');
     await (await open(url)).close();
   });
@@ -204,7 +208,7 @@ describe('what cannot be reached', () => {
   test('a port where nothing listens', async () => {
     const port = String(await closedPort());
     expect(await refusal(changed((address) => Object.assign(address, { port })))).toMatch(
-      /^cannot open the store postgres:\/\/127\.0\.0\.1:\d+\/test_\d+: ECONNREFUSED; nothing listens there/,
+      /^cannot open the store postgres:\/\/127\.0\.0\.1:\d+\/test_[0-9a-f]+: ECONNREFUSED; nothing listens there/,
     );
   });
 

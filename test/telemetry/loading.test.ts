@@ -4,8 +4,9 @@ import { writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
+import { closedPort } from '../helpers/closed-port.ts';
 import { configText } from '../helpers/gateway.ts';
-import { closedPort, tempDir } from '../helpers/wait.ts';
+import { tempDir } from '../helpers/wait.ts';
 
 const CHILD = fileURLToPath(new URL('./children/loaded.ts', import.meta.url));
 

@@ -3,6 +3,7 @@
 import { once } from 'node:events';
 import * as conventions from '@opentelemetry/semantic-conventions/incubating';
 import { afterEach, describe, expect, test } from 'vitest';
+import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -22,7 +23,7 @@ import {
 import { OtlpReceiver, type ReceivedSpan } from '../helpers/otlp-receiver.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import type { RecordedRequest } from '../helpers/upstream-connection.ts';
-import { closedPort, until, within } from '../helpers/wait.ts';
+import { until, within } from '../helpers/wait.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const PARENT = 'b7ad6b7169203331';

@@ -8,9 +8,10 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
 import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
 import type { Delivery } from '../../src/upstream/transport.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json, silence } from '../helpers/hostile-upstream.ts';
-import { closedPort, pause, until, within } from '../helpers/wait.ts';
+import { pause, until, within } from '../helpers/wait.ts';
 import { BlackHole } from './black-hole.ts';
 
 let upstream: HostileUpstream;

@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { GatewayError } from '../../src/errors.ts';
 import { HttpTransport } from '../../src/upstream/http/http-transport.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../src/upstream/transport.ts';
+import { closedPort } from '../helpers/closed-port.ts';
 import {
   chunkBytes,
   completion,
@@ -13,7 +14,7 @@ import {
   send,
   silence,
 } from '../helpers/hostile-upstream.ts';
-import { closedPort, pause, until, within } from '../helpers/wait.ts';
+import { pause, until, within } from '../helpers/wait.ts';
 
 let upstream: HostileUpstream;
 let transport: HttpTransport;
