@@ -65,7 +65,7 @@ export class CompletePage {
       answerPage(exchange, 200, {
         title: titleOf(order),
         branding: config.branding,
-        up: '../../',
+        up: '../',
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
         body: resultPage(
@@ -77,7 +77,7 @@ ${this.#body(order, isOwn, config)}`,
       });
     } catch (error) {
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error, config, '../../');
+      answerErrorPage(exchange, error, config, '../');
     }
   }
 
@@ -86,7 +86,7 @@ ${this.#body(order, isOwn, config)}`,
     answerPage(exchange, 200, {
       title: 'Not paid',
       branding: this.#parts.config().branding,
-      up: '../../',
+      up: '../',
       body: resultPage(
         'Not paid',
         html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
@@ -115,11 +115,11 @@ ${this.#body(order, isOwn, config)}`,
       const issued = await this.#parts.claims.claim(order.id, isAllowed);
       exchange.keyPrefix = issued.prefix;
       exchange.access.tier = issued.tier;
-      if (isPage) answerKeyPage(exchange, issued, config, '../../');
+      if (isPage) answerKeyPage(exchange, issued, config, '../');
       else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
     } catch (error) {
       if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error, config, '../../');
+      answerErrorPage(exchange, error, config, '../');
     }
   }
 

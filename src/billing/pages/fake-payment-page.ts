@@ -39,7 +39,7 @@ export class FakePaymentPage {
       answerPage(exchange, 200, {
         title: 'Test payment',
         branding: config.branding,
-        up: '../../',
+        up: '../',
         hasForms: true,
         body: html`<section class="card outcome till" aria-labelledby="outcome"><h1 id="outcome">Test payment</h1>
 <p class="notice bad"><strong>No money moves here, and no card is asked for.</strong> The page stands in for a payment provider, where <code>billing.provider</code> is <code>test</code>, and is on this machine alone.</p>
@@ -93,6 +93,6 @@ export class FakePaymentPage {
   #refuse(exchange: Exchange, error: unknown, config: DynamicConfig): void {
     if (!(error instanceof GatewayError) || error.code === 'internal_error' || error.code === 'unknown_url')
       throw error;
-    answerErrorPage(exchange, error, config, '../../');
+    answerErrorPage(exchange, error, config, '../');
   }
 }

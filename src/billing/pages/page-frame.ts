@@ -82,7 +82,7 @@ export interface PageOptions {
   /** Origins that answers to these forms redirect to: Chromium applies `form-action` to redirects. */
   readonly formTargets?: readonly string[] | undefined;
   /** Where the root of the gateway is from this page; left out where it lies there. */
-  readonly up?: '' | '../../';
+  readonly up?: '' | '../';
   /** Its scripts call the gateway. */
   readonly calls?: boolean;
   readonly headers?: AnswerHeaders;
