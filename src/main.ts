@@ -8,6 +8,7 @@ import { runExplain } from './cli/explain-command.ts';
 import { runInit } from './cli/init-command.ts';
 import { runKeys } from './cli/keys-commands.ts';
 import { runOrders } from './cli/orders-commands.ts';
+import type { CommandIo } from './cli/support-command.ts';
 import { runUsage } from './cli/usage-command.ts';
 import { parseBytes } from './config/load-config.ts';
 import { ConfigError } from './config/schema/config-fault.ts';
@@ -43,38 +44,39 @@ const WRONG_USAGE = 2;
 /**
  * Runs one command.
  * @param argv arguments without the interpreter and the script
+ * @param io of all commands but `serve`, which is the whole process
  * @returns the exit code; `serve` returns when it has been told to stop and everything is closed
  */
-export async function main(argv: string[]): Promise<number> {
+export async function main(argv: string[], io: CommandIo = process): Promise<number> {
   const [command, ...rest] = argv;
   switch (command) {
     case 'serve':
     case 'check': {
       const isNewStore = command === 'serve' && rest.includes('--new-store');
-      const file = configFile(isNewStore ? rest.filter((word) => word !== '--new-store') : rest);
+      const file = configFile(isNewStore ? rest.filter((word) => word !== '--new-store') : rest, io);
       if (file === undefined) return WRONG_USAGE;
-      return command === 'serve' ? serve(file, isNewStore) : runCheck(file, process.env, process);
+      return command === 'serve' ? serve(file, isNewStore) : runCheck(file, io.env, io);
     }
     case 'init':
-      return runInit(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+      return runInit(rest, io);
     case 'keys':
-      return runKeys(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+      return runKeys(rest, io);
     case 'orders':
-      return runOrders(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+      return runOrders(rest, io);
     case 'usage':
-      return runUsage(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+      return runUsage(rest, io);
     case 'explain':
-      return runExplain(rest, { stdout: process.stdout, stderr: process.stderr, env: process.env });
+      return runExplain(rest, io);
     case '--version':
     case '-v':
-      process.stdout.write(`${VERSION}\n`);
+      io.stdout.write(`${VERSION}\n`);
       return OK;
     case '--help':
     case '-h':
-      process.stdout.write(USAGE);
+      io.stdout.write(USAGE);
       return OK;
     default:
-      process.stderr.write(
+      io.stderr.write(
         command === undefined ? USAGE : `tollgate: there is no command ${maskKeys(command)}\n\n${USAGE}`,
       );
       return WRONG_USAGE;
@@ -82,7 +84,7 @@ export async function main(argv: string[]): Promise<number> {
 }
 
 /** The value of `--config`; undefined, after saying why, when the arguments are wrong. */
-function configFile(argv: string[]): string | undefined {
+function configFile(argv: string[], { stderr }: CommandIo): string | undefined {
   try {
     const { values } = parseArgs({
       args: argv,
@@ -90,9 +92,7 @@ function configFile(argv: string[]): string | undefined {
     });
     return values.config;
   } catch (error) {
-    process.stderr.write(
-      `tollgate: ${maskKeys(error instanceof Error ? error.message : String(error))}\n\n${USAGE}`,
-    );
+    stderr.write(`tollgate: ${maskKeys(error instanceof Error ? error.message : String(error))}\n\n${USAGE}`);
     return undefined;
   }
 }

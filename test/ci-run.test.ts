@@ -8,7 +8,7 @@ import { tempDir } from './helpers/wait.ts';
 const SCRIPT = fileURLToPath(new URL('../.ci/run', import.meta.url));
 
 interface Play {
-  /** The step that fails: `ci`, `run lint`, `run types`. */
+  /** The step that fails: `ci`, `run lint`, `run types`, `run test:node24`. */
   readonly fails?: string;
   readonly testOutput?: string;
   readonly testCode?: number;
@@ -51,10 +51,10 @@ esac
 }
 
 describe('.ci/run', () => {
-  test('installs, lints, checks types and tests, in this order', async () => {
+  test('installs, lints, checks types, tests on Node 24 and tests, in this order', async () => {
     expect(await run({})).toMatchObject({
       code: 0,
-      steps: ['ci', 'run lint', 'run types', 'test'],
+      steps: ['ci', 'run lint', 'run types', 'run test:node24', 'test'],
       last: '1 passed, 0 failed, 0 skipped',
     });
   });
@@ -63,6 +63,7 @@ describe('.ci/run', () => {
     ['ci', ['ci']],
     ['run lint', ['ci', 'run lint']],
     ['run types', ['ci', 'run lint', 'run types']],
+    ['run test:node24', ['ci', 'run lint', 'run types', 'run test:node24']],
   ])('stops when `npm %s` fails, and says so', async (fails, steps) => {
     const result = await run({ fails });
     expect(result).toMatchObject({ code: 1, steps, last: '0 passed, 1 failed, 0 skipped' });

@@ -164,7 +164,7 @@ describe('credentials', () => {
       fc.property(fc.array(changes, { minLength: 1, maxLength: 3 }), (list) => {
         attempt(list.reduce((text, change) => change(text), FILE));
       }),
-      { numRuns: 3000 },
+      { numRuns: 1000 },
     );
   });
 

@@ -6,7 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { type CommandResult, type Gateway, runCommand, startGateway } from '../helpers/gateway.ts';
+import { type CommandResult, type Gateway, runProgram, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
   chunk,
@@ -273,7 +273,7 @@ describe('it does not start, and says why', () => {
   async function serve(yaml: string, env: Record<string, string> = {}): Promise<CommandResult> {
     const file = directory.file('config.yaml');
     await writeFile(file, yaml);
-    return await runCommand(['serve', '--config', file], { DIR: directory.path, ...env });
+    return await runProgram(['serve', '--config', file], { DIR: directory.path, ...env });
   }
 
   // biome-ignore lint/suspicious/noTemplateCurlyInString: the configuration expands it.
@@ -337,7 +337,7 @@ describe('it does not start, and says why', () => {
 
   test('there is no configuration', async () => {
     const file = directory.file('nothing.yaml');
-    const { code, stderr } = await runCommand(['serve', '--config', file]);
+    const { code, stderr } = await runProgram(['serve', '--config', file]);
     expect(code).toBe(1);
     expect(stderr).toContain(`${file}:1:1: cannot be read: there is no such file`);
   });
@@ -382,7 +382,7 @@ test('PORT takes the place of listen.port', async () => {
 
 describe('check and help', () => {
   test('check: 0 and what the configuration means', async () => {
-    const { code, stdout, stderr } = await runCommand(['check', '--config', join(ROOT, 'config.yaml')]);
+    const { code, stdout, stderr } = await runProgram(['check', '--config', join(ROOT, 'config.yaml')]);
     expect([code, stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/config\.yaml is valid/);
     expect(stdout).toMatch(/echo/);
@@ -393,7 +393,7 @@ describe('check and help', () => {
     await copyFile(join(ROOT, 'config.yaml'), directory.file('config.yaml'));
     const good = await readFile(directory.file('config.yaml'), 'utf8');
     await writeFile(directory.file('config.yaml'), `${good}\nnonsense: 1\n`);
-    const { code, stdout, stderr } = await runCommand(['check', '--config', directory.file('config.yaml')]);
+    const { code, stdout, stderr } = await runProgram(['check', '--config', directory.file('config.yaml')]);
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toMatch(/config\.yaml:\d+:1: .*nonsense/);
   });
@@ -417,13 +417,13 @@ describe('check and help', () => {
       ),
     );
     for (const file of files) {
-      const { code, stderr } = await runCommand(['check', '--config', join(ROOT, 'examples', file)], env);
+      const { code, stderr } = await runProgram(['check', '--config', join(ROOT, 'examples', file)], env);
       expect([file, code, stderr]).toEqual([file, 0, '']);
     }
   });
 
   test.each(['--help', '-h'])('%s: 0 and every command', async (flag) => {
-    const { code, stdout, stderr } = await runCommand([flag]);
+    const { code, stdout, stderr } = await runProgram([flag]);
     expect([code, stderr]).toEqual([0, '']);
     for (const command of [
       'serve',
@@ -440,7 +440,7 @@ describe('check and help', () => {
 
   test('--version: the one of package.json', async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-    expect(await runCommand(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+    expect(await runProgram(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   });
 
   test.each([
@@ -450,7 +450,7 @@ describe('check and help', () => {
     ['an option without its value', ['check', '--config']],
     ['an operand', ['check', 'config.yaml']],
   ])('%s: 2, how it is used, nothing on stdout', async (_name, words) => {
-    const { code, stdout, stderr } = await runCommand(words);
+    const { code, stdout, stderr } = await runProgram(words);
     expect([code, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(/tollgate serve/);
   });

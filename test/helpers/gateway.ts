@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { stringify } from 'yaml';
 import { type App, startApp } from '../../src/app.ts';
 import type { Tier } from '../../src/config/schema/config-schema.ts';
+import { main } from '../../src/main.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { RawClient, type RawResponse } from './raw-client.ts';
 import { PATIENCE, type TempDir, tempDir, until, within } from './wait.ts';
@@ -287,8 +288,20 @@ export interface CommandResult {
   readonly stderr: string;
 }
 
-/** Runs `tollgate …` to its end. */
-export function runCommand(
+/** Runs `tollgate …` to its end: in this process, because a process costs half a second; but `serve` in its own. */
+export async function runCommand(
+  words: readonly string[],
+  env: Record<string, string> = {},
+): Promise<CommandResult> {
+  if (words[0] === 'serve') return await runProgram(words, env);
+  const [stdout, stderr] = [new LogSink(), new LogSink()];
+  const io = { stdout, stderr, env: { PATH: process.env['PATH'] ?? '', ...env } };
+  const code = await within(main([...words], io), words.join(' '));
+  return { code, stdout: stdout.text, stderr: stderr.text };
+}
+
+/** The same in a process of its own, as its users run it. */
+export function runProgram(
   words: readonly string[],
   env: Record<string, string> = {},
 ): Promise<CommandResult> {
@@ -355,7 +368,7 @@ function isMapping(value: Json | undefined): value is { readonly [name: string]:
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Takes what a logger writes: the text, and each whole line that is JSON as an object. */
+/** Takes what a logger or a command writes: the text, and each whole line that is JSON as an object. */
 class LogSink extends Writable {
   readonly lines: LogLine[] = [];
   #parts: string[] = [];
