@@ -202,7 +202,7 @@ test('a profile is summed by parts, idle time and the profiler left out, native 
     timeDeltas: [0, 100, 10, 20, 10, 500, 0],
   };
   expect(Object.fromEntries(sharesOf(profile, false))).toEqual({
-    'src/proxy/': 0.75,
+    'src/wire/': 0.75,
     'package undici': 0.25,
     'native code, system calls outside of JavaScript': 0,
   });
