@@ -107,15 +107,15 @@ export const EXPLANATIONS: readonly Explanation[] = [
   {
     name: 'timings in a chunk of their own',
     why: 'the gateway asks for usage, and then llama.cpp sends its timings with the usage, after the last chunk of the answer; the gateway hides the usage and passes the rest (docs/relay.md)',
-    matches: ({ call, path, direct, through }, { server }) =>
+    matches: ({ call, path, direct, through }, { client, server }) =>
       server.startsWith('llama.cpp') &&
       /^chat\..*stream/.test(call) &&
       ((path.endsWith('.timings') && through === undefined) ||
         // A chunk is two lines of the event stream.
         (path.endsWith('.length') && (through === Number(direct) + 1 || through === Number(direct) + 2)) ||
         (path.includes('.lines[') && direct === 'data: [DONE]') ||
-        // LangChain marks the last chunk.
-        (path.endsWith('.chunk_position') && direct === 'last')),
+        // LangChain ends a stream with a chunk of its own, which stands one place later.
+        (/\.(?:chunk_position|model_provider)$/.test(path) && /^langchain/i.test(client))),
   },
   {
     name: 'usage in the last chunk of completions',
