@@ -218,6 +218,15 @@ describe('a sole target', () => {
     expect(plan().next()).toEqual({ kind: 'exhausted', cause: 'open', retryAfterMs: 4000 });
   });
 
+  test('names the time that it asked for, also where its breaker stays open for longer', () => {
+    const { clock, plan, open, limit } = setting({ a: '1' });
+    open('a');
+    limit('a', 20);
+    expect(plan().next()).toEqual({ kind: 'exhausted', cause: 'limit', retryAfterMs: 20 });
+    clock.now += 20;
+    expect(names(plan())).toEqual(['a']);
+  });
+
   test('is still tried after a 429 that named no time', () => {
     const { plan, report } = setting({ a: '1' });
     report('a', { kind: 'limited' });

@@ -75,7 +75,7 @@ export class TargetPlan<T extends Ranked> {
     const [first] = this.#targets;
     // With a single target there is nothing to choose.
     if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && suits(first))
-      return this.#sole(first) ?? this.#exhausted([first]);
+      return this.#sole(first);
     const { isHealthy = () => true } = this.#options;
     const untried = this.#targets.filter((target) => !this.#tried.includes(target) && suits(target));
     const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
@@ -88,11 +88,20 @@ export class TargetPlan<T extends Ranked> {
     return this.#exhausted(untried);
   }
 
-  /** There is nobody else to turn to, and its own answer is worth more than a refusal of ours. */
-  #sole(target: T): Next<T> | undefined {
+  /**
+   * There is no other target, and its own answer is worth more than a rejection of ours. It is rejected only for the time
+   * that it named, so the client is told to wait for that and not for the end of the open state.
+   */
+  #sole(target: T): Next<T> | Exhausted {
     const breaker = this.#breaker(target);
     const step = breaker.refusal() === undefined ? this.#hand(target, breaker.admit()) : undefined;
-    return step ?? this.#hand(target, breaker.force());
+    if (step !== undefined) return step;
+    const admission = breaker.force();
+    if (admission.kind === 'refusal') {
+      const cause = admission.cause === 'limit' ? 'limit' : 'open';
+      return { kind: 'exhausted', cause, retryAfterMs: waitMs(admission, this.#options.now()) };
+    }
+    return this.#hand(target, admission) ?? this.#exhausted([target]);
   }
 
   /**
@@ -142,7 +151,7 @@ export class TargetPlan<T extends Ranked> {
     const now = this.#options.now();
     const waits = this.#targets.map((target) => {
       const rejection = this.#breaker(target).refusal();
-      return rejection === undefined ? 0 : Math.max(1, Math.ceil(rejection.until - now));
+      return rejection === undefined ? 0 : waitMs(rejection, now);
     });
     return waits.length === 0 ? 0 : Math.min(...waits);
   }
@@ -150,6 +159,10 @@ export class TargetPlan<T extends Ranked> {
   #breaker(target: T): CircuitBreaker {
     return this.#options.standing(target).breaker;
   }
+}
+
+function waitMs({ until }: BreakerRejection, now: number): number {
+  return Math.max(1, Math.ceil(until - now));
 }
 
 /** With patterns the client names the model, so the number of them has to have an end. */
