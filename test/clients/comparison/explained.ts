@@ -50,6 +50,14 @@ const isRepeated = (direct: unknown, through: unknown): boolean =>
   direct.length > through.length &&
   new Set([...direct, ...through]).size === 1;
 
+const isAddedWait = ({ path, direct }: Difference): boolean =>
+  /^retry-after(?:-ms)?$/.test(HEADER.exec(path)?.[1] ?? '') && direct === undefined;
+
+/** LangChain has classes of its own for a 429 with and without a time to wait, and repeats only the former. */
+const isLimitOfLangChain = ({ call, path }: Difference): boolean =>
+  call === 'error.rate_limit' &&
+  /^(?:requests|error\.(?:name|retryAfterMs|rateLimit(?:Type|Reason)))$/.test(path);
+
 export const EXPLANATIONS: readonly Explanation[] = [
   {
     name: 'headers of the connection and of the server',
@@ -69,6 +77,40 @@ export const EXPLANATIONS: readonly Explanation[] = [
     matches: (difference) =>
       difference.call.startsWith('error.unknown_model') &&
       (isAnsweredByGateway(difference) || isMessage(difference)),
+  },
+  {
+    name: 'name of the model',
+    why: 'the vendor answers with a name of its own, and the gateway with the name that was asked for (`response_model: alias`, the default)',
+    matches: ({ path, through }, { server }) =>
+      server.startsWith('scripted') &&
+      /\.(?:model|modelId|model_name|providerData\.model)$/.test(path) &&
+      /^vendor-/.test(String(through)),
+  },
+  {
+    name: 'usage of chunks',
+    why: 'the gateway asks for usage to count it; the vendor then writes `usage: null` into each chunk, which SDKs take for no usage, and the chunk with the usage is left out',
+    matches: ({ call, path, direct, through }) =>
+      /(?:^|\.)(?:stream|cut_stream)$/.test(call) &&
+      /\.usage$/.test(path) &&
+      direct === undefined &&
+      through === null,
+  },
+  {
+    name: 'time to wait in seconds',
+    why: 'each 429 and 503 tells how long to wait, in seconds too where the vendor names only milliseconds or nothing (docs/relay.md); LangChain therefore takes a 429 for a limit that passes, and asks again',
+    matches: (difference, { client, server }) =>
+      server.startsWith('scripted') &&
+      /^error\.(?:server|rate_limit)/.test(difference.call) &&
+      (isAddedWait(difference) || (client.startsWith('LangChain') && isLimitOfLangChain(difference))),
+  },
+  {
+    name: 'broken stream',
+    why: 'a stream that breaks ends with an error of the API, which SDKs raise as theirs, before the connection is cut (docs/relay.md)',
+    matches: ({ call, path, direct, through }) =>
+      call === 'error.cut_stream' &&
+      (path.startsWith('result.thrown') ||
+        // The error is an item of some streams.
+        (path === 'result.items.length' && Number(through) === Number(direct) + 1)),
   },
   {
     name: 'embeddings in the encoding that was asked for',

@@ -2,7 +2,7 @@
 // requests the server got for each call.
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { promptOf } from './types.ts';
+import { promptOf, UNKNOWN_MODEL } from './types.ts';
 
 const REQUEST_LINE = /(GET|POST|PUT|PATCH|DELETE) (\/[^\s?]*)\S* HTTP\/1\.1\r\n/;
 const PROMPT = new RegExp(`${promptOf('')}([a-z0-9_]+(?:\\.[a-z0-9_]+)*)`);
@@ -89,5 +89,6 @@ function requestsIn(text: string): { call: string; request: string }[] {
 
 function callOfPath(path: string): string {
   if (path === '/v1/models') return 'models.list';
+  if (path === `/v1/models/${UNKNOWN_MODEL}`) return 'error.unknown_model.retrieve';
   return path.startsWith('/v1/models/') ? 'models.retrieve' : path;
 }

@@ -30,6 +30,8 @@ const ORDER: readonly string[] = [
   'error.bad_request.stream',
   'error.bad_request.responses',
   'error.bad_request.embeddings',
+  'error.final',
+  'error.cut_stream',
   'error.server.stream',
   'error.rate_limit',
 ];

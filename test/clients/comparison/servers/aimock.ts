@@ -127,6 +127,8 @@ export const aimock: ComparedServer = {
           completions: 'aimock has no such endpoint',
           'models.retrieve': 'aimock has no such endpoint',
           'error.unknown_model.retrieve': 'aimock has no such endpoint',
+          'error.final': NO_FIXTURE,
+          'error.cut_stream': NO_FIXTURE,
         },
         close,
       };

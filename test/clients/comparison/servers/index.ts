@@ -2,5 +2,6 @@
 import type { ComparedServer } from '../types.ts';
 import { aimock } from './aimock.ts';
 import { llama } from './llama.ts';
+import { scripted } from './scripted.ts';
 
-export const SERVERS: readonly ComparedServer[] = [aimock, llama];
+export const SERVERS: readonly ComparedServer[] = [aimock, scripted, llama];

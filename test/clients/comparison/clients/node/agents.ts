@@ -64,6 +64,8 @@ await makeCalls({
   'error.unknown_model': () => ask('error.unknown_model', { model: UNKNOWN_MODEL }),
   'error.bad_request': () => ask('error.bad_request'),
   'error.bad_request.stream': () => stream('error.bad_request.stream'),
+  'error.final': () => ask('error.final'),
+  'error.cut_stream': () => stream('error.cut_stream'),
   'error.server': () => ask('error.server'),
   'error.rate_limit': () => ask('error.rate_limit'),
 });

@@ -147,6 +147,8 @@ await makeCalls({
   'error.bad_request.stream': () => stream('error.bad_request.stream'),
   'error.bad_request.responses': () =>
     generate('error.bad_request.responses', { model: openai.responses(model) }),
+  'error.final': () => generate('error.final'),
+  'error.cut_stream': () => stream('error.cut_stream'),
   'error.server': () => generate('error.server'),
   'error.server.stream': () => stream('error.server.stream'),
   'error.rate_limit': () => generate('error.rate_limit'),

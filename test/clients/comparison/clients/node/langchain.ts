@@ -85,6 +85,8 @@ await makeCalls({
   'error.unknown_model': () => invoke('error.unknown_model', { model: UNKNOWN_MODEL }),
   'error.bad_request': () => invoke('error.bad_request'),
   'error.bad_request.stream': () => stream('error.bad_request.stream'),
+  'error.final': () => invoke('error.final'),
+  'error.cut_stream': () => stream('error.cut_stream'),
   'error.server': () => invoke('error.server'),
   'error.server.stream': () => stream('error.server.stream'),
   'error.rate_limit': () => invoke('error.rate_limit'),

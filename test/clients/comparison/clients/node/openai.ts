@@ -96,6 +96,8 @@ await makeCalls({
     client.responses.create({ model, input: promptOf('error.bad_request.responses') }),
   'error.bad_request.embeddings': () =>
     client.embeddings.create({ model: embeddingModel, input: promptOf('error.bad_request.embeddings') }),
+  'error.final': () => chat('error.final'),
+  'error.cut_stream': () => chatStream('error.cut_stream'),
   'error.server': () => chat('error.server'),
   'error.server.stream': () => chatStream('error.server.stream'),
   'error.rate_limit': () => chat('error.rate_limit'),
