@@ -155,7 +155,8 @@ export const EXPLANATIONS: readonly Explanation[] = [
       ((path.endsWith('.timings') && through === undefined) ||
         // A chunk is two lines of the event stream.
         (path.endsWith('.length') && (through === Number(direct) + 1 || through === Number(direct) + 2)) ||
-        (path.includes('.lines[') && direct === 'data: [DONE]') ||
+        // The lines that end the stream stand later too.
+        (/\.(?:lines|body)\[/.test(path) && (direct === 'data: [DONE]' || direct === '')) ||
         // LangChain ends a stream with a chunk of its own, which stands one place later.
         (/\.(?:chunk_position|model_provider)$/.test(path) && /^langchain/i.test(client))),
   },
