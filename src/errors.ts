@@ -121,7 +121,7 @@ export const ERRORS = {
     type: BAD,
     retry: 'no',
     message: 'No API key was given. Send it as: Authorization: Bearer YOUR_KEY.',
-    meaning: 'There is no Authorization header, or there are several.',
+    meaning: 'There is no Authorization header, or it has another scheme than Bearer, or no key.',
   },
   invalid_api_key: {
     status: 401,

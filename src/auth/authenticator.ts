@@ -134,8 +134,9 @@ export class Authenticator implements KeyListener {
     address: string,
     standing: RequiredStanding,
   ): Principal | Promise<Principal> {
-    if (authorization === undefined || authorization === '') {
+    if (!Key.isOffered(authorization)) {
       this.#outcomes.inc({ outcome: 'refused' });
+      if (authorization) this.#recordFailure(address);
       throw new GatewayError('missing_api_key');
     }
     const key = Key.fromHeader(authorization);

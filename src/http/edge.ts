@@ -39,7 +39,7 @@ const SINGLE = new Map(
 
 /**
  * Fields that the gateway reads or passes on. CGI-like servers read `content_length` as `content-length`, so another spelling
- * of one is refused. Values of these are ASCII.
+ * of one is refused. Values of these are ASCII, but for cookies.
  */
 const READ = new Set([
   ...SINGLE.keys(),
@@ -117,7 +117,7 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
       if (fault !== undefined) return refuse(fault);
       bit = SINGLE.get(field.toLowerCase()) ?? 0;
     }
-    if (!ASCII_VALUE.test(value) && (READ.has(field.toLowerCase()) || !FIELD_VALUE.test(value)))
+    if (!ASCII_VALUE.test(value) && (isAsciiOnly(field.toLowerCase()) || !FIELD_VALUE.test(value)))
       return refuse(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
     if (bit === 0) continue;
     const name = field.toLowerCase();
@@ -167,4 +167,9 @@ export function edgeRejectionFor(code: string | undefined): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW') return new GatewayError('headers_too_large');
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new GatewayError('request_timeout');
   return new GatewayError('invalid_http');
+}
+
+/** Cookies of other applications on the domain come with any bytes, and browsers send them all. */
+function isAsciiOnly(name: string): boolean {
+  return READ.has(name) && name !== 'cookie';
 }

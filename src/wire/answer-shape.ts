@@ -33,6 +33,13 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
   return isNamed ? 'answer' : 'other';
 }
 
+/** Whether it is an array with an error object in front, as Google sends it. */
+export function isErrorList(body: Buffer): boolean {
+  if (body.length > MAX_ERROR_BYTES) return false;
+  const list = parse(body.toString());
+  return Array.isArray(list) && Boolean(memberOf(list[0], 'error'));
+}
+
 /** Whether the first event of a stream with data holds an error. */
 export function isErrorEvent(text: string): boolean {
   const data = parse(eventData(text));

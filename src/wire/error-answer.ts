@@ -13,7 +13,20 @@ export interface ErrorAnswer {
 /** What an error object may be called, and nothing else is. */
 const ERROR_WORD = /error|exception|fail/i;
 /** Members in which a text about an error stands. */
-const TEXTS = ['message', 'msg', 'detail', 'errors'] as const;
+const TEXTS = [
+  'message',
+  'msg',
+  'detail',
+  'errors',
+  'error_msg',
+  'error_message',
+  'errorMessage',
+  'Message',
+  'faultstring',
+  'status_msg',
+] as const;
+/** Texts that an answer has not. */
+const ERROR_TEXTS = ['detail', 'errors', 'error_msg', 'error_message', 'errorMessage'] as const;
 /** Of texts within texts: `message.detail[0].msg`. */
 const MAX_LEVEL = 4;
 
@@ -26,8 +39,9 @@ export function isErrorObject(value: unknown, isWhole: boolean): boolean {
   const named = ['object', 'type', 'status'].map((name) => memberOf(value, name));
   if (named.some((name) => typeof name === 'string' && /^(?:error|failed|failure)$/i.test(name))) return true;
   if (statusIn(value) !== undefined) return true;
-  if (textIn(memberOf(value, 'detail')) !== '' || textIn(memberOf(value, 'errors')) !== '') return true;
-  if (textIn(memberOf(value, 'message')) === '' && textIn(memberOf(value, 'msg')) === '') return false;
+  if (ERROR_TEXTS.some((name) => textIn(memberOf(value, name)) !== '')) return true;
+  if (wrapped(value).some((inner) => textIn(inner) !== '')) return true;
+  if (['message', 'msg', 'Message'].every((name) => textIn(memberOf(value, name)) === '')) return false;
   const code = memberOf(value, 'code');
   const type = memberOf(value, 'type');
   return (
@@ -51,7 +65,7 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   const parsed = whole ?? parse(json);
   const outer = Array.isArray(parsed) ? parsed[0] : parsed;
   const error = memberOf(outer, 'error');
-  const levels = [memberOf(error, 'error'), error, outer];
+  const levels = [memberOf(error, 'error'), error, outer, ...wrapped(outer)];
   const message = levels.map((level) => textIn(level)).find((found) => found !== '');
   const isShaped = typeof memberOf(memberOf(parsed, 'error'), 'message') === 'string';
   const own = whole === undefined ? Buffer.from(json) : bytes;
@@ -64,6 +78,12 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
       .map((word) => word.toLowerCase()),
     status: levels.map(statusIn).find((found) => found !== undefined),
   };
+}
+
+/** Objects in which gateways and vendors wrap an error: Apigee, and MiniMax, whose answers have a status of 0 there. */
+function wrapped(value: unknown): unknown[] {
+  const base = memberOf(value, 'base_resp');
+  return [memberOf(value, 'fault'), memberOf(base, 'status_code') === 0 ? undefined : base];
 }
 
 /** The data of the first event that has any (WHATWG HTML, 9.2.6). */

@@ -39,7 +39,7 @@ describe('a header', () => {
     const { key } = await setting.issue();
     const authenticator = await fresh(setting);
     for (const header of ['Bearer', 'Bearer x', bearer(key).toUpperCase(), `${bearer(key)} `, 'Basic eDp5']) {
-      expect(() => authenticator.authenticate(header, '192.0.2.1')).toThrow(/not valid/);
+      expect(() => authenticator.authenticate(header, '192.0.2.1')).toThrow(/not valid|No API key/);
     }
     expect(setting.lookups).toBe(0);
     expect(await outcome(authenticator, key)).toBe('too_many_failed_keys');

@@ -38,8 +38,23 @@ test.each(ROUTES)(
     const malformed = await ask({ authorization: 'Basic YTpi' });
     expect([without.status, wrong.status, malformed.status]).toEqual([401, 401, 401]);
     expect(without.headers.get('www-authenticate')).toBe('Bearer realm="tollgate"');
-    for (const response of [wrong, malformed])
-      expect(response.headers.get('www-authenticate')).toBe('Bearer realm="tollgate", error="invalid_token"');
+    expect(wrong.headers.get('www-authenticate')).toBe('Bearer realm="tollgate", error="invalid_token"');
+    // RFC 6750, 3.1: of another scheme, or of none, there is no token that could be invalid.
+    expect(malformed.headers.get('www-authenticate')).toBe('Bearer realm="tollgate"');
+  },
+);
+
+test.each(['Basic YTpi', 'Token 0', 'Bearer', 'Bearer ', 'Bearer: 0', '0'.repeat(32)])(
+  '%j offers no key, and the message says how to',
+  async (authorization) => {
+    const response = await fetch(`${gateway.url}/v1/models`, { headers: { authorization } });
+    expect([response.status, response.headers.get('www-authenticate')]).toEqual([
+      401,
+      'Bearer realm="tollgate"',
+    ]);
+    expect(await response.json()).toMatchObject({
+      error: { code: 'missing_api_key', message: expect.stringContaining('Authorization: Bearer YOUR_KEY') },
+    });
   },
 );
 

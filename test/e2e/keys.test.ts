@@ -156,7 +156,7 @@ describe('on one gateway', () => {
     test.each([
       ['no key', {}, 'missing_api_key'],
       ['a key nobody has', bearer(NOBODYS), 'invalid_api_key'],
-      ['another scheme', { authorization: `Basic ${NOBODYS}` }, 'invalid_api_key'],
+      ['another scheme', { authorization: `Basic ${NOBODYS}` }, 'missing_api_key'],
     ])('needs the key: %s', async (_name, headers, code) => {
       const response = await ask(gateway.url, { target: '/admin/keys/rotate', headers });
       expect([response.status, codeOf(response)]).toEqual([401, code]);

@@ -327,12 +327,12 @@ describe('header names and values', () => {
     await client.closed;
   });
 
-  test.each(['x-title', 'user-agent', 'referer'])('bytes beyond ASCII in %s pass', async (name) => {
+  test.each(['x-title', 'user-agent', 'referer', 'cookie'])('bytes beyond ASCII in %s pass', async (name) => {
     await passes(Buffer.from(get('/health', `${name}: caf\u00e9`), 'latin1'));
     await passes(Buffer.from(get('/health', `${name}: caf\u00e9 \u20ac`), 'utf8'));
   });
 
-  test.each(['authorization', 'content-type', 'Content-Encoding', 'x-request-id', 'cookie', 'origin'])(
+  test.each(['authorization', 'content-type', 'Content-Encoding', 'x-request-id', 'origin'])(
     'bytes beyond ASCII in %s, which is read, are refused',
     (name) => refused(Buffer.from(get('/health', `${name}: caf\u00e9`), 'latin1'), 'invalid_http'),
   );

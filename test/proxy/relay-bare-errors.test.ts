@@ -72,6 +72,19 @@ const ERRORS: readonly (readonly [name: string, body: object, status: number, te
   ['a status', { status: 503, message: 'busy' }, 503, 'busy'],
   ['a status in words', { status: 'error', message: 'busy' }, 502, 'busy'],
   ['a code', { code: '429', msg: 'slow down', data: null, success: false }, 429, 'slow down'],
+  ['Baidu’s', { error_code: 17, error_msg: 'daily limit reached' }, 502, 'daily limit reached'],
+  [
+    'Apigee’s',
+    { fault: { faultstring: 'Rate limit', detail: { errorcode: 'policies.ratelimit' } } },
+    502,
+    'Rate limit',
+  ],
+  [
+    'MiniMax’s',
+    { id: 'x', choices: null, base_resp: { status_code: 1008, status_msg: 'insufficient balance' } },
+    502,
+    'insufficient balance',
+  ],
   ['a code of the vendor’s own', { code: 1113, message: 'arrears' }, 502, 'arrears'],
   [
     'a list of errors',
@@ -97,6 +110,14 @@ describe('an error object without a wrapper', () => {
       }
     },
   );
+
+  test('(Google’s, in an array) in a whole 200 is an error', async () => {
+    for (const stream of [false, true]) {
+      const body = [{ error: { code: 400, message: 'no such field', status: 'INVALID_ARGUMENT' } }];
+      const answer = await answered(json(200, body), chatRequest({ stream }));
+      expect([answer.status, answer.json()]).toMatchObject([400, { error: { message: 'no such field' } }]);
+    }
+  });
 
   test.each(ERRORS)(
     '(%s) behind output is told so that SDKs see an error',

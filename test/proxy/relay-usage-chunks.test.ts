@@ -53,6 +53,7 @@ const line = (members: string) => `data: {${members}}\n\n`;
 describe('a chunk of usage that the client did not ask for', () => {
   test.each([
     ['no choices in it', `${HEAD},"choices":[],${USAGE}`],
+    ['what was asked for in it', `${HEAD},"choices":[],"stream_options":{"include_usage":true},${USAGE}`],
     ['no list of choices', `${HEAD},${USAGE}`],
     ['null for choices', `${HEAD},"choices":null,${USAGE}`],
     ['an empty delta', `${HEAD},"choices":[{"index":0,"delta":{}}],${USAGE}`],

@@ -7,6 +7,8 @@ const KEY_DIGITS = 32;
 const KEY = /^[0-9a-f]{32}$/;
 /** RFC 9110, 11.1 and 11.4: a scheme has no case, and one or more spaces follow it. */
 const HEADER = /^Bearer +[0-9a-f]{32}$/i;
+/** A header that offers a bearer token at all. */
+const OFFER = /^Bearer +\S/i;
 const KEY_BYTES = 16;
 
 /**
@@ -33,6 +35,11 @@ export class Key {
   /** The key in the value of an Authorization header, or undefined when it is anything else than `Bearer KEY`. */
   static fromHeader(value: string): Key | undefined {
     return HEADER.test(value) ? Key.parse(value.slice(-KEY_DIGITS)) : undefined;
+  }
+
+  /** Whether the value of an Authorization header offers any token of the scheme Bearer. */
+  static isOffered(header: string | undefined): header is string {
+    return header !== undefined && OFFER.test(header);
   }
 
   /** @param random source of bytes, for tests; the default is the operating system's */

@@ -7,7 +7,7 @@ import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { type Shape, shapeOf } from '../../wire/answer-shape.ts';
+import { isErrorList, type Shape, shapeOf } from '../../wire/answer-shape.ts';
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
@@ -94,7 +94,9 @@ export class JsonAnswer implements Receiver {
     const { body } = whole;
     const { facts: requested, endpoint, stream } = this.#request;
     if (!whole.facts.valid) {
-      this.#source.unusable('not a JSON object');
+      if (isErrorList(body))
+        this.#source.finish({ kind: 'failed', failure: judgeErrorObject(body.toString(), this.#headers) });
+      else this.#source.unusable('not a JSON object');
       return;
     }
     const shape = shapeFor(whole.facts, body);

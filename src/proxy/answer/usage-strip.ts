@@ -12,6 +12,7 @@ const ENVELOPE = [
   'created',
   'model',
   'provider',
+  'stream_options',
   'system_fingerprint',
   'service_tier',
   'obfuscation',
