@@ -170,6 +170,20 @@ describe('a streamed request for speech', () => {
     ]);
     expect(asked()).toBe(1);
   });
+
+  test.each(['text/plain', 'text/event-stream', 'application/octet-stream', 'audio/mpeg'])(
+    'that is answered with JSON under the label %s gets it too',
+    async (type) => {
+      const body = JSON.stringify({ audio: sound.toString('base64'), usage: USAGE });
+      first.next([
+        head(200, { 'content-type': type, 'transfer-encoding': 'chunked' }),
+        chunk(body),
+        lastChunk(),
+      ]);
+      expect(eventsOf(await post('audio/speech', SPEAK))).toHaveLength(2);
+      expect(asked()).toBe(1);
+    },
+  );
 });
 
 describe('a streamed request for a transcript', () => {

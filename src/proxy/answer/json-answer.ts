@@ -102,7 +102,8 @@ export class JsonAnswer implements Receiver {
     const shape = shapeFor(whole.facts, body);
     const read = shape === 'error' ? { ...whole.facts, isError: true } : whole.facts;
     const facts = endpoint.factsOf?.(read) ?? read;
-    if (!this.#isLabelled && shape === 'other') this.#source.unusable('JSON by chance, under another label');
+    if (!this.#isLabelled && shape === 'other' && !this.#isConvertible(body))
+      this.#source.unusable('JSON by chance, under another label');
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
@@ -135,6 +136,12 @@ export class JsonAnswer implements Receiver {
       this.#isEditing = false;
       if (this.#isOver) this.#large?.release();
     }
+  }
+
+  /** Whether it is the answer to a stream of its endpoint: sound in base64 is named as its vendor likes. */
+  #isConvertible(body: Buffer): boolean {
+    const { alias, includeUsage, endpoint, stream } = this.#request;
+    return stream && endpoint.asStream?.(withoutMark(body), alias, includeUsage) !== undefined;
   }
 
   /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
