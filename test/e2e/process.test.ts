@@ -6,7 +6,13 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
-import { type CommandResult, type Gateway, runProgram, startGateway } from '../helpers/gateway.ts';
+import {
+  type CommandResult,
+  type Gateway,
+  runCommand,
+  runProgram,
+  startGateway,
+} from '../helpers/gateway.ts';
 import {
   chatRequest,
   chunk,
@@ -393,7 +399,7 @@ describe('check and help', () => {
     await copyFile(join(ROOT, 'config.yaml'), directory.file('config.yaml'));
     const good = await readFile(directory.file('config.yaml'), 'utf8');
     await writeFile(directory.file('config.yaml'), `${good}\nnonsense: 1\n`);
-    const { code, stdout, stderr } = await runProgram(['check', '--config', directory.file('config.yaml')]);
+    const { code, stdout, stderr } = await runCommand(['check', '--config', directory.file('config.yaml')]);
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toMatch(/config\.yaml:\d+:1: .*nonsense/);
   });
@@ -417,13 +423,13 @@ describe('check and help', () => {
       ),
     );
     for (const file of files) {
-      const { code, stderr } = await runProgram(['check', '--config', join(ROOT, 'examples', file)], env);
+      const { code, stderr } = await runCommand(['check', '--config', join(ROOT, 'examples', file)], env);
       expect([file, code, stderr]).toEqual([file, 0, '']);
     }
   });
 
   test.each(['--help', '-h'])('%s: 0 and every command', async (flag) => {
-    const { code, stdout, stderr } = await runProgram([flag]);
+    const { code, stdout, stderr } = await runCommand([flag]);
     expect([code, stderr]).toEqual([0, '']);
     for (const command of [
       'serve',
@@ -440,7 +446,7 @@ describe('check and help', () => {
 
   test('--version: the one of package.json', async () => {
     const { version } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8'));
-    expect(await runProgram(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
+    expect(await runCommand(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' });
   });
 
   test.each([
@@ -450,7 +456,7 @@ describe('check and help', () => {
     ['an option without its value', ['check', '--config']],
     ['an operand', ['check', 'config.yaml']],
   ])('%s: 2, how it is used, nothing on stdout', async (_name, words) => {
-    const { code, stdout, stderr } = await runProgram(words);
+    const { code, stdout, stderr } = await runCommand(words);
     expect([code, stdout]).toEqual([2, '']);
     expect(stderr).toMatch(/tollgate serve/);
   });
