@@ -239,6 +239,9 @@ async function startHere(
   };
 }
 
+/** Of a process on a busy machine: it loads a few hundred files first. */
+const START_MS = 120_000;
+
 async function startProcess(configFile: string, env: Record<string, string>, log: LogSink): Promise<Running> {
   const cleanEnv = { PATH: process.env['PATH'] ?? '', ...env };
   const child = spawn(process.execPath, [LAUNCHER, 'serve', '--config', configFile], {
@@ -249,7 +252,8 @@ async function startProcess(configFile: string, env: Record<string, string>, log
   child.stderr.on('data', (bytes: Buffer) => log.write(bytes));
   const ended = (): boolean => child.exitCode !== null || child.signalCode !== null;
   const printed = (pattern: RegExp) => pattern.exec(log.text)?.[1] ?? '';
-  await until(() => ended() || log.text.includes('a first key'), 'the gateway to listen').catch((error) => {
+  const listens = () => ended() || log.text.includes('a first key');
+  await until(listens, 'the gateway to listen', START_MS).catch((error) => {
     child.kill('SIGKILL');
     throw new Error(`the gateway did not start: ${log.text}`, { cause: error });
   });

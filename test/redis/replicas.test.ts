@@ -156,6 +156,8 @@ describe('a replica', () => {
     for (const { cable } of members) cable.blackHole();
     await pause(1500);
     expect(isKnown()).toBe(true);
+    // What was sent into the silence fails now, and not at the deadline of a command.
+    for (const { cable } of members) await cable.cut();
   });
 
   test('hears what is sent to all, its own messages included', async () => {
