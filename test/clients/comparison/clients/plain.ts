@@ -162,7 +162,7 @@ export function readAnswers(results: readonly CallResult[]): CallResult[] {
 
 function readBody(contentType: string, base64: string): unknown {
   const bytes = Buffer.from(base64, 'base64');
-  if (/^application\/json\b/i.test(contentType)) return JSON.parse(bytes.toString());
+  if (/^application\/json\b/i.test(contentType)) return parsed(bytes.toString());
   if (!/^text\/event-stream\b/i.test(contentType)) return base64;
   const frames = bytes.toString().split(/\r?\n\r?\n/);
   // An event ends with an empty line: what is left behind the last one is a part of an event.
@@ -173,7 +173,16 @@ function readBody(contentType: string, base64: string): unknown {
 
 function readLine(line: string): unknown {
   const data = /^data: ?(\{.*)$/.exec(line)?.[1];
-  return data === undefined ? line : { data: JSON.parse(data) };
+  return data === undefined ? line : { data: parsed(data) };
+}
+
+/** What is no JSON is compared as text. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 function form(fields: Readonly<Record<string, string>>): Buffer {

@@ -27,8 +27,11 @@ import com.openai.models.moderations.ModerationCreateParams;
 import com.openai.models.responses.FunctionTool;
 import com.openai.models.responses.ResponseCreateParams;
 import java.io.ByteArrayInputStream;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -50,6 +53,8 @@ final class Sdk {
           "additionalProperties", false);
 
   public static void main(String[] words) throws Exception {
+    // In the locale that programs are started with, System.out has no letters beyond ASCII.
+    var lines = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
     for (var call : System.getenv("CALLS").split(",")) {
       var line = new LinkedHashMap<String, Object>();
       line.put("call", call);
@@ -58,7 +63,7 @@ final class Sdk {
       } catch (OpenAIException error) {
         line.put("error", describe(error));
       }
-      System.out.println(JSON.writeValueAsString(line));
+      lines.println(JSON.writeValueAsString(line));
     }
     CLIENT.close();
   }
