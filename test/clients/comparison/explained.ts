@@ -138,6 +138,15 @@ export const EXPLANATIONS: readonly Explanation[] = [
       ((path === 'requests' && String(direct) === '') || path === 'result.requests.length'),
   },
   {
+    name: 'connection closed after a stream',
+    why: 'llama.cpp closes the connection after a stream without saying so, and net/http does not send a POST again; the gateway does',
+    matches: ({ path, direct, through }, { client, server }) =>
+      client.startsWith('net/http (Go)') &&
+      server.startsWith('llama.cpp') &&
+      ((path === 'error' && through === undefined && /: EOF"/.test(JSON.stringify(direct))) ||
+        (path === 'result' && direct === null)),
+  },
+  {
     name: 'an id for each request',
     why: 'the gateway gives an id to an answer whose server has none, and writes it into its log',
     matches: ({ path, direct, through }) =>

@@ -148,7 +148,7 @@ function lineOf(call: string, target: Target): string {
   return [call, method, path, contentType, body.toString('base64')].join('\t');
 }
 
-/** Reads the bodies of what a program printed: JSON as it is, an event stream as the list of its events. A status from 400 on is an error. */
+/** Reads the bodies of what a program printed: JSON as it is, an event stream as the list of its lines. A status from 400 on is an error. */
 export function readAnswers(results: readonly CallResult[]): CallResult[] {
   return results.map((line) => {
     if (!isAnswer(line.result)) return line;
@@ -164,11 +164,9 @@ function readBody(contentType: string, base64: string): unknown {
   const bytes = Buffer.from(base64, 'base64');
   if (/^application\/json\b/i.test(contentType)) return parsed(bytes.toString());
   if (!/^text\/event-stream\b/i.test(contentType)) return base64;
-  const frames = bytes.toString().split(/\r?\n\r?\n/);
-  // An event ends with an empty line: what is left behind the last one is a part of an event.
-  return frames.map((frame, index) =>
-    index < frames.length - 1 ? frame.split(/\r?\n/).map(readLine) : frame,
-  );
+  const text = bytes.toString();
+  // An event ends with an empty line.
+  return { lines: text.trimEnd().split(/\r?\n/).map(readLine), isComplete: /\n\r?\n$/.test(text) };
 }
 
 function readLine(line: string): unknown {

@@ -18,6 +18,7 @@ const API_KEY = 'credential-of-llama';
 const ANY_MODEL = 'llama.cpp answers for any model';
 const NO_ENDPOINT = 'llama.cpp has no such endpoint';
 const NO_ERROR = 'llama.cpp does not fail on request';
+const LONG_PROMPT = 'the prompt of Codex is longer than the context of the model';
 
 const LACKS: Readonly<Record<string, string>> = {
   'models.retrieve': NO_ENDPOINT,
@@ -29,6 +30,12 @@ const LACKS: Readonly<Record<string, string>> = {
   'error.bad_request.embeddings': NO_ERROR,
   'error.rate_limit': NO_ERROR,
   'error.server': NO_ERROR,
+  'responses.stream.codex': LONG_PROMPT,
+  'responses.tools.shell': LONG_PROMPT,
+  'responses.tools.exec_command': LONG_PROMPT,
+  'chat.stream.codex': LONG_PROMPT,
+  'chat.tools.stream.shell': LONG_PROMPT,
+  'error.bad_request.codex': LONG_PROMPT,
 };
 
 export const llama: ComparedServer = {

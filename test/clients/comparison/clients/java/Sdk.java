@@ -39,6 +39,8 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.function.Supplier;
 
 final class Sdk {
   private static final JsonMapper JSON = ObjectMappers.jsonMapper();
@@ -197,11 +199,20 @@ final class Sdk {
     if (error instanceof OpenAIServiceException answer) {
       JsonNode body = JSON.valueToTree(answer.body());
       fields.put("status", answer.statusCode());
-      fields.put("code", answer.code().orElse(null));
-      fields.put("param", answer.param().orElse(null));
-      fields.put("type", answer.type().orElse(null));
+      fields.put("code", read(answer::code));
+      fields.put("param", read(answer::param));
+      fields.put("type", read(answer::type));
       fields.put("body", body);
     }
     return fields;
+  }
+
+  /** A field of another type than the API has, such as a number as code, makes the SDK throw. */
+  private static String read(Supplier<Optional<String>> field) {
+    try {
+      return field.get().orElse(null);
+    } catch (OpenAIException error) {
+      return error.getClass().getName();
+    }
   }
 }
