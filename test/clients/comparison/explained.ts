@@ -131,11 +131,13 @@ export const EXPLANATIONS: readonly Explanation[] = [
   },
   {
     name: 'Codex goes on by HTTP',
-    why: 'the gateway has no WebSocket for responses; its 426 makes Codex send plain requests at once, with one handshake and no reconnect, while aimock takes the WebSocket',
-    matches: ({ path, direct }, { client, server }) =>
+    why: 'the gateway has no WebSocket for responses, and its 426 makes Codex send plain requests at once; aimock takes the WebSocket, and a server that answers 404 makes Codex ask seven times',
+    matches: ({ path, direct, through }, { client, server }) =>
       client.startsWith('Codex CLI (WebSocket first)') &&
-      server.startsWith('aimock') &&
-      ((path === 'requests' && String(direct) === '') || path === 'result.requests.length'),
+      (server.startsWith('aimock')
+        ? (path === 'requests' && String(direct) === '') || path === 'result.requests.length'
+        : (path === 'result' && direct === undefined) ||
+          (path === 'error' && through === undefined && JSON.stringify(direct).includes('"reconnected"'))),
   },
   {
     name: 'connection closed after a stream',

@@ -144,7 +144,9 @@ async function runCodex(program: string, home: TempDir, key: string, call: strin
 function eventsOf(stdout: string, baseUrl: string): unknown[] {
   const { host } = new URL(baseUrl);
   const lines = stdout.split('\n').filter((line) => line !== '');
-  return lines.map((line) => JSON.parse(line.replaceAll(host, '<host>')));
+  return lines.map((line) =>
+    JSON.parse(line.replaceAll(host, '<host>').replaceAll(/request id: [\w-]+/g, 'request id: <id>')),
+  );
 }
 
 export const codexClients: readonly ComparedClient[] = [
