@@ -1,8 +1,10 @@
 // What admitting and settling a request costs: in memory in nanoseconds, in Redis as a multiple of one bare round trip in the
 // same run: `node bench/admission.ts`. Medians of many samples, taken in turns.
 
+import type { TierLimits } from '../src/config/limit-table.ts';
+import { eachLimit, eachTotal } from '../src/config/limit-table.ts';
 import { InitialTotals } from '../src/limits/initial-totals.ts';
-import type { Admission, TierLimits } from '../src/limits/limiter.ts';
+import type { Admission } from '../src/limits/limiter.ts';
 import { MemoryLimiter } from '../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../src/limits/redis-limiter.ts';
 import { RedisClient } from '../src/redis/redis-client.ts';
@@ -11,13 +13,7 @@ import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
 import { startRedis } from '../test/helpers/redis.ts';
 
 /** None is ever reached, so that every request does all of the work. */
-const LIMITS: TierLimits = {
-  requests_per_minute: 1e12,
-  tokens_per_minute: 1e12,
-  requests_per_day: 1e12,
-  tokens_per_month: 1e12,
-  concurrency: 1e12,
-};
+const LIMITS: TierLimits = eachLimit(() => 1e12);
 const NONE = { set() {}, inc() {}, dec() {} };
 const METRICS = {
   limitHolders: NONE,
@@ -38,7 +34,7 @@ function settle(admission: Admission): void {
 }
 
 const initialTotals = new InitialTotals({
-  read: async () => ({ dayRequests: 0, monthTokens: 0 }),
+  read: async () => eachTotal(() => 0),
   metrics: METRICS,
 });
 

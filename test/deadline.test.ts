@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startDeadline, withDeadline } from '../src/deadline.ts';
 import { InitialTotals } from '../src/limits/initial-totals.ts';
 import { pause } from './helpers/wait.ts';
-import { Counters } from './limits/setting.ts';
+import { Counters, totals } from './limits/setting.ts';
 
 /** Another process would answer while this one is held up; what is written to a socket before is answered by the kernel. */
 const server = createServer((socket) => {
@@ -56,18 +56,18 @@ test('an answer that came while this process was held up is in time, as are thos
 
 test('totals of a store that answers are not lost to what held up this process', async () => {
   const counters = new Counters();
-  const totals = { dayRequests: 60, monthTokens: 7 };
+  const expected = totals({ requests_per_day: 60, tokens_per_month: 7 });
   const seeds = new InitialTotals({
     read: async () => {
       await ask(3);
-      return totals;
+      return expected;
     },
     metrics: counters,
   });
   for (let round = 0; round < 3; round += 1) {
     const answer = seeds.read(`holder-${round}`);
     stall(STALL_MS);
-    expect(await answer).toEqual(totals);
+    expect(await answer).toEqual(expected);
   }
   expect(counters.seedFailures).toBe(0);
 });

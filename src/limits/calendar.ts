@@ -1,33 +1,42 @@
-// UTC days and months as running numbers, and how long they still last. Leap seconds and daylight saving do not exist here.
+// UTC days and months as running numbers, and when they end. Leap seconds and daylight saving do not exist here.
 
 export const DAY_MS = 86_400_000;
 
-/** Days since 1970 began. */
-export function dayNumberOf(wallMs: number): number {
-  return Math.floor(wallMs / DAY_MS);
+/** A UTC date by the windows of the table of limits. */
+export interface UtcDate {
+  /** Days since 1970. */
+  readonly day: number;
+  /** Year times 12 plus month; January is 0. */
+  readonly month: number;
+  /** Milliseconds since 1970. */
+  readonly ends: { readonly day: number; readonly month: number };
 }
 
-export function dayLeftMs(wallMs: number): number {
-  return (dayNumberOf(wallMs) + 1) * DAY_MS - wallMs;
+/** Both clocks at one moment: minute windows follow the monotonic one, days and months the wall clock. */
+export interface Moment {
+  /** Monotonic milliseconds. */
+  readonly now: number;
+  /** Milliseconds since 1970. */
+  readonly wallMs: number;
+  readonly date: UtcDate;
 }
 
-/** The month that was asked for last, since nearly all questions are about one. */
-let cached = { month: 0, start: 0, end: 0 };
+/** The date of the last call: nearly all calls are about the same day. */
+let cached = dateOf(0);
 
-function monthAt(wallMs: number): typeof cached {
-  if (wallMs < cached.start || wallMs >= cached.end) {
-    const date = new Date(wallMs);
-    const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()];
-    cached = { month: year * 12 + month, start: Date.UTC(year, month), end: Date.UTC(year, month + 1) };
-  }
+/** Two calls within one day return the same object, so that most comparisons end at identity. */
+export function utcDateAt(wallMs: number): UtcDate {
+  if (wallMs < cached.ends.day - DAY_MS || wallMs >= cached.ends.day)
+    cached = dateOf(Math.floor(wallMs / DAY_MS));
   return cached;
 }
 
-/** Months since the year 0 began: year times 12 plus month, January being 0. */
-export function monthOf(wallMs: number): number {
-  return monthAt(wallMs).month;
-}
-
-export function monthLeftMs(wallMs: number): number {
-  return monthAt(wallMs).end - wallMs;
+function dateOf(day: number): UtcDate {
+  const date = new Date(day * DAY_MS);
+  const [year, month] = [date.getUTCFullYear(), date.getUTCMonth()];
+  return {
+    day,
+    month: year * 12 + month,
+    ends: { day: (day + 1) * DAY_MS, month: Date.UTC(year, month + 1) },
+  };
 }

@@ -1,51 +1,44 @@
-// What one holder uses, in memory: the window of a minute, the totals of the UTC day and month, the requests that run.
-// It decides nothing and reads no clock.
-import { dayNumberOf, monthOf } from './calendar.ts';
+// The counters of one holder in memory: the minute window, the totals of the UTC day and month, the running requests. It
+// decides nothing and reads no clock.
+import { eachTotal, LIMITS, TOTAL_LIMITS, type TotalLimit } from '../config/limit-table.ts';
+import type { HolderTotals } from '../store/usage-record.ts';
+import type { Moment, UtcDate } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
-import type { HolderTotals } from './limiter.ts';
-import type { Used } from './verdict.ts';
-
-/** Both clocks at one moment: windows go by the one that nobody can set, days and months by the one on the wall. */
-export interface Moment {
-  /** Monotonic milliseconds. */
-  readonly now: number;
-  /** Milliseconds since 1970 (UTC). */
-  readonly wallMs: number;
-}
+import type { Usage } from './verdict.ts';
 
 /** What a request holds until it is settled. */
 export interface Reservation {
   tokens: number;
-  /** When the window began that holds the tokens. */
-  window: number;
-  /** The UTC month whose total holds the tokens. */
-  month: number;
-  /** The UTC day that counts the request. */
-  readonly day: number;
+  /** Start of the minute window that holds the tokens. */
+  windowStart: number;
+  /** Whose totals hold the tokens. */
+  tokensDate: UtcDate;
+  /** Whose totals count the request. */
+  readonly requestDate: UtcDate;
 }
 
-/** `provisional`: counted from 0, because the usage store did not say in time. */
+/** `provisional`: counted from 0, because the usage store did not answer in time. */
 type Knowledge = 'nothing' | 'provisional' | 'all';
+
+/** What is counted as a number; running requests are the reservations. */
+const COUNTED = LIMITS.filter(({ window }) => window !== 'concurrent');
+const NO_TOTALS: HolderTotals = eachTotal(() => 0);
 
 export class HolderCounters {
   readonly holder: string;
   readonly #windowMs: number;
-  /** The limiter's, when it last saw this account: see `forgetTotals` there. */
+  /** The limiter's, when it last used these counters: see `forgetTotals` there. */
   generation = 0;
-  /** What it is counted beside. */
+  /** Counted by Redis before these counters started; they count beside it. */
   base: LastKnownCounters | undefined;
-  /** Of requests that run. What they hold is in the totals whatever happens to these meanwhile. */
+  /** Of running requests. The counters include what they hold. */
   readonly #reservations = new Set<Reservation>();
+  /** In the order of the table. */
+  readonly #counts: number[] = LIMITS.map(() => 0);
   #windowStart = Number.NEGATIVE_INFINITY;
-  #requests = 0;
-  #tokens = 0;
   #knowledge: Knowledge = 'nothing';
-  #day = 0;
-  /** With the requests of this day that run. */
-  #dayRequests = 0;
-  #month = 0;
-  /** With what running requests have reserved in this month. */
-  #monthTokens = 0;
+  /** Of the totals, where something is known. */
+  #date: UtcDate | undefined;
 
   constructor(holder: string, windowMs: number) {
     this.holder = holder;
@@ -60,24 +53,20 @@ export class HolderCounters {
     return this.#knowledge === 'provisional';
   }
 
-  /** Whether the totals are those of this day and month; turns them over where time has passed. */
-  knowsTotals(wallMs: number): boolean {
-    if (this.#knowledge === 'nothing') return false;
-    const day = dayNumberOf(wallMs);
-    const month = monthOf(wallMs);
-    // The clock was set back. What the earlier day and month had is not here any more.
-    if (day < this.#day || month < this.#month) {
+  /** Whether the totals are those of this date. Starts new windows where the old ones have ended. */
+  knowsTotals(date: UtcDate): boolean {
+    const held = this.#date;
+    if (held === undefined || this.#knowledge === 'nothing') return false;
+    if (held === date) return true;
+    // The clock was set back: the totals of the earlier date are gone.
+    if (date.day < held.day || date.month < held.month) {
       this.#knowledge = 'nothing';
       return false;
     }
-    if (day > this.#day) {
-      this.#day = day;
-      this.#dayRequests = this.#runningOf(day);
+    for (const limit of TOTAL_LIMITS) {
+      if (date[limit.window] > held[limit.window]) this.#counts[limit.index] = this.#reservedIn(limit, date);
     }
-    if (month > this.#month) {
-      this.#month = month;
-      this.#monthTokens = this.#reservedIn(month);
-    }
+    this.#date = date;
     return true;
   }
 
@@ -86,136 +75,131 @@ export class HolderCounters {
   }
 
   /**
-   * Begins anew with what runs, beside what somebody else has counted.
-   * @param windowEndsAt of the window that is counted there
-   * @param hasTotals day and month are counted there, too
+   * Starts again with the running requests, beside what Redis has counted.
+   * @param windowEndsAt of the window that Redis counts
+   * @param hasTotals Redis counts the totals, too
    */
-  restart(windowEndsAt: number, hasTotals: boolean, { now, wallMs }: Moment): void {
-    this.#windowStart = windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY;
-    this.#requests = 0;
-    this.#tokens = 0;
-    for (const reservation of this.#reservations) {
-      this.#requests += 1;
-      this.#tokens += reservation.tokens;
-      reservation.window = this.#windowStart;
-    }
+  restart(windowEndsAt: number, hasTotals: boolean, { now, date }: Moment): void {
     this.#knowledge = 'nothing';
-    if (hasTotals) this.setTotals({ dayRequests: 0, monthTokens: 0 }, wallMs);
+    this.#openWindow(windowEndsAt > now ? windowEndsAt - this.#windowMs : Number.NEGATIVE_INFINITY);
+    for (const reservation of this.#reservations) {
+      this.#count(1, reservation.tokens, false);
+      reservation.windowStart = this.#windowStart;
+    }
+    if (hasTotals) this.setTotals(NO_TOTALS, date);
   }
 
   /**
-   * Sets what was used before. What runs is no part of it, and is added.
-   * @param totals what the store says; undefined when it did not, and counting begins at 0
+   * Sets what was used before. Running requests are not part of it, and are added.
+   * @param totals of the store; undefined when it did not answer, and counting starts at 0
    */
-  setTotals(totals: HolderTotals | undefined, wallMs: number): void {
-    const isKept = this.knowsTotals(wallMs);
-    this.#day = dayNumberOf(wallMs);
-    this.#month = monthOf(wallMs);
-    const running = this.#runningOf(this.#day);
-    const reserved = this.#reservedIn(this.#month);
-    // What was settled while totals were provisional may not have reached the store yet.
-    const [requests, tokens] = isKept ? [this.#dayRequests - running, this.#monthTokens - reserved] : [0, 0];
-    this.#dayRequests = Math.max(requests, totals?.dayRequests ?? 0) + running;
-    this.#monthTokens = Math.max(tokens, totals?.monthTokens ?? 0) + reserved;
+  setTotals(totals: HolderTotals | undefined, date: UtcDate): void {
+    const isKept = this.knowsTotals(date);
+    for (const limit of TOTAL_LIMITS) {
+      const reserved = this.#reservedIn(limit, date);
+      // What was settled while totals were provisional may not have reached the store yet.
+      const settled = isKept ? this.#at(limit.index) - reserved : 0;
+      this.#counts[limit.index] = Math.max(settled, totals?.[limit.name] ?? 0) + reserved;
+    }
+    this.#date = date;
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  used({ now, wallMs }: Moment): Used {
+  usage({ now, wallMs, date }: Moment): Usage {
     const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
-    const isOpen = windowLeftMs > 0;
-    const knows = this.knowsTotals(wallMs);
-    return {
-      wallMs,
-      windowLeftMs,
-      requests: isOpen ? this.#requests : 0,
-      tokens: isOpen ? this.#tokens : 0,
-      dayRequests: knows ? this.#dayRequests : 0,
-      monthTokens: knows ? this.#monthTokens : 0,
-      running: this.running,
-    };
-  }
-
-  /** Of what is used: all but the tokens that one of its requests has reserved. */
-  without(used: Used, { window, month, tokens }: Reservation): Used {
-    const isInWindow = used.windowLeftMs > 0 && window === this.#windowStart;
-    const isInMonth = this.#knowledge !== 'nothing' && month === this.#month;
-    return {
-      ...used,
-      tokens: used.tokens - (isInWindow ? tokens : 0),
-      monthTokens: used.monthTokens - (isInMonth ? tokens : 0),
-    };
-  }
-
-  reserve({ now, wallMs }: Moment, tokens: number): Reservation {
-    this.#openWindow(now);
-    this.#requests += 1;
-    this.#tokens += tokens;
-    if (this.knowsTotals(wallMs)) {
-      this.#dayRequests += 1;
-      this.#monthTokens += tokens;
+    const knowsTotals = this.knowsTotals(date);
+    const counts = this.#counts.slice();
+    for (const { index, window } of LIMITS) {
+      if (window === 'concurrent') counts[index] = this.running;
+      else if (window === 'minute' ? windowLeftMs === 0 : !knowsTotals) counts[index] = 0;
     }
-    const reservation = {
-      tokens,
-      window: this.#windowStart,
-      month: monthOf(wallMs),
-      day: dayNumberOf(wallMs),
-    };
+    return { wallMs, date, windowLeftMs, counts };
+  }
+
+  /** The usage without the tokens that one of its requests has reserved. */
+  without(usage: Usage, { windowStart, tokensDate, tokens }: Reservation): Usage {
+    const counts = usage.counts.slice();
+    for (const { index, window, counts: counted } of LIMITS) {
+      if (counted !== 'tokens') continue;
+      const isHeld =
+        window === 'minute'
+          ? usage.windowLeftMs > 0 && windowStart === this.#windowStart
+          : this.#knowledge !== 'nothing' && tokensDate[window] === usage.date[window];
+      if (isHeld) counts[index] = (counts[index] ?? 0) - tokens;
+    }
+    return { ...usage, counts };
+  }
+
+  reserve(moment: Moment, tokens: number): Reservation {
+    this.#add(moment, 1, tokens);
+    const { date } = moment;
+    const reservation = { tokens, windowStart: this.#windowStart, tokensDate: date, requestDate: date };
     this.#reservations.add(reservation);
     return reservation;
   }
 
-  /** Other tokens for a request that runs: they are reserved now, and those from before are given back. */
+  /** Replaces the reserved tokens of a running request. */
   change(moment: Moment, reservation: Reservation, tokens: number): void {
     if (!this.#reservations.has(reservation)) return;
     this.#replace(moment, reservation, 0);
     this.add(moment, tokens);
     reservation.tokens = tokens;
-    reservation.window = this.#windowStart;
-    reservation.month = monthOf(moment.wallMs);
+    reservation.windowStart = this.#windowStart;
+    reservation.tokensDate = moment.date;
   }
 
-  /** Counts tokens that nothing was reserved for. */
-  add({ now, wallMs }: Moment, tokens: number): void {
-    this.#openWindow(now);
-    this.#tokens += tokens;
-    if (this.knowsTotals(wallMs)) this.#monthTokens += tokens;
+  /** Counts tokens without a reservation. */
+  add(moment: Moment, tokens: number): void {
+    this.#add(moment, 0, tokens);
   }
 
-  /** Puts the real tokens where the estimate was, as far as that still counts. The second time does nothing. */
+  /** Replaces the estimate by the real tokens in the windows that still count it. The second time does nothing. */
   settle(moment: Moment, reservation: Reservation, tokens: number): void {
     if (!this.#reservations.has(reservation)) return;
     this.#replace(moment, reservation, tokens);
     this.#reservations.delete(reservation);
   }
 
-  #replace({ now, wallMs }: Moment, reservation: Reservation, tokens: number): void {
-    if (this.#isOpen(now) && reservation.window === this.#windowStart) {
-      this.#tokens = Math.max(0, this.#tokens - reservation.tokens + tokens);
+  #add({ now, date }: Moment, requests: number, tokens: number): void {
+    if (!this.#isOpen(now)) this.#openWindow(now);
+    this.#count(requests, tokens, this.knowsTotals(date));
+  }
+
+  #count(requests: number, tokens: number, hasTotals: boolean): void {
+    for (const { index, window, counts } of COUNTED) {
+      if (window === 'minute' || hasTotals)
+        this.#counts[index] = this.#at(index) + (counts === 'tokens' ? tokens : requests);
     }
-    if (!this.knowsTotals(wallMs)) return;
-    const reserved = reservation.month === this.#month ? reservation.tokens : 0;
-    this.#monthTokens = Math.max(0, this.#monthTokens - reserved + tokens);
   }
 
-  #runningOf(day: number): number {
-    let count = 0;
-    for (const reservation of this.#reservations) if (reservation.day === day) count += 1;
-    return count;
-  }
-
-  #reservedIn(month: number): number {
-    let tokens = 0;
-    for (const reservation of this.#reservations) {
-      if (reservation.month === month) tokens += reservation.tokens;
+  #replace({ now, date }: Moment, reservation: Reservation, tokens: number): void {
+    const isInWindow = this.#isOpen(now) && reservation.windowStart === this.#windowStart;
+    const hasTotals = this.knowsTotals(date);
+    for (const { index, window, counts } of LIMITS) {
+      if (counts !== 'tokens' || !(window === 'minute' ? isInWindow : hasTotals)) continue;
+      const isReserved = window === 'minute' || reservation.tokensDate[window] === date[window];
+      const reserved = isReserved ? reservation.tokens : 0;
+      this.#counts[index] = Math.max(0, this.#at(index) - reserved + tokens);
     }
-    return tokens;
   }
 
-  #openWindow(now: number): void {
-    if (this.#isOpen(now)) return;
-    this.#windowStart = now;
-    this.#requests = 0;
-    this.#tokens = 0;
+  /** What running requests hold of the total of a date. */
+  #reservedIn({ window, counts }: TotalLimit, date: UtcDate): number {
+    let sum = 0;
+    for (const { tokens, tokensDate, requestDate } of this.#reservations) {
+      const heldIn = counts === 'tokens' ? tokensDate : requestDate;
+      if (heldIn[window] === date[window]) sum += counts === 'tokens' ? tokens : 1;
+    }
+    return sum;
+  }
+
+  #at(index: number): number {
+    return this.#counts[index] ?? 0;
+  }
+
+  #openWindow(start: number): void {
+    this.#windowStart = start;
+    for (const { index, window } of LIMITS) if (window === 'minute') this.#counts[index] = 0;
   }
 
   #isOpen(now: number): boolean {

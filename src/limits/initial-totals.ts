@@ -1,8 +1,10 @@
-// What a holder had used before somebody began to count: one question to the usage store at a time for each holder, few at
-// once, none for long. It keeps no totals; a store that fails is asked again after a pause.
+// Reads what a holder had used before a limiter started to count: single-flight for each holder, with bounds on concurrency, queue
+// and time. It caches no totals; a failure starts a backoff.
+import { TOTAL_LIMITS } from '../config/limit-table.ts';
 import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
-import type { HolderTotals, LimitMetrics, ReadTotals } from './limiter.ts';
+import type { HolderTotals } from '../store/usage-record.ts';
+import type { LimitMetrics, ReadTotals } from './limiter.ts';
 
 export interface InitialTotalsOptions {
   readonly read: ReadTotals;
@@ -11,28 +13,28 @@ export interface InitialTotalsOptions {
   readonly now?: () => number;
   /** How long a request waits for totals. Default 250 ms. */
   readonly deadlineMs?: number;
-  /** After a failure the holder's totals are not asked for during this time. Default 5 s. */
-  readonly restMs?: number;
-  /** Questions under way at once. Default 16. */
+  /** After a failure the holder's totals are not read again for this time. Default 5 s. */
+  readonly backoffMs?: number;
+  /** Concurrent reads. Default 16. */
   readonly maxRunning?: number;
-  /** Questions that wait for their turn; more have failed. Default 1,000. */
+  /** Reads that wait for a slot; more fail at once. Default 1,000. */
   readonly maxWaiting?: number;
 }
 
 /** Failures that are remembered; the oldest are forgotten first. */
-const MAX_RESTING = 10_000;
+const MAX_FAILURES = 10_000;
 
 export class InitialTotals {
   readonly #read: ReadTotals;
   readonly #metrics: InitialTotalsOptions['metrics'];
   readonly #now: () => number;
   readonly #deadlineMs: number;
-  readonly #restMs: number;
+  readonly #backoffMs: number;
   readonly #maxRunning: number;
   readonly #maxWaiting: number;
-  readonly #asked = new Map<string, Promise<HolderTotals | undefined>>();
-  readonly #restingUntil = new RecentMap<string, number>(MAX_RESTING);
-  /** In the order in which they came. */
+  readonly #reads = new Map<string, Promise<HolderTotals | undefined>>();
+  readonly #backoffUntil = new RecentMap<string, number>(MAX_FAILURES);
+  /** First in, first out. */
   readonly #waiting = new Set<() => void>();
   #running = 0;
 
@@ -41,27 +43,27 @@ export class InitialTotals {
     this.#metrics = options.metrics;
     this.#now = options.now ?? (() => performance.now());
     this.#deadlineMs = options.deadlineMs ?? 250;
-    this.#restMs = options.restMs ?? 5000;
+    this.#backoffMs = options.backoffMs ?? 5000;
     this.#maxRunning = options.maxRunning ?? 16;
     this.#maxWaiting = options.maxWaiting ?? 1000;
   }
 
-  /** Whether the store has failed for this holder of late. */
-  isResting(holder: string): boolean {
-    const until = this.#restingUntil.get(holder);
+  /** Whether a read for this holder has failed recently. */
+  isBackingOff(holder: string): boolean {
+    const until = this.#backoffUntil.get(holder);
     if (until === undefined) return false;
     if (this.#now() < until) return true;
-    this.#restingUntil.delete(holder);
+    this.#backoffUntil.delete(holder);
     return false;
   }
 
-  /** Never rejects. @returns undefined when the store did not say in time, or has failed of late */
+  /** Never rejects. @returns undefined when the store does not answer in time, or has failed recently */
   read(holder: string): Promise<HolderTotals | undefined> {
-    if (this.isResting(holder)) return Promise.resolve(undefined);
-    const asked = this.#asked.get(holder);
-    if (asked !== undefined) return asked;
-    const answer = this.#ask(holder).finally(() => this.#asked.delete(holder));
-    this.#asked.set(holder, answer);
+    if (this.isBackingOff(holder)) return Promise.resolve(undefined);
+    const running = this.#reads.get(holder);
+    if (running !== undefined) return running;
+    const answer = this.#ask(holder).finally(() => this.#reads.delete(holder));
+    this.#reads.set(holder, answer);
     return answer;
   }
 
@@ -71,23 +73,23 @@ export class InitialTotals {
       giveUp = () => resolve(undefined);
     });
     const stop = startDeadline(this.#deadlineMs, giveUp);
-    const totals = await Promise.race([this.#inTurn(holder, late).catch(() => undefined), late]);
+    const totals = await Promise.race([this.#queue(holder, late).catch(() => undefined), late]);
     stop();
-    // Whoever still waits for its turn leaves.
+    // Leaves the queue if it still waits.
     giveUp();
-    if (totals === undefined || !isSane(totals)) {
+    if (totals === undefined || !isValid(totals)) {
       this.#metrics.limitSeedFailures.inc();
-      this.#rest(holder);
+      this.#backoffUntil.set(holder, this.#now() + this.#backoffMs);
       return undefined;
     }
     return totals;
   }
 
-  /** A question that was given up still counts as under way until the store has ended it: a slow store gets no more of them. */
-  async #inTurn(holder: string, late: Promise<undefined>): Promise<HolderTotals | undefined> {
+  /** A read that was given up keeps its slot until the store has ended it, so that a slow store gets no more of them. */
+  async #queue(holder: string, late: Promise<undefined>): Promise<HolderTotals | undefined> {
     if (this.#running >= this.#maxRunning) {
       if (this.#waiting.size >= this.#maxWaiting) return undefined;
-      if (!(await this.#turn(late))) return undefined;
+      if (!(await this.#slot(late))) return undefined;
     } else {
       this.#running += 1;
     }
@@ -100,8 +102,8 @@ export class InitialTotals {
     }
   }
 
-  /** Takes over the place of one that ends. @returns false when it became late before that */
-  #turn(late: Promise<undefined>): Promise<boolean> {
+  /** Takes over the slot of a read that ends. @returns false when the deadline came first */
+  #slot(late: Promise<undefined>): Promise<boolean> {
     return new Promise((resolve) => {
       const begin = () => {
         this.#waiting.delete(begin);
@@ -113,16 +115,8 @@ export class InitialTotals {
       });
     });
   }
-
-  #rest(holder: string): void {
-    this.#restingUntil.set(holder, this.#now() + this.#restMs);
-  }
 }
 
-function isSane({ dayRequests, monthTokens }: HolderTotals): boolean {
-  return isCount(dayRequests) && isCount(monthTokens);
-}
-
-function isCount(value: number): boolean {
-  return Number.isSafeInteger(value) && value >= 0;
+function isValid(totals: HolderTotals): boolean {
+  return TOTAL_LIMITS.every(({ name }) => Number.isSafeInteger(totals[name]) && totals[name] >= 0);
 }

@@ -1,9 +1,9 @@
-// What Redis last said of one holder. It is where a replica goes on from while Redis does not answer.
+// What Redis last said of one holder. A replica continues from it while Redis does not answer.
+import { LIMITS } from '../config/limit-table.ts';
+import type { Moment, UtcDate } from './calendar.ts';
+import type { Usage } from './verdict.ts';
 
-import { dayNumberOf, monthOf } from './calendar.ts';
-import type { Used } from './verdict.ts';
-
-/** Where this replica stands among those that are there. */
+/** The position of this replica in its fleet. */
 export interface FleetPlace {
   /** From 0. */
   readonly index: number;
@@ -11,76 +11,72 @@ export interface FleetPlace {
 }
 
 export interface LastKnownOptions {
-  readonly used: Used;
-  /** Whether the figures of day and month are known to be complete. */
+  readonly usage: Usage;
+  /** Whether the totals are known to be complete. */
   readonly hasTotals: boolean;
   /** Monotonic milliseconds, of this process. */
   readonly now: number;
-  /** Requests of this process that are among those that run. */
+  /** Running requests that are of this process. */
   readonly own: number;
-  /** Requests of others are believed to run for this long, in milliseconds. */
+  /** Requests of other processes are assumed to run for this long, in milliseconds. */
   readonly leaseMs: number;
 }
 
 export class LastKnownCounters {
   readonly hasTotals: boolean;
-  /** Monotonic milliseconds: the end of the window, in the past where none was open. */
+  /** Monotonic milliseconds: the end of the minute window, in the past where none was open. */
   readonly windowEndsAt: number;
-  readonly #requests: number;
-  #tokens: number;
-  readonly #day: number;
-  readonly #dayRequests: number;
-  readonly #month: number;
-  #monthTokens: number;
-  readonly #others: number;
+  readonly #counts: number[];
+  readonly #date: UtcDate;
   readonly #othersUntil: number;
+  #others = 0;
   #own: number;
 
-  constructor({ used, hasTotals, now, own, leaseMs }: LastKnownOptions) {
+  constructor({ usage, hasTotals, now, own, leaseMs }: LastKnownOptions) {
     this.hasTotals = hasTotals;
-    this.windowEndsAt = now + used.windowLeftMs;
-    this.#requests = used.requests;
-    this.#tokens = used.tokens;
-    this.#day = dayNumberOf(used.wallMs);
-    this.#dayRequests = used.dayRequests;
-    this.#month = monthOf(used.wallMs);
-    this.#monthTokens = used.monthTokens;
-    this.#others = Math.max(0, used.running - own);
+    this.windowEndsAt = now + usage.windowLeftMs;
+    this.#counts = usage.counts.slice();
+    this.#date = usage.date;
+    for (const { index, counts } of LIMITS)
+      if (counts === 'running') this.#others = Math.max(0, (usage.counts[index] ?? 0) - own);
     this.#othersUntil = now + leaseMs;
     this.#own = own;
   }
 
-  /** A request of this process has ended, which Redis had admitted. */
+  /** A request of this process, admitted by Redis, has ended. */
   settled(reserved: number, tokens: number): void {
     this.#own = Math.max(0, this.#own - 1);
-    this.#tokens = Math.max(0, this.#tokens - reserved + tokens);
-    this.#monthTokens = Math.max(0, this.#monthTokens - reserved + tokens);
+    for (const { index, counts } of LIMITS) {
+      if (counts === 'tokens')
+        this.#counts[index] = Math.max(0, (this.#counts[index] ?? 0) - reserved + tokens);
+    }
   }
 
-  /** A request of this process that was admitted here has a lease in Redis since. What it took is counted here. */
+  /** A request that this process admitted alone has a lease in Redis now. What it used stays counted here. */
   entered(): void {
     this.#own += 1;
   }
 
-  /** What of it still counts. */
-  at(now: number, wallMs: number): Used {
+  /** What still counts of it at a moment. */
+  at({ now, wallMs, date }: Moment): Usage {
     const windowLeftMs = Math.max(0, this.windowEndsAt - now);
-    const isOpen = windowLeftMs > 0;
-    return {
-      wallMs,
-      windowLeftMs,
-      requests: isOpen ? this.#requests : 0,
-      tokens: isOpen ? this.#tokens : 0,
-      dayRequests: this.hasTotals && dayNumberOf(wallMs) === this.#day ? this.#dayRequests : 0,
-      monthTokens: this.hasTotals && monthOf(wallMs) === this.#month ? this.#monthTokens : 0,
-      running: this.#own + (now < this.#othersUntil ? this.#others : 0),
-    };
+    const running = this.#own + (now < this.#othersUntil ? this.#others : 0);
+    const counts = LIMITS.map(({ index, window }) => {
+      if (window === 'concurrent') return running;
+      const isCurrent =
+        window === 'minute' ? windowLeftMs > 0 : this.hasTotals && date[window] === this.#date[window];
+      return isCurrent ? (this.#counts[index] ?? 0) : 0;
+    });
+    return { wallMs, date, windowLeftMs, counts };
   }
 }
 
-/** How much of what is left one replica may use while it hears nothing of the others: all of them together use no more. */
+/**
+ * How much of the rest one replica may use while it hears nothing of the others. The shares of all replicas add up to the
+ * rest.
+ */
 export function shareOf(left: number, holder: string, { index, count }: FleetPlace): number {
-  // What a division leaves over goes to other replicas for other holders.
+  // The remainder of the division goes to different replicas for different holders.
   const rank = (index + hashOf(holder)) % count;
   return Math.floor((left + count - 1 - rank) / count);
 }

@@ -1,43 +1,32 @@
-// What a limiter is asked and what it answers: the types that the limiters in memory and in Redis share. It counts nothing.
-import type { TierConfig } from '../config/schema/config-schema.ts';
+// The contract of limiters: what the ones in memory and in Redis take and return. It counts nothing.
+import type { LimitName, TierLimits } from '../config/limit-table.ts';
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
+import type { HolderTotals } from '../store/usage-record.ts';
 
-/** How long a window of the limits of a minute lasts: a millisecond less, so that every wait is one that SDKs obey. */
+/** Length of a minute window: one millisecond less, so that SDKs obey every wait. */
 export const WINDOW_MS = MAX_RETRY_AFTER_MS;
 
-export const LIMIT_NAMES = [
-  'requests_per_minute',
-  'tokens_per_minute',
-  'requests_per_day',
-  'tokens_per_month',
-  'concurrency',
-] as const;
-export type LimitName = (typeof LIMIT_NAMES)[number];
-
-/** The limits of a tier, as the configuration has them at this moment. One that is absent is no limit. */
-export type TierLimits = Pick<TierConfig, LimitName>;
-
-/** How far one limit is used. None of the figures is negative. */
+/** How far one limit is used. No figure is negative. */
 export interface LimitState {
   readonly limit: number;
-  /** Above `limit` where requests took more tokens than was estimated, or the limit was lowered. */
+  /** Above `limit` where requests used more tokens than estimated, or the limit was lowered. */
   readonly used: number;
   readonly remaining: number;
-  /** Milliseconds until nothing of it is used: the end of the window, of the UTC day, of the UTC month; 0 for concurrency. */
+  /** Milliseconds until the window ends and nothing of it is used; 0 for concurrency. */
   readonly resetMs: number;
 }
 
-/** A state for each limit that there is. */
+/** A state for each limit that the tier has. */
 export type LimitStates = { readonly [Name in LimitName]?: LimitState };
 
-/** What one request holds: its estimate in tokens, and a place among those of its holder that run. */
+/** What one request holds: its estimated tokens, and a slot of its holder's concurrency. */
 export interface Lease {
-  /** Tokens that are reserved. */
+  /** Reserved tokens. */
   readonly tokens: number;
   /**
-   * Gives the place back and puts the real tokens where the estimate was. It is called once, on every path; later calls
-   * do nothing. Never throws.
-   * @param tokens what was really used; it may exceed the estimate, and is 0 where nothing was
+   * Releases the slot and replaces the estimate by the real tokens. Called once, on every path; later calls do nothing.
+   * Never throws.
+   * @param tokens really used; may exceed the estimate
    */
   settle(tokens: number): void;
 }
@@ -45,19 +34,19 @@ export interface Lease {
 export interface Admitted {
   readonly kind: 'admitted';
   readonly lease: Lease;
-  /** With this request in them. */
+  /** This request is included. */
   readonly states: LimitStates;
 }
 
 export interface Rejected {
   readonly kind: 'refused';
-  /** Of those that refuse, the one with the longest wait. */
+  /** Of the limits that reject, the one with the longest wait. */
   readonly limit: LimitName;
-  /** `too_large`: the request alone exceeds the whole limit, so that waiting never helps. */
+  /** `too_large`: the request alone exceeds the limit, so waiting never helps. */
   readonly reason: 'spent' | 'too_large';
   /**
-   * Milliseconds until this limit may admit the same request: exact for a minute, a day and a month; a guess for concurrency,
-   * since nobody knows when a request ends. Undefined for `too_large`.
+   * Milliseconds until this limit may admit the same request: exact for windows; a guess for concurrency, since the end of
+   * a request cannot be predicted. Undefined for `too_large`.
    */
   readonly retryAfterMs: number | undefined;
   readonly states: LimitStates;
@@ -67,52 +56,45 @@ export type Admission = Admitted | Rejected;
 
 export interface Limiter {
   /**
-   * One step that reserves everything (a request, its tokens, a place) or nothing.
-   * @param holder whose limits they are: never a key, so that rotating one resets nothing
-   * @param tokens the estimate for input and output together
-   * @param held an unsettled lease of the same limiter and holder. Its request and its place are kept, `tokens` replace its
-   *   tokens, and the lease of the result replaces it. After a refusal it is as before
+   * Reserves a request, its tokens and a slot in one step, or nothing.
+   * @param holder owner of the limits: never a key, so that rotation resets nothing
+   * @param tokens estimate of input and output together
+   * @param held an unsettled lease of the same limiter and holder. Its request and slot are kept, `tokens` replace its
+   *   tokens, and the returned lease replaces it. A rejection leaves it unchanged
    */
   admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission>;
   /**
-   * Counts tokens of a request that goes on: now, in the present minute, day and month, and not when it ends. Never throws.
-   * @param tokens what was really used
+   * Counts tokens of a running request now, in the present windows, and not when it ends. Never throws.
+   * @param tokens really used
    */
   use(holder: string, tokens: number): void;
   /** How far the limits are used. Reserves nothing. */
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates>;
-  /** Delivers what is still to be settled as far as that can be done at once, and ends timers. */
+  /** Delivers pending releases as far as possible at once, and stops timers. */
   close(): Promise<void>;
 }
 
-/** What a holder has used of the present UTC day and month. */
-export interface HolderTotals {
-  readonly dayRequests: number;
-  readonly monthTokens: number;
-}
-
-/** Reads totals from where usage is kept for good. */
+/** Reads totals from the usage store. */
 export type ReadTotals = (holder: string) => Promise<HolderTotals>;
 
-/** Where limiters count. */
+/** Metrics of the limiters. */
 export interface LimitMetrics {
-  /** 1 while the limits are those of this process alone, though Redis is configured. */
+  /** 1 while this process counts alone although Redis is configured. */
   readonly limitsDegraded: { set(value: number): void };
   /** Holders in the memory of this process. */
   readonly limitHolders: { set(value: number): void };
   /** Requests that were admitted here and are not settled. */
   readonly limitLeases: { add(by: number): void };
-  /** Totals that the usage store did not give. */
+  /** Totals that the usage store did not return. */
   readonly limitSeedFailures: { inc(): void };
-  /** Settlements that will not reach Redis, in which the lease expires instead. */
+  /** Releases that will not reach Redis, where the lease expires instead. */
   readonly limitSettlementsDropped: { inc(labels: { reason: ReleaseDropReason }): void };
 }
 
 /**
- * - `overflow`: Redis was away and the queue was full.
- * - `unknown`: no answer came, so it may have been settled, and was not found when it was tried again; or it was use without
- *   a lease, which is not sent twice.
- * - `error`: Redis refused the command.
+ * - `overflow`: Redis was unavailable and the queue was full.
+ * - `unknown`: no reply came, so Redis may have applied it. A retry did not find the lease, or there is no lease to find it by.
+ * - `error`: Redis rejected the command.
  * - `closed`: this process ended first.
  */
 export type ReleaseDropReason = 'overflow' | 'unknown' | 'error' | 'closed';
@@ -120,9 +102,4 @@ export type ReleaseDropReason = 'overflow' | 'unknown' | 'error' | 'closed';
 /** A count of tokens that counters can take: whole, not negative, exact. */
 export function wholeTokens(tokens: number): number {
   return tokens > 0 ? Math.min(Math.ceil(tokens), Number.MAX_SAFE_INTEGER) : 0;
-}
-
-/** Whether these limits need to know what was used before this process, or Redis, began to count. */
-export function needTotals(limits: TierLimits): boolean {
-  return limits.requests_per_day !== undefined || limits.tokens_per_month !== undefined;
 }

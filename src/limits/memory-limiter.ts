@@ -1,6 +1,9 @@
-// The limits of holders as this process alone sees them: the accounts it remembers and the requests it has admitted. It is
-// synchronous for a holder whose totals are known. How it counts is holder-counters.ts's, what is refused verdict.ts's.
-import { HolderCounters, type Moment, type Reservation } from './holder-counters.ts';
+// The limiter in the memory of this process: the holders it remembers and the requests it has admitted. It is synchronous for a
+// holder whose totals are known. holder-counters.ts counts, verdict.ts decides.
+import type { TierLimits } from '../config/limit-table.ts';
+import type { HolderTotals } from '../store/usage-record.ts';
+import { type Moment, utcDateAt } from './calendar.ts';
+import { HolderCounters, type Reservation } from './holder-counters.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { type FleetPlace, type LastKnownCounters, shareOf } from './last-known.ts';
 import {
@@ -9,12 +12,18 @@ import {
   type Limiter,
   type LimitMetrics,
   type LimitStates,
-  needTotals,
-  type TierLimits,
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
-import { capsOf, limitStatesOf, rejectionOf, totalTokensOf, type Used } from './verdict.ts';
+import {
+  type ActiveLimits,
+  activeLimits,
+  capsOf,
+  limitStatesOf,
+  rejectionOf,
+  sumOf,
+  type Usage,
+} from './verdict.ts';
 
 export interface MemoryLimiterOptions {
   readonly initialTotals: InitialTotals;
@@ -23,17 +32,16 @@ export interface MemoryLimiterOptions {
   readonly now?: () => number;
   /** Milliseconds since 1970, for days and months. */
   readonly wallNow?: () => number;
-  /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
+  /** Length of the minute window. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
-  /** Holders that are remembered, besides those with requests under way, which are bounded elsewhere. Default 100,000. */
+  /** Holders that are remembered, besides those with running requests, which are bounded elsewhere. Default 100,000. */
   readonly maxHolders?: number;
 }
 
-/** What has been counted elsewhere, and goes on here. */
-export interface Elsewhere {
-  /** Until now, of a holder. */
+/** Counters of Redis, which continue here. */
+export interface SharedCounters {
   readonly lastKnown: (holder: string) => LastKnownCounters | undefined;
-  /** The replicas that share what is left at the moment, and which of them this is; undefined: it is not shared. */
+  /** The position among the replicas that share the rest at the moment; undefined: it is not shared. */
   readonly fleet: () => FleetPlace | undefined;
 }
 
@@ -44,12 +52,12 @@ export class MemoryLimiter implements Limiter {
   readonly #wallNow: () => number;
   readonly #windowMs: number;
   readonly #maxHolders: number;
-  #elsewhere: Elsewhere | undefined;
-  /** With requests under way. */
+  #shared: SharedCounters | undefined;
+  /** With running requests. */
   readonly #busy = new Map<string, HolderCounters>();
-  /** Without; the one that has been idle for longest comes first. */
+  /** Without; the longest idle first. */
   readonly #idle = new Map<string, HolderCounters>();
-  /** Accounts of an earlier one have totals that are not to be used. */
+  /** Counters of an earlier generation have outdated totals. */
   #generation = 0;
 
   constructor(options: MemoryLimiterOptions) {
@@ -66,36 +74,46 @@ export class MemoryLimiter implements Limiter {
     return this.#busy.size + this.#idle.size;
   }
 
-  /** From now on it counts beside what somebody else has counted. */
-  goOnFrom(elsewhere: Elsewhere): void {
-    this.#elsewhere = elsewhere;
+  /** From now on it counts beside what Redis has counted. */
+  continueFrom(shared: SharedCounters): void {
+    this.#shared = shared;
   }
 
   admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
-    const counters = this.#accountOf(holder);
-    if (needTotals(limits)) {
-      if (!counters.knowsTotals(this.#wallNow())) return this.#admitUnknown(holder, limits, tokens, held);
+    const counters = this.#countersOf(holder);
+    const active = activeLimits(limits);
+    const moment = this.#moment();
+    const cost = wholeTokens(tokens);
+    if (active.needTotals) {
+      if (!counters.knowsTotals(moment.date)) {
+        return this.#initialTotals.read(holder).then((totals) => {
+          // The holder may have been forgotten meanwhile.
+          const found = this.#setTotals(this.#countersOf(holder), totals);
+          return this.#decide(found, active, cost, held, this.#moment());
+        });
+      }
       if (counters.isProvisional) this.#learn(counters);
     }
-    return this.#decide(counters, limits, wholeTokens(tokens), held);
+    return this.#decide(counters, active, cost, held, moment);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const counters = this.#ofNow(known ?? new HolderCounters(holder, this.#windowMs));
-    if (needTotals(limits) && !counters.knowsTotals(this.#wallNow()))
-      return this.#peekUnknown(counters, limits);
-    return limitStatesOf(this.#used(counters, this.#moment()), limits);
+    const counters = this.#refreshed(known ?? new HolderCounters(holder, this.#windowMs));
+    const active = activeLimits(limits);
+    const states = () => limitStatesOf(this.#usage(counters, this.#moment()), active);
+    if (!active.needTotals || counters.knowsTotals(this.#moment().date)) return states();
+    return this.#initialTotals.read(holder).then((totals) => {
+      this.#setTotals(counters, totals);
+      return states();
+    });
   }
 
   use(holder: string, tokens: number): void {
-    this.#accountOf(holder).add(this.#moment(), wholeTokens(tokens));
+    this.#countersOf(holder).add(this.#moment(), wholeTokens(tokens));
   }
 
-  /**
-   * Somebody else has counted, or will: the totals of every holder are read again before they are used. Windows and requests
-   * under way stay as they are.
-   */
+  /** Totals are outdated: those of every holder are read again before use. Minute windows and running requests stay. */
   forgetTotals(): void {
     this.#generation += 1;
   }
@@ -103,56 +121,49 @@ export class MemoryLimiter implements Limiter {
   async close(): Promise<void> {}
 
   #moment(): Moment {
+    const wallMs = this.#wallNow();
     // Whole milliseconds: sums of others are not exact, and a whole window could look longer than it is.
-    return { now: Math.floor(this.#now()), wallMs: this.#wallNow() };
+    return { now: Math.floor(this.#now()), wallMs, date: utcDateAt(wallMs) };
   }
 
-  async #admitUnknown(
-    holder: string,
-    limits: TierLimits,
-    tokens: number,
-    held: Lease | undefined,
-  ): Promise<Admission> {
-    const totals = await this.#initialTotals.read(holder);
-    // Another one may have been first, or the account may have been forgotten meanwhile.
-    const counters = this.#accountOf(holder);
-    const wallMs = this.#wallNow();
-    if (!counters.knowsTotals(wallMs)) counters.setTotals(totals, wallMs);
-    return this.#decide(counters, limits, wholeTokens(tokens), held);
+  #setTotals(counters: HolderCounters, totals: HolderTotals | undefined): HolderCounters {
+    const { date } = this.#moment();
+    // Another request may have been first.
+    if (!counters.knowsTotals(date)) counters.setTotals(totals, date);
+    return counters;
   }
 
-  async #peekUnknown(counters: HolderCounters, limits: TierLimits): Promise<LimitStates> {
-    const totals = await this.#initialTotals.read(counters.holder);
-    const wallMs = this.#wallNow();
-    if (!counters.knowsTotals(wallMs)) counters.setTotals(totals, wallMs);
-    return limitStatesOf(this.#used(counters, this.#moment()), limits);
-  }
-
-  /** Asks for totals that were not to be had, while requests go on. */
+  /** Reads totals that were not available, while requests continue. */
   #learn(counters: HolderCounters): void {
-    if (this.#initialTotals.isResting(counters.holder)) return;
+    if (this.#initialTotals.isBackingOff(counters.holder)) return;
     void this.#initialTotals.read(counters.holder).then((totals) => {
-      if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#wallNow());
+      if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#moment().date);
     });
   }
 
-  #decide(counters: HolderCounters, limits: TierLimits, tokens: number, held: Lease | undefined): Admission {
-    const moment = this.#moment();
+  #decide(
+    counters: HolderCounters,
+    active: ActiveLimits,
+    tokens: number,
+    held: Lease | undefined,
+    moment: Moment,
+  ): Admission {
     const lease = held instanceof MemoryLease ? held : undefined;
-    const used = this.#used(counters, moment);
+    const usage = this.#usage(counters, moment);
     const rejection = rejectionOf(
-      lease === undefined ? used : counters.without(used, lease.reservation),
-      limits,
+      lease === undefined ? usage : counters.without(usage, lease.reservation),
+      active,
       tokens,
-      {
-        hasPlace: lease !== undefined,
-        caps: this.#caps(counters, limits, moment),
-      },
+      { hasSlot: lease !== undefined, caps: this.#caps(counters, active, moment) },
     );
-    if (rejection !== undefined) return { ...rejection, states: limitStatesOf(used, limits) };
+    if (rejection !== undefined) return { ...rejection, states: limitStatesOf(usage, active) };
     if (lease !== undefined) counters.change(moment, lease.reservation, tokens);
     const admitted = lease ?? this.#reserve(counters, moment, tokens);
-    return { kind: 'admitted', lease: admitted, states: limitStatesOf(this.#used(counters, moment), limits) };
+    return {
+      kind: 'admitted',
+      lease: admitted,
+      states: limitStatesOf(this.#usage(counters, moment), active),
+    };
   }
 
   #reserve(counters: HolderCounters, moment: Moment, tokens: number): MemoryLease {
@@ -162,18 +173,16 @@ export class MemoryLimiter implements Limiter {
     return new MemoryLease(reservation, (real) => this.#settle(counters, reservation, real));
   }
 
-  /** What is counted here, and beside it. */
-  #used(counters: HolderCounters, moment: Moment): Used {
-    const used = counters.used(moment);
-    return counters.base === undefined
-      ? used
-      : totalTokensOf(used, counters.base.at(moment.now, moment.wallMs));
+  /** What is counted here, and in Redis before. */
+  #usage(counters: HolderCounters, moment: Moment): Usage {
+    const usage = counters.usage(moment);
+    return counters.base === undefined ? usage : sumOf(usage, counters.base.at(moment));
   }
 
-  #caps({ holder, base }: HolderCounters, limits: TierLimits, { now, wallMs }: Moment): TierLimits {
-    const fleet = this.#elsewhere?.fleet();
-    if (fleet === undefined) return limits;
-    return capsOf(base?.at(now, wallMs) ?? NOTHING, limits, (left) => shareOf(left, holder, fleet));
+  #caps({ holder, base }: HolderCounters, active: ActiveLimits, moment: Moment): number[] | undefined {
+    const fleet = this.#shared?.fleet();
+    if (fleet === undefined) return undefined;
+    return capsOf(base?.at(moment), active, (left) => shareOf(left, holder, fleet));
   }
 
   #settle(counters: HolderCounters, reservation: Reservation, tokens: number): void {
@@ -188,25 +197,25 @@ export class MemoryLimiter implements Limiter {
     this.#trim();
   }
 
-  #accountOf(holder: string): HolderCounters {
+  #countersOf(holder: string): HolderCounters {
     const busy = this.#busy.get(holder);
-    if (busy !== undefined) return this.#ofNow(busy);
+    if (busy !== undefined) return this.#refreshed(busy);
     const idle = this.#idle.get(holder);
     if (idle !== undefined) {
-      // To the end of the order.
+      // Moves it to the end.
       this.#idle.delete(holder);
       this.#idle.set(holder, idle);
-      return this.#ofNow(idle);
+      return this.#refreshed(idle);
     }
-    const counters = this.#ofNow(new HolderCounters(holder, this.#windowMs));
+    const counters = this.#refreshed(new HolderCounters(holder, this.#windowMs));
     this.#idle.set(holder, counters);
     this.#trim();
     this.#metrics.limitHolders.set(this.size);
     return counters;
   }
 
-  #ofNow(counters: HolderCounters): HolderCounters {
-    const lastKnown = this.#elsewhere?.lastKnown(counters.holder);
+  #refreshed(counters: HolderCounters): HolderCounters {
+    const lastKnown = this.#shared?.lastKnown(counters.holder);
     const isBeside = lastKnown?.hasTotals === true && lastKnown === counters.base;
     if (counters.generation !== this.#generation && !isBeside) counters.forgetTotals();
     counters.generation = this.#generation;
@@ -219,11 +228,11 @@ export class MemoryLimiter implements Limiter {
     return counters;
   }
 
-  /** A holder that is forgotten begins with a new minute, and with the totals of the store. */
+  /** A forgotten holder starts with a new minute window and the totals of the store. */
   #trim(): void {
     if (this.size <= this.#maxHolders) return;
     for (const [holder] of this.#idle) {
-      // The one that is being asked about stays.
+      // The holder in use stays.
       if (this.#idle.size === 1) return;
       this.#idle.delete(holder);
       this.#metrics.limitHolders.set(this.size);
@@ -231,16 +240,6 @@ export class MemoryLimiter implements Limiter {
     }
   }
 }
-
-const NOTHING: Used = {
-  wallMs: 0,
-  windowLeftMs: 0,
-  requests: 0,
-  tokens: 0,
-  dayRequests: 0,
-  monthTokens: 0,
-  running: 0,
-};
 
 class MemoryLease implements Lease {
   readonly reservation: Reservation;

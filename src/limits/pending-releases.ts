@@ -1,23 +1,23 @@
-// What is still to be told to Redis while it is away: settlements of leases, and use that was counted without it. Bounded;
-// what finds no place is counted as dropped. It knows nothing of Redis: who owns it sends.
+// Releases that wait for Redis: of leases, and of usage that was counted without it. Bounded; drops are counted. It does not
+// know Redis: its owner sends.
 import type { LimitMetrics, ReleaseDropReason } from './limiter.ts';
 
-/** Real use of one request, or of several of a holder that had no lease in Redis. */
+/** The real usage of one request, or of several requests of a holder without leases in Redis. */
 export interface PendingRelease {
   readonly holder: string;
-  /** The lease as Redis has it, or its id alone where no answer told the rest; empty: none. */
+  /** The lease as Redis stores it, or its id alone where no reply gave the rest; empty: no lease. */
   readonly member: string;
   readonly tokens: number;
-  /** Requests to count: 0 for a lease, since it has counted its own; -1 to take that back. */
+  /** Requests to count: 0 for a lease, which has counted its own; -1 to undo that. */
   readonly requests: number;
-  /** What is counted where Redis has no such lease (any more): see `settle` in reserve.lua. */
+  /** What is counted if Redis does not have the lease: see `settle` in reserve.lua. */
   readonly orElse: 'real' | 'none' | 'use';
-  /** The part of a use without a lease that belongs to the window of a minute. */
+  /** Without a lease: the part that belongs to the minute window. */
   readonly recent: Recent;
 }
 
 export interface Recent {
-  /** Monotonic milliseconds: when the first of it was admitted. */
+  /** Monotonic milliseconds: when the first request was admitted. */
   readonly since: number;
   readonly requests: number;
   readonly tokens: number;
@@ -27,9 +27,9 @@ export class PendingReleases {
   readonly #limit: number;
   readonly #windowMs: number;
   readonly #metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>;
-  readonly #kept = new Map<string, PendingRelease>();
+  readonly #waiting = new Map<string, PendingRelease>();
 
-  /** @param limit most that are kept */
+  /** @param limit on how many wait */
   constructor(limit: number, windowMs: number, metrics: Pick<LimitMetrics, 'limitSettlementsDropped'>) {
     this.#limit = limit;
     this.#windowMs = windowMs;
@@ -37,31 +37,31 @@ export class PendingReleases {
   }
 
   get size(): number {
-    return this.#kept.size;
+    return this.#waiting.size;
   }
 
-  /** Use without a lease is added up by holder, so that a long outage takes one place for each. */
-  keep(release: PendingRelease): void {
+  /** Usage without a lease is summed by holder, so that a long outage needs one entry for each. */
+  add(release: PendingRelease): void {
     const isLease = release.member !== '';
     const name = isLease ? `lease ${release.member}` : `use ${release.holder}`;
-    const held = this.#kept.get(name);
-    if (held === undefined && this.#kept.size >= this.#limit) {
+    const held = this.#waiting.get(name);
+    if (held === undefined && this.#waiting.size >= this.#limit) {
       this.drop('overflow');
       return;
     }
-    this.#kept.set(name, held === undefined || isLease ? release : this.#sum(held, release));
+    this.#waiting.set(name, held === undefined || isLease ? release : this.#sum(held, release));
   }
 
   drop(reason: ReleaseDropReason): void {
     this.#metrics.limitSettlementsDropped.inc({ reason });
   }
 
-  /** Takes out the oldest, `count` at most. */
+  /** Removes the oldest, at most `count`, and returns them. */
   take(count: number): PendingRelease[] {
     const taken: PendingRelease[] = [];
-    for (const [name, release] of this.#kept) {
+    for (const [name, release] of this.#waiting) {
       if (taken.length === count) break;
-      this.#kept.delete(name);
+      this.#waiting.delete(name);
       taken.push(release);
     }
     return taken;

@@ -1,4 +1,4 @@
-// The lease of a request that Redis has admitted, and what is sent when it ends.
+// The lease of a request that Redis has admitted, and the releases that are sent when requests end.
 import { type Lease, wholeTokens } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 
@@ -16,7 +16,7 @@ export class RedisLease implements Lease {
     this.#settle = settle;
   }
 
-  /** As Redis has it, or its id alone. */
+  /** As Redis stores it, or its id alone. */
   get member(): string {
     return this.#member;
   }
@@ -41,14 +41,14 @@ export class RedisLease implements Lease {
   }
 }
 
-/** @param tokens what was really used */
+/** @param tokens really used */
 export function pendingReleaseOf({ holder, member }: RedisLease, tokens: number): PendingRelease {
   const orElse = member.includes(':') ? 'real' : 'use';
   return { holder, member, tokens, requests: 0, orElse, recent: { since: 0, requests: 0, tokens: 0 } };
 }
 
-/** Use without a lease, or of one that Redis may have by this id. @param since monotonic milliseconds */
-export function useOf(
+/** Usage without a lease, or of a lease that Redis may have by this id. @param since monotonic milliseconds */
+export function usageReleaseOf(
   holder: string,
   member: string,
   requests: number,
@@ -58,7 +58,7 @@ export function useOf(
   return { holder, member, tokens, requests, orElse: 'use', recent: { since, requests, tokens } };
 }
 
-/** The part of a lease by which it can be found. */
+/** The part of a lease by which Redis finds it. */
 export function leaseIdOf(member: string): string {
   return member.split(':', 1)[0] ?? member;
 }

@@ -1,6 +1,7 @@
-// The limits of holders as all replicas share them: one call of reserve.lua for an admission and one for a settlement. While
-// Redis is away it refuses to decide, remembers what is to be settled, and delivers that afterwards.
+// The limiter that all replicas share: one call of reserve.lua for an admission and one for its release. While Redis is
+// unavailable it does not decide; it keeps pending releases and delivers them afterwards.
 import { randomBytes } from 'node:crypto';
+import type { TierLimits } from '../config/limit-table.ts';
 import { RecentMap } from '../recent-map.ts';
 import {
   type RedisClient,
@@ -16,41 +17,38 @@ import {
   type Limiter,
   type LimitMetrics,
   type LimitStates,
-  needTotals,
-  type TierLimits,
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
 import { type PendingRelease, PendingReleases } from './pending-releases.ts';
-import { leaseIdOf, pendingReleaseOf, RedisLease, useOf } from './redis-lease.ts';
+import { leaseIdOf, pendingReleaseOf, RedisLease, usageReleaseOf } from './redis-lease.ts';
 import {
   initialTotalsArgs,
   keysOf,
   LUA,
-  limitArgs,
   type ReserveAnswer,
   readReserveAnswer,
   unexpected,
 } from './reserve-script.ts';
-import { limitStatesOf, rejectionOf } from './verdict.ts';
+import { type ActiveLimits, activeLimits, limitStatesOf, rejectionOf } from './verdict.ts';
 
-/** Calls that are sent together, and leases that are renewed in one: each has to end within the deadline of a call. */
+/** Calls that are sent together, and leases that are renewed in one call: each must end within the deadline of a call. */
 const BATCH = 100;
-/** Holders of whom it is remembered how they stood. */
-const MAX_HEARD = 10_000;
+/** Holders whose last known counters are kept. */
+const MAX_LAST_KNOWN = 10_000;
 
 export interface RedisLimiterOptions {
   readonly redis: Pick<RedisClient, 'run' | 'script' | 'isUp' | 'onUp'>;
   readonly initialTotals: InitialTotals;
   readonly metrics: Pick<LimitMetrics, 'limitLeases' | 'limitSettlementsDropped'>;
-  /** Length of the window of the limits of a minute. Default: `WINDOW_MS`. */
+  /** Length of the minute window. Default: `WINDOW_MS`. */
   readonly windowMs?: number;
-  /** After this time without renewal a lease is taken back. The same in all replicas. Default 30 s. */
+  /** A lease expires after this time without renewal. The same in all replicas. Default 30 s. */
   readonly leaseMs?: number;
   /** How often all leases of this process are renewed. Default 10 s. */
   readonly renewMs?: number;
-  /** Settlements that wait for Redis. Default 10,000. */
-  readonly maxSettlements?: number;
+  /** Releases that wait for Redis. Default 10,000. */
+  readonly maxPending?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -62,10 +60,10 @@ export class RedisLimiter implements Limiter {
   readonly #metrics: RedisLimiterOptions['metrics'];
   readonly #times: readonly [windowMs: number, leaseMs: number];
   readonly #now: () => number;
-  readonly #waiting: PendingReleases;
+  readonly #pending: PendingReleases;
   /** Leases of this process, by holder. */
   readonly #leases = new Map<string, Set<RedisLease>>();
-  readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_HEARD);
+  readonly #lastKnown = new RecentMap<string, LastKnownCounters>(MAX_LAST_KNOWN);
   readonly #sending = new Set<Promise<void>>();
   readonly #process = randomBytes(8).toString('hex');
   readonly #timer: NodeJS.Timeout;
@@ -81,17 +79,17 @@ export class RedisLimiter implements Limiter {
     this.#metrics = options.metrics;
     this.#times = [options.windowMs ?? WINDOW_MS, options.leaseMs ?? 30_000];
     this.#now = options.now ?? (() => performance.now());
-    this.#waiting = new PendingReleases(options.maxSettlements ?? 10_000, this.#times[0], options.metrics);
+    this.#pending = new PendingReleases(options.maxPending ?? 10_000, this.#times[0], options.metrics);
     this.#timer = setInterval(() => void this.#tend(), options.renewMs ?? 10_000).unref();
     this.#stopListening = options.redis.onUp(() => void this.#tend());
   }
 
-  /** Settlements that wait for Redis. */
+  /** Releases that wait for Redis. */
   get waiting(): number {
-    return this.#waiting.size;
+    return this.#pending.size;
   }
 
-  /** An id for an admission that the caller makes good or takes back itself, should no answer come. */
+  /** An id for an admission that the caller enters or takes back itself if no reply comes. */
   newId(): string {
     this.#count += 1;
     return `${this.#process}.${this.#count}`;
@@ -99,9 +97,9 @@ export class RedisLimiter implements Limiter {
 
   /**
    * @param held see Limiter
-   * @param ownId of `newId`. Without it, what Redis may have reserved without an answer is given back
-   * @throws RedisUnavailable when Redis is away
-   * @throws RedisCommandError when Redis refuses the command, e.g. because it is out of memory
+   * @param ownId of `newId`. Without it, what Redis may have reserved without a reply is released
+   * @throws RedisUnavailable when Redis does not answer
+   * @throws RedisCommandError when Redis rejects the command, e.g. because it is out of memory
    */
   async admit(
     holder: string,
@@ -111,52 +109,54 @@ export class RedisLimiter implements Limiter {
     ownId?: string,
   ): Promise<Admission> {
     const cost = wholeTokens(tokens);
-    if (held instanceof RedisLease) return await this.#change(held, limits, cost);
+    const active = activeLimits(limits);
+    if (held instanceof RedisLease) return await this.#change(held, active, cost);
     const id = ownId ?? this.newId();
-    const answer = await this.#ask('reserve', holder, limits, [id, cost]).catch((error: unknown) => {
+    const answer = await this.#ask('reserve', holder, active, [id, cost]).catch((error: unknown) => {
       if (ownId === undefined && mayBeDone(error)) this.takeBack(holder, id);
       throw error;
     });
     const lease = answer.isAdmitted ? this.#lease(holder, answer.member, cost) : undefined;
-    this.#hear(holder, limits, answer);
-    return admissionOf(answer, limits, cost, lease);
+    this.#remember(holder, active, answer);
+    return admissionOf(answer, active, cost, lease);
   }
 
   /** Throws as `admit` does. */
   async peek(holder: string, limits: TierLimits): Promise<LimitStates> {
-    const answer = await this.#ask('peek', holder, limits, ['', 0]);
-    this.#hear(holder, limits, answer);
-    return limitStatesOf(answer.used, limits);
+    const active = activeLimits(limits);
+    const answer = await this.#ask('peek', holder, active, ['', 0]);
+    this.#remember(holder, active, answer);
+    return limitStatesOf(answer.usage, active);
   }
 
   /** What Redis last said of a holder. */
-  heard(holder: string): LastKnownCounters | undefined {
+  lastKnown(holder: string): LastKnownCounters | undefined {
     return this.#lastKnown.get(holder);
   }
 
   /** Never throws. */
   use(holder: string, tokens: number): void {
-    this.#send(useOf(holder, '', 0, wholeTokens(tokens), this.#now()));
+    this.#send(usageReleaseOf(holder, '', 0, wholeTokens(tokens), this.#now()));
   }
 
   /**
-   * Counts a request that was admitted without Redis, has ended, and is not known there. Never throws.
-   * @param id of an admission that Redis may have made without an answer; it is settled then. Empty: there was none
+   * Counts a request that was admitted without Redis and has ended. Never throws.
+   * @param id of an admission that Redis may have made without a reply, and which it then settles. Empty: there was none
    * @param since monotonic milliseconds: when it was admitted
    */
   charge(holder: string, tokens: number, since: number = this.#now(), id = ''): void {
-    this.#send(useOf(holder, id, 1, wholeTokens(tokens), since));
+    this.#send(usageReleaseOf(holder, id, 1, wholeTokens(tokens), since));
   }
 
-  /** Undoes an admission that got no answer, if Redis has made it. Never throws. */
+  /** Undoes an admission without a reply, if Redis has made it. Never throws. */
   takeBack(holder: string, id: string): void {
-    this.#send({ ...useOf(holder, id, -1, 0, this.#now()), orElse: 'none' });
+    this.#send({ ...usageReleaseOf(holder, id, -1, 0, this.#now()), orElse: 'none' });
   }
 
   /**
-   * Makes a request known that was admitted without Redis and runs.
-   * @param isOver whether it has ended until Redis has answered; then there is no lease
-   * @throws as `admit`; the same call again is good, and counts once
+   * Enters a running request that was admitted without Redis.
+   * @param isOver whether it has ended before the reply; then there is no lease
+   * @throws as `admit`. A repeated call counts once
    */
   async enter(
     holder: string,
@@ -173,7 +173,7 @@ export class RedisLimiter implements Limiter {
     return this.#lease(holder, member, tokens);
   }
 
-  /** Resolves when every settlement so far was delivered, waits for Redis, or was given up. */
+  /** Resolves when each release so far was delivered, waits for Redis, or was dropped. */
   async settled(): Promise<void> {
     while (this.#sending.size > 0) await Promise.all(this.#sending);
   }
@@ -186,21 +186,21 @@ export class RedisLimiter implements Limiter {
     await this.#tend();
     this.#isClosed = true;
     await this.settled();
-    for (let left = this.#waiting.take(BATCH); left.length > 0; left = this.#waiting.take(BATCH)) {
-      for (const _ of left) this.#waiting.drop('closed');
+    for (let left = this.#pending.take(BATCH); left.length > 0; left = this.#pending.take(BATCH)) {
+      for (const _ of left) this.#pending.drop('closed');
     }
   }
 
   async #ask(
     operation: 'reserve' | 'change' | 'peek',
     holder: string,
-    limits: TierLimits,
+    active: ActiveLimits,
     request: readonly [id: string, tokens: number],
   ): Promise<ReserveAnswer> {
-    const args = [operation, ...request, ...limitArgs(limits)];
+    const args = [operation, ...request, ...active.maxima];
     const answer = readReserveAnswer(await this.#call(holder, args));
     if (answer !== undefined) {
-      if (answer.isProvisional) this.#learn(holder, limits);
+      if (answer.isProvisional) this.#learn(holder, active);
       return answer;
     }
     const totals = await this.#initialTotals.read(holder);
@@ -209,12 +209,12 @@ export class RedisLimiter implements Limiter {
     return seeded;
   }
 
-  /** Asks for totals that were not to be had, while requests go on. */
-  #learn(holder: string, limits: TierLimits): void {
-    if (this.#initialTotals.isResting(holder)) return;
+  /** Reads totals that were not available, while requests continue. */
+  #learn(holder: string, active: ActiveLimits): void {
+    if (this.#initialTotals.isBackingOff(holder)) return;
     void this.#initialTotals.read(holder).then(async (totals) => {
       if (totals === undefined) return;
-      const args = ['peek', '', 0, ...limitArgs(limits), ...initialTotalsArgs(totals)];
+      const args = ['peek', '', 0, ...active.maxima, ...initialTotalsArgs(totals)];
       // A later request tries again.
       await this.#call(holder, args).catch(() => {});
     });
@@ -225,7 +225,7 @@ export class RedisLimiter implements Limiter {
     try {
       return await this.#script(keys, [...this.#times, ...args]);
     } catch (error) {
-      // Something that is not of ours stands there, and would for ever.
+      // A value of another type would stay there for ever.
       if (error instanceof RedisCommandError && error.code === 'WRONGTYPE') {
         await this.#redis.run((commands) => commands.del(...keys)).catch(() => {});
       }
@@ -233,30 +233,30 @@ export class RedisLimiter implements Limiter {
     }
   }
 
-  async #change(lease: RedisLease, limits: TierLimits, tokens: number): Promise<Admission> {
+  async #change(lease: RedisLease, active: ActiveLimits, tokens: number): Promise<Admission> {
     const { holder, member } = lease;
-    const answer = await this.#ask('change', holder, limits, [member, tokens]).catch((error: unknown) => {
-      // Which of the two there is, its id finds out.
+    const answer = await this.#ask('change', holder, active, [member, tokens]).catch((error: unknown) => {
+      // The id finds whichever of the two exists.
       if (mayBeDone(error)) lease.become(leaseIdOf(member), lease.tokens);
       throw error;
     });
     if (answer.isAdmitted) {
       lease.become(answer.member, tokens);
-      // It may have been settled meanwhile, as the one that it was.
+      // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, 0));
     }
-    this.#hear(holder, limits, answer);
-    return admissionOf(answer, limits, tokens, answer.isAdmitted ? lease : undefined, true);
+    this.#remember(holder, active, answer);
+    return admissionOf(answer, active, tokens, answer.isAdmitted ? lease : undefined, true);
   }
 
-  #hear(holder: string, limits: TierLimits, { used, isProvisional }: ReserveAnswer): void {
-    const hasTotals = needTotals(limits) && !isProvisional;
+  #remember(holder: string, { needTotals }: ActiveLimits, { usage, isProvisional }: ReserveAnswer): void {
+    const hasTotals = needTotals && !isProvisional;
     const own = this.#leases.get(holder)?.size ?? 0;
     const [, leaseMs] = this.#times;
-    // In whole milliseconds, as memory-limiter.ts, which goes on from there.
+    // Whole milliseconds, as in memory-limiter.ts, which continues from it.
     this.#lastKnown.set(
       holder,
-      new LastKnownCounters({ used, hasTotals, now: Math.floor(this.#now()), own, leaseMs }),
+      new LastKnownCounters({ usage, hasTotals, now: Math.floor(this.#now()), own, leaseMs }),
     );
   }
 
@@ -285,21 +285,21 @@ export class RedisLimiter implements Limiter {
     try {
       const age = Math.max(0, Math.round(this.#now() - recent.since));
       const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
-      // Where there is no such lease, it was taken back, or settled by a call whose answer was late.
+      // A lease that is not found has expired, or was settled by a call whose reply was late.
       await this.#call(holder, args);
     } catch (error) {
-      if (!(error instanceof RedisUnavailable)) this.#waiting.drop('error');
-      else if (error.reason === 'closed' || this.#isClosed) this.#waiting.drop('closed');
-      else if (!mayBeDone(error)) this.#waiting.keep(release);
-      // Without a lease to be found by, it cannot be known whether it would be counted a second time.
-      else if (member === '') this.#waiting.drop('unknown');
-      else this.#waiting.keep({ ...release, orElse: 'none' });
+      if (!(error instanceof RedisUnavailable)) this.#pending.drop('error');
+      else if (error.reason === 'closed' || this.#isClosed) this.#pending.drop('closed');
+      else if (!mayBeDone(error)) this.#pending.add(release);
+      // Without a lease to find it by, it might be counted twice.
+      else if (member === '') this.#pending.drop('unknown');
+      else this.#pending.add({ ...release, orElse: 'none' });
     }
   }
 
-  /** Delivers what waits and renews the leases; one round at a time. Never rejects. */
+  /** Delivers pending releases and renews the leases; one round at a time. Never rejects. */
   #tend(): Promise<void> {
-    // First what others have not heard of.
+    // First what other replicas do not know.
     this.#round ??= this.#deliverAll()
       .then(() => this.#renewAll())
       .catch(() => {})
@@ -310,13 +310,13 @@ export class RedisLimiter implements Limiter {
   }
 
   async #deliverAll(): Promise<void> {
-    // What cannot be delivered goes back to the end, and must not be tried for ever in one round.
-    for (let left = this.#waiting.size; left > 0 && this.#redis.isUp; left -= BATCH) {
-      await Promise.all(this.#waiting.take(Math.min(left, BATCH)).map((each) => this.#deliver(each)));
+    // A failed delivery goes back to the end, and must not be retried for ever in one round.
+    for (let left = this.#pending.size; left > 0 && this.#redis.isUp; left -= BATCH) {
+      await Promise.all(this.#pending.take(Math.min(left, BATCH)).map((each) => this.#deliver(each)));
     }
   }
 
-  /** A lease that is settled while it is being renewed is no trouble: Redis does both in the order in which they were sent. */
+  /** A lease may be settled during its renewal: Redis executes both in the order in which they were sent. */
   async #renewAll(): Promise<void> {
     let calls: Promise<unknown>[] = [];
     for (const [holder, leases] of [...this.#leases]) {
@@ -337,20 +337,20 @@ export class RedisLimiter implements Limiter {
 }
 
 function admissionOf(
-  { used }: ReserveAnswer,
-  limits: TierLimits,
+  { usage }: ReserveAnswer,
+  active: ActiveLimits,
   tokens: number,
   lease: Lease | undefined,
-  hasPlace = false,
+  hasSlot = false,
 ): Admission {
-  const states = limitStatesOf(used, limits);
+  const states = limitStatesOf(usage, active);
   if (lease !== undefined) return { kind: 'admitted', lease, states };
-  const rejection = rejectionOf(used, limits, tokens, { hasPlace });
+  const rejection = rejectionOf(usage, active, tokens, { hasSlot });
   if (rejection === undefined) throw unexpected();
   return { ...rejection, states };
 }
 
-/** Whether Redis may have carried out what got no answer. */
+/** Whether Redis may have executed a call without a reply. */
 export function mayBeDone(error: unknown): boolean {
   return error instanceof RedisUnavailable && (error.reason === 'deadline' || error.reason === 'lost');
 }

@@ -1,63 +1,62 @@
-// What reserve.lua is called with and what it answers.
+// What reserve.lua is called with and what it returns. The script starts with the table of limits as Lua constants.
 import { readFileSync } from 'node:fs';
+import { LIMITS, type LimitRow, TOTAL_LIMITS } from '../config/limit-table.ts';
 import { RedisCommandError } from '../redis/redis-client.ts';
-import type { HolderTotals, TierLimits } from './limiter.ts';
-import type { Used } from './verdict.ts';
+import type { HolderTotals } from '../store/usage-record.ts';
+import { utcDateAt } from './calendar.ts';
+import type { Usage } from './verdict.ts';
 
-export const LUA = readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8');
+/** Names of fields in Redis from before the table: older versions share them. All others are named after their limit. */
+const FIRST_FIELDS = new Map([
+  ['requests_per_day', ['d', 'r']],
+  ['tokens_per_month', ['m', 't']],
+]);
 
-/** What the script says of one holder. */
+/** The script for a table of limits. */
+export function reserveScript(limits: readonly LimitRow[]): string {
+  const totals = limits.filter(({ window }) => window === 'day' || window === 'month');
+  const list = (texts: readonly string[]): string => `{ ${texts.map((text) => `'${text}'`).join(', ')} }`;
+  return [
+    `local WINDOWS = ${list(limits.map(({ window }) => window))}`,
+    `local COUNTS = ${list(limits.map(({ counts }) => counts))}`,
+    `local TOTALS = { ${totals.map((limit) => limits.indexOf(limit) + 1).join(', ')} }`,
+    `local FIELDS = ${list(totals.flatMap(({ name }) => FIRST_FIELDS.get(name) ?? [`${name}:window`, name]))}`,
+    `local TABLE = '${totals.map(({ name }) => name).join(' ')}'`,
+    readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8'),
+  ].join('\n');
+}
+
+export const LUA = reserveScript(LIMITS);
+
+/** The state of one holder, as the script returns it. */
 export interface ReserveAnswer {
-  readonly used: Used;
-  /** The lease as Redis has it; empty when nothing was reserved. */
+  readonly usage: Usage;
+  /** The lease as Redis stores it; empty when nothing was reserved. */
   readonly member: string;
   readonly isAdmitted: boolean;
   readonly isProvisional: boolean;
 }
 
-/** All of one holder have one hash tag, so that they lie together in a Cluster. */
+/** All keys of a holder share a hash tag, so that a Cluster keeps them together. */
 export function keysOf(holder: string): string[] {
   const stem = `tollgate:limit:{${holder}}`;
   return [`${stem}:minute`, `${stem}:totals`, `${stem}:leases`];
 }
 
-export function limitArgs(limits: TierLimits): number[] {
-  return [
-    limits.requests_per_minute ?? -1,
-    limits.tokens_per_minute ?? -1,
-    limits.requests_per_day ?? -1,
-    limits.tokens_per_month ?? -1,
-    limits.concurrency ?? -1,
-  ];
-}
-
 export function initialTotalsArgs(totals: HolderTotals | undefined): number[] {
-  return totals === undefined ? [0, 0, 0] : [1, totals.dayRequests, totals.monthTokens];
+  return [totals === undefined ? 0 : 1, ...TOTAL_LIMITS.map(({ name }) => totals?.[name] ?? 0)];
 }
 
 /** @returns undefined when the script needs totals */
 export function readReserveAnswer(answer: unknown): ReserveAnswer | undefined {
   if (!Array.isArray(answer)) throw unexpected();
   if (answer.length === 0) return undefined;
-  const numbers = answer.slice(0, 9).map(Number);
-  const [verdict, wallMs, windowLeftMs, requests, tokens, dayRequests, monthTokens, running, known] = numbers;
-  const member: unknown = answer[9];
-  if (
-    typeof member !== 'string' ||
-    verdict === undefined ||
-    wallMs === undefined ||
-    windowLeftMs === undefined ||
-    requests === undefined ||
-    tokens === undefined ||
-    dayRequests === undefined ||
-    monthTokens === undefined ||
-    running === undefined ||
-    known === undefined
-  ) {
-    throw unexpected();
-  }
+  const member: unknown = answer[4];
+  const [verdict = -1, wallMs = 0, windowLeftMs = 0, known] = answer.slice(0, 4).map(Number);
+  const counts = answer.slice(5).map(Number);
+  if (typeof member !== 'string' || counts.length !== LIMITS.length) throw unexpected();
   return {
-    used: { wallMs, windowLeftMs, requests, tokens, dayRequests, monthTokens, running },
+    usage: { wallMs, date: utcDateAt(wallMs), windowLeftMs, counts },
     member,
     isAdmitted: verdict === 1,
     isProvisional: known === 0,
@@ -65,5 +64,5 @@ export function readReserveAnswer(answer: unknown): ReserveAnswer | undefined {
 }
 
 export function unexpected(): RedisCommandError {
-  return new RedisCommandError('REPLY', 'the script of the limits gave an answer that is none of its own');
+  return new RedisCommandError('REPLY', 'the script of the limits returned a reply of unknown form');
 }

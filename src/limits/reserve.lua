@@ -1,20 +1,23 @@
--- The limits of one holder in Redis, each operation in one atomic step and by the clock of Redis. Which limit has refused,
--- and what clients read of it, is told by the process from the figures that this gives back (verdict.ts).
+-- The limits of one holder in Redis: each operation is one atomic step by the clock of Redis. The process derives which limit
+-- rejects, and what clients see, from the returned counts (verdict.ts).
 --
--- KEYS  1  hash, the window of a minute: s when it began (ms), r requests, t tokens
---       2  hash, totals: d day, r requests of it, m month, t tokens of it, e when counting began (µs), k whether what was
---          used before that is known (1) or not yet (0). What runs is in r and t: see 3.
---       3  sorted set, leases by the time when they expire (ms); a member is ID:WINDOW:TOKENS:BEGUN, the last in µs.
---          While there are totals, r has each lease that began on day d, and t the tokens of each that began in month m.
--- ARGV  1  length of a window, 2 of a lease (ms), 3 the operation:
---       reserve ID TOKENS RPM TPM RPD TPM_MONTH CONCURRENCY [KNOWN REQUESTS TOKENS]   -1: no such limit
---       change  MEMBER, then likewise: other tokens for a lease; its request and its place are not asked for again
+-- Before this text reserve-script.ts puts the table of limits: WINDOWS and COUNTS of each limit, TOTALS (indexes of the limits
+-- over a day or month), FIELDS (two for each total), TABLE (names of the totals).
+--
+-- KEYS  1  hash, the minute window: s its start (ms), r requests, t tokens
+--       2  hash, totals: for each its window (a number of the day or month) and its count, e when counting started (µs),
+--          k whether usage before that is known (1) or not yet (0), v for which totals. The counts include running requests.
+--       3  sorted set, leases by expiry (ms); a member is ID:WINDOW:TOKENS:BEGUN, the last in µs. While there are totals, they
+--          count the request, or the tokens, of each lease that began in their window.
+-- ARGV  1  length of the minute window, 2 of a lease (ms), 3 the operation:
+--       reserve ID TOKENS LIMIT… [KNOWN TOTAL…]   limits in the order of the table, -1: none; totals in that of TOTALS
+--       change  MEMBER, then likewise: other tokens for a lease; its request and its slot are not checked again
 --       peek    likewise; reserves nothing
---       enter   ID TOKENS AGE   a request that was admitted elsewhere AGE ms ago, and runs; nothing if it is known
+--       enter   ID TOKENS AGE   a running request that was admitted elsewhere AGE ms ago; nothing if it is known
 --       settle  MEMBER|ID|'' TOKENS REQUESTS MODE AGE RECENT_REQUESTS RECENT_TOKENS
---               of a lease, by its ID where no answer told the rest. Where there is none (any more), by MODE: 'real' counts the
+--               releases a lease, by its ID where no reply gave the rest. Without such a lease, by MODE: 'real' counts the
 --               tokens alone, 'none' nothing, 'use' counts as without a lease: REQUESTS and TOKENS in the totals, the RECENT
---               ones, which are AGE ms old at most, in the window. REQUESTS -1: the request of the lease never was.
+--               ones, at most AGE ms old, in the minute window. REQUESTS -1: undo the request of the lease.
 --       renew   MEMBER|ID …
 local DAY = 86400000
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
@@ -28,7 +31,7 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local micros = tonumber(time[1]) * 1000000 + tonumber(time[2])
 
--- The lease with this id, where its other parts are not known: only after an answer that did not come.
+-- The lease with this id, where its other parts are unknown: only after a reply that did not come.
 local function find(member)
   if member == '' or string.find(member, ':', 1, true) then return member end
   for _, each in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
@@ -46,8 +49,7 @@ if operation == 'renew' then
   return renewed
 end
 
--- The civil month and day of month of a day since 1970, by eras of 400 years that begin in March. Months are numbered from the
--- year 0.
+-- The civil month and day of month of a day since 1970, by eras of 400 years that start in March. Months count from year 0.
 local function civil(day)
   local shifted = day + 719468
   local era = math.floor(shifted / 146097)
@@ -63,8 +65,9 @@ end
 
 local day = math.floor(now / DAY)
 local month, dayOfMonth = civil(day)
+local current = { day = day, month = month }
 
--- A field that is missing or is no count is 0. Nothing that has been counted is as large as that.
+-- A field that is missing or no count is 0. No real count is as large as the bound.
 local function count(value)
   local number = tonumber(value or '')
   if number == nil or number ~= number or number < 0 or number > 1e17 then return 0 end
@@ -83,15 +86,21 @@ local function readLease(member)
   }
 end
 
--- What running requests have in the totals of a day and a month.
-local function running(ofDay, ofMonth)
-  local requests, tokens = 0, 0
+-- What a lease adds to a total of the present windows.
+local function amount(lease, index)
+  if lease[WINDOWS[index]] ~= current[WINDOWS[index]] then return 0 end
+  return COUNTS[index] == 'tokens' and lease.tokens or 1
+end
+
+-- What running requests add to each of the totals.
+local function running()
+  local sums = {}
+  for _, index in ipairs(TOTALS) do sums[index] = 0 end
   for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
     local lease = readLease(member)
-    if lease.day == ofDay then requests = requests + 1 end
-    if lease.month == ofMonth then tokens = tokens + lease.tokens end
+    for _, index in ipairs(TOTALS) do sums[index] = sums[index] + amount(lease, index) end
   end
-  return requests, tokens
+  return sums
 end
 
 local held = redis.call('HMGET', KEYS[1], 's', 'r', 't')
@@ -99,7 +108,7 @@ local window = { start = count(held[1]), requests = count(held[2]), tokens = cou
 
 local function keepWindow()
   redis.call('HSET', KEYS[1], 's', text(window.start), 'r', text(window.requests), 't', text(window.tokens))
-  -- It ends by what stands in it; this is only so that nothing stays for ever.
+  -- Its fields say when it ends; the expiry only removes it.
   redis.call('PEXPIRE', KEYS[1], windowMs)
 end
 
@@ -110,22 +119,30 @@ if window.start > now then
 end
 if now - window.start >= windowMs then window = { start = 0, requests = 0, tokens = 0 } end
 
-held = redis.call('HMGET', KEYS[2], 'd', 'r', 'm', 't', 'e', 'k')
+held = redis.call('HMGET', KEYS[2], 'e', 'k', 'v', unpack(FIELDS))
 local totals
-local heldDay, heldMonth = tonumber(held[1] or ''), tonumber(held[3] or '')
-if heldDay and heldMonth and heldDay <= day and heldMonth <= month then
-  totals = {
-    day = heldDay,
-    requests = count(held[2]),
-    month = heldMonth,
-    tokens = count(held[4]),
-    since = count(held[5]),
-    known = held[6] == '1',
-  }
-  if totals.day < day or totals.month < month then
-    local requests, tokens = running(day, month)
-    if totals.day < day then totals.day, totals.requests = day, requests end
-    if totals.month < month then totals.month, totals.tokens = month, tokens end
+local isKept, isStale = false, false
+for order = 1, #TOTALS do
+  local stored, now = tonumber(held[2 + 2 * order] or ''), current[WINDOWS[TOTALS[order]]]
+  isKept = isKept or stored ~= nil
+  isStale = isStale or stored ~= now
+  -- The clock was set back: the totals of the earlier date are gone.
+  if stored and stored > now then isKept = false break end
+end
+if isKept then
+  totals = { since = count(held[1]), k = held[2] or '0', v = held[3] or '', isStored = not isStale }
+  totals.known = totals.k == '1'
+  -- Replicas of another version count other limits, and leave those that they do not know as they are.
+  if totals.v ~= TABLE then
+    for name in string.gmatch(TABLE, '%S+') do
+      totals.known = totals.known and string.find(totals.v, name, 1, true) ~= nil
+    end
+  end
+  local reserved = isStale and running()
+  for order = 1, #TOTALS do
+    local index = TOTALS[order]
+    local isCurrent = not isStale or tonumber(held[2 + 2 * order] or '') == current[WINDOWS[index]]
+    totals[index] = isCurrent and count(held[3 + 2 * order]) or reserved[index]
   end
 end
 
@@ -134,39 +151,54 @@ local monthMs = (33 - dayOfMonth) * DAY
 
 local function keepTotals()
   if not totals then return end
-  redis.call(
-    'HSET', KEYS[2], 'd', text(totals.day), 'r', text(totals.requests), 'm', text(totals.month),
-    't', text(totals.tokens), 'e', text(totals.since), 'k', totals.known and '1' or '0'
-  )
+  local fields = {}
+  for order = 1, #TOTALS do
+    fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order], text(totals[TOTALS[order]])
+  end
+  redis.call('HSET', KEYS[2], unpack(fields))
+  if totals.isStored then return end
+  totals.isStored = true
+  for order = 1, #TOTALS do fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order - 1], text(current[WINDOWS[TOTALS[order]]]) end
+  redis.call('HSET', KEYS[2], 'e', text(totals.since), 'k', totals.k, 'v', totals.v, unpack(fields))
   redis.call('PEXPIRE', KEYS[2], monthMs)
 end
 
--- Counts in the window that is open, or opens one that began at `start`.
+local function addTotals(requests, tokens)
+  if not totals then return end
+  for _, index in ipairs(TOTALS) do
+    totals[index] = math.max(0, totals[index] + (COUNTS[index] == 'tokens' and tokens or requests))
+  end
+  keepTotals()
+end
+
+-- Counts in the open minute window, or opens one that began at `start`.
 local function countInWindow(start, requests, tokens)
   if window.start == 0 then window.start = start end
   window.requests, window.tokens = window.requests + requests, window.tokens + tokens
   keepWindow()
 end
 
--- Puts other tokens where those of a lease were.
+-- Replaces the tokens of a lease.
 local function replace(lease, tokens, isHeld)
   local reserved = isHeld and lease.tokens or 0
   if window.start > 0 and lease.window == text(window.start) then
     window.tokens = math.max(0, window.tokens - reserved + tokens)
     keepWindow()
   end
-  if totals then
-    if lease.month ~= totals.month then reserved = 0 end
-    totals.tokens = math.max(0, totals.tokens - reserved + tokens)
+  if not totals then return end
+  for _, index in ipairs(TOTALS) do
+    if COUNTS[index] == 'tokens' then
+      totals[index] = math.max(0, totals[index] - (isHeld and amount(lease, index) or 0) + tokens)
+    end
   end
 end
 
--- @param start when its window began, if none is open
+-- @param start of its minute window, if none is open
 local function addLease(id, tokens, begun, start)
   if window.start == 0 then window.start = start end
   local member = id .. ':' .. text(window.start) .. ':' .. text(tokens) .. ':' .. text(begun)
   redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
-  -- As long as there are totals, what an expired lease holds of them is still to be taken back.
+  -- While there are totals, what an expired lease holds of them must still be subtracted.
   redis.call('PEXPIRE', KEYS[3], math.max(leaseMs * 2, totals and monthMs or 0))
   return member
 end
@@ -178,10 +210,7 @@ if operation == 'settle' then
   if not isHeld and mode == 'use' then
     local age = tonumber(ARGV[8])
     if age < windowMs then countInWindow(now - age, tonumber(ARGV[9]), tonumber(ARGV[10])) end
-    if totals then
-      totals.requests, totals.tokens = totals.requests + requests, totals.tokens + tokens
-      keepTotals()
-    end
+    addTotals(requests, tokens)
     return 1
   end
   local lease = readLease(member)
@@ -190,12 +219,14 @@ if operation == 'settle' then
     window.requests = math.max(0, window.requests + requests)
     keepWindow()
   end
-  if totals and lease.day == totals.day then
-    if isHeld then
-      if requests < 0 then totals.requests = math.max(0, totals.requests + requests) end
-    elseif lease.begun < totals.since then
-      -- Redis was emptied meanwhile, and the store had not heard of a request that ran.
-      totals.requests = totals.requests + 1
+  for _, index in ipairs(totals and TOTALS or {}) do
+    if COUNTS[index] == 'requests' and amount(lease, index) == 1 then
+      if isHeld then
+        if requests < 0 then totals[index] = math.max(0, totals[index] + requests) end
+      elseif lease.begun < totals.since then
+        -- Redis was emptied meanwhile, and the store did not know a request that ran.
+        totals[index] = totals[index] + 1
+      end
     end
   end
   keepTotals()
@@ -212,87 +243,100 @@ if operation == 'enter' then
   member = addLease(id, tokens, micros - age * 1000, now - age)
   local lease = readLease(member)
   if age < windowMs then countInWindow(window.start, 1, tokens) end
-  if totals then
-    if lease.day == totals.day then totals.requests = totals.requests + 1 end
-    if lease.month == totals.month then totals.tokens = totals.tokens + tokens end
-    keepTotals()
-  end
+  for _, index in ipairs(totals and TOTALS or {}) do totals[index] = totals[index] + amount(lease, index) end
+  keepTotals()
   return member
 end
 
--- Leases whose process is gone. Those that would last for longer than a lease were made before the clock was set back.
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'LIMIT', 0, 100)) do
-  redis.call('ZREM', KEYS[3], member)
-  replace(readLease(member), 0, true)
-  keepTotals()
-end
-for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. text(now + leaseMs), '+inf', 'LIMIT', 0, 100)) do
-  redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
+local slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), text(now + leaseMs))
+if slots < redis.call('ZCARD', KEYS[3]) then
+  -- Leases whose process is gone. Those that expire later than a lease can were made before the clock was set back.
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'LIMIT', 0, 100)) do
+    redis.call('ZREM', KEYS[3], member)
+    replace(readLease(member), 0, true)
+    keepTotals()
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. text(now + leaseMs), '+inf', 'LIMIT', 0, 100)) do
+    redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
+  end
+  slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf')
 end
 
 local id, tokens = ARGV[4], tonumber(ARGV[5])
-local perMinute, tokensPerMinute = tonumber(ARGV[6]), tonumber(ARGV[7])
-local perDay, tokensPerMonth, concurrency = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local known = ARGV[6 + #COUNTS]
 
--- What the store says of the time before. What was settled since may not have reached it; what runs has not.
-if ARGV[11] and (not totals or (not totals.known and ARGV[11] == '1')) then
-  local requests, reserved = running(day, month)
-  totals = totals or { day = day, requests = requests, month = month, tokens = reserved, since = micros }
-  totals.requests = math.max(totals.requests - requests, tonumber(ARGV[12])) + requests
-  totals.tokens = math.max(totals.tokens - reserved, tonumber(ARGV[13])) + reserved
-  totals.known = ARGV[11] == '1'
+-- Totals of the store. What was settled since may not have reached it, and what runs has not.
+if known and (not totals or (not totals.known and known == '1')) then
+  local reserved = running()
+  if not totals then
+    totals = { since = micros, k = '0', v = '' }
+    for _, index in ipairs(TOTALS) do totals[index] = reserved[index] end
+  end
+  for order, index in ipairs(TOTALS) do
+    local before = tonumber(ARGV[6 + #COUNTS + order])
+    totals[index] = math.max(totals[index] - reserved[index], before) + reserved[index]
+  end
+  totals.known, totals.isStored = known == '1', false
+  if totals.known then totals.k, totals.v = '1', TABLE end
   keepTotals()
 end
-if not totals and (perDay >= 0 or tokensPerMonth >= 0) then return {} end
 
-local function within(value, limit)
-  return limit < 0 or value <= limit
-end
-
--- The lease that is to be changed, as far as it is there: it has its request and its place already.
+-- The lease that is to be changed, as far as it still exists: its request and its slot are counted already.
 local old = operation == 'change' and readLease(id) or nil
 local isHeld = old and redis.call('ZSCORE', KEYS[3], id) or false
-local one = old and 0 or 1
-local inWindow = isHeld and old.window == text(window.start) and old.tokens or 0
-local inMonth = isHeld and totals and old.month == totals.month and old.tokens or 0
-local places = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf')
 
-local member, verdict = '', 0
-if
-  operation ~= 'peek'
-  and (old or within(window.requests + 1, perMinute))
-  and within(window.tokens - inWindow + tokens, tokensPerMinute)
-  and (old or within(totals and totals.requests + 1 or 0, perDay))
-  and within(totals and totals.tokens - inMonth + tokens or 0, tokensPerMonth)
-  and (old or within(places + 1, concurrency))
-then
-  verdict = 1
+-- The counts, in the order of the table.
+local function used()
+  local counts = {}
+  for index = 1, #COUNTS do
+    local counted = COUNTS[index]
+    if WINDOWS[index] == 'minute' then counts[index] = window[counted]
+    elseif counted == 'running' then counts[index] = slots
+    else counts[index] = totals and totals[index] or 0 end
+  end
+  return counts
+end
+
+local counts, isAdmitted = used(), operation ~= 'peek'
+for index = 1, #COUNTS do
+  local limit, isTokens = tonumber(ARGV[5 + index]), COUNTS[index] == 'tokens'
+  if limit >= 0 then
+    local isTotal = current[WINDOWS[index]]
+    if isTotal and not totals then return {} end
+    local cost = isTokens and tokens or 1
+    if isHeld and isTokens then
+      if isTotal then cost = cost - amount(old, index)
+      elseif old.window == text(window.start) then cost = cost - old.tokens end
+    end
+    if (isTokens or not old) and counts[index] + cost > limit then isAdmitted = false end
+  end
+end
+
+local member = ''
+if isAdmitted then
   if isHeld then
     redis.call('ZREM', KEYS[3], id)
     replace(old, 0, true)
+  else
+    -- Where a lease that is to be changed has expired, its request runs all the same, and takes a slot again.
+    slots = slots + 1
   end
-  -- Where a lease that is to be changed has expired, its request runs all the same, and takes its place again.
-  if not isHeld then places = places + 1 end
   member = addLease(string.match(id, '^[^:]*'), tokens, micros, now)
-  countInWindow(now, one, tokens)
-  if totals then
-    local wasEmptied = old and not isHeld and old.begun < totals.since
-    totals.requests = totals.requests + (wasEmptied and 1 or one)
-    totals.tokens = totals.tokens + tokens
-    keepTotals()
-  end
+  countInWindow(now, old and 0 or 1, tokens)
+  local wasEmptied = old and not isHeld and totals and old.begun < totals.since
+  addTotals((wasEmptied or not old) and 1 or 0, tokens)
+  counts = used()
 end
 
-return {
-  verdict,
+local answer = {
+  isAdmitted and 1 or 0,
   now,
   window.start > 0 and window.start + windowMs - now or 0,
-  window.requests,
-  -- As texts: clients do not read the largest integers exactly.
-  text(window.tokens),
-  totals and totals.requests or 0,
-  text(totals and totals.tokens or 0),
-  places,
   (not totals or totals.known) and 1 or 0,
   member,
 }
+for index = 1, #COUNTS do
+  -- As text: clients do not read the largest integers exactly.
+  answer[5 + index] = COUNTS[index] == 'tokens' and text(counts[index]) or counts[index]
+end
+return answer

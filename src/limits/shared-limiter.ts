@@ -1,23 +1,23 @@
-// The limits of a fleet: those in Redis, and those of this process while Redis does not answer. What this process admits alone
-// begins with what Redis last said of the holder, and is sent to Redis as soon as it answers again; how either counts is its
-// own matter.
+// The limiter of a fleet: the one in Redis, or the one of this process while Redis does not answer. The latter continues from
+// what Redis last said of the holder; what it admits is sent to Redis as soon as it answers again.
+import { pickLimits, type TierLimits } from '../config/limit-table.ts';
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
 import type { FleetPlace } from './last-known.ts';
-import type { Admission, Lease, Limiter, LimitMetrics, LimitStates, TierLimits } from './limiter.ts';
+import type { Admission, Lease, Limiter, LimitMetrics, LimitStates } from './limiter.ts';
 import type { MemoryLimiter } from './memory-limiter.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
 
 export interface SharedLimiterOptions {
   readonly redis: Pick<RedisClient, 'isUp' | 'isLate' | 'onUp' | 'onDown'>;
   readonly shared: RedisLimiter;
-  /** Takes over with the same limits. */
+  /** Takes over, with the same limits. */
   readonly local: MemoryLimiter;
   readonly metrics: Pick<LimitMetrics, 'limitsDegraded'>;
-  /** Where this replica stands in its fleet. Default: it is alone. */
+  /** The position of this replica in its fleet. Default: it is alone. */
   readonly fleet?: () => FleetPlace;
 }
 
-/** Requests that are made known to Redis together. */
+/** Requests that are entered in Redis together. */
 const BATCH = 100;
 
 export class SharedLimiter implements Limiter {
@@ -26,7 +26,7 @@ export class SharedLimiter implements Limiter {
   readonly #local: MemoryLimiter;
   readonly #metrics: SharedLimiterOptions['metrics'];
   readonly #stopListening: readonly (() => void)[];
-  /** Requests that run and that Redis does not know. */
+  /** Running requests that Redis does not know. */
   readonly #grants = new Set<Grant>();
   #entering: Promise<void> | undefined;
   #isDegraded: boolean;
@@ -37,9 +37,9 @@ export class SharedLimiter implements Limiter {
     this.#shared = shared;
     this.#local = local;
     this.#metrics = options.metrics;
-    local.goOnFrom({
-      lastKnown: (holder) => shared.heard(holder),
-      // A Redis that is late will hear of all of it soon; one that is away may be so for long.
+    local.continueFrom({
+      lastKnown: (holder) => shared.lastKnown(holder),
+      // A late Redis will soon know all of it; an outage may be long.
       fleet: () => (redis.isLate ? options.fleet?.() : undefined),
     });
     this.#isDegraded = !this.#redis.isUp;
@@ -53,7 +53,7 @@ export class SharedLimiter implements Limiter {
     ];
   }
 
-  /** Holders have the limits of this process alone: Redis does not answer, or has taken no reservation since it refused one. */
+  /** This process counts alone: Redis does not answer, or has taken no reservation since it rejected a command. */
   get isDegraded(): boolean {
     return this.#isDegraded;
   }
@@ -68,12 +68,12 @@ export class SharedLimiter implements Limiter {
 
   use(holder: string, tokens: number): void {
     if (!this.#redis.isUp || this.#isDegraded) this.#local.use(holder, tokens);
-    // What is used while Redis is away is told to it when it is back.
+    // It is delivered when Redis is back.
     this.#shared.use(holder, tokens);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
-    // A full Redis can be read, and knows nothing of what is admitted here.
+    // A full Redis can be read, but does not know what is admitted here.
     if (!this.#redis.isUp || this.#isDegraded) return this.#local.peek(holder, limits);
     return this.#shared.peek(holder, limits).catch((error: unknown) => {
       if (!isOfRedis(error)) throw error;
@@ -105,7 +105,7 @@ export class SharedLimiter implements Limiter {
     );
   }
 
-  /** @param id of an admission that Redis may have made without an answer */
+  /** @param id of an admission that Redis may have made without a reply */
   #admitHere(
     holder: string,
     limits: TierLimits,
@@ -144,19 +144,18 @@ export class SharedLimiter implements Limiter {
     return admission.kind === 'refused' ? admission : { ...admission, lease: grant };
   }
 
-  /** Its request and place are counted in Redis, and only its tokens here. */
+  /** Its request and slot are counted in Redis, and only its tokens here. */
   async #changeElsewhere(
     holder: string,
     limits: TierLimits,
     tokens: number,
     held: Lease,
   ): Promise<Admission> {
-    const { tokens_per_minute, tokens_per_month } = limits;
-    const ofTokens: TierLimits = {
-      ...(tokens_per_minute === undefined ? {} : { tokens_per_minute }),
-      ...(tokens_per_month === undefined ? {} : { tokens_per_month }),
-    };
-    const admission = await this.#local.admit(holder, ofTokens, tokens);
+    const admission = await this.#local.admit(
+      holder,
+      pickLimits(limits, ({ counts }) => counts === 'tokens'),
+      tokens,
+    );
     if (admission.kind === 'refused') return admission;
     const { lease } = admission;
     return {
@@ -171,7 +170,7 @@ export class SharedLimiter implements Limiter {
     };
   }
 
-  /** Where Redis does not know of it, it is told when it answers: an outage makes nobody's window, day or month longer. */
+  /** What Redis does not know is delivered when it answers: an outage extends no window, day or month. */
   #settled(grant: Grant, tokens: number): void {
     this.#grants.delete(grant);
     const { holder, id, since, local, shared } = grant;
@@ -183,7 +182,7 @@ export class SharedLimiter implements Limiter {
     this.#shared.charge(holder, tokens, since, grant.mayBeKnown ? id : undefined);
   }
 
-  /** Tells Redis of every request that runs and that it does not know. Never rejects. */
+  /** Enters all running requests that Redis does not know. Never rejects. */
   #enterAll(): Promise<void> {
     this.#entering ??= this.#enterEach()
       .catch(() => {})
@@ -213,13 +212,13 @@ export class SharedLimiter implements Limiter {
     if (lease === undefined) return;
     grant.shared = lease;
     this.#grants.delete(grant);
-    // It is counted in Redis now, and here no place any more.
+    // Redis counts it now, so its slot here is released.
     local.settle(local.tokens);
   }
 
   #succeeded(admission: Admission): Admission {
-    // A refusal writes nothing, so it says nothing about whether Redis takes writes again. And an answer from before Redis
-    // went away does not mean that it is back.
+    // A rejection writes nothing, so it does not prove that Redis takes writes again. Neither does a reply from before the
+    // outage.
     if (admission.kind === 'admitted' && this.#redis.isUp && this.#isDegraded) {
       this.#setDegraded(false);
       void this.#enterAll();
@@ -227,10 +226,10 @@ export class SharedLimiter implements Limiter {
     return admission;
   }
 
-  /** @throws what is not of Redis */
+  /** @throws errors that are not of Redis */
   #fail(error: unknown): void {
     if (!isOfRedis(error)) throw error;
-    // That Redis is away, the client tells.
+    // The client reports outages itself.
     if (error instanceof RedisCommandError) this.#setDegraded(true);
   }
 
@@ -238,7 +237,7 @@ export class SharedLimiter implements Limiter {
     if (isDegraded === this.#isDegraded) return;
     this.#isDegraded = isDegraded;
     this.#metrics.limitsDegraded.set(isDegraded ? 1 : 0);
-    // Until now others have counted too, and what is remembered here is older than what they have told the store.
+    // Other replicas have counted until now, so the totals here are older than those in the store.
     if (isDegraded) this.#local.forgetTotals();
   }
 }
@@ -261,7 +260,7 @@ class Grant implements Lease {
   readonly local: Lease;
   /** Redis may have a lease with its id. */
   mayBeKnown: boolean;
-  /** Once Redis knows it. */
+  /** Set when Redis knows it. */
   shared: Lease | undefined;
   #isSettled = false;
   readonly #onSettled: GrantOptions['onSettled'];

@@ -1,48 +1,82 @@
-// The rules of the limits, without any counter: which limit refuses a request, what is left of each.
-// Both limiters use them; reserve.lua repeats the question whether it fits, since only Redis can decide that atomically.
-import { dayLeftMs, monthLeftMs } from './calendar.ts';
-import { LIMIT_NAMES, type LimitName, type LimitStates, type Rejected, type TierLimits } from './limiter.ts';
+// The rules of the limits, without counters: which limit rejects a request, and what is left of each. Both limiters use them;
+// reserve.lua repeats the check whether a request fits, since only Redis can decide that atomically.
+import { isTotal, LIMITS, type Limit, type LimitName, type TierLimits } from '../config/limit-table.ts';
+import type { UtcDate } from './calendar.ts';
+import type { LimitStates, Rejected } from './limiter.ts';
 
-/** What is used at one moment. */
-export interface Used {
+/** What a holder has used at one moment. */
+export interface Usage {
   readonly wallMs: number;
+  readonly date: UtcDate;
   /** Until the minute window ends; 0 when none is open. */
   readonly windowLeftMs: number;
-  readonly requests: number;
-  readonly tokens: number;
-  readonly dayRequests: number;
-  readonly monthTokens: number;
-  readonly running: number;
+  /** In the order of the table. */
+  readonly counts: readonly number[];
 }
 
-/** Nobody knows when a request ends, so this is when to ask again. */
+/** The end of a running request cannot be predicted: retry after this time. */
 const CONCURRENCY_WAIT_MS = 1000;
 
-export interface RejectionOptions {
-  /** The request is counted and runs: only its tokens are asked for. */
-  readonly hasPlace?: boolean;
-  /** Where less than the limits may be used: up to where. */
-  readonly caps?: TierLimits;
+/** The limits that a tier has. */
+export interface ActiveLimits {
+  readonly list: readonly ActiveLimit[];
+  /** Needs to know what was used before this process, or Redis, started to count. */
+  readonly needTotals: boolean;
+  /** The lowest limit of tokens; infinite without one. */
+  readonly maxTokens: number;
+  /** In the order of the table; -1: no limit. */
+  readonly maxima: readonly number[];
 }
 
-/** Which limit refuses a request that does not fit, with the longest wait; undefined when it fits. */
+interface ActiveLimit {
+  readonly limit: Limit;
+  readonly max: number;
+}
+
+/** By the objects of the configuration, which stay the same until a reload. */
+const active = new WeakMap<TierLimits, ActiveLimits>();
+
+/** Resolves the limits of a tier once, instead of looking each of them up by name for every request. */
+export function activeLimits(limits: TierLimits): ActiveLimits {
+  const known = active.get(limits);
+  if (known !== undefined) return known;
+  const maxima = LIMITS.map(({ name }) => limits[name] ?? -1);
+  const list = LIMITS.flatMap((limit) => {
+    const max = limits[limit.name];
+    return max === undefined ? [] : [{ limit, max }];
+  });
+  const needTotals = list.some(({ limit }) => isTotal(limit));
+  const maxTokens = Math.min(...list.map(({ limit, max }) => (limit.counts === 'tokens' ? max : Infinity)));
+  const made = { list, needTotals, maxTokens, maxima };
+  active.set(limits, made);
+  return made;
+}
+
+export interface RejectionOptions {
+  /** The request is counted and runs: only its tokens are checked. */
+  readonly hasSlot?: boolean;
+  /** Where less than the limits may be used: how much, in the order of the table. */
+  readonly caps?: readonly number[] | undefined;
+}
+
+/** The limit with the longest wait of those that reject a request; undefined when it fits. */
 export function rejectionOf(
-  used: Used,
-  limits: TierLimits,
+  usage: Usage,
+  { list }: ActiveLimits,
   tokens: number,
-  { hasPlace = false, caps = limits }: RejectionOptions = {},
+  { hasSlot = false, caps }: RejectionOptions = {},
 ): Omit<Rejected, 'states'> | undefined {
   let found: LimitName | undefined;
   let longest = -1;
-  for (const name of LIMIT_NAMES) {
-    const limit = limits[name];
-    if (limit === undefined || (hasPlace && !isOfTokens(name))) continue;
-    if (usedOf(used, name) + costOf(name, tokens) <= (caps[name] ?? limit)) continue;
-    // A cap may refuse where no window is open.
-    const wait =
-      costOf(name, tokens) > limit ? Number.POSITIVE_INFINITY : waitOf(used, name) || CONCURRENCY_WAIT_MS;
+  for (const { limit, max } of list) {
+    const isOfTokens = limit.counts === 'tokens';
+    if (hasSlot && !isOfTokens) continue;
+    const cost = isOfTokens ? tokens : 1;
+    if (countOf(usage, limit) + cost <= (caps?.[limit.index] ?? max)) continue;
+    // A cap may reject where no window is open.
+    const wait = cost > max ? Number.POSITIVE_INFINITY : waitOf(usage, limit) || CONCURRENCY_WAIT_MS;
     if (wait <= longest) continue;
-    found = name;
+    found = limit.name;
     longest = wait;
   }
   if (found === undefined) return undefined;
@@ -51,77 +85,52 @@ export function rejectionOf(
     : { kind: 'refused', limit: found, reason: 'spent', retryAfterMs: longest };
 }
 
-/** Limits of which only a share may be used of what was left. @param used what was used before */
-export function capsOf(used: Used, limits: TierLimits, share: (left: number) => number): TierLimits {
-  const caps: { -readonly [Name in LimitName]?: number } = {};
-  for (const name of LIMIT_NAMES) {
-    const limit = limits[name];
-    if (limit === undefined) continue;
-    const before = usedOf(used, name);
-    caps[name] = before + share(Math.max(0, limit - before));
+/** Limits of which only a share of the rest may be used. @param usage what was used before */
+export function capsOf(
+  usage: Usage | undefined,
+  { list }: ActiveLimits,
+  share: (left: number) => number,
+): number[] {
+  const caps: number[] = LIMITS.map(() => 0);
+  for (const { limit, max } of list) {
+    const before = usage === undefined ? 0 : countOf(usage, limit);
+    caps[limit.index] = before + share(Math.max(0, max - before));
   }
   return caps;
 }
 
-/** What two have counted apart from each other. */
-export function totalTokensOf(one: Used, other: Used): Used {
+/** The sum of what two counted independently. */
+export function sumOf(one: Usage, other: Usage): Usage {
   return {
     wallMs: one.wallMs,
+    date: one.date,
     windowLeftMs: Math.max(one.windowLeftMs, other.windowLeftMs),
-    requests: one.requests + other.requests,
-    tokens: one.tokens + other.tokens,
-    dayRequests: one.dayRequests + other.dayRequests,
-    monthTokens: one.monthTokens + other.monthTokens,
-    running: one.running + other.running,
+    counts: one.counts.map((count, index) => count + (other.counts[index] ?? 0)),
   };
 }
 
-/** A state for each limit that there is. */
-export function limitStatesOf(used: Used, limits: TierLimits): LimitStates {
+/** A state for each limit of the tier. */
+export function limitStatesOf(usage: Usage, { list }: ActiveLimits): LimitStates {
   const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
-  for (const name of LIMIT_NAMES) {
-    const limit = limits[name];
-    if (limit === undefined) continue;
-    const value = usedOf(used, name);
-    const resetMs = name === 'concurrency' ? 0 : waitOf(used, name);
-    states[name] = { limit, used: value, remaining: Math.max(0, limit - value), resetMs };
+  for (const { limit, max } of list) {
+    const used = countOf(usage, limit);
+    const resetMs = limit.window === 'concurrent' ? 0 : waitOf(usage, limit);
+    states[limit.name] = { limit: max, used, remaining: Math.max(0, max - used), resetMs };
   }
   return states;
 }
 
-function usedOf(used: Used, name: LimitName): number {
-  switch (name) {
-    case 'requests_per_minute':
-      return used.requests;
-    case 'tokens_per_minute':
-      return used.tokens;
-    case 'requests_per_day':
-      return used.dayRequests;
-    case 'tokens_per_month':
-      return used.monthTokens;
-    case 'concurrency':
-      return used.running;
-  }
+function countOf({ counts }: Usage, { index }: Limit): number {
+  return counts[index] ?? 0;
 }
 
-function costOf(name: LimitName, tokens: number): number {
-  return isOfTokens(name) ? tokens : 1;
-}
-
-function isOfTokens(name: LimitName): boolean {
-  return name === 'tokens_per_minute' || name === 'tokens_per_month';
-}
-
-function waitOf(used: Used, name: LimitName): number {
-  switch (name) {
-    case 'requests_per_minute':
-    case 'tokens_per_minute':
-      return used.windowLeftMs;
-    case 'requests_per_day':
-      return dayLeftMs(used.wallMs);
-    case 'tokens_per_month':
-      return monthLeftMs(used.wallMs);
-    case 'concurrency':
+function waitOf({ wallMs, date, windowLeftMs }: Usage, { window }: Limit): number {
+  switch (window) {
+    case 'minute':
+      return windowLeftMs;
+    case 'concurrent':
       return CONCURRENCY_WAIT_MS;
+    default:
+      return date.ends[window] - wallMs;
   }
 }

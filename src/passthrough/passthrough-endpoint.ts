@@ -4,6 +4,7 @@
 
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Principal } from '../auth/key/principal.ts';
+import { pickLimits } from '../config/limit-table.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
@@ -11,7 +12,6 @@ import { bodyTooLarge, readBody } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
-import type { TierLimits } from '../limits/limiter.ts';
 import { shown } from '../proxy/answer/error-reader.ts';
 import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
@@ -129,18 +129,12 @@ export class Passthrough {
     }
   }
 
-  /** Requests and places count; tokens are nobody's to know. */
+  /** Requests and slots count; the tokens are unknown. */
   #order(exchange: Exchange, principal: Principal, { tiers }: DynamicConfig) {
-    const { requests_per_minute, requests_per_day, concurrency } = tiers[principal.tier] ?? {};
-    const limits: TierLimits = {
-      ...(requests_per_minute === undefined ? {} : { requests_per_minute }),
-      ...(requests_per_day === undefined ? {} : { requests_per_day }),
-      ...(concurrency === undefined ? {} : { concurrency }),
-    };
     return {
       exchange,
       principal,
-      limits,
+      limits: pickLimits(tiers[principal.tier] ?? {}, ({ counts }) => counts !== 'tokens'),
       tiers,
       route: { entry: exchange.route ?? '', price: undefined },
     };

@@ -18,7 +18,7 @@ import type {
 } from './key-record.ts';
 import type { ObjectStore } from './object-record.ts';
 import type { ResponseStore } from './response-record.ts';
-import type { UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
+import type { HolderTotals, UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
  * Every method settles within 1.5 s where the store says nothing, and within 5 s where it is far away. One that cannot do its work rejects with GatewayError `store_unavailable` (the
@@ -125,7 +125,6 @@ export interface UsageStore {
   /**
    * What a holder used on a day, and in the month of that day.
    * @param day `YYYY-MM-DD`, UTC
-   * @returns requests of the day; tokens, of prompt and completion, of the month
    */
-  usageOf(holderId: string, day: string): Promise<{ dayRequests: number; monthTokens: number }>;
+  usageOf(holderId: string, day: string): Promise<HolderTotals>;
 }

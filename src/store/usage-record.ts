@@ -1,4 +1,5 @@
 // What the store keeps of use: sums by hour, holder, key, model and upstream. What a request adds to them is usage/'s.
+import type { TotalLimit } from '../config/limit-table.ts';
 import type { Tier } from '../config/schema/config-schema.ts';
 
 /** The columns that are summed, by their names in the table. */
@@ -112,4 +113,17 @@ export interface UsageLine {
   readonly group: readonly string[];
   /** Sums beyond 2^53 - 1 stop there. */
   readonly sums: UsageSums;
+}
+
+/** What a holder has used in the present UTC day and month, for each limit over one of them. */
+export type HolderTotals = Readonly<Record<TotalLimit['name'], number>>;
+
+/** The hours of a window of totals begin with this. @param day `YYYY-MM-DD` */
+export function windowPrefix({ window }: TotalLimit, day: string): string {
+  return window === 'day' ? day : day.slice(0, 7);
+}
+
+/** What a row of the usage table adds to a limit. */
+export function totalAmount({ counts }: TotalLimit, { requests, prompt, completion }: UsageSums): number {
+  return counts === 'tokens' ? prompt + completion : requests;
 }

@@ -1,17 +1,15 @@
 // What one holder used: what the store has, and what this process has recorded and not sent yet.
+import { eachTotal } from '../config/limit-table.ts';
 import type { UsageStore } from '../store/store.ts';
-import { type UsageSums, usageSums } from '../store/usage-record.ts';
+import {
+  type HolderTotals,
+  totalAmount,
+  type UsageSums,
+  usageSums,
+  windowPrefix,
+} from '../store/usage-record.ts';
 import { dayOf, daysBefore } from './records/utc-hours.ts';
 import type { UsageOutbox } from './usage-outbox.ts';
-
-/** Where the counters of long limits begin. */
-export interface SeedSource {
-  /**
-   * @returns requests of this day and tokens, of prompt and completion, of this month, in UTC
-   * @throws GatewayError store_unavailable
-   */
-  totalsOf(holderId: string): Promise<{ dayRequests: number; monthTokens: number }>;
-}
 
 export interface UsageDay {
   /** `YYYY-MM-DD`, UTC. */
@@ -33,7 +31,7 @@ export interface HolderReport {
 
 const MAX_LINES = 10_000;
 
-export class HolderUsage implements SeedSource {
+export class HolderUsage {
   readonly #outbox: UsageOutbox;
   readonly #store: UsageStore;
   readonly #clock: () => number;
@@ -45,18 +43,19 @@ export class HolderUsage implements SeedSource {
     this.#clock = clock;
   }
 
-  async totalsOf(holderId: string): Promise<{ dayRequests: number; monthTokens: number }> {
+  /**
+   * What the holder has used in the present UTC day and month.
+   * @throws GatewayError store_unavailable
+   */
+  async totalsOf(holderId: string): Promise<HolderTotals> {
     const day = dayOf(this.#clock());
-    const month = day.slice(0, 7);
     const { stored, pending } = await this.#outbox.withPending(holderId, () =>
       this.#store.usageOf(holderId, day),
     );
-    let { dayRequests, monthTokens } = stored;
-    for (const { hour, sums } of pending) {
-      if (hour.startsWith(day)) dayRequests += sums.requests;
-      if (hour.startsWith(month)) monthTokens += sums.prompt + sums.completion;
-    }
-    return { dayRequests, monthTokens };
+    return eachTotal((limit) => {
+      const recent = pending.filter(({ hour }) => hour.startsWith(windowPrefix(limit, day)));
+      return recent.reduce((total, { sums }) => total + totalAmount(limit, sums), stored[limit.name]);
+    });
   }
 
   /**

@@ -46,7 +46,7 @@ describe('the description of a configuration', () => {
       '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last (balance weighted)',
       '  x/*  -> openai: * [Pro only] (for chat, embeddings; answers with the name of the upstream)',
       'tiers',
-      '  Free  20 requests a minute, 2 at once, only chat and images',
+      '  Free  20 requests a minute, 2 requests at a time, only chat and images',
       '  Pro   no limits, price 900 usd a month',
       'warnings',
     ]);

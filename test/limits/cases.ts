@@ -1,7 +1,7 @@
 // Orders of steps that limiters have counted wrongly, or might. Both limiters play them against the model.
 import { MINUTE } from './model.ts';
 import type { Play, Step } from './play.ts';
-import { DAY, NOON } from './setting.ts';
+import { DAY, NOON, totals } from './setting.ts';
 
 const LIMITS = { tokens_per_month: 1_000_000, requests_per_day: 1000, concurrency: 50 };
 const MONTH_END = Date.UTC(2027, 5, 1);
@@ -14,7 +14,7 @@ const HERE: Step = { kind: 'store', isAway: false };
 const AWAY: Step = { kind: 'store', isAway: true };
 const FLUSH: Step = { kind: 'flush' };
 
-const prior = { dayRequests: 10, monthTokens: 7000 };
+const prior = totals({ requests_per_day: 10, tokens_per_month: 7000 });
 const base = { start: NOON, limits: LIMITS, prior };
 
 export const CASES: readonly (Play & { readonly name: string })[] = [

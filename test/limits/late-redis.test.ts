@@ -1,7 +1,8 @@
 // Three replicas, each with its own way to one Redis, which is late once, for a while, or now and then: together they admit no
 // more than the limit and what one of them had not heard of yet, nobody waits for long, and everything is counted once.
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { Admission, Lease, TierLimits } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import type { Admission, Lease } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';

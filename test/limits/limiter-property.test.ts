@@ -2,12 +2,12 @@
 // adds up a list of requests; and the orders that were once counted wrongly, each by its name.
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, test } from 'vitest';
-import type { TierLimits } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { CASES } from './cases.ts';
 import { MINUTE } from './model.ts';
 import { play, type Step } from './play.ts';
-import { type MakeRig, memoryRig, RedisSetting } from './setting.ts';
+import { type MakeRig, memoryRig, NOTHING, RedisSetting, totals } from './setting.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 300);
 /** So that a run may see the end of a day, and of a month, or neither. */
@@ -54,7 +54,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('store'), isAway: fc.boolean() }) },
   { weight: 1, arbitrary: fc.constant({ kind: 'flush' }) },
 );
-const prior = fc.constantFrom({ dayRequests: 0, monthTokens: 0 }, { dayRequests: 3, monthTokens: 200 });
+const prior = fc.constantFrom(NOTHING, totals({ requests_per_day: 3, tokens_per_month: 200 }));
 
 describe.each<[string, MakeRig, number]>([
   ['in memory', memoryRig, RUNS],

@@ -1,10 +1,21 @@
 // What every limiter does, in memory and in Redis alike: exactly the limit, all or nothing, the right name and wait for a
 // refusal, real use in place of the estimate, days and months, totals from the store.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type TierLimits, WINDOW_MS } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import { WINDOW_MS } from '../../src/limits/limiter.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
-import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';
+import {
+  admitted,
+  DAY,
+  type MakeRig,
+  memoryRig,
+  NOON,
+  newHolder,
+  RedisSetting,
+  refused,
+  totals,
+} from './setting.ts';
 
 let setting: RedisSetting;
 
@@ -360,7 +371,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     await using rig = await makeRig();
     await rig.setWall(EVENING + 12_000);
     const holder = newHolder();
-    rig.store.totals.set(holder, { dayRequests: 400, monthTokens: 7000 });
+    rig.store.totals.set(holder, totals({ requests_per_day: 400, tokens_per_month: 7000 }));
     expect(admitted(await rig.limiter.admit(holder, ALL, 10)).states).toMatchObject({
       requests_per_day: { used: 401 },
       tokens_per_month: { used: 7010 },
@@ -390,7 +401,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
   test('totals come from the store, for many requests at once', async () => {
     await using rig = await makeRig();
     const holder = newHolder();
-    rig.store.totals.set(holder, { dayRequests: 497, monthTokens: 40_000 });
+    rig.store.totals.set(holder, totals({ requests_per_day: 497, tokens_per_month: 40_000 }));
     const all = await Promise.all(Array.from({ length: 20 }, () => rig.limiter.admit(holder, ALL, 1)));
     expect(all.filter(({ kind }) => kind === 'admitted')).toHaveLength(3);
     // In Redis, who comes a little later may ask once more; what it hears changes nothing.
@@ -410,7 +421,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     expect(rig.counters.seedFailures).toBe(1);
     expect(rig.store.asked).toBe(1);
     rig.store.trouble = undefined;
-    rig.store.totals.set(holder, { dayRequests: 100, monthTokens: 7000 });
+    rig.store.totals.set(holder, totals({ requests_per_day: 100, tokens_per_month: 7000 }));
     await rig.advance(5000);
     // It waits for nothing.
     expect(admitted(await rig.limiter.admit(holder, ALL, 10)).states).toMatchObject({

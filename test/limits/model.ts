@@ -1,12 +1,15 @@
 // The limits of one holder as a list of all its requests: every figure is a sum over it. The reference for the limiters.
-import { dayNumberOf, monthLeftMs, monthOf } from '../../src/limits/calendar.ts';
 import {
-  LIMIT_NAMES,
+  eachLimit,
+  eachTotal,
+  LIMITS,
+  type Limit,
   type LimitName,
-  type LimitStates,
   type TierLimits,
-  WINDOW_MS,
-} from '../../src/limits/limiter.ts';
+  type TotalLimit,
+} from '../../src/config/limit-table.ts';
+import { type LimitStates, WINDOW_MS } from '../../src/limits/limiter.ts';
+import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { DAY } from './setting.ts';
 
 export const MINUTE = WINDOW_MS;
@@ -34,7 +37,7 @@ type Knowledge = { readonly kind: 'nothing' | 'all' } | { readonly kind: 'since'
 export class Model {
   readonly requests: Request[] = [];
   /** Used before the first of them. */
-  readonly prior: { readonly dayRequests: number; readonly monthTokens: number; readonly at: number };
+  readonly prior: HolderTotals & { readonly at: number };
   knowledge: Knowledge = { kind: 'nothing' };
   readonly #leaseMs: number;
   #window = Number.NEGATIVE_INFINITY;
@@ -47,13 +50,12 @@ export class Model {
 
   states(now: number, limits: TierLimits): LimitStates {
     const used = this.used(now);
-    const resets = { ...this.#resets(now), concurrency: 0 };
     const states: Record<string, unknown> = {};
-    for (const name of LIMIT_NAMES) {
+    for (const { name, window } of LIMITS) {
       const value = limits[name];
       if (value === undefined) continue;
       const remaining = Math.max(0, value - used[name]);
-      states[name] = { limit: value, used: used[name], remaining, resetMs: resets[name] };
+      states[name] = { limit: value, used: used[name], remaining, resetMs: this.#reset(window, now) };
     }
     return states;
   }
@@ -66,13 +68,12 @@ export class Model {
     held?: Request,
   ): [LimitName, number | undefined] | undefined {
     const used = this.used(now, held);
-    const waits = { ...this.#resets(now), concurrency: 1000 };
-    const all = LIMIT_NAMES.flatMap((name): [LimitName, number][] => {
+    const all = LIMITS.flatMap(({ name, window }): [LimitName, number][] => {
       const isOfTokens = name.startsWith('tokens');
       if (held !== undefined && !isOfTokens) return [];
       const [value, amount] = [limits[name], isOfTokens ? cost : 1];
       if (value === undefined || used[name] + amount <= value) return [];
-      return [[name, amount > value ? Number.POSITIVE_INFINITY : waits[name] || 1000]];
+      return [[name, amount > value ? Number.POSITIVE_INFINITY : this.#reset(window, now) || 1000]];
     });
     const [first] = all.toSorted(([, one], [, other]) => (one === other ? 0 : other > one ? 1 : -1));
     return first === undefined
@@ -124,12 +125,10 @@ export class Model {
 
   /** The store says what was used before. Whichever of the two figures is higher holds, and what runs is added. */
   learn(now: number): void {
-    const ofToday = this.requests.filter(
-      (each) => this.#isCounted(each) && dayNumberOf(each.at) === dayNumberOf(now),
-    );
+    const ofToday = this.requests.filter((each) => this.#isCounted(each) && isWithin('day', each.at, now));
     const ended = ofToday.filter(({ settled }) => settled !== undefined).length;
     const expired = ofToday.filter((each) => each.settled === undefined && !this.#isRunning(each, now));
-    const kept = Math.max(0, ended + expired.length - this.stored(now).dayRequests);
+    const kept = Math.max(0, ended + expired.length - this.stored(now).requests_per_day);
     for (const request of expired.slice(kept)) request.isDropped = true;
     this.knowledge = { kind: 'all' };
   }
@@ -142,11 +141,7 @@ export class Model {
   /** What the store says: all that has ended. */
   stored(now: number) {
     const ended = this.requests.filter(({ settled }) => settled !== undefined);
-    return {
-      dayRequests:
-        this.#priorRequests(now) + ended.filter(({ at }) => dayNumberOf(at) === dayNumberOf(now)).length,
-      monthTokens: this.#priorTokens(now) + this.#tokensOf(ended, now),
-    };
+    return eachTotal((limit) => this.#prior(limit, now) + this.#sum(limit, ended, now));
   }
 
   /** @param without a request whose reservation is left out */
@@ -154,24 +149,24 @@ export class Model {
     const isOpen = now < this.#window + MINUTE;
     const inWindow = this.requests.filter(({ window }) => isOpen && window === this.#window);
     const counted = this.requests.filter((each) => this.#isCounted(each));
-    const isAll = this.knowledge.kind === 'all';
     const reservedInWindow = this.requests
       .filter(({ reserved }) => isOpen && reserved.window === this.#window)
       .map((each) => each.settled?.tokens ?? (each === without ? 0 : this.#reserved(each, now)));
-    return {
-      requests_per_minute: inWindow.length,
-      tokens_per_minute: sum(reservedInWindow),
-      requests_per_day:
-        (isAll ? this.#priorRequests(now) : 0) +
-        counted.filter(({ at, isDropped }) => dayNumberOf(at) === dayNumberOf(now) && !isDropped).length,
-      tokens_per_month:
-        (isAll ? this.#priorTokens(now) : 0) +
-        this.#tokensOf(
-          counted.filter((each) => each !== without),
-          now,
-        ),
-      concurrency: this.requests.filter((each) => this.#isRunning(each, now)).length,
-    };
+    return eachLimit((limit) => {
+      switch (limit.window) {
+        case 'minute':
+          return limit.counts === 'tokens' ? sum(reservedInWindow) : inWindow.length;
+        case 'concurrent':
+          return this.requests.filter((each) => this.#isRunning(each, now)).length;
+        default: {
+          const before = this.knowledge.kind === 'all' ? this.#prior(limit, now) : 0;
+          const some = counted.filter((each) =>
+            limit.counts === 'requests' ? !each.isDropped : each !== without,
+          );
+          return before + this.#sum(limit, some, now);
+        }
+      }
+    });
   }
 
   /** Whether day and month have it. Lost ones come back when they end. */
@@ -182,21 +177,16 @@ export class Model {
     return this.knowledge.kind !== 'since' || settled.order > this.knowledge.order;
   }
 
-  #tokensOf(requests: readonly Request[], now: number): number {
-    return sum(
-      requests.map((each) => {
-        const at = each.settled?.at ?? each.reserved.at;
-        return monthOf(at) === monthOf(now) ? (each.settled?.tokens ?? this.#reserved(each, now)) : 0;
-      }),
+  #sum({ window, counts }: TotalLimit, requests: readonly Request[], now: number): number {
+    if (counts === 'requests') return requests.filter(({ at }) => isWithin(window, at, now)).length;
+    const current = requests.filter(({ settled, reserved }) =>
+      isWithin(window, settled?.at ?? reserved.at, now),
     );
+    return sum(current.map((each) => each.settled?.tokens ?? this.#reserved(each, now)));
   }
 
-  #priorRequests(now: number): number {
-    return dayNumberOf(this.prior.at) === dayNumberOf(now) ? this.prior.dayRequests : 0;
-  }
-
-  #priorTokens(now: number): number {
-    return monthOf(this.prior.at) === monthOf(now) ? this.prior.monthTokens : 0;
+  #prior({ name, window }: TotalLimit, now: number): number {
+    return isWithin(window, this.prior.at, now) ? this.prior[name] : 0;
   }
 
   #openWindow(now: number): number {
@@ -204,14 +194,18 @@ export class Model {
     return this.#window;
   }
 
-  #resets(now: number): Record<Exclude<LimitName, 'concurrency'>, number> {
-    const window = Math.max(0, this.#window + MINUTE - now);
-    return {
-      requests_per_minute: window,
-      tokens_per_minute: window,
-      requests_per_day: DAY - (now % DAY),
-      tokens_per_month: monthLeftMs(now),
-    };
+  #reset(window: Limit['window'], now: number): number {
+    const date = new Date(now);
+    switch (window) {
+      case 'minute':
+        return Math.max(0, this.#window + MINUTE - now);
+      case 'day':
+        return DAY - (now % DAY);
+      case 'month':
+        return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1) - now;
+      case 'concurrent':
+        return 0;
+    }
   }
 
   #isRunning(request: Request, now: number): boolean {
@@ -226,4 +220,10 @@ export class Model {
 
 function sum(figures: readonly number[]): number {
   return figures.reduce((total, figure) => total + figure, 0);
+}
+
+/** Whether two times are in one UTC day or month. */
+function isWithin(window: TotalLimit['window'], one: number, other: number): boolean {
+  const length = window === 'day' ? 10 : 7;
+  return new Date(one).toISOString().slice(0, length) === new Date(other).toISOString().slice(0, length);
 }

@@ -1,9 +1,11 @@
 // Plays steps against a limiter and the model at once: the same are admitted, the same limit refuses, every state is the same
 // at every step, and nothing is left over at the end.
 import { expect } from 'vitest';
-import type { Lease, TierLimits } from '../../src/limits/limiter.ts';
+import { eachLimit, type TierLimits } from '../../src/config/limit-table.ts';
+import type { Lease } from '../../src/limits/limiter.ts';
+import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { Model, type Request } from './model.ts';
-import { type MakeRig, newHolder, type Rig } from './setting.ts';
+import { type MakeRig, NOTHING, newHolder, type Rig } from './setting.ts';
 
 export type Step =
   | { readonly kind: 'admit'; readonly tokens: number }
@@ -22,7 +24,7 @@ export interface Play {
   readonly start: number;
   readonly limits: TierLimits;
   /** Used before, as the store knows it. */
-  readonly prior?: { readonly dayRequests: number; readonly monthTokens: number };
+  readonly prior?: HolderTotals;
   /** Whether the store fails when the holder is met first. */
   readonly isAway?: boolean;
   readonly steps: readonly Step[];
@@ -51,7 +53,7 @@ class Player {
   #lost = 0;
 
   constructor(rig: Rig, order: Play) {
-    const { start, limits, prior = { dayRequests: 0, monthTokens: 0 }, isAway = false } = order;
+    const { start, limits, prior = NOTHING, isAway = false } = order;
     this.#rig = rig;
     this.#order = order;
     this.#model = new Model(rig.leaseMs, { ...prior, at: start });
@@ -188,14 +190,7 @@ class Player {
     this.#now += REST_MS;
     await this.#rig.advance(REST_MS);
     await this.#admit(WITH_TOTALS, 0);
-    const every = {
-      requests_per_minute: 9,
-      tokens_per_minute: 9,
-      requests_per_day: 9,
-      tokens_per_month: 9,
-      concurrency: 9,
-    };
-    await this.#compare(every);
+    await this.#compare(eachLimit(() => 9));
     expect(this.#model.knowledge.kind).toBe('all');
   }
 }

@@ -3,8 +3,11 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { dayNumberOf, monthOf } from '../../src/limits/calendar.ts';
-import type { TierLimits } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import { LIMITS, TOTAL_LIMITS } from '../../src/config/limit-table.ts';
+import { utcDateAt } from '../../src/limits/calendar.ts';
+import { WINDOW_MS } from '../../src/limits/limiter.ts';
+import { keysOf, reserveScript } from '../../src/limits/reserve-script.ts';
 import { REDIS_TIMEOUT, type RedisServer, startCluster } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { failure } from '../redis/recorder.ts';
@@ -230,7 +233,7 @@ describe('in Redis', () => {
       const holder = newHolder();
       admitted(await rig.limiter.admit(holder, ALL, 0));
       const held = await server.command('HMGET', key(holder, 'totals'), 'd', 'm');
-      expect(held).toEqual([`${dayNumberOf(ms)}`, `${monthOf(ms)}`]);
+      expect(held).toEqual([`${utcDateAt(ms).day}`, `${utcDateAt(ms).month}`]);
       const life = Number(await server.command('PTTL', key(holder, 'totals')));
       const date = new Date(ms);
       expect(ms + life).toBeGreaterThan(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1));
@@ -261,6 +264,38 @@ describe('in Redis', () => {
       });
       for (const name of await keys()) expect(Number(await server.command('PTTL', name))).toBeGreaterThan(0);
     }
+  });
+
+  test('replicas of two versions share a holder: a limit that only one of them knows disturbs no other', async () => {
+    await using older = await startReplica(server.url);
+    const added = { name: 'requests_per_month', window: 'month', counts: 'requests', about: '' } as const;
+    const script = reserveScript([...LIMITS, added]);
+    const holder = newHolder();
+    /** Whether its totals are known to the newer version, and the count of the added limit. */
+    const newer = async (...totals: number[]) => {
+      const limits = [...LIMITS.map(() => -1), 1000];
+      const args = [WINDOW_MS, 30_000, 'peek', '', 0, ...limits, ...totals];
+      const answer = await server.command('EVAL', script, 3, ...keysOf(holder), ...args);
+      return Array.isArray(answer) ? [answer[3], answer.at(-1)] : answer;
+    };
+    const used = async () => (await older.limiter.peek(holder, ALL)).requests_per_day?.used;
+
+    const { lease } = admitted(await older.limiter.admit(holder, ALL, 10));
+    expect(await newer()).toEqual([0, 1]);
+    expect(await newer(1, ...TOTAL_LIMITS.map(() => 7), 40)).toEqual([1, 41]);
+    expect(await used()).toBe(8);
+    lease.settle(10);
+    admitted(await older.limiter.admit(holder, ALL, 10)).lease.settle(10);
+    await older.limiter.settled();
+    expect(await used()).toBe(9);
+    // Neither reads totals again because of the other.
+    expect(await newer()).toEqual([1, 41]);
+    expect(older.store.asked).toBe(1);
+
+    await server.flush();
+    admitted(await older.limiter.admit(holder, ALL, 10));
+    expect(await newer()).toEqual([0, 1]);
+    expect(await used()).toBe(1);
   });
 
   test.each(['minute', 'totals', 'leases'] as const)('%s of another type is removed', async (what) => {

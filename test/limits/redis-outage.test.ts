@@ -1,7 +1,7 @@
 // What the limiter in Redis has still to tell while Redis is away: it waits, within bounds, is delivered once, and what nobody
 // holds any more is given back.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { TierLimits } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { failure } from '../redis/recorder.ts';
@@ -51,7 +51,7 @@ describe('while Redis is away', () => {
 
   test('no more wait than there is room for; what is over is counted', async () => {
     await using own = await startRedis();
-    await using one = await startReplica(own.url, { maxSettlements: 2 });
+    await using one = await startReplica(own.url, { maxPending: 2 });
     const leases = [];
     for (let number = 0; number < 5; number += 1) {
       leases.push(admitted(await one.limiter.admit(newHolder(), {}, 0)).lease);

@@ -2,9 +2,9 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { FailureLimit } from '../../src/auth/failure-limits.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
-import type { TierLimits } from '../../src/limits/limiter.ts';
 import { rejectionError } from '../../src/proxy/reservation/limit-headers.ts';
 import { REDIS_TIMEOUT } from '../helpers/redis.ts';
 import { admitted, DAY, type MakeRig, memoryRig, NOON, newHolder, RedisSetting, refused } from './setting.ts';

@@ -1,9 +1,9 @@
 // Totals from a usage store that answers, fails, is slow, hangs or talks nonsense, to one or very many who ask.
 import { expect, test } from 'vitest';
 import { InitialTotals, type InitialTotalsOptions } from '../../src/limits/initial-totals.ts';
-import { Counters } from './setting.ts';
+import { Counters, totals } from './setting.ts';
 
-const SOME = { dayRequests: 3, monthTokens: 70 };
+const SOME = totals({ requests_per_day: 3, tokens_per_month: 70 });
 
 function seeds(read: InitialTotalsOptions['read'], options: Partial<InitialTotalsOptions> = {}) {
   const counters = new Counters();
@@ -31,8 +31,8 @@ test.each<[string, InitialTotalsOptions['read']]>([
     },
   ],
   ['hangs', () => new Promise(() => {})],
-  ['says less than nothing', async () => ({ dayRequests: -1, monthTokens: 0 })],
-  ['says no number', async () => ({ dayRequests: 0, monthTokens: Number.NaN })],
+  ['says less than nothing', async () => totals({ requests_per_day: -1, tokens_per_month: 0 })],
+  ['says no number', async () => totals({ requests_per_day: 0, tokens_per_month: Number.NaN })],
 ])('a store that %s has said nothing, is counted, and rests for this holder', async (_what, read) => {
   let now = 0;
   let asked = 0;
@@ -41,16 +41,16 @@ test.each<[string, InitialTotalsOptions['read']]>([
       asked += 1;
       return read(holder);
     },
-    { now: () => now, restMs: 5000, deadlineMs: 30 },
+    { now: () => now, backoffMs: 5000, deadlineMs: 30 },
   );
   expect(await one.read('a')).toBeUndefined();
   expect(counters.seedFailures).toBe(1);
   now = 4999;
-  expect([one.isResting('a'), one.isResting('b')]).toEqual([true, false]);
+  expect([one.isBackingOff('a'), one.isBackingOff('b')]).toEqual([true, false]);
   expect(await one.read('a')).toBeUndefined();
   expect(asked).toBe(1);
   now = 5000;
-  expect(one.isResting('a')).toBe(false);
+  expect(one.isBackingOff('a')).toBe(false);
   expect(await one.read('a')).toBeUndefined();
   expect([asked, counters.seedFailures]).toEqual([2, 2]);
 });

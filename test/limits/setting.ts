@@ -1,18 +1,23 @@
 // Limiters for tests, in memory and on a real Redis, behind one face: the clock is the test's, also in Redis, where the
 // script is the real one but for the line that asks for the time. What is counted and what was seeded can be read.
 
+import { eachTotal } from '../../src/config/limit-table.ts';
 import { InitialTotals } from '../../src/limits/initial-totals.ts';
-import type { Admission, Admitted, HolderTotals, Limiter, Rejected } from '../../src/limits/limiter.ts';
+import type { Admission, Admitted, Limiter, Rejected } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter, type RedisLimiterOptions } from '../../src/limits/redis-limiter.ts';
 import type { RedisClient } from '../../src/redis/redis-client.ts';
+import type { HolderTotals } from '../../src/store/usage-record.ts';
 import { type RedisServer, startRedis } from '../helpers/redis.ts';
 import { type RecordedClient, startClient } from '../redis/recorder.ts';
 
 /** Noon of a day in the middle of a month. */
 export const NOON = Date.UTC(2027, 4, 17, 12);
 export const DAY = 86_400_000;
-export const NOTHING: HolderTotals = { dayRequests: 0, monthTokens: 0 };
+export const NOTHING: HolderTotals = eachTotal(() => 0);
+
+/** Totals, of which the rest is 0. */
+export const totals = (some: Partial<HolderTotals>): HolderTotals => ({ ...NOTHING, ...some });
 
 export class Counters {
   degraded = 0;
@@ -198,6 +203,7 @@ export interface Replica extends AsyncDisposable {
   readonly limiter: RedisLimiter;
   readonly client: RedisClient;
   readonly counters: Counters;
+  readonly store: Store;
 }
 
 /** A process of a fleet, with a connection of its own and the clock of Redis. It renews nothing unless told to. */
@@ -207,8 +213,8 @@ export async function startReplica(
   commandMs = 20_000,
 ): Promise<Replica> {
   const { client } = await startClient(url, { commandMs });
-  const counters = new Counters();
-  const initialTotals = seedsOf(new Store(), counters);
+  const [counters, store] = [new Counters(), new Store()];
+  const initialTotals = seedsOf(store, counters);
   const limiter = new RedisLimiter({
     redis: client,
     initialTotals,
@@ -220,6 +226,7 @@ export async function startReplica(
     limiter,
     client,
     counters,
+    store,
     async [Symbol.asyncDispose]() {
       await limiter.close();
       await client.close();

@@ -1,7 +1,8 @@
 // The limits of a fleet when Redis is paused, killed, flushed, read-only, full or full of nonsense midway: requests go on
 // within the limits of this process, each is settled where it was admitted, and it goes back by itself.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { Admission, TierLimits } from '../../src/limits/limiter.ts';
+import type { TierLimits } from '../../src/config/limit-table.ts';
+import type { Admission } from '../../src/limits/limiter.ts';
 import { MemoryLimiter } from '../../src/limits/memory-limiter.ts';
 import { RedisLimiter } from '../../src/limits/redis-limiter.ts';
 import { SharedLimiter } from '../../src/limits/shared-limiter.ts';
@@ -9,7 +10,7 @@ import type { RedisClient } from '../../src/redis/redis-client.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until } from '../helpers/wait.ts';
 import { PATIENT, startClient } from '../redis/recorder.ts';
-import { admitted, Counters, newHolder, refused, Store, seedsOf } from './setting.ts';
+import { admitted, Counters, newHolder, refused, Store, seedsOf, totals } from './setting.ts';
 
 const LIMITS: TierLimits = {
   requests_per_minute: 10,
@@ -125,7 +126,7 @@ describe.each(OUTAGES)('Redis is %s midway', (_what, begin, end) => {
   test('the limits hold in this process, waits are short, everything is settled where it was admitted', async () => {
     await using one = await gateway(DEADLINE_MS);
     const holder = newHolder();
-    one.store.totals.set(holder, { dayRequests: 100, monthTokens: 5000 });
+    one.store.totals.set(holder, totals({ requests_per_day: 100, tokens_per_month: 5000 }));
     const before = [admitted(await one.admit(holder, 50)), admitted(await one.admit(holder, 50))];
     await begin();
 
@@ -202,7 +203,7 @@ test('a second outage begins with what the store knows by then', async () => {
   await using one = await gateway();
   const holder = newHolder();
   for (const used of [100, 900]) {
-    one.store.totals.set(holder, { dayRequests: used, monthTokens: used });
+    one.store.totals.set(holder, totals({ requests_per_day: used, tokens_per_month: used }));
     await server.kill();
     await until(() => one.limiter.isDegraded, 'the outage');
     expect(admitted(await one.admit(holder)).states).toMatchObject({ requests_per_day: { used: used + 1 } });
@@ -220,7 +221,7 @@ test('flushed midway: nobody is in trouble, totals come from the store, what run
   await using one = await gateway();
   const holder = newHolder();
   const { lease } = admitted(await one.admit(holder, 50));
-  one.store.totals.set(holder, { dayRequests: 300, monthTokens: 7000 });
+  one.store.totals.set(holder, totals({ requests_per_day: 300, tokens_per_month: 7000 }));
   await server.flush();
   expect(admitted(await one.admit(holder, 10)).states).toMatchObject({
     requests_per_day: { used: 301 },

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { LimitName } from '../../src/config/limit-table.ts';
 import { retryHeaders } from '../../src/http/exchange/response-writer.ts';
-import type { LimitName, LimitState, Rejected } from '../../src/limits/limiter.ts';
+import type { LimitState, Rejected } from '../../src/limits/limiter.ts';
 import {
   goDuration,
   limitHeaders,

@@ -107,8 +107,8 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       const [line] = await report();
       expect(line?.sums).toMatchObject({ requests: 3, prompt: MAX, completion: MAX });
       expect(await store.usage.usageOf('holder-1', '2030-01-02')).toEqual({
-        dayRequests: 3,
-        monthTokens: MAX,
+        requests_per_day: 3,
+        tokens_per_month: MAX,
       });
     });
   });
@@ -195,10 +195,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       batch([...hours.map((hour) => row({ hour, sums })), row({ hour: '2030-01-31T22', holderId: 'else' })]),
     );
     const use = (day: string) => store.usage.usageOf('holder-1', day);
-    expect(await use('2030-01-31')).toEqual({ dayRequests: 1, monthTokens: 30 });
-    expect(await use('2030-01-02')).toEqual({ dayRequests: 0, monthTokens: 30 });
-    expect(await use('2030-02-01')).toEqual({ dayRequests: 1, monthTokens: 15 });
-    expect(await store.usage.usageOf('nobody', '2030-01-31')).toEqual({ dayRequests: 0, monthTokens: 0 });
+    expect(await use('2030-01-31')).toEqual({ requests_per_day: 1, tokens_per_month: 30 });
+    expect(await use('2030-01-02')).toEqual({ requests_per_day: 0, tokens_per_month: 30 });
+    expect(await use('2030-02-01')).toEqual({ requests_per_day: 1, tokens_per_month: 15 });
+    expect(await store.usage.usageOf('nobody', '2030-01-31')).toEqual({
+      requests_per_day: 0,
+      tokens_per_month: 0,
+    });
   });
 
   test('after close every method rejects with store_unavailable', async () => {

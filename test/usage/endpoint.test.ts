@@ -161,17 +161,17 @@ describe('totals for limits', () => {
       ledger.record(record({ at: Date.parse(at) }));
     }
     const totals = () => usage.totalsOf('holder-1');
-    expect(await totals()).toEqual({ dayRequests: 2, monthTokens: 220 });
+    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_month: 220 });
     await ledger.flush();
-    expect(await totals()).toEqual({ dayRequests: 2, monthTokens: 220 });
+    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_month: 220 });
     ledger.record(record({ at: now }));
     faulty.next.push('refuses');
     await ledger.flush();
-    expect(await totals()).toEqual({ dayRequests: 3, monthTokens: 330 });
+    expect(await totals()).toEqual({ requests_per_day: 3, tokens_per_month: 330 });
     now = Date.parse('2030-02-02T00:00:00Z');
-    expect(await totals()).toEqual({ dayRequests: 0, monthTokens: 330 });
+    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_month: 330 });
     now = Date.parse('2030-03-01T00:00:00Z');
-    expect(await totals()).toEqual({ dayRequests: 0, monthTokens: 0 });
+    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_month: 0 });
   });
 
   test('miss nothing that goes to the store between its answer and the sum', async () => {
@@ -180,7 +180,7 @@ describe('totals for limits', () => {
       faulty.onRead = undefined;
       expect(await ledger.flush()).toBe(true);
     };
-    expect(await usage.totalsOf('holder-1')).toEqual({ dayRequests: 1, monthTokens: 110 });
+    expect(await usage.totalsOf('holder-1')).toEqual({ requests_per_day: 1, tokens_per_month: 110 });
   });
 
   test('are the same before, during and after a write', async () => {
@@ -189,7 +189,8 @@ describe('totals for limits', () => {
       const reads = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
       const flushed = ledger.flush();
       const more = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
-      for (const { dayRequests } of await Promise.all([...reads, ...more])) expect(dayRequests).toBe(round);
+      for (const { requests_per_day } of await Promise.all([...reads, ...more]))
+        expect(requests_per_day).toBe(round);
       expect(await flushed).toBe(true);
     }
   });

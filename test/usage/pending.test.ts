@@ -49,10 +49,13 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
   }
 
   const seen = async (usage: HolderUsage, holderId: string) => {
-    const { dayRequests, monthTokens } = await usage.totalsOf(holderId);
+    const { requests_per_day, tokens_per_month } = await usage.totalsOf(holderId);
     const { totals } = await usage.reportOf(holderId, 1);
-    expect([totals.requests, totals.prompt + totals.completion]).toEqual([dayRequests, monthTokens]);
-    return dayRequests;
+    expect([totals.requests, totals.prompt + totals.completion]).toEqual([
+      requests_per_day,
+      tokens_per_month,
+    ]);
+    return requests_per_day;
   };
 
   test('rows whose memory was given up for their files are counted as well', async () => {
@@ -107,7 +110,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       // Somebody who has a copy of the file, or the server that finishes what it was asked before.
       if (reads === 1) await store.usage.addUsage(batch);
     };
-    expect((await usage.totalsOf(holderId)).dayRequests).toBe(1);
+    expect((await usage.totalsOf(holderId)).requests_per_day).toBe(1);
     expect(reads).toBe(2);
   });
 
@@ -138,7 +141,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     let recorded = 60;
     await until(async () => {
       const before = recorded;
-      const found = (await usage.totalsOf(holderId)).dayRequests;
+      const found = (await usage.totalsOf(holderId)).requests_per_day;
       expect(found).toBe(before);
       if (recorded < 90) {
         ledger.record(record({ holderId, model: `n${recorded}` }));
@@ -157,7 +160,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await expect(usage.totalsOf(holderId)).rejects.toMatchObject({ code: 'store_unavailable' });
     faulty.onRead = undefined;
     await until(() => ledger.flush(), 'the store to take it');
-    await until(async () => (await usage.totalsOf(holderId)).dayRequests === 1, 'the report');
+    await until(async () => (await usage.totalsOf(holderId)).requests_per_day === 1, 'the report');
   });
 
   test('with any faults, kills and takeovers a report has what a simple count has', async () => {

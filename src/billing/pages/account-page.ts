@@ -1,5 +1,6 @@
 // The account page as the gateway serves it: a form for the key, and the places that the script in browser/account.js fills.
 // The key never reaches the gateway but in the header of the script's requests.
+import { eachLimit } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { billingNotices, tierOffers, upgradeCommand } from './account-offers.ts';
@@ -7,6 +8,9 @@ import { baseUrl } from './base-url.ts';
 import { quoted } from './key-page.ts';
 import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
 import { ACCOUNT, COPY } from './page-scripts.ts';
+
+/** For the script, by the names in the report. */
+const LIMIT_NAMES = JSON.stringify(eachLimit(({ many }) => many.charAt(0).toUpperCase() + many.slice(1)));
 
 /** `GET /account` */
 export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
@@ -45,7 +49,7 @@ ${upgrade === undefined ? NOTHING : command('Another tier: answers with the page
 <div class="row">${offers === NOTHING ? NOTHING : html`<a class="button quiet small" href="#offers-title" id="to-offers" hidden>Change tier</a>`}<button type="button" class="quiet small" id="refresh">Refresh</button><button type="button" class="quiet small" id="leave">Use another key</button></div></div>
 <p class="soft" id="renewal"></p>
 ${billingNotices(config)}<dl class="totals card" id="totals"></dl>
-<section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits"></ul></section>
+<section class="card panel panel-alone" aria-labelledby="limits-title"><h3 id="limits-title">Limits</h3><ul class="gauges" id="limits" data-names="${LIMIT_NAMES}"></ul></section>
 <div class="panels" id="charts">
 <section class="card panel" aria-labelledby="requests-title"><h3 id="requests-title">Requests a day</h3><div id="requests-chart"></div></section>
 <section class="card panel" aria-labelledby="tokens-title"><h3 id="tokens-title">Tokens a day</h3><div id="tokens-chart"></div></section>

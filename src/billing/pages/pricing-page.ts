@@ -1,5 +1,6 @@
 // The pricing page: the tiers that the configuration offers, with what they cost, what they allow and which models they
 // reach. Choosing one is checkout.ts.
+import { limitTexts } from '../../config/limit-table.ts';
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { newNonce } from '../claim-cookie.ts';
@@ -102,20 +103,12 @@ export function priceLine(tier: Tier, { price }: TierConfig): Html {
   return html`<p class="price">${amountText(price)} <small>${intervalText(price)}</small></p>`;
 }
 
-/** Limits in words: value, one, many. */
+/** Limits in words. */
 export function limitLines(terms: TierConfig): readonly Html[] {
   const count = new Intl.NumberFormat('en');
-  const line = (value: number | undefined, one: string, many: string) =>
-    value === undefined
-      ? []
-      : [html`<li><strong>${count.format(value)}</strong> ${value === 1 ? one : many}</li>`];
-  const lines = [
-    ...line(terms.requests_per_minute, 'request a minute', 'requests a minute'),
-    ...line(terms.tokens_per_minute, 'token a minute', 'tokens a minute'),
-    ...line(terms.requests_per_day, 'request a day', 'requests a day'),
-    ...line(terms.tokens_per_month, 'token a month', 'tokens a month'),
-    ...line(terms.concurrency, 'request at a time', 'requests at a time'),
-  ];
+  const lines = limitTexts(terms, count.format).map(
+    ({ max, text }) => html`<li><strong>${max}</strong> ${text}</li>`,
+  );
   return lines.length === 0 ? [html`<li>No limits</li>`] : lines;
 }
 

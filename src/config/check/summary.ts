@@ -1,6 +1,7 @@
 // What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
 // is in it.
 import { availableParallelism } from 'node:os';
+import { limitTexts } from '../limit-table.ts';
 import { formatFault } from '../schema/config-fault.ts';
 import {
   type BillingConfig,
@@ -16,14 +17,6 @@ import { describeMembers } from '../schema/member-rules.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
-
-const LIMITS = [
-  ['requests_per_minute', 'requests a minute'],
-  ['tokens_per_minute', 'tokens a minute'],
-  ['requests_per_day', 'requests a day'],
-  ['tokens_per_month', 'tokens a month'],
-  ['concurrency', 'at once'],
-] as const;
 
 /** Names in one column, what they are in the next. */
 function table(rows: readonly (readonly [string, string])[]): string[] {
@@ -114,10 +107,7 @@ export function hedgeText({ after }: NonNullable<ModelConfig['hedge']>): string 
 }
 
 function describeTier(tier: TierConfig): string {
-  const limits = LIMITS.flatMap(([field, words]) => {
-    const limit = tier[field];
-    return limit === undefined ? [] : [`${limit} ${words}`];
-  });
+  const limits = limitTexts(tier).map(({ max, text }) => `${max} ${text}`);
   const { price } = tier;
   const cost =
     price === undefined

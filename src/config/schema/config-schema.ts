@@ -1,6 +1,7 @@
 // Every field of config.yaml: name, kind, bounds, default, description. The types, the JSON Schema for editors and the
 // reference in docs/configuration.md are all this file. What no single field can know is in reference-check.ts.
 import { z } from 'zod';
+import { eachLimit } from '../limit-table.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
 import { billing } from './billing-schema.ts';
 import type { ConfigFault } from './config-fault.ts';
@@ -163,11 +164,7 @@ const model = section({
 // --- tiers ---------------------------------------------------------------------------------------------------------
 
 const tier = section({
-  requests_per_minute: integer(1, COUNT).exactOptional().describe('Requests in a minute.'),
-  tokens_per_minute: integer(1, COUNT).exactOptional().describe('Tokens, of input and output, in a minute.'),
-  requests_per_day: integer(1, COUNT).exactOptional().describe('Requests in a day (UTC).'),
-  tokens_per_month: integer(1, COUNT).exactOptional().describe('Tokens in a calendar month (UTC).'),
-  concurrency: integer(1, COUNT).exactOptional().describe('Requests under way at once.'),
+  ...eachLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
   endpoints: endpoints
     .exactOptional()
     .describe('What keys of this tier may call, of what each model offers. Default: all of it.'),

@@ -1,9 +1,10 @@
-// What a client is told of its limits: OpenAI's headers, and the error of a refusal. Who decides is limits/.
+// The limits as clients see them: OpenAI's headers, and the error of a rejection. The decision is made in limits/.
+import { eachLimit, LIMITS, type LimitName } from '../../config/limit-table.ts';
 import { GatewayError, MAX_RETRY_AFTER_MS } from '../../errors.ts';
-import type { LimitName, LimitStates, Rejected } from '../../limits/limiter.ts';
+import type { LimitStates, Rejected } from '../../limits/limiter.ts';
 
 interface Family {
-  /** The limits that may stand in its headers. */
+  /** The limits that its headers may describe. */
   readonly names: readonly LimitName[];
   readonly limit: string;
   readonly remaining: string;
@@ -11,14 +12,11 @@ interface Family {
 }
 
 /** The two families that OpenAI has headers for. */
-const FAMILIES: readonly Family[] = [
-  family('requests', ['requests_per_minute', 'requests_per_day']),
-  family('tokens', ['tokens_per_minute', 'tokens_per_month']),
-];
+const FAMILIES: readonly Family[] = [family('requests'), family('tokens')];
 
-function family(name: string, names: readonly LimitName[]): Family {
+function family(name: 'requests' | 'tokens'): Family {
   return {
-    names,
+    names: LIMITS.filter(({ counts }) => counts === name).map((limit) => limit.name),
     limit: `x-ratelimit-limit-${name}`,
     remaining: `x-ratelimit-remaining-${name}`,
     reset: `x-ratelimit-reset-${name}`,
@@ -26,9 +24,9 @@ function family(name: string, names: readonly LimitName[]): Family {
 }
 
 /**
- * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the limit in each family that is nearest to refusing. A family
- * without limits has none.
- * @param headers that they are put into; default: new ones
+ * `x-ratelimit-{limit,remaining,reset}-{requests,tokens}` of the most restrictive limit in each family. A family without limits
+ * has none.
+ * @param headers to add them to; default: new ones
  */
 export function limitHeaders(
   states: LimitStates,
@@ -42,12 +40,12 @@ export function limitHeaders(
       if (nearest === undefined || state.remaining / state.limit < nearest.remaining / nearest.limit)
         nearest = state;
     }
-    if (nearest !== undefined) tell(headers, each, nearest);
+    if (nearest !== undefined) setFamily(headers, each, nearest);
   }
   return headers;
 }
 
-function tell(
+function setFamily(
   headers: Record<string, string>,
   { limit, remaining, reset }: Family,
   state: NonNullable<LimitStates[LimitName]>,
@@ -57,40 +55,35 @@ function tell(
   headers[reset] = goDuration(state.resetMs);
 }
 
-/** Headers of a refusal: of the limit that refused, and of the other family as it stands. */
+/** Headers of a rejection: of the limit that rejects, and of the most restrictive limit in the other family. */
 export function rejectionHeaders({ limit, states }: Rejected): Record<string, string> {
   const state = states[limit];
   const headers = limitHeaders(states);
   const own = FAMILIES.find(({ names }) => names.includes(limit));
-  if (state !== undefined && own !== undefined) tell(headers, own, state);
+  if (state !== undefined && own !== undefined) setFamily(headers, own, state);
   return headers;
 }
 
-const WORDS: Record<LimitName, string> = {
-  requests_per_minute: 'requests per minute',
-  requests_per_day: 'requests per day',
-  tokens_per_minute: 'tokens per minute',
-  tokens_per_month: 'tokens per month',
-  concurrency: 'requests at once',
-};
+const BY_NAME = eachLimit((limit) => limit);
 
-/** @param tokens what was asked for, by the gateway's estimate */
+/** @param tokens requested, by the gateway's estimate */
 export function rejectionError(
   { limit, reason, retryAfterMs, states }: Rejected,
   tokens: number,
 ): GatewayError {
-  const most = states[limit]?.limit ?? 0;
-  const type = limit.startsWith('tokens') ? ({ type: 'tokens' } as const) : {};
+  const { rate, window, counts } = BY_NAME[limit];
+  const max = `${states[limit]?.limit ?? 0} ${rate}`;
+  const type = counts === 'tokens' ? ({ type: 'tokens' } as const) : {};
   if (reason === 'too_large') {
-    const text = `This request may need about ${tokens} tokens, and the limit is ${most} ${WORDS[limit]}. Ask for a shorter answer, or send less.`;
+    const text = `This request may need about ${tokens} tokens, and the limit is ${max}. Ask for a shorter answer, or send less.`;
     return new GatewayError('rate_limit_exceeded', text, { ...type, retry: 'no' });
   }
-  if (limit === 'tokens_per_month') {
-    return new GatewayError('insufficient_quota', `The limit of ${most} ${WORDS[limit]} is reached.`);
-  }
+  const text = `The limit of ${max} is reached.`;
+  // Only another tier or a later month helps.
+  if (window === 'month') return new GatewayError('insufficient_quota', text);
   // Some SDKs obey `retry-after` without a cap, others not beyond a minute: send no longer wait.
   const helps = retryAfterMs !== undefined && Math.ceil(retryAfterMs) <= MAX_RETRY_AFTER_MS;
-  return new GatewayError('rate_limit_exceeded', `The limit of ${most} ${WORDS[limit]} is reached.`, {
+  return new GatewayError('rate_limit_exceeded', text, {
     ...type,
     ...(helps ? { retryAfterMs: Math.max(retryAfterMs, 1) } : { retry: 'no' as const }),
   });

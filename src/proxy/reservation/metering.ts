@@ -1,12 +1,12 @@
-// Everything that counts, wired together: the limits of holders and the ledger of what they used. How either works is in
-// limits/ and usage/.
+// Wires the limiters of limits/ and the usage outbox of usage/.
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
 import type { Principal } from '../../auth/key/principal.ts';
+import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
 import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
-import { LIMIT_NAMES, type Limiter, type LimitStates, type TierLimits } from '../../limits/limiter.ts';
+import type { Limiter, LimitStates } from '../../limits/limiter.ts';
 import { MemoryLimiter } from '../../limits/memory-limiter.ts';
 import { RedisLimiter } from '../../limits/redis-limiter.ts';
 import { SharedLimiter } from '../../limits/shared-limiter.ts';
@@ -23,14 +23,14 @@ import type { ReservationOptions } from './usage-reservation.ts';
 interface MeteringOptions {
   readonly config: StaticConfig;
   readonly store: UsageStore;
-  /** What replicas share, when there are several. */
+  /** Shared by replicas, when there are several. */
   readonly redis: RedisClient | undefined;
-  /** Where this process stands among the replicas that serve. */
+  /** The position of this process among the replicas that serve. */
   readonly fleet: () => FleetPlace;
   readonly authenticator: Authenticator;
-  /** Limits of a tier in the configuration in force. */
+  /** Limits of a tier in the present configuration. */
   readonly limitsOf: (tier: Tier) => TierLimits;
-  /** What a holder pays for, as it is to stand in its report. */
+  /** The plan of a holder, for its report. */
   readonly planOf: (holderId: string) => Promise<unknown>;
   readonly logger: Logger;
   readonly metrics: Metrics;
@@ -38,13 +38,13 @@ interface MeteringOptions {
 
 export interface Metering {
   readonly limiter: Limiter;
-  /** What a chat request needs of it. */
+  /** The parts that a chat request needs. */
   readonly accounts: ReservationOptions;
   /** `GET /admin/usage` */
   readonly endpoint: UsageEndpoint<Principal>;
-  /** Replicas are configured to share limits, and do not at the moment. */
+  /** Replicas should share limits, but this process counts alone at the moment. */
   readonly isDegraded: boolean;
-  /** Writes down what is left; beyond the deadline it stays in the spool, for the next process. */
+  /** Flushes the outbox. After the deadline the rest stays in the spool, for the next process. */
   close(deadlineMs: number): Promise<void>;
 }
 
@@ -74,7 +74,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     limiter,
     accounts: { limiter, outbox, metrics },
     endpoint: new UsageEndpoint({
-      // A suspended holder reads here why nothing is served.
+      // A suspended holder can read here why it is not served.
       authenticate: async (authorization, address) => authenticator.identify(authorization, address),
       usage,
       limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
@@ -90,9 +90,9 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   };
 }
 
-/** As the holder reads them. */
+/** The limits in the report of a holder. */
 function shown(states: LimitStates) {
-  return LIMIT_NAMES.flatMap((limit) => {
+  return LIMITS.flatMap(({ name: limit }) => {
     const state = states[limit];
     if (state === undefined) return [];
     const { limit: max, used, remaining, resetMs } = state;

@@ -1,20 +1,16 @@
-// The place of one request among those of its holder that run: taken with its tokens where the body is small, and before the body
-// is read where it is large, so that reading costs the holder a request whatever becomes of it.
+// The slot of one request among the running requests of its holder: taken together with its tokens where the body is small, and
+// before the body is read where it is large, so that the upload always costs the holder a request.
 import type { Principal } from '../../auth/key/principal.ts';
+import type { TierLimits } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
-import {
-  type Admission,
-  type Lease,
-  LIMIT_NAMES,
-  type Limiter,
-  type TierLimits,
-} from '../../limits/limiter.ts';
+import type { Admission, Lease, Limiter } from '../../limits/limiter.ts';
+import { activeLimits } from '../../limits/verdict.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { limitHeaders, rejectionError, rejectionHeaders } from './limit-headers.ts';
 
-/** What a request needs at least: a holder without tokens is refused before the rest is known. */
+/** The minimum of a request: a holder without tokens is rejected before the rest is known. */
 export const MIN_TOKENS = 1;
 
 interface RequestSlotOptions {
@@ -26,7 +22,7 @@ interface RequestSlotOrder {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly limits: TierLimits;
-  /** Of all tiers: a holder may come to another one, and what is used now counts there. */
+  /** Of all tiers: a holder may change its tier, and present usage counts there. */
   readonly tiers: DynamicConfig['tiers'];
 }
 
@@ -42,13 +38,13 @@ export class RequestSlot {
     this.#order = order;
   }
 
-  /** The limits were asked; the headers of the answer say how they stand. */
+  /** The limiter was called; the response headers describe the limits. */
   get isAsked(): boolean {
     return this.#isAsked;
   }
 
   /**
-   * Takes a request and a place, and hardly any tokens.
+   * Takes a request, a slot and the minimum of tokens.
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   async take(): Promise<void> {
@@ -60,8 +56,8 @@ export class RequestSlot {
   }
 
   /**
-   * Reserves what the request needs: all of it, or only the tokens where the place is taken. The lease is the caller's to settle.
-   * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`; a place that is taken stays so
+   * Reserves all that the request needs, or only the tokens if it has a slot. The caller settles the lease.
+   * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`; a slot that was taken stays so
    */
   admit(tokens: number): Lease | Promise<Lease> {
     const { principal, limits, tiers } = this.#order;
@@ -73,7 +69,7 @@ export class RequestSlot {
       : this.#accept(decision, tokens);
   }
 
-  /** Gives back a place that became no lease of an account; its request stays counted. Idempotent. */
+  /** Releases a slot that did not become part of a reservation; its request stays counted. Idempotent. */
   release(): void {
     this.#isReleased = true;
     this.#lease?.settle(0);
@@ -93,17 +89,17 @@ export class RequestSlot {
   }
 }
 
-/** Whether a form may turn out to be large. Only its end says how long it is where that is not announced. @param limit most bytes */
+/** Whether a form may be large: its length may be unknown until its end. @param limit maximal bytes */
 export function mayBeLarge({ request }: Exchange, limit: number): boolean {
   const { 'content-length': declared } = request.headers;
   return declared === undefined || (Number(declared) > LARGE_BODY && Number(declared) <= limit);
 }
 
-/** Without a limited tier nothing is counted, and no limiter is asked. */
+/** If no tier has limits, nothing is counted and no limiter is called. */
 const UNLIMITED: Lease = { tokens: 0, settle() {} };
 
 export function isLimited(limits: TierLimits): boolean {
-  return LIMIT_NAMES.some((name) => limits[name] !== undefined);
+  return activeLimits(limits).list.length > 0;
 }
 
 export function isCounted(limits: TierLimits, tiers: DynamicConfig['tiers']): boolean {

@@ -1,10 +1,11 @@
 // The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
 // which a realtime session has many and a call without a model none. A request for a model is settled once for all (usage-reservation.ts).
 import type { Principal } from '../../auth/key/principal.ts';
+import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import type { Lease, Limiter, LimitName, TierLimits } from '../../limits/limiter.ts';
+import type { Lease, Limiter } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
@@ -13,7 +14,8 @@ import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
 import { isCounted, MIN_TOKENS, RequestSlot } from './request-slot.ts';
 
-const TOKEN_LIMITS = ['tokens_per_month', 'tokens_per_minute'] as const satisfies readonly LimitName[];
+/** The longest window first: its rejection is the one that a new session would get. */
+const TOKEN_LIMITS = LIMITS.filter(({ counts }) => counts === 'tokens').reverse();
 
 export interface RunningReservationOptions {
   readonly limiter: Limiter;
@@ -111,9 +113,9 @@ export class RunningReservation {
   async spent(): Promise<GatewayError | undefined> {
     const { limiter, metrics } = this.#parts;
     const { principal, limits } = this.#order;
-    if (TOKEN_LIMITS.every((name) => limits[name] === undefined)) return undefined;
+    if (TOKEN_LIMITS.every(({ name }) => limits[name] === undefined)) return undefined;
     const states = await limiter.peek(principal.holderId, limits);
-    for (const limit of TOKEN_LIMITS) {
+    for (const { name: limit } of TOKEN_LIMITS) {
       const state = states[limit];
       if (state === undefined || state.remaining > 0) continue;
       metrics.limitsRefused.inc({ limit, tier: principal.tier });

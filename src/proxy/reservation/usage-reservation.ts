@@ -1,7 +1,9 @@
 // The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
 import type { Principal } from '../../auth/key/principal.ts';
+import type { TierLimits } from '../../config/limit-table.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
-import type { Lease, Limiter, TierLimits } from '../../limits/limiter.ts';
+import type { Lease, Limiter } from '../../limits/limiter.ts';
+import { activeLimits } from '../../limits/verdict.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
@@ -123,13 +125,10 @@ export async function setLimitHeaders(
 }
 
 /**
- * What is reserved: the estimate; but where the client left the length of the answer open, no more than the limits hold, so
- * that what is only assumed refuses nobody.
+ * The tokens to reserve: the estimate. Where the client does not bound the length of the answer, at most the limits, so that an
+ * assumption rejects no request.
  */
 function reserved({ prompt, completion, isBounded }: Estimate, limits: TierLimits): number {
-  const most = Math.min(
-    limits.tokens_per_minute ?? Number.POSITIVE_INFINITY,
-    limits.tokens_per_month ?? Number.POSITIVE_INFINITY,
-  );
-  return isBounded ? prompt + completion : Math.max(prompt, Math.min(prompt + completion, most));
+  if (isBounded) return prompt + completion;
+  return Math.max(prompt, Math.min(prompt + completion, activeLimits(limits).maxTokens));
 }

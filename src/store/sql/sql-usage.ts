@@ -1,10 +1,12 @@
 // The queries for use: batches that count once, and reports. When a batch is made, and what is done when it cannot be
 // written, is usage/'s.
 import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { eachTotal, TOTAL_LIMITS } from '../../config/limit-table.ts';
 import type { Tables } from '../schema/tables.ts';
 import type { UsageStore } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import {
+  type HolderTotals,
   USAGE_SUMS,
   type UsageBatch,
   type UsageDimension,
@@ -13,6 +15,7 @@ import {
   type UsageRow,
   type UsageSums,
   usageSums,
+  windowPrefix,
 } from '../usage-record.ts';
 
 export interface UsageOptions {
@@ -135,17 +138,21 @@ export class SqlUsage implements UsageStore {
     });
   }
 
-  usageOf(holderId: string, day: string): Promise<{ dayRequests: number; monthTokens: number }> {
+  usageOf(holderId: string, day: string): Promise<HolderTotals> {
     const month = day.slice(0, 7);
+    const totals = TOTAL_LIMITS.map((limit) => {
+      const prefix = windowPrefix(limit, day);
+      const amount = limit.counts === 'tokens' ? sql`h.prompt + h.completion` : sql`h.requests`;
+      const counted = sql`case when substr(h.hour, 1, ${sql.lit(prefix.length)}) = ${prefix} then ${amount} else 0 end`;
+      return sql`${total(counted)} as ${sql.ref(limit.name)}`;
+    });
     return guarded(async () => {
-      const today = sql`case when substr(h.hour, 1, 10) = ${day} then h.requests else 0 end`;
-      const { rows } = await sql<{ requests: number; tokens: number }>`
-        select ${total(today)} as requests, ${total(sql`h.prompt + h.completion`)} as tokens
-        from usage_hours as h
+      const { rows } = await sql<Record<string, unknown>>`
+        select ${sql.join(totals)} from usage_hours as h
         where h.holder_id = ${holderId} and h.hour >= ${month} and substr(h.hour, 1, 7) = ${month}`.execute(
         this.#reader,
       );
-      return { dayRequests: rows[0]?.requests ?? 0, monthTokens: rows[0]?.tokens ?? 0 };
+      return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
     });
   }
 }

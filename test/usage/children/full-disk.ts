@@ -2,6 +2,7 @@
 // process would have found in the spool.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { eachTotal } from '../../../src/config/limit-table.ts';
 import type { UsageBatch } from '../../../src/store/usage-record.ts';
 import { readLine } from '../../../src/usage/outbox/outbox-line.ts';
 import { until } from '../../helpers/wait.ts';
@@ -19,7 +20,7 @@ const store = {
   forgetBatches: async () => 0,
   knownBatches: async () => new Set<string>(),
   usageReport: async () => [],
-  usageOf: async () => ({ dayRequests: 0, monthTokens: 0 }),
+  usageOf: async () => eachTotal(() => 0),
 };
 const { ledger, told } = await open(store, directory, { ...BY_HAND, writeMs: 5 });
 let recorded = 0;

@@ -16,13 +16,7 @@ const TABLE_ROWS = 1000;
 const SVG = 'http://www.w3.org/2000/svg';
 
 /** @type {Record<string, string>} */
-const LIMIT_NAMES = {
-  requests_per_minute: 'Requests a minute',
-  tokens_per_minute: 'Tokens a minute',
-  requests_per_day: 'Requests a day',
-  tokens_per_month: 'Tokens a month',
-  concurrency: 'Requests at a time',
-};
+const LIMIT_NAMES = JSON.parse(at('limits').dataset['names'] ?? '{}');
 const number = new Intl.NumberFormat('en');
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 const money = new Intl.NumberFormat('en', { maximumSignificantDigits: 6 });

@@ -1,0 +1,90 @@
+// The table of limits that a tier may set. The configuration, the limiters, the script in Redis, response headers, pages and
+// docs are made from it: another limit over a known window is one more row.
+
+/** One limit of the table. */
+export interface LimitRow {
+  /** Field of the configuration, label of metrics, name in reports. */
+  readonly name: string;
+  /** When counting starts again; `concurrent`: as each request ends. Days and calendar months are in UTC. */
+  readonly window: 'minute' | 'day' | 'month' | 'concurrent';
+  /** Requests and tokens have response headers (`x-ratelimit-limit-requests`); running requests have none. */
+  readonly counts: 'requests' | 'tokens' | 'running';
+  /** Of the configuration field. */
+  readonly about: string;
+}
+
+const ROWS = [
+  { name: 'requests_per_minute', window: 'minute', counts: 'requests', about: 'Requests in a minute.' },
+  {
+    name: 'tokens_per_minute',
+    window: 'minute',
+    counts: 'tokens',
+    about: 'Tokens, of input and output, in a minute.',
+  },
+  { name: 'requests_per_day', window: 'day', counts: 'requests', about: 'Requests in a day (UTC).' },
+  { name: 'tokens_per_month', window: 'month', counts: 'tokens', about: 'Tokens in a calendar month (UTC).' },
+  { name: 'concurrency', window: 'concurrent', counts: 'running', about: 'Requests under way at once.' },
+] as const satisfies readonly LimitRow[];
+
+const NOUNS = { requests: 'request', tokens: 'token', running: 'request' };
+/** As in `500 requests a day`, and as in error messages. */
+const PHRASES = {
+  minute: ['a minute', 'per minute'],
+  day: ['a day', 'per day'],
+  month: ['a month', 'per month'],
+  concurrent: ['at a time', 'at once'],
+} as const;
+
+/** The table in the order of docs and reports: each row with its index and its words for one and for many. */
+export const LIMITS = ROWS.map((row, index) => {
+  const noun = NOUNS[row.counts];
+  const [phrase, rate] = PHRASES[row.window];
+  return { ...row, index, one: `${noun} ${phrase}`, many: `${noun}s ${phrase}`, rate: `${noun}s ${rate}` };
+});
+
+export type Limit = (typeof LIMITS)[number];
+export type LimitName = Limit['name'];
+
+/** A limit that outlives processes: its counter starts from the sums in the usage store. */
+export type TotalLimit = Extract<Limit, { readonly window: 'day' | 'month' }>;
+
+export const TOTAL_LIMITS = LIMITS.filter(isTotal);
+
+/** The limits of a tier. One that is absent is no limit. */
+export type TierLimits = { readonly [Name in LimitName]?: number };
+
+export function isTotal(limit: Limit): limit is TotalLimit {
+  return limit.window === 'day' || limit.window === 'month';
+}
+
+/** A record with a value for each limit. */
+export function eachLimit<Value>(of: (limit: Limit) => Value): Record<LimitName, Value> {
+  return recordOf(LIMITS, of);
+}
+
+/** A record with a value for each limit that has totals. */
+export function eachTotal<Value>(of: (limit: TotalLimit) => Value): Record<TotalLimit['name'], Value> {
+  return recordOf(TOTAL_LIMITS, of);
+}
+
+function recordOf<Each extends Limit, Value>(limits: readonly Each[], of: (limit: Each) => Value) {
+  return Object.fromEntries(limits.map((limit) => [limit.name, of(limit)])) as Record<Each['name'], Value>;
+}
+
+/** Some of the limits of a tier. */
+export function pickLimits(limits: TierLimits, isPicked: (limit: Limit) => boolean): TierLimits {
+  const picked: { -readonly [Name in LimitName]?: number } = {};
+  for (const limit of LIMITS) {
+    const max = limits[limit.name];
+    if (max !== undefined && isPicked(limit)) picked[limit.name] = max;
+  }
+  return picked;
+}
+
+/** The limits of a tier in words: `500 requests a day`. */
+export function limitTexts(limits: TierLimits, format: (max: number) => string = String) {
+  return LIMITS.flatMap(({ name, one, many }) => {
+    const max = limits[name];
+    return max === undefined ? [] : [{ max: format(max), text: max === 1 ? one : many }];
+  });
+}

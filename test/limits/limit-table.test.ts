@@ -1,0 +1,44 @@
+// The table of limits and what is written about it.
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { eachLimit, LIMITS, limitTexts, pickLimits } from '../../src/config/limit-table.ts';
+import { activeLimits } from '../../src/limits/verdict.ts';
+
+const STARTS = {
+  minute: "when the window ends; the holder's first request opens it",
+  day: 'at midnight UTC',
+  month: 'on the first of the month, UTC',
+  concurrent: 'as each request ends',
+};
+
+test('docs/limits.md has a row for each limit, and no other', () => {
+  const page = readFileSync(new URL('../../docs/limits.md', import.meta.url), 'utf8');
+  const [, after = ''] = page.split('|---|---|---|\n', 2);
+  const rows = after.slice(0, after.indexOf('\n\n')).split('\n');
+  expect(rows).toEqual(
+    LIMITS.map(({ name, many, window }) => `| \`${name}\` | ${many} | ${STARTS[window]} |`),
+  );
+});
+
+test('limits are told in words, in the order of the table, one or many', () => {
+  const texts = limitTexts({ concurrency: 1, tokens_per_month: 20_000_000, requests_per_minute: 2 });
+  expect(texts.map(({ max, text }) => `${max} ${text}`)).toEqual([
+    '2 requests a minute',
+    '20000000 tokens a month',
+    '1 request at a time',
+  ]);
+  expect(LIMITS.map(({ rate }) => rate)).toContain('requests at once');
+});
+
+test('the limits of a tier are resolved with what the limiters need of them', () => {
+  const all = eachLimit(({ index }) => 100 - index);
+  expect(activeLimits(all)).toMatchObject({ needTotals: true, maxima: Object.values(all) });
+  expect(activeLimits(all).maxTokens).toBe(
+    Math.min(...Object.values(pickLimits(all, ({ counts }) => counts === 'tokens'))),
+  );
+  expect(activeLimits({ concurrency: 3 })).toMatchObject({
+    needTotals: false,
+    maxTokens: Number.POSITIVE_INFINITY,
+    list: [{ max: 3 }],
+  });
+});
