@@ -4,7 +4,7 @@ import { eachTotal, LIMITS, TOTAL_LIMITS, type TotalLimit } from '../config/limi
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { Moment, UtcDate } from './calendar.ts';
 import type { LastKnownCounters } from './last-known.ts';
-import type { Usage } from './verdict.ts';
+import type { LimitUsage } from './verdict.ts';
 
 /** What a request holds until it is settled. */
 export interface Reservation {
@@ -105,7 +105,7 @@ export class HolderCounters {
     this.#knowledge = totals === undefined ? 'provisional' : 'all';
   }
 
-  usage({ now, wallMs, date }: Moment): Usage {
+  usage({ now, wallMs, date }: Moment): LimitUsage {
     const windowLeftMs = Math.max(0, this.#windowStart + this.#windowMs - now);
     const knowsTotals = this.knowsTotals(date);
     const counts = this.#counts.slice();
@@ -117,7 +117,7 @@ export class HolderCounters {
   }
 
   /** The usage without the tokens that one of its requests has reserved. */
-  without(usage: Usage, { windowStart, tokensDate, tokens }: Reservation): Usage {
+  without(usage: LimitUsage, { windowStart, tokensDate, tokens }: Reservation): LimitUsage {
     const counts = usage.counts.slice();
     for (const { index, window, counts: counted } of LIMITS) {
       if (counted !== 'tokens') continue;

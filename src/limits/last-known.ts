@@ -1,7 +1,7 @@
 // What Redis last said of one holder. A replica continues from it while Redis does not answer.
 import { LIMITS } from '../config/limit-table.ts';
 import type { Moment, UtcDate } from './calendar.ts';
-import type { Usage } from './verdict.ts';
+import type { LimitUsage } from './verdict.ts';
 
 /** The position of this replica in its fleet. */
 export interface FleetPlace {
@@ -11,7 +11,7 @@ export interface FleetPlace {
 }
 
 export interface LastKnownOptions {
-  readonly usage: Usage;
+  readonly usage: LimitUsage;
   /** Whether the totals are known to be complete. */
   readonly hasTotals: boolean;
   /** Monotonic milliseconds, of this process. */
@@ -58,7 +58,7 @@ export class LastKnownCounters {
   }
 
   /** What still counts of it at a moment. */
-  at({ now, wallMs, date }: Moment): Usage {
+  at({ now, wallMs, date }: Moment): LimitUsage {
     const windowLeftMs = Math.max(0, this.windowEndsAt - now);
     const running = this.#own + (now < this.#othersUntil ? this.#others : 0);
     const counts = LIMITS.map(({ index, window }) => {

@@ -19,10 +19,10 @@ import {
   type ActiveLimits,
   activeLimits,
   capsOf,
+  type LimitUsage,
   limitStatesOf,
   rejectionOf,
   sumOf,
-  type Usage,
 } from './verdict.ts';
 
 export interface MemoryLimiterOptions {
@@ -174,7 +174,7 @@ export class MemoryLimiter implements Limiter {
   }
 
   /** What is counted here, and in Redis before. */
-  #usage(counters: HolderCounters, moment: Moment): Usage {
+  #usage(counters: HolderCounters, moment: Moment): LimitUsage {
     const usage = counters.usage(moment);
     return counters.base === undefined ? usage : sumOf(usage, counters.base.at(moment));
   }

@@ -4,7 +4,7 @@ import { LIMITS, type LimitRow, TOTAL_LIMITS } from '../config/limit-table.ts';
 import { RedisCommandError } from '../redis/redis-client.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import { utcDateAt } from './calendar.ts';
-import type { Usage } from './verdict.ts';
+import type { LimitUsage } from './verdict.ts';
 
 /** Names of fields in Redis from before the table: older versions share them. All others are named after their limit. */
 const FIRST_FIELDS = new Map([
@@ -30,7 +30,7 @@ export const LUA = reserveScript(LIMITS);
 
 /** The state of one holder, as the script returns it. */
 export interface ReserveAnswer {
-  readonly usage: Usage;
+  readonly usage: LimitUsage;
   /** The lease as Redis stores it; empty when nothing was reserved. */
   readonly member: string;
   readonly isAdmitted: boolean;

@@ -5,7 +5,7 @@ import type { UtcDate } from './calendar.ts';
 import type { LimitStates, Rejected } from './limiter.ts';
 
 /** What a holder has used at one moment. */
-export interface Usage {
+export interface LimitUsage {
   readonly wallMs: number;
   readonly date: UtcDate;
   /** Until the minute window ends; 0 when none is open. */
@@ -61,7 +61,7 @@ export interface RejectionOptions {
 
 /** The limit with the longest wait of those that reject a request; undefined when it fits. */
 export function rejectionOf(
-  usage: Usage,
+  usage: LimitUsage,
   { list }: ActiveLimits,
   tokens: number,
   { hasSlot = false, caps }: RejectionOptions = {},
@@ -87,7 +87,7 @@ export function rejectionOf(
 
 /** Limits of which only a share of the rest may be used. @param usage what was used before */
 export function capsOf(
-  usage: Usage | undefined,
+  usage: LimitUsage | undefined,
   { list }: ActiveLimits,
   share: (left: number) => number,
 ): number[] {
@@ -100,7 +100,7 @@ export function capsOf(
 }
 
 /** The sum of what two counted independently. */
-export function sumOf(one: Usage, other: Usage): Usage {
+export function sumOf(one: LimitUsage, other: LimitUsage): LimitUsage {
   return {
     wallMs: one.wallMs,
     date: one.date,
@@ -110,7 +110,7 @@ export function sumOf(one: Usage, other: Usage): Usage {
 }
 
 /** A state for each limit of the tier. */
-export function limitStatesOf(usage: Usage, { list }: ActiveLimits): LimitStates {
+export function limitStatesOf(usage: LimitUsage, { list }: ActiveLimits): LimitStates {
   const states: { -readonly [Name in LimitName]?: LimitStates[Name] } = {};
   for (const { limit, max } of list) {
     const used = countOf(usage, limit);
@@ -120,11 +120,11 @@ export function limitStatesOf(usage: Usage, { list }: ActiveLimits): LimitStates
   return states;
 }
 
-function countOf({ counts }: Usage, { index }: Limit): number {
+function countOf({ counts }: LimitUsage, { index }: Limit): number {
   return counts[index] ?? 0;
 }
 
-function waitOf({ wallMs, date, windowLeftMs }: Usage, { window }: Limit): number {
+function waitOf({ wallMs, date, windowLeftMs }: LimitUsage, { window }: Limit): number {
   switch (window) {
     case 'minute':
       return windowLeftMs;
