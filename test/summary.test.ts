@@ -44,7 +44,12 @@ describe('a real run ends with the line', () => {
 
   async function run(files: Record<string, string>): Promise<{ code: unknown; last: string | undefined }> {
     await using directory = await tempDir();
-    const config = { test: { globals: true, include: ['**/*.test.js'], reporters: ['default', reporter] } };
+    // Two projects, of which each has a file or more.
+    const project = (name: string, include: string) => ({
+      test: { globals: true, name, include: [include] },
+    });
+    const projects = [project('first', 'a.test.js'), project('second', '[b-z].test.js')];
+    const config = { test: { reporters: ['default', reporter], projects } };
     await writeFile(directory.file('vitest.config.mjs'), `export default ${JSON.stringify(config)};\n`);
     for (const [name, text] of Object.entries(files)) await writeFile(directory.file(name), text);
     const env = { PATH: process.env['PATH'] ?? '', HOME: directory.path };
@@ -57,7 +62,8 @@ describe('a real run ends with the line', () => {
 
   test('when all is well', async () => {
     const good = "test('a', () => {}); test('b', () => {}); test.skip('c', () => {}); test.todo('d');";
-    expect(await run({ 'a.test.js': good })).toEqual({ code: 0, last: '2 passed, 0 failed, 2 skipped' });
+    const files = { 'a.test.js': good, 'b.test.js': "test('a', () => {});" };
+    expect(await run(files)).toEqual({ code: 0, last: '3 passed, 0 failed, 2 skipped' });
   });
 
   test('when tests fail, a file does not load, a hook throws and an error is not caught', async () => {
