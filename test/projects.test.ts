@@ -24,7 +24,7 @@ test.each([
     "import 'node:net';\nprocess.memoryUsage();",
     'system-isolated',
   ],
-  ['the memory of the process', 'process.memoryUsage();', 'unit'],
+  ['the memory of the process', 'process.memoryUsage();', 'system-isolated'],
 ])('a test that imports %s', (_name, text, project) => {
   const files = new Map([
     ['test/a.test.ts', text],

@@ -46,8 +46,8 @@ export function sortTests(tests: readonly string[], read: Read): Projects {
     });
   };
   const projects = Object.groupBy(tests, (file): Project => {
-    if (!needsSystem(file, new Set())) return 'unit';
-    return SELF_MEASURE.test(read(file) ?? '') ? 'system-isolated' : 'system';
+    if (SELF_MEASURE.test(read(file) ?? '')) return 'system-isolated';
+    return needsSystem(file, new Set()) ? 'system' : 'unit';
   });
   return { unit: [], system: [], 'system-isolated': [], ...projects };
 }
