@@ -1,28 +1,27 @@
-// An end to waiting. The work itself goes on; nobody waits for it any more. Whoever waits says what error that is.
+// Deadlines for waits. The work itself is not cancelled; its later result is ignored. The caller defines the error.
 
-/** A timer that fires so much too late, in milliseconds, was held up by this process. */
-const STALL_MS = 25;
+/** A timer that fires this many milliseconds late was delayed by a busy event loop. */
+const DELAYED_MS = 25;
 
 /**
- * Calls `onLate` after `ms` milliseconds, and once what the sockets hold by then has been read: when this process was busy
- * for longer than that, the answer may have come long ago, and nobody else is to blame. What takes several answers gets the
- * time back for which this process was busy, once and `ms` at most.
- * @returns ends the wait
+ * Calls `onLate` after `ms` milliseconds, but reads pending socket data first: if this process was busy, the response may already
+ * be there. A busy event loop extends the deadline once, by its delay and at most by `ms`.
+ * @returns a function that cancels the deadline
  */
 export function startDeadline(ms: number, onLate: () => void): () => void {
   let immediate: NodeJS.Immediate | undefined;
   const due = performance.now() + ms;
-  // Timers run before sockets are read, immediates after.
+  // Per tick of the event loop, timers run before sockets are read and immediates after.
   let timer = setTimeout(() => {
-    const stall = performance.now() - due;
+    const delay = performance.now() - due;
     immediate = setImmediate(() => {
-      if (stall < STALL_MS) onLate();
+      if (delay < DELAYED_MS) onLate();
       else
         timer = setTimeout(
           () => {
             immediate = setImmediate(onLate);
           },
-          Math.min(stall, ms),
+          Math.min(delay, ms),
         );
     });
   }, ms);
@@ -33,9 +32,9 @@ export function startDeadline(ms: number, onLate: () => void): () => void {
 }
 
 /**
- * What `work` gives, when it comes in time. Its later failure is nobody's.
- * @param late makes the error to reject with after `ms` milliseconds
- * @param signal ends the wait with its reason when it aborts first
+ * Resolves or rejects with `work` if it settles in time. Later rejections are swallowed.
+ * @param late creates the error to reject with after `ms` milliseconds
+ * @param signal rejects with its reason when it aborts first
  */
 export function withDeadline<T>(
   work: Promise<T>,

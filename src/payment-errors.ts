@@ -1,4 +1,4 @@
-// The errors of pages, orders and payments, as a part of the table in errors.ts. It holds no text of a provider's.
+// Errors of pages, orders and payments; a part of the table in errors.ts. Contains no text of a payment provider.
 
 const BAD = 'invalid_request_error';
 
@@ -7,22 +7,22 @@ export const PAYMENT_ERRORS = {
     status: 403,
     type: 'request_forbidden',
     retry: 'no',
-    message: 'This form may only be sent from its own site.',
-    meaning: 'A browser posted a form of the pricing pages from another origin.',
+    message: 'This form can only be submitted from its own site.',
+    meaning: 'A browser submitted a form of the pricing pages from another origin.',
   },
   unknown_host: {
     status: 421,
     type: 'request_forbidden',
     retry: 'no',
     message: 'This page is not published under this name.',
-    meaning: 'A page, or a checkout, was asked for under a name in `Host` that is not of `public_url`.',
+    meaning: 'A page or checkout was requested with a `Host` other than that of `public_url`.',
   },
   invalid_event: {
     status: 400,
     type: BAD,
     retry: 'no',
-    message: 'The event cannot be used.',
-    meaning: 'A signed event of the payment provider that is no event, or of the other mode (test or live).',
+    message: 'The event is not valid.',
+    meaning: 'A signed event of the payment provider is malformed or of the other mode (test or live).',
   },
   invalid_signature: {
     status: 400,
@@ -30,7 +30,7 @@ export const PAYMENT_ERRORS = {
     retry: 'no',
     message: 'The signature of the event is not valid.',
     meaning:
-      'An event of the payment provider without a good signature, or signed more than five minutes ago or ahead.',
+      'An event of the payment provider has no valid signature, or was signed more than five minutes ago or ahead.',
   },
   claim_forbidden: {
     status: 403,
@@ -38,36 +38,37 @@ export const PAYMENT_ERRORS = {
     retry: 'no',
     message: 'This browser did not make the order, or the order does not exist.',
     meaning:
-      'A key is handed out to the browser that ordered it, by its cookie. The address of the order alone gives nothing.',
+      'A key is shown only to the browser that ordered it, identified by its cookie. The URL of the order is not enough.',
   },
   unknown_order: {
     status: 404,
     type: BAD,
     retry: 'no',
     message: 'There is no such order.',
-    meaning: 'The address names a session of payment that this gateway has no order for.',
+    meaning: 'The URL names a payment session without an order at this gateway.',
   },
   already_entitled: {
     status: 409,
     type: BAD,
     retry: 'no',
     message: 'This key has that tier, or a higher one, already.',
-    meaning: 'An upgrade was ordered to a tier that is no upgrade.',
+    meaning: 'An upgrade was ordered to a tier that is not higher.',
   },
   order_closed: {
     status: 409,
     type: BAD,
     retry: 'no',
-    message: 'No key is given out for this order any more.',
+    message: 'A key for this order is no longer available.',
     meaning:
-      'Its key was given out and used, or more than 30 minutes ago; or the order expired, failed, was refunded or is disputed.',
+      'Its key was handed out and used, or handed out more than 30 minutes ago; or the order expired, failed, was refunded or is disputed.',
   },
   order_not_paid: {
     status: 409,
     type: BAD,
     retry: 'default',
     message: 'The order is not paid yet.',
-    meaning: 'A key was asked for before the payment provider said that it is paid. It may be in a moment.',
+    meaning:
+      'A key was requested before the payment provider confirmed the payment. It may be paid in a moment.',
   },
   order_limit: {
     status: 429,
@@ -82,6 +83,6 @@ export const PAYMENT_ERRORS = {
     retry: 'wait',
     message: 'The payment provider cannot be reached at the moment. Nothing was charged.',
     meaning:
-      'Opening or checking a payment needs the provider, and it did not answer in time; or it refuses what the operator configured (then `x-should-retry: false`).',
+      'Opening or checking a payment needs the provider, which did not answer in time or rejects the operator’s configuration (then `x-should-retry: false`).',
   },
 } as const;

@@ -1,27 +1,24 @@
-// A map whose size has an end: the entry that was set longest ago makes room.
+// A bounded map that evicts the entry set longest ago.
 
-/** Setting an entry again makes it the newest. It is iterated from the oldest. */
+/** Setting an entry again makes it the newest. Iteration starts at the oldest. */
 export class RecentMap<K, V> extends Map<K, V> {
-  readonly #most: number;
-  readonly #onForget: ((key: K, value: V) => void) | undefined;
+  readonly #maxEntries: number;
+  readonly #onEvict: ((key: K, value: V) => void) | undefined;
 
-  /**
-   * @param most entries
-   * @param onForget hears of an entry that made room, after it has gone
-   */
-  constructor(most: number, onForget?: (key: K, value: V) => void) {
+  /** @param onEvict called after an entry was evicted */
+  constructor(maxEntries: number, onEvict?: (key: K, value: V) => void) {
     super();
-    this.#most = most;
-    this.#onForget = onForget;
+    this.#maxEntries = maxEntries;
+    this.#onEvict = onEvict;
   }
 
   override set(key: K, value: V): this {
     this.delete(key);
     super.set(key, value);
-    if (this.size <= this.#most) return this;
-    for (const [oldest, forgotten] of this) {
+    if (this.size <= this.#maxEntries) return this;
+    for (const [oldest, evicted] of this) {
       this.delete(oldest);
-      this.#onForget?.(oldest, forgotten);
+      this.#onEvict?.(oldest, evicted);
       break;
     }
     return this;

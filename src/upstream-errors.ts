@@ -1,9 +1,9 @@
-// The errors of upstreams, as a part of the table in errors.ts. It holds no text of an upstream's.
+// Errors of upstreams; a part of the table in errors.ts. Contains no text of an upstream.
 
 /**
- * The status of errors that lie with the operator or an upstream and that a client must not repeat. Many clients ignore
- * `x-should-retry` and repeat 408, 409, 429 and every 5xx; some repeat every 4xx that they have no name for, such as 424.
- * 401 to 404 would blame the caller's key, balance or model, and programs skip an input that is answered with 400.
+ * Status of errors that the operator or the upstream must resolve and that a client must not retry. Many clients ignore
+ * `x-should-retry` and retry 408, 409, 429 and all 5xx; some retry every 4xx without a name of its own, such as 424. 401 to 404
+ * would blame the caller's key, balance or model, and programs skip an input after a 400.
  */
 export const UNREPEATED_STATUS = 406;
 
@@ -17,14 +17,14 @@ export const UPSTREAM_ERRORS = {
     retry: 'wait',
     message: 'All upstreams for this model are at their rate limits.',
     meaning:
-      'Every target has answered 429 of late and asked to be left alone; `retry-after` is when the first may be asked again.',
+      'Every target has recently answered 429 and is paused; `retry-after` is when the first one can be tried again.',
   },
   upstream_unreachable: {
     status: 502,
     type: SERVER,
     retry: 'default',
     message: 'The upstream could not be reached.',
-    meaning: 'Name resolution or connection failed, or the connection broke before an answer.',
+    meaning: 'Name resolution or connecting failed, or the connection broke before a response.',
   },
   upstream_tls: {
     status: UNREPEATED_STATUS,
@@ -32,15 +32,15 @@ export const UPSTREAM_ERRORS = {
     retry: 'no',
     message: 'The identity of the upstream could not be verified. The operator has to act.',
     meaning:
-      'The certificate is expired, for another host or of an unknown issuer, or TLS failed otherwise. Nothing was sent.',
+      'The certificate is expired, for another host or from an unknown issuer, or the TLS handshake failed otherwise. Nothing was sent.',
   },
   upstream_auth_error: {
     status: UNREPEATED_STATUS,
     type: SERVER,
     retry: 'no',
-    message: 'The upstream refused the credentials of the gateway. The operator has to act.',
+    message: 'The upstream rejected the credentials of the gateway. The operator has to act.',
     meaning:
-      "The upstream refused the operator's key for it, or what the key may do. The caller's key is not the cause.",
+      "The upstream rejected the operator's key, or the key lacks a permission there. The caller's key is not the cause.",
   },
   upstream_account_error: {
     status: UNREPEATED_STATUS,
@@ -49,23 +49,23 @@ export const UPSTREAM_ERRORS = {
     message:
       'The upstream does not serve the account of the gateway: balance, quota or billing. The operator has to act.',
     meaning:
-      "The upstream said that the operator's account there is out of credit or quota, unpaid or suspended. The caller's own limits are not the cause.",
+      "The operator's account at the upstream is out of credit or quota, unpaid or suspended. The caller's own limits are not the cause.",
   },
   upstream_unusable_response: {
     status: UNREPEATED_STATUS,
     type: SERVER,
     retry: 'no',
-    message: 'The upstream sent a whole answer that cannot be relayed. It may have billed it.',
+    message: 'The upstream sent a complete answer that cannot be relayed. It may have billed it.',
     meaning:
-      'The upstream did the work, and its answer is over a bound of `max_answer`, is a stream that was not asked for, or cannot be the stream that was. The message says which. Another try may be billed again.',
+      'The upstream did the work, but its answer exceeds a bound of `max_answer`, is a stream that was not requested, or cannot be converted to the requested stream. The message says which. A retry may be billed again.',
   },
   upstream_invalid_response: {
     status: 502,
     type: SERVER,
     retry: 'default',
-    message: 'The upstream sent an answer that cannot be used.',
+    message: 'The upstream sent an invalid answer.',
     meaning:
-      'Malformed HTTP, a wrong content type, a redirect, an empty answer or a body cut short before anything was relayed.',
+      'Malformed HTTP, a wrong content type, a redirect, an empty answer or a truncated body, before anything was relayed.',
   },
   upstream_error: {
     status: 502,
@@ -73,27 +73,27 @@ export const UPSTREAM_ERRORS = {
     retry: 'default',
     message: 'The upstream reported an error.',
     meaning:
-      'An upstream error whose own body is not in the OpenAI shape; the status is the upstream’s where it is 400 to 599.',
+      'An upstream error whose body is not in the OpenAI shape; the status is the upstream’s if it is 400 to 599.',
   },
   stream_incomplete: {
     status: 502,
     type: SERVER,
     retry: 'default',
     message: 'The stream of the upstream broke before it was complete.',
-    meaning: 'In a frame of a stream that had begun: what came before is valid but not the whole answer.',
+    meaning: 'Sent as a frame of a stream that had begun: the output so far is valid but incomplete.',
   },
   upstream_busy: {
     status: 503,
     type: BUSY,
     retry: 'wait',
     message: 'No upstream for this model can take the request at the moment.',
-    meaning: 'All targets are at `max_concurrency`, or left alone for a while because they failed.',
+    meaning: 'All targets are at `max_concurrency`, or paused after failures.',
   },
   upstream_timeout: {
     status: 504,
     type: SERVER,
     retry: 'default',
     message: 'The upstream did not answer in time.',
-    meaning: 'The deadline for headers, first token, silence or the whole request passed.',
+    meaning: 'A deadline passed: headers, first token, silence or the whole request.',
   },
 } as const;

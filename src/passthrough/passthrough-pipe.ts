@@ -11,7 +11,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { isDistrust } from '../upstream/http/http-transport.ts';
+import { isTlsFailure } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Silence of a client in the middle of a body that ends the call, as for every other body. */
@@ -198,7 +198,7 @@ class Pipe {
     const code =
       'code' in cause && cause.code === 'ECONNECT_TIMEOUT'
         ? 'upstream_timeout'
-        : isDistrust(cause)
+        : isTlsFailure(cause)
           ? 'upstream_tls'
           : 'code' in cause && String(cause.code).startsWith('HPE_')
             ? 'upstream_invalid_response'

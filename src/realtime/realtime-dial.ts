@@ -22,7 +22,7 @@ import {
   unconnected,
 } from '../upstream/error-outcome.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { isDistrust } from '../upstream/http/http-transport.ts';
+import { isTlsFailure } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { Line, type UpstreamEnd } from './client-line.ts';
 import { EchoSession } from './realtime-echo.ts';
@@ -225,7 +225,7 @@ class Dial {
     const isLate = cause instanceof Error && 'code' in cause && cause.code === 'ECONNECT_TIMEOUT';
     const code = isLate
       ? 'upstream_timeout'
-      : cause instanceof Error && isDistrust(cause)
+      : cause instanceof Error && isTlsFailure(cause)
         ? 'upstream_tls'
         : cause instanceof Error && 'code' in cause && String(cause.code).startsWith('HPE_')
           ? 'upstream_invalid_response'

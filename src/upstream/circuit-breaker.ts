@@ -1,46 +1,43 @@
-// Whether a target may be asked now: a circuit breaker on its failures, and the time for which it asked to be left alone.
-// It judges no answer and sends nothing; who asks reports how it went.
+// Circuit breaker of one target: admits requests by the failures seen and by the waits that the target asks for. It judges no
+// response and sends nothing; the holder of a permit reports the result.
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 
-/** `half_open`: the cool-down is over, and one real request at a time may show whether the target works again. */
+/** `half_open`: the cool-down is over; one real request at a time probes whether the target has recovered. */
 export type BreakerState = 'closed' | 'open' | 'half_open';
 
 /**
  * How an admitted request went.
- * - `success`: the target did what was asked.
- * - `failure`: the target's own fault. With `retryAfterMs`, it also said how long to leave it alone (a 503, say).
- * - `limited`: a limit of the target's (429). It is left alone for `retryAfterMs`; that is no failure and opens nothing.
- * - `neutral`: says nothing about the target: the client left, the request itself was at fault, it was never sent.
+ * - `success`: the target did the work.
+ * - `failure`: a fault of the target. `retryAfterMs` is the wait that it asked for, such as with a 503.
+ * - `limited`: rate-limited by the target (429). Pauses the target for `retryAfterMs`; not a failure, opens nothing.
+ * - `neutral`: no evidence: the client left, the request was at fault, or it was never sent.
  */
 export type ResultClass =
   | { readonly kind: 'success' | 'neutral' }
   | { readonly kind: 'failure' | 'limited'; readonly retryAfterMs?: number };
 
 /**
- * Why not.
- * - `limit`: it answered 429, and the time to wait has not passed.
- * - `rest`: it answered with a failure that named a time to wait, which has not passed.
- * - `open`: it failed too often, and the cool-down has not passed.
- * - `probing`: the cool-down has passed, and another request is finding out whether it works again.
+ * Why a request is not admitted.
+ * - `limit`: the target answered 429, and its pause is not over.
+ * - `pause`: the target failed with a `retry-after`, and that pause is not over.
+ * - `open`: the breaker is open; the cool-down is not over.
+ * - `probing`: the cool-down is over, and a probe is in flight.
  */
-type RejectionCause = 'limit' | 'rest' | 'open' | 'probing';
+type RejectionCause = 'limit' | 'pause' | 'open' | 'probing';
 
 export interface BreakerRejection {
-  readonly kind: 'refusal';
+  readonly kind: 'rejection';
   readonly cause: RejectionCause;
-  /** When to ask again, in milliseconds of the injected clock; a guess for `probing`. */
+  /** When to try again, in milliseconds of the injected clock; an estimate for `probing`. */
   readonly until: number;
 }
 
-/** The right to send one request. It is released once, on every path; later calls do nothing. */
+/** The right to send one request. Release it once, on every path; later calls do nothing. */
 export interface Permit {
   readonly kind: 'permit';
-  /** Whether it was the one that finds out if the target works again. */
+  /** Whether this request is the half-open probe. */
   readonly probe: boolean;
-  /**
-   * The first output came. The target works, and others need not wait until a long answer has ended; how it ends is still
-   * to be told by `release`.
-   */
+  /** Reports the first output. It closes a half-open breaker before a long response ends; `release` still reports the result. */
   answered(): void;
   release(outcome: ResultClass): void;
 }
@@ -48,60 +45,60 @@ export interface Permit {
 export interface BreakerOptions {
   /** Monotonic milliseconds. */
   readonly now: () => number;
-  /** From 0 (included) to 1 (excluded), for the jitter of the cool-down. */
+  /** Lower bound included, upper bound excluded: [0, 1). Jitter of the cool-down. */
   readonly random: () => number;
-  /** So many failures in a row open it. Default 5. */
+  /** Consecutive failures that open the breaker. Default 5. */
   readonly consecutive?: number;
-  /** This share of failures in the window opens it … Default 0.5. */
+  /** Share of failures in the window that opens the breaker. Default 0.5. */
   readonly ratio?: number;
-  /** … when there are at least so many outcomes in it. Default 20. */
+  /** Results in the window before `ratio` applies. Default 20. */
   readonly minimum?: number;
   /** Length of the window. Default 30 s. */
   readonly windowMs?: number;
   /** The first cool-down; each failed probe doubles it. Default 10 s. */
   readonly coolDownMs?: number;
-  /** No cool-down is longer. Default 60 s. */
+  /** Upper bound of the cool-down. Default 60 s. */
   readonly maxCoolDownMs?: number;
-  /** A state was entered. */
+  /** Called on each state change. */
   readonly onChange?: (state: BreakerState) => void;
 }
 
-/** What a report or `explain` shows of it. */
+/** State for reports and `explain`. */
 export interface BreakerSnapshot {
   readonly state: BreakerState;
-  /** Permits that are out. */
+  /** Permits in flight. */
   readonly inFlight: number;
   readonly consecutiveFailures: number;
-  /** In the window, since it last closed. */
+  /** In the window, since the breaker last closed. */
   readonly successes: number;
   readonly failures: number;
-  /** What a request would hear now; undefined when it would be let through. */
+  /** Why a request would be rejected now; undefined if it would be admitted. */
   readonly rejection: BreakerRejection | undefined;
 }
 
-/** No `retry-after` is believed beyond this. */
-const MAX_REST_MS = MAX_RETRY_AFTER_MS;
+/** Upper bound of an upstream's `retry-after`. */
+const MAX_PAUSE_MS = MAX_RETRY_AFTER_MS;
 
-/** How long a target rests after a 429 that did not say. */
-const UNSAID_REST_MS = 1000;
+/** Pause after a 429 without `retry-after`. */
+const DEFAULT_PAUSE_MS = 1000;
 
-/** When to ask again while a probe is out; nobody knows how long it takes. */
+/** Retry hint while a probe is in flight; its duration is unknown. */
 const PROBING_MS = 1000;
 
-/** A probe may be a request that is thought about for minutes: after so long without output there is another one. */
+/** A probe may be a request with minutes of reasoning. After this time without output, another probe is admitted. */
 const PROBE_PATIENCE_MS = 10_000;
 
-/** The part of the cool-down that is left to chance, so that replicas do not probe in step. */
+/** Random share of the cool-down, so that replicas do not probe in step. */
 const JITTER = 0.2;
 
-interface Rest {
+interface Pause {
   readonly until: number;
-  readonly cause: 'limit' | 'rest';
-  /** The target named the time. Otherwise it is a guess of ours, which yields when there is no other target. */
-  readonly said: boolean;
+  readonly cause: 'limit' | 'pause';
+  /** The target named the time. A default pause yields when there is no other target. */
+  readonly isExplicit: boolean;
 }
 
-/** The breaker of one target, that is of one model at one upstream. */
+/** The breaker of one target: one model at one upstream. */
 export class CircuitBreaker {
   readonly #now: () => number;
   readonly #random: () => number;
@@ -112,15 +109,15 @@ export class CircuitBreaker {
   readonly #maxCoolDownMs: number;
   readonly #onChange: (state: BreakerState) => void;
   readonly #window: Window;
-  /** Undefined: closed. */
+  /** Undefined while closed. */
   #openUntil: number | undefined;
-  #rest: Rest | undefined;
+  #pause: Pause | undefined;
   #probe: Ticket | undefined;
   #probeSince = 0;
   #inFlight = 0;
   #failuresInRow = 0;
   #failedProbes = 0;
-  /** Counts openings and closings: what was sent in an earlier period says nothing about this one. */
+  /** Incremented when the breaker opens or closes; results of requests from an earlier period do not count. */
   #period = 0;
 
   constructor(options: BreakerOptions) {
@@ -135,7 +132,7 @@ export class CircuitBreaker {
     this.#window = new Window(options.windowMs ?? 30_000);
   }
 
-  /** Permits that are out: requests that the target is working on. */
+  /** Permits in flight. */
   get inFlight(): number {
     return this.#inFlight;
   }
@@ -145,34 +142,34 @@ export class CircuitBreaker {
     return this.#probe !== undefined || this.#now() >= this.#openUntil ? 'half_open' : 'open';
   }
 
-  /** Nothing would be lost if this breaker were forgotten. */
+  /** Whether the breaker holds no state, so that it can be discarded. */
   get isPristine(): boolean {
     if (this.#inFlight > 0 || this.#failuresInRow > 0 || this.#openUntil !== undefined) return false;
     const now = this.#now();
-    return this.#resting(now) === undefined && this.#window.sum(now).failures === 0;
+    return this.#pauseRejection(now) === undefined && this.#window.sum(now).failures === 0;
   }
 
-  /** Why a request would not be let through now; undefined when it would. Takes nothing. */
-  refusal(): BreakerRejection | undefined {
-    if (this.#rest === undefined && this.#openUntil === undefined) return undefined;
+  /** Why a request would be rejected now; undefined if it would be admitted. Has no side effect. */
+  rejection(): BreakerRejection | undefined {
+    if (this.#pause === undefined && this.#openUntil === undefined) return undefined;
     const now = this.#now();
-    const [rest, open] = [this.#resting(now), this.#opened(now)];
-    // Of two reasons, the one that lasts longer says when to come back, and why not before.
-    return rest === undefined || (open !== undefined && open.until > rest.until) ? open : rest;
+    const [pause, open] = [this.#pauseRejection(now), this.#openRejection(now)];
+    // The cause that lasts longer determines the retry time.
+    return pause === undefined || (open !== undefined && open.until > pause.until) ? open : pause;
   }
 
-  /** Lets one request through, or says why not. Asking and taking are one step. */
+  /** Admits or rejects one request, atomically. */
   admit(): Permit | BreakerRejection {
-    return this.refusal() ?? this.#take(false);
+    return this.rejection() ?? this.#take(false);
   }
 
   /**
-   * For a request that has no other target: the failures of before do not keep it away, since the target's own answer is
-   * worth more than a refusal of ours. A time that the target named does keep it away.
+   * Admits a request that has no other target even if the breaker is open: the target's own response is worth more than a
+   * rejection. A pause that the target named still applies.
    */
   force(): Permit | BreakerRejection {
-    const rest = this.#rest?.said === true ? this.#resting(this.#now()) : undefined;
-    return rest ?? this.#take(true);
+    const pause = this.#pause?.isExplicit === true ? this.#pauseRejection(this.#now()) : undefined;
+    return pause ?? this.#take(true);
   }
 
   snapshot(): BreakerSnapshot {
@@ -183,25 +180,25 @@ export class CircuitBreaker {
       consecutiveFailures: this.#failuresInRow,
       successes,
       failures,
-      rejection: this.refusal(),
+      rejection: this.rejection(),
     };
   }
 
-  #resting(now: number): BreakerRejection | undefined {
-    if (this.#rest === undefined) return undefined;
-    const { until, cause } = this.#rest;
-    if (now < until) return { kind: 'refusal', cause, until };
-    this.#rest = undefined;
+  #pauseRejection(now: number): BreakerRejection | undefined {
+    if (this.#pause === undefined) return undefined;
+    const { until, cause } = this.#pause;
+    if (now < until) return { kind: 'rejection', cause, until };
+    this.#pause = undefined;
     return undefined;
   }
 
-  #opened(now: number): BreakerRejection | undefined {
+  #openRejection(now: number): BreakerRejection | undefined {
     if (this.#openUntil === undefined) return undefined;
-    if (this.#isProbing(now)) return { kind: 'refusal', cause: 'probing', until: now + PROBING_MS };
-    return now < this.#openUntil ? { kind: 'refusal', cause: 'open', until: this.#openUntil } : undefined;
+    if (this.#isProbing(now)) return { kind: 'rejection', cause: 'probing', until: now + PROBING_MS };
+    return now < this.#openUntil ? { kind: 'rejection', cause: 'open', until: this.#openUntil } : undefined;
   }
 
-  /** Whether a probe is out for which others wait. */
+  /** Whether a probe is in flight that other requests wait for. */
   #isProbing(now: number): boolean {
     return this.#probe !== undefined && now < this.#probeSince + PROBE_PATIENCE_MS;
   }
@@ -220,38 +217,38 @@ export class CircuitBreaker {
   }
 
   readonly #onAnswered = (ticket: Ticket) => {
-    if (!this.#isProof(ticket)) return;
+    if (!this.#provesRecovery(ticket)) return;
     this.#close();
-    // Its end belongs to the period that it has begun.
+    // Its result counts in the new period.
     ticket.period = this.#period;
   };
 
   readonly #onRelease = (ticket: Ticket, outcome: ResultClass) => {
     this.#inFlight -= 1;
     const isProbe = this.#probe === ticket;
-    const isProof = this.#isProof(ticket);
+    const isProof = this.#provesRecovery(ticket);
     if (isProbe) this.#probe = undefined;
-    if (outcome.kind === 'limited') this.#leaveAlone('limit', outcome.retryAfterMs);
+    if (outcome.kind === 'limited') this.#pauseFor('limit', outcome.retryAfterMs);
     else if (outcome.kind === 'success') {
       if (isProof) this.#close();
       else if (ticket.period === this.#period) this.#count(true);
     } else if (outcome.kind === 'failure') {
-      if (outcome.retryAfterMs !== undefined) this.#leaveAlone('rest', outcome.retryAfterMs);
+      if (outcome.retryAfterMs !== undefined) this.#pauseFor('pause', outcome.retryAfterMs);
       if (isProbe) {
         this.#failedProbes += 1;
         this.#open();
-        // What was sent before does not lengthen the cool-down, and neither does who was let through without it.
+        // Requests of an earlier period, and forced ones, do not lengthen the cool-down.
       } else if (ticket.period === this.#period) this.#count(false);
     }
   };
 
-  /** It was let through in spite of the open state, which has lasted since: if it succeeds, the target works again. */
-  #isProof(ticket: Ticket): boolean {
-    const isException = ticket.probe || ticket.forced;
-    return this.#openUntil !== undefined && isException && ticket.period === this.#period;
+  /** Whether the ticket was admitted while open, and the breaker is still in that period: its success closes the breaker. */
+  #provesRecovery(ticket: Ticket): boolean {
+    const isAdmittedWhileOpen = ticket.probe || ticket.forced;
+    return this.#openUntil !== undefined && isAdmittedWhileOpen && ticket.period === this.#period;
   }
 
-  /** Counts an outcome of the closed state. */
+  /** Counts a result in the closed state. */
   #count(succeeded: boolean): void {
     if (this.#openUntil !== undefined) return;
     const now = this.#now();
@@ -270,8 +267,8 @@ export class CircuitBreaker {
   }
 
   #open(): void {
-    const longest = Math.min(this.#coolDownMs * 2 ** this.#failedProbes, this.#maxCoolDownMs);
-    this.#openUntil = this.#now() + longest * (1 - JITTER * this.#random());
+    const coolDownMs = Math.min(this.#coolDownMs * 2 ** this.#failedProbes, this.#maxCoolDownMs);
+    this.#openUntil = this.#now() + coolDownMs * (1 - JITTER * this.#random());
     this.#onChange('open');
   }
 
@@ -285,16 +282,17 @@ export class CircuitBreaker {
     this.#onChange('closed');
   }
 
-  #leaveAlone(cause: Rest['cause'], retryAfterMs: number | undefined): void {
-    // Zero, a date that has passed and what is no number do not say how long.
-    const said = retryAfterMs !== undefined && retryAfterMs > 0;
-    if (!said && cause === 'rest') return;
+  #pauseFor(cause: Pause['cause'], retryAfterMs: number | undefined): void {
+    // Zero, a past date and NaN name no time.
+    const isExplicit = retryAfterMs !== undefined && retryAfterMs > 0;
+    if (!isExplicit && cause === 'pause') return;
     const now = this.#now();
-    const until = now + (said ? Math.min(retryAfterMs, MAX_REST_MS) : UNSAID_REST_MS);
-    const rest = this.#resting(now) === undefined ? undefined : this.#rest;
-    // The latest time holds, but what the target said goes before a guess of ours.
-    const replaces = rest === undefined || (rest.said === said ? until > rest.until : said);
-    if (replaces) this.#rest = { until, cause, said };
+    const until = now + (isExplicit ? Math.min(retryAfterMs, MAX_PAUSE_MS) : DEFAULT_PAUSE_MS);
+    const pause = this.#pauseRejection(now) === undefined ? undefined : this.#pause;
+    // The latest end applies, but an explicit time takes precedence over a default.
+    const replaces =
+      pause === undefined || (pause.isExplicit === isExplicit ? until > pause.until : isExplicit);
+    if (replaces) this.#pause = { until, cause, isExplicit };
   }
 }
 
@@ -333,12 +331,12 @@ class Ticket implements Permit {
 
 const SLOTS = 10;
 
-/** Outcomes of the last while, in ten slots of time: bounded, and exact to a tenth of its length. */
+/** Sliding window of results in ten time slots: bounded, and exact to a tenth of its length. */
 class Window {
   readonly #slotMs: number;
   readonly #successes = new Array<number>(SLOTS).fill(0);
   readonly #failures = new Array<number>(SLOTS).fill(0);
-  /** The running number of the newest slot. */
+  /** Running number of the newest slot. */
   #newest = Number.NEGATIVE_INFINITY;
 
   constructor(lengthMs: number) {
@@ -346,14 +344,14 @@ class Window {
   }
 
   add(now: number, succeeded: boolean): void {
-    this.#turn(now);
+    this.#advance(now);
     const slots = succeeded ? this.#successes : this.#failures;
     const slot = this.#newest % SLOTS;
     slots[slot] = (slots[slot] ?? 0) + 1;
   }
 
   sum(now: number): { successes: number; failures: number } {
-    this.#turn(now);
+    this.#advance(now);
     const all = (slots: readonly number[]) => slots.reduce((sum, count) => sum + count, 0);
     return { successes: all(this.#successes), failures: all(this.#failures) };
   }
@@ -363,8 +361,8 @@ class Window {
     this.#failures.fill(0);
   }
 
-  /** Empties the slots whose time has passed. */
-  #turn(now: number): void {
+  /** Clears expired slots. */
+  #advance(now: number): void {
     const current = Math.max(0, Math.floor(now / this.#slotMs));
     if (current <= this.#newest) return;
     for (let slot = Math.max(this.#newest + 1, current - SLOTS + 1); slot <= current; slot += 1) {

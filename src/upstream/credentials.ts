@@ -1,18 +1,18 @@
-// What the gateway authenticates with at an upstream, and whether a text of that upstream quotes it, in whatever way it is written there.
+// The credentials of one upstream, and detection of their quotation in the upstream's texts, in any encoding.
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
-/** Shorter values of headers and queries are words, like `true`, that an error may well contain. */
-const SHORTEST = 8;
-/** A random value of this length is recognised by its middle third, also where it was cut or most of it is shown. */
+/** Shorter header and query values are words such as `true`, which occur in normal errors. */
+const MIN_LENGTH = 8;
+/** A random value of this length is recognized by its middle third, even if truncated or partly masked. */
 const RANDOM = /^[\w+/=.~-]{32,}$/;
-/** Before a credential in the value of a header. */
+/** Scheme before a credential in a header value. */
 const SCHEME = /^(?:bearer|basic|token|key|api-?key)\s+(\S.*)$/i;
-/** Parameters whose values are credentials; others are versions and names, which errors quote with good reason. */
+/** Parameters that hold credentials; others are versions and names, which errors may quote. */
 const SECRET_PARAMETER = /key|token|secret|sig|auth|pass|cred|code/i;
-/** JSON in a string of JSON, in a string of a log, encoded for a URL: deeper nesting is not an error message. */
+/** Nested encodings: JSON in a JSON string, in a log string, in a URL. Error messages do not nest deeper. */
 const MAX_ROUNDS = 5;
 
-/** JSON, JavaScript and Python; runs of bytes in a URL; HTML. */
+/** Escapes of JSON, JavaScript and Python; percent-encoded runs; HTML entities. */
 const ESCAPE = /\\(?:u([\da-f]{4})|u\{([\da-f]{1,6})\}|x([\da-f]{2})|([\s\S]))/gi;
 const ENCODED = /(?:%[\da-f]{2})+/gi;
 const ENTITY =
@@ -36,27 +36,27 @@ export class Credentials {
   readonly #shortest: number;
 
   constructor(config: UpstreamConfig) {
-    const values = valuesOf(config).filter((value) => value.length >= SHORTEST);
+    const values = valuesOf(config).filter((value) => value.length >= MIN_LENGTH);
     const forms = values.flatMap(partsOf).flatMap((value) => [value, inHex(value), ...inBase64(value)]);
     this.#needles = [...new Set(forms.map((form) => form.toLowerCase()))];
     this.#shortest = Math.min(Number.POSITIVE_INFINITY, ...this.#needles.map(({ length }) => length));
   }
 
   /**
-   * Whether the text quotes one of them: as it is, in other case, over several lines, with escapes of JSON, of URLs or of HTML, also
-   * several in one another, or within Base64 or hexadecimal digits. Parts of one, as in `sk-…abcd`, are no quotation; two thirds are.
+   * Whether the text quotes a credential: verbatim, in another case, wrapped over lines, escaped for JSON, URLs or HTML (also nested),
+   * or within Base64 or hexadecimal. Fragments such as `sk-…abcd` do not count; two thirds of a random value do.
    */
   areQuotedIn(text: string): boolean {
-    // No way of writing makes a text shorter.
+    // No encoding is shorter than the value.
     if (text.length < this.#shortest) return false;
     let last = text;
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       if (this.#areIn(last)) return true;
       let next = last;
-      for (const undo of UNDO) {
-        const undone = undo(next);
-        if (undone !== next && this.#areIn(undone)) return true;
-        next = undone;
+      for (const decode of DECODERS) {
+        const decoded = decode(next);
+        if (decoded !== next && this.#areIn(decoded)) return true;
+        next = decoded;
       }
       if (next === last) return false;
       last = next;
@@ -70,7 +70,7 @@ export class Credentials {
   }
 }
 
-const UNDO: readonly ((text: string) => string)[] = [
+const DECODERS: readonly ((text: string) => string)[] = [
   (text) =>
     text.includes('\\')
       ? text.replace(ESCAPE, (_found, code: string, point: string, byte: string, letter: string) =>
@@ -91,7 +91,7 @@ const UNDO: readonly ((text: string) => string)[] = [
             : (ENTITIES[name.toLowerCase()] ?? ''),
         )
       : text,
-  // Of what was wrapped.
+  // Line wrapping.
   (text) => text.replace(/\s+/g, ''),
 ];
 
@@ -112,7 +112,7 @@ function valuesOf(config: UpstreamConfig): string[] {
   ];
 }
 
-/** The value, or the part of it that is in any two thirds of it. */
+/** The value; of a random value its middle third, which any two thirds contain. */
 function partsOf(value: string): string[] {
   const third = Math.floor(value.length / 3);
   return RANDOM.test(value) ? [value.slice(third, value.length - third)] : [value];
@@ -122,7 +122,7 @@ function inHex(value: string): string {
   return Buffer.from(value).toString('hex');
 }
 
-/** Of HTTP Basic: what stands in its Base64. */
+/** The `user:password` pair and the password of an HTTP Basic value. */
 function passwordIn(value: string): string[] {
   const coded = /^basic\s+(\S+)$/i.exec(value)?.[1];
   if (coded === undefined) return [];
@@ -130,12 +130,12 @@ function passwordIn(value: string): string[] {
   return [pair, pair.slice(pair.indexOf(':') + 1)];
 }
 
-/** What is there of a value within any Base64 of it, whatever stands before and behind it. */
+/** The digits that Base64 of any text around the value contains, at each of the three alignments. */
 function inBase64(value: string): string[] {
   const bytes = Buffer.from(value);
   const forms = [0, 1, 2].map((before) => {
     const coded = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64url');
-    // Letters that hold bits of what stands around it.
+    // The outer digits also hold bits of the neighbours.
     const from = Math.ceil((before * 8) / 6);
     return coded.slice(from, Math.floor(((before + bytes.length) * 8) / 6));
   });

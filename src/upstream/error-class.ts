@@ -1,18 +1,18 @@
-// Whose fault an upstream's error answer is, and what follows from that. One table: the code and docs/relay.md are made from it.
+// Classifies upstream error responses: whose fault it is and what follows. This table is the source for the code and docs/relay.md.
 import type { ErrorCode } from '../errors.ts';
 import type { ErrorAnswer } from '../wire/error-answer.ts';
 
 export interface AnswerClass {
   readonly fault: 'caller' | 'operator' | 'vendor';
-  /** Which answers these are, for the docs. */
+  /** The responses in the class, for the docs. */
   readonly answers: string;
   readonly code: ErrorCode;
-  /** The client reads the upstream's status and text; otherwise those of `code`. */
+  /** The client receives the upstream's status and text; otherwise those of `code`. */
   readonly isShown: boolean;
   readonly triesNextTarget: boolean;
-  /** What it says about the target. A text that a prompt could bring about says nothing. */
+  /** Evidence about the target for its circuit breaker. A text that a prompt could cause is no evidence. */
   readonly vote: 'none' | 'failure' | 'limited';
-  /** The alert of examples/prometheus/alerts.yaml that it fires. */
+  /** The alert in examples/prometheus/alerts.yaml that it triggers. */
   readonly alert: string | undefined;
 }
 
@@ -106,29 +106,29 @@ export const ANSWER_CLASSES = {
 
 export type AnswerClassName = keyof typeof ANSWER_CLASSES;
 
-/** Words of `code` and `type` by which vendors mark a prompt that they do not take. */
+/** Words of `code` and `type` with which vendors mark a rejected prompt. */
 const PROMPT_WORD =
   /moderat|content[_-]?(?:filter|policy)|policy[_-]?violation|safety|responsible_?ai|prompt[_-]?block/;
-/** OpenRouter, among others, marks it by its text alone. */
+/** Vendors such as OpenRouter mark it in the message only. */
 const PROMPT_TEXT =
   /\b(?:moderat\w*|flagged|content (?:filter|policy|management policy)|usage polic(?:y|ies)|safety)\b/i;
 const ACCOUNT_WORD =
   /insufficient_(?:quota|balance|credits?|funds)|billing|payment_required|account_(?:deactivated|suspended|disabled)|access_terminated|organization_restricted|credits?_exhausted/;
-/** At the beginning: further on, a text may quote the prompt. */
+/** Anchored at the start: further on, a message may quote the prompt. */
 const ACCOUNT_TEXT =
   /^\W*(?:error:? )?(?:your (?:credit balance|account|subscription|plan|billing|organization (?:has been|is|must be)|team .{1,80}credits)|insufficient (?:balance|credits?|funds|quota)|you (?:exceeded your current quota|have (?:exceeded your|reached your|run out of|insufficient))|(?:the|this) (?:account|organization|project|team|workspace) .{0,80}(?:not active|deactivated|suspended|disabled|restricted|blocked|delinquent)|payment required|billing )/i;
 const CREDENTIAL_WORD =
   /api_?key|authenticat|unauthori[sz]ed|invalid_token|token_expired|permission|access_?denied|insufficient_scope|unsupported_country|request_forbidden/;
 const CREDENTIAL_TEXT =
   /^\W*(?:error:? )?(?:(?:incorrect|invalid|expired|missing|unknown) (?:api[ _-]?key|authentication|access token|bearer|credentials?|x-api-key)|(?:the |your )?(?:api[ _-]?key|access token|credentials?) .{0,80}(?:not valid|invalid|expired|revoked|disabled|restricted)|authentication (?:failed|required)|unauthori[sz]ed)/i;
-/** Of a 403, whose status says already that something is not permitted. */
+/** For 403 only, whose status already means missing permission. */
 const PERMISSION_TEXT =
   /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|account|organization|project|subscription|tenant|workspace|country|region|territory|virtual network|ip address)\b/i;
 
-/** What a gateway like this one answers where its own operator has to act. */
+/** Codes of a gateway like this one whose operator has to act. */
 const GATEWAY_WORD = /^upstream_(?:auth_error|account_error|tls)$/;
 
-/** @param status of the answer, or the one that an error object in a 200 names */
+/** @param status of the response, or the status that an error object in a 200 names */
 export function classify(status: number, { words, message }: ErrorAnswer): AnswerClassName {
   const isNamed = (pattern: RegExp) => words.some((word) => pattern.test(word));
   if (status < 400 || status > 599) return 'unusable';
@@ -144,7 +144,7 @@ export function classify(status: number, { words, message }: ErrorAnswer): Answe
     if (PROMPT_TEXT.test(message)) return 'prompt';
     return PERMISSION_TEXT.test(message) || CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'forbidden';
   }
-  // By its text, Google's limit of a minute cannot be told from an empty account.
+  // The text does not separate Google's per-minute limit from an exhausted account.
   if (status === 429) return isNamed(ACCOUNT_WORD) ? 'account' : 'limit';
   if (ACCOUNT_TEXT.test(message)) return 'account_text';
   return CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'request';

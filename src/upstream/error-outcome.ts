@@ -1,5 +1,5 @@
-// What an upstream's refusal means for the request: whether another target may be asked, and what the client reads if none
-// answers. Whose fault it is says error-class.ts, what its body says error-answer.ts.
+// What an upstream error means for the request: whether to try the next target, and what the client receives if none answers.
+// error-class.ts decides whose fault it is, error-answer.ts parses its body.
 import { type ErrorCode, GatewayError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
 import type { ResultClass } from './circuit-breaker.ts';
@@ -9,29 +9,29 @@ import type { ResponseHeaders } from './transport.ts';
 
 export { memberOf, parse } from '../wire/error-answer.ts';
 
-/** An attempt that gave the client nothing. */
+/** A failed attempt that relayed nothing to the client. */
 export interface Failure {
-  /** For the log and, unless `verbatim` is there, for the client. */
+  /** For the log and, without `verbatim`, for the client. */
   readonly error: GatewayError;
   /** Whether another target may be tried. */
   readonly tryNextTarget: boolean;
-  /** What it says about the target, and for how long that asked to be left alone. */
+  /** Evidence for the circuit breaker, with the pause that the target asked for. */
   readonly blame: ResultClass;
-  /** The same target may do better after a wait. Default false. */
+  /** The same target may succeed after a wait. Default false. */
   readonly retry?: boolean;
-  /** The upstream never heard of it, so that another attempt is no further load. Default false. */
+  /** Nothing reached the upstream, so another attempt adds no load. Default false. */
   readonly skipsRetryBudget?: boolean;
-  /** The upstream may have begun to work, so that `next` repeats it. Default false. */
+  /** The upstream may have started the work, so another attempt may repeat it. Default false. */
   readonly mayHaveExecuted?: boolean;
-  /** The same target may be asked once more, on a new connection: a kept one turned out to be closed. Default false. */
+  /** A stale keep-alive connection: retry the same target once on a new connection. Default false. */
   readonly staleConnection?: boolean;
-  /** The upstream's own answer, relayed unchanged when no other target answers. */
+  /** The upstream's response, relayed unchanged if no other target answers. */
   readonly verbatim?: { readonly status: number; readonly body: Buffer };
-  /** Headers of the upstream that go with the answer, verbatim or not. */
+  /** The upstream's headers for the client, with or without `verbatim`. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
-/** From an upstream's answer the client gets these and no others; cookies, servers and organisations stay behind. */
+/** Allow-list of response headers for the client; cookies, server and organization names are removed. */
 const RELAYED = [
   'retry-after',
   'retry-after-ms',
@@ -40,45 +40,45 @@ const RELAYED = [
   'openai-version',
 ] as const;
 
-/** The headers of an upstream's answer that the client may see, besides its content type. */
+/** The upstream's response headers for the client, without the content type. */
 export function relayedHeaders(headers: ResponseHeaders): Record<string, string> {
   const relayed: Record<string, string> = {};
-  const named = connectionNames(headers);
+  const hopByHop = connectionNames(headers);
   for (const name of RELAYED) {
     const value = headers[name];
-    if (typeof value === 'string' && named?.has(name) !== true) relayed[name] = value;
+    if (typeof value === 'string' && hopByHop?.has(name) !== true) relayed[name] = value;
   }
   return relayed;
 }
 
-/** A failure of the gateway's own finding: a deadline, a broken connection, an answer that cannot be used. */
+/** A failure that the gateway detects: a deadline, a broken connection, an unusable response. */
 export function failure(error: GatewayError, next: boolean): Failure {
   return { error, tryNextTarget: next, blame: blameFor(error.code), headers: {} };
 }
 
-/** No connection: nothing was sent, so that another target costs nothing, and to be late counts as well. */
+/** No connection: nothing was sent, so another target costs nothing, and a timeout is a failure too. */
 export function unconnected(error: GatewayError): Failure {
   return { ...failure(error, true), blame: certainBlame(error.code), skipsRetryBudget: true };
 }
 
-/** `blameFor`, where the target had nothing to think about when its time passed: a connection, a handshake, an upload. */
+/** `blameFor` for phases without computation (connection, handshake, upload), in which a timeout is a failure. */
 export function certainBlame(outcome: ErrorCode): ResultClass {
   return outcome === 'upstream_timeout' ? { kind: 'failure' } : blameFor(outcome);
 }
 
-/** What an outcome of the gateway's own finding says about the target. */
+/** The evidence that a result found by the gateway gives about the target. */
 export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
   switch (outcome) {
     case 'ok':
       return { kind: 'success' };
-    // The client's and the gateway's own doing, and what proves nothing.
+    // Caused by the client or the gateway, or no evidence.
     case 'client_closed':
     case 'draining':
     case 'invalid_api_key':
     case 'upstream_busy':
-    // A target that thinks for long cannot be told from one that hangs.
+    // A slow model cannot be relayed from a hanging one.
     case 'upstream_timeout':
-    // It did the work, only not in the form that was asked for.
+    // The work was done, in another form than requested.
     case 'upstream_unusable_response':
     case 'invalid_form':
     case 'request_timeout':
@@ -91,9 +91,9 @@ export function blameFor(outcome: 'ok' | ErrorCode): ResultClass {
 }
 
 /**
- * Judges an answer that is not a 200, by the table of error-class.ts. Redirects are not followed: they could carry the prompt
- * to another host.
- * @param body as far as it came; what is not the whole JSON text is not shown
+ * Judges a response other than 200 by the table of error-class.ts. Redirects are not followed: they could send the prompt to
+ * another host.
+ * @param body as far as it was received; shown only if it is a complete JSON text
  */
 export function judgeErrorResponse(status: number, headers: ResponseHeaders, body: Buffer): Failure {
   const answer = readErrorAnswer(status, body);
@@ -103,8 +103,8 @@ export function judgeErrorResponse(status: number, headers: ResponseHeaders, bod
 function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): Failure {
   const { code, isShown, triesNextTarget, vote } = ANSWER_CLASSES[classify(status, answer)];
   const cause = new Error(`the upstream answered ${status}`);
-  const told = isShown ? relayedHeaders(headers) : {};
-  const retryAfterMs = retryAfter(told);
+  const relayed = isShown ? relayedHeaders(headers) : {};
+  const retryAfterMs = retryAfter(relayed);
   return {
     error: new GatewayError(code, undefined, isShown ? { cause, status } : { cause }),
     tryNextTarget: triesNextTarget,
@@ -113,10 +113,10 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
     retry:
       vote !== 'none' &&
       isShown &&
-      told['x-should-retry'] !== 'false' &&
+      relayed['x-should-retry'] !== 'false' &&
       (vote !== 'limited' || retryAfterMs !== undefined),
     ...(isShown && answer.body !== undefined ? { verbatim: { status, body: answer.body } } : {}),
-    headers: isShown ? retryHeaders(status, told) : {},
+    headers: isShown ? retryHeaders(status, relayed) : {},
   };
 }
 
@@ -126,9 +126,8 @@ function outcomeOf(vote: AnswerClass['vote'], retryAfterMs: number | undefined):
 }
 
 /**
- * How long the upstream asked to be left alone: `retry-after-ms`, or `retry-after` in seconds or as a date (RFC 9110,
- * 10.2.3).
- * @returns milliseconds above 0; undefined when it did not say, or nothing that can be used
+ * The wait that the upstream asks for: `retry-after-ms`, or `retry-after` in seconds or as a date (RFC 9110, 10.2.3).
+ * @returns milliseconds above 0; undefined if absent or invalid
  */
 export function retryAfter(headers: ResponseHeaders, now: () => number = Date.now): number | undefined {
   const { 'retry-after-ms': inMs, 'retry-after': after } = headers;
@@ -138,20 +137,20 @@ export function retryAfter(headers: ResponseHeaders, now: () => number = Date.no
   return undefined;
 }
 
-/** NaN for what is no plain decimal number. */
+/** NaN unless the value is a plain decimal number. */
 function number(value: unknown): number {
   return typeof value === 'string' && /^\d+(\.\d+)?$/.test(value) ? Number(value) : Number.NaN;
 }
 
-/** NaN for what is no date; a bare number is none. */
+/** NaN unless the value is a date; a bare number is not. */
 function date(value: unknown): number {
   return typeof value === 'string' && /[a-z]/i.test(value) ? Date.parse(value) : Number.NaN;
 }
 
 /**
- * Judges an error object that came with status 200, as the whole answer or as the first frame of a stream. It takes the
- * status that it names in `code`, `status` or `status_code`, if that is one of an error.
- * @param otherwise the status where it names none
+ * Judges an error object that arrived with status 200, as the whole response or as the first frame of a stream. `code`, `status`
+ * or `status_code` give its status if they hold an error status.
+ * @param otherwise status if the object names none
  */
 export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwise = 502): Failure {
   const bytes = Buffer.from(text);
@@ -160,8 +159,8 @@ export function judgeErrorObject(text: string, headers: ResponseHeaders, otherwi
 }
 
 /**
- * 429 and 503 say how long to wait, in a way that SDKs can use: zero or words make some of them ask again at once, and
- * without any hint others do not ask again at all. What the upstream said stays as it is where it can be used.
+ * Ensures a usable `retry-after` on 429 and 503: some SDKs retry at once on zero or words, others do not retry without a hint.
+ * Usable values of the upstream stay unchanged.
  */
 function retryHeaders(status: number, headers: Record<string, string>): Record<string, string> {
   const { 'retry-after': after, 'retry-after-ms': ms, ...others } = headers;

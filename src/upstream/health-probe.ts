@@ -1,36 +1,36 @@
-// The active health check of one upstream: asks its health path now and then and remembers whether it answered well. How
-// the request is made, and what the result is used for, is elsewhere.
+// Active health check of one upstream: requests its health path periodically and keeps the state. Sending the request and using
+// the state are not its tasks.
 
-/** So many equal results in a row change the state: one lost request is no news. */
+/** Equal results in a row that change the state: one lost request is not evidence. */
 const CONSECUTIVE = 2;
 
-/** The longest wait for an answer. */
+/** Deadline of one check. */
 const DEADLINE_MS = 5000;
 
-/** The first check comes within this time. */
+/** Upper bound of the delay before the first check. */
 const FIRST_MS = 1000;
 
-/** Checks of many replicas and upstreams do not fall into step. */
+/** Keeps the checks of many replicas and upstreams out of step. */
 const JITTER = 0.2;
 
-/** Runs something later. @returns a function that calls it off */
+/** Runs a function later. @returns a function that cancels it */
 export type Schedule = (run: () => void, ms: number) => () => void;
 
 export interface HealthProbeOptions {
   /**
-   * One GET of the health path. Resolves to the status; what it does after its signal was aborted does not matter.
-   * @throws whatever prevents an answer
+   * Sends one GET of the health path and resolves to the status; its result after an abort is ignored.
+   * @throws any error that prevents a response
    */
   readonly check: (signal: AbortSignal) => Promise<number>;
-  /** From the end of one check to the next, in milliseconds, give or take a fifth. */
+  /** From the end of one check to the start of the next, in milliseconds, ±20 %. */
   readonly intervalMs: number;
   /** Default 5 s. */
   readonly deadlineMs?: number;
-  /** From 0 (included) to 1 (excluded). */
+  /** Returns [0, 1). */
   readonly random: () => number;
   /** Default: timers that do not keep the process alive. */
   readonly schedule?: Schedule;
-  /** The state has changed. */
+  /** Called on each state change. */
   readonly onChange?: (healthy: boolean) => void;
 }
 
@@ -42,7 +42,7 @@ export class HealthProbe {
   #healthy = true;
   /** Results in a row that contradict the state. */
   #contrary = 0;
-  /** Ends what is under way, a wait or a check; undefined while it does not run. */
+  /** Cancels the pending wait or check; undefined while stopped. */
   #cancel: (() => void) | undefined;
 
   constructor(options: HealthProbeOptions) {
@@ -62,7 +62,7 @@ export class HealthProbe {
     this.#wait(random() * Math.min(intervalMs, FIRST_MS));
   }
 
-  /** Ends waits and checks at once; the state stays as it is. Idempotent. */
+  /** Cancels waits and checks immediately; the state stays. Idempotent. */
   stop(): void {
     this.#cancel?.();
     this.#cancel = undefined;
@@ -77,26 +77,26 @@ export class HealthProbe {
     let isOver = false;
     const end = () => {
       isOver = true;
-      callOff();
+      cancelDeadline();
     };
     const finish = (ok: boolean) => {
-      // The deadline, an answer after it, or `stop`: whichever is first.
+      // The first of: deadline, result, `stop`.
       if (isOver) return;
       end();
-      // Also of a check that did answer: nothing of it is to be read any more.
+      // Also after a response, so that its body is not read.
       controller.abort();
       this.#wait(this.#options.intervalMs * (1 - JITTER + 2 * JITTER * this.#options.random()));
       this.#note(ok);
     };
-    const callOff = this.#schedule(() => finish(false), this.#deadlineMs);
+    const cancelDeadline = this.#schedule(() => finish(false), this.#deadlineMs);
     this.#cancel = () => {
       end();
       controller.abort();
     };
-    this.#ask(controller.signal).then(finish);
+    this.#run(controller.signal).then(finish);
   }
 
-  async #ask(signal: AbortSignal): Promise<boolean> {
+  async #run(signal: AbortSignal): Promise<boolean> {
     try {
       const status = await this.#options.check(signal);
       return status >= 200 && status <= 299;

@@ -1,28 +1,27 @@
-// Which of several equally ranked targets is asked: by weight, by how busy they are, or by how quick. It knows neither
-// priorities nor breakers, and it asks nobody.
+// Load balancing between targets of equal priority: by weight, load or latency. Priorities and breakers are not its concern.
 
 /**
- * - `weighted`: by chance, in proportion to weight.
- * - `least_requests`: two by chance, of these the one with fewer requests under way for its weight.
- * - `latency`: two by chance, of these the one from which an answer is due sooner for its weight.
+ * - `weighted`: random, in proportion to weight.
+ * - `least_requests`: of two random targets, the one with fewer requests in flight per weight.
+ * - `latency`: of two random targets, the one with the lower expected latency per weight.
  */
 export type LoadBalance = 'weighted' | 'least_requests' | 'latency';
 
-/** What counts in the choice. */
+/** The facts about a target that the choice uses. */
 export interface Candidate {
   /** Above 0. */
   readonly weight: number;
-  /** Requests under way there. */
+  /** Requests in flight. */
   readonly inFlight: number;
-  /** Average time to the first token, in milliseconds; undefined when nothing is known. */
+  /** Average time to first token in milliseconds; undefined if unknown. */
   readonly latencyMs: number | undefined;
 }
 
 /**
- * Two drawn by chance, and the better one taken: nearly as even as comparing all, and without everybody running to the same
- * one on the same news ("power of two choices").
- * @param random from 0 (included) to 1 (excluded)
- * @returns the index of the one to ask; undefined when there is none with weight
+ * Power of two choices: draws two targets at random and takes the better one. Nearly as even as comparing all, and replicas with
+ * the same data do not all pick the same target.
+ * @param random returns [0, 1)
+ * @returns the index of the chosen target; undefined if none has weight
  */
 export function choose(
   candidates: readonly Candidate[],
@@ -37,31 +36,31 @@ export function choose(
   const [first, second] = [candidates[one], candidates[two]];
   if (first === undefined || second === undefined) return one;
   const compare = balance === 'latency' ? compareLatency : compareLoad;
-  // Of two equals it is the one drawn first, so that weights hold also when there is nothing to compare.
+  // A tie goes to the first drawn, so that weights hold without any data.
   return compare(first, second) <= 0 ? one : two;
 }
 
-/** Negative when the first has the smaller share of its weight in use. */
+/** Negative if `a` has fewer requests in flight per weight. */
 function compareLoad(a: Candidate, b: Candidate): number {
   return a.inFlight / a.weight - b.inFlight / b.weight;
 }
 
-/** Negative when the first is likely to answer sooner. */
+/** Negative if `a` is expected to answer sooner. */
 function compareLatency(a: Candidate, b: Candidate): number {
   if (a.latencyMs === undefined && b.latencyMs === undefined) return compareLoad(a, b);
   return expected(a, b) - expected(b, a);
 }
 
 /**
- * One that nobody has tried is tried; while that one request is under way it counts as quick as the other, or all would go
- * there before the first answer is known.
+ * An untried target is tried first. While its first request is in flight it counts as equally fast, so that not all requests go
+ * there before its latency is known.
  */
 function expected({ latencyMs, inFlight, weight }: Candidate, other: Candidate): number {
   const known = latencyMs ?? (inFlight === 0 ? 0 : (other.latencyMs ?? 0));
   return (known * (inFlight + 1)) / weight;
 }
 
-/** An index, each as likely as its weight is of the sum. */
+/** Draws an index with a probability in proportion to its weight. */
 function draw(
   candidates: readonly Candidate[],
   without: number | undefined,

@@ -1,7 +1,7 @@
-// Whose API an upstream is, in the words of OpenTelemetry's conventions for GenAI (`gen_ai.provider.name`).
+// The provider of an upstream's API by OpenTelemetry's GenAI conventions (`gen_ai.provider.name`).
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
-/** End of a host name → the conventions' name. The first that fits counts. */
+/** Host name suffix → conventional name. The first match counts. */
 const PROVIDERS: readonly (readonly [string, string])[] = [
   ['openai.azure.com', 'azure.ai.openai'],
   ['services.ai.azure.com', 'azure.ai.inference'],
@@ -22,7 +22,7 @@ const PROVIDERS: readonly (readonly [string, string])[] = [
   ['x.ai', 'x_ai'],
 ];
 
-/** @returns the conventions' name where the host is known, else the upstream's own name: the conventions allow any */
+/** @returns the conventional name of a known host, else the upstream's name; the conventions allow any */
 export function providerOf(name: string, config: UpstreamConfig): string {
   if (config.kind === 'builtin') return 'tollgate';
   const { hostname } = new URL(config.base_url);
@@ -33,6 +33,6 @@ export function providerOf(name: string, config: UpstreamConfig): string {
 /** Host and port of an API root, as `server.address` and `server.port` of the conventions. */
 export function serverOf(baseUrl: string): { readonly address: string; readonly port: number } {
   const { hostname, port, protocol } = new URL(baseUrl);
-  const usual = protocol === 'https:' ? 443 : 80;
-  return { address: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? usual : Number(port) };
+  const defaultPort = protocol === 'https:' ? 443 : 80;
+  return { address: hostname.replace(/^\[|\]$/g, ''), port: port === '' ? defaultPort : Number(port) };
 }

@@ -1,32 +1,32 @@
-// How many attempts beyond the first the whole process may make. An upstream in trouble must not get a multiple of its
-// usual load from those who ask again. It does not count the attempts of one request.
+// Retry budget of the whole process: bounds attempts beyond the first, so that retries do not multiply the load of a failing
+// upstream. Attempts per request are counted elsewhere.
 
-/** A deposit that nobody has used is worth nothing after this time: quiet hours do not pay for a storm. */
+/** Unused deposits expire after this time: quiet hours do not pay for a retry storm. */
 const WINDOW_MS = 10_000;
 const SLOTS = 10;
 const SLOT_MS = WINDOW_MS / SLOTS;
 
-/** Sums of many shares of one (0.1, say) must still reach it. */
+/** Rounding tolerance: sums of fractions such as 0.1 must reach 1. */
 const EPSILON = 1e-9;
 
 interface RetryBudgetOptions {
-  /** Extra attempts allowed for each first attempt, e.g. 0.2; it may change with the configuration. */
+  /** Extra attempts per first attempt, e.g. 0.2; may change with the configuration. */
   readonly share: () => number;
   /** Monotonic milliseconds. */
   readonly now: () => number;
-  /** So many extra attempts a second are allowed in any case, for a process with little traffic. Default 3. */
+  /** Extra attempts per second that are always allowed, for a process with little traffic. Default 3. */
   readonly floor?: number;
 }
 
 /**
- * Each first attempt deposits a share of one extra attempt. The floor is not added to that: an extra attempt uses up both,
- * so that over time the larger of the two is what is allowed.
+ * Each first attempt deposits a fraction of an extra attempt. An extra attempt is charged to both the deposits and the floor, so
+ * the larger of the two is the allowed rate.
  */
 export class RetryBudget {
   readonly #share: () => number;
   readonly #now: () => number;
   readonly #floor: number;
-  /** Deposits by the second in which they were made. */
+  /** Deposits per one-second slot. */
   readonly #deposits = new Array<number>(SLOTS).fill(0);
   #newest = Number.NEGATIVE_INFINITY;
   #floorLeft: number;
@@ -40,16 +40,16 @@ export class RetryBudget {
     this.#floorAt = now();
   }
 
-  /** A first attempt is made. */
+  /** Records a first attempt. */
   deposit(): void {
-    const slot = this.#turn(this.#now()) % SLOTS;
+    const slot = this.#advance(this.#now()) % SLOTS;
     this.#deposits[slot] = (this.#deposits[slot] ?? 0) + this.#share();
   }
 
-  /** @returns whether one more attempt may be made; if so, it is paid for */
+  /** @returns whether an extra attempt is allowed; if so, it is charged */
   withdraw(): boolean {
     const now = this.#now();
-    this.#turn(now);
+    this.#advance(now);
     this.#refill(now);
     const isPaid = this.#pay();
     if (!isPaid && this.#floorLeft < 1 - EPSILON) return false;
@@ -57,15 +57,15 @@ export class RetryBudget {
     return true;
   }
 
-  /** Extra attempts that could be made now, one after the other. */
+  /** Extra attempts available now. */
   get available(): number {
     const now = this.#now();
-    this.#turn(now);
+    this.#advance(now);
     this.#refill(now);
     return Math.floor(Math.max(this.#balance(), this.#floorLeft) + EPSILON);
   }
 
-  /** Takes one from the deposits, the oldest first. */
+  /** Charges one attempt to the deposits, oldest first. */
   #pay(): boolean {
     if (this.#balance() < 1 - EPSILON) return false;
     let due = 1;
@@ -88,8 +88,8 @@ export class RetryBudget {
     this.#floorAt = Math.max(now, this.#floorAt);
   }
 
-  /** Empties what is too old. @returns the running number of the slot of this moment */
-  #turn(now: number): number {
+  /** Clears expired slots. @returns the running number of the current slot */
+  #advance(now: number): number {
     const current = Math.max(0, Math.floor(now / SLOT_MS));
     if (current > this.#newest) {
       for (let slot = Math.max(this.#newest + 1, current - SLOTS + 1); slot <= current; slot += 1) {
@@ -102,17 +102,16 @@ export class RetryBudget {
 }
 
 const BACKOFF_BASE_MS = 100;
-const BACKOFF_MOST_MS = 2000;
+const BACKOFF_MAX_MS = 2000;
 
 /**
- * How long to wait before another attempt at the same target, with full jitter: clients that failed together do not come
- * back together.
- * @param attempt which of the extra attempts it is, from 1
- * @param random from 0 (included) to 1 (excluded)
- * @param atLeastMs what the upstream asked for; chance is added to it and never taken from it. Default 0.
+ * Exponential backoff with full jitter before another attempt at the same target, so that clients do not retry in step.
+ * @param attempt number of the extra attempt, from 1
+ * @param random returns [0, 1)
+ * @param atLeastMs the upstream's `retry-after`; jitter is added to it. Default 0.
  * @returns milliseconds
  */
 export function backoff(attempt: number, random: () => number, atLeastMs = 0): number {
-  const longest = Math.min(BACKOFF_MOST_MS, BACKOFF_BASE_MS * 2 ** Math.max(0, attempt - 1));
+  const longest = Math.min(BACKOFF_MAX_MS, BACKOFF_BASE_MS * 2 ** Math.max(0, attempt - 1));
   return atLeastMs + random() * longest;
 }

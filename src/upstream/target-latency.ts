@@ -1,12 +1,11 @@
-// How quickly a target has answered of late: a decaying average of the times to its first token, and the time that most of
-// them did not exceed. It takes no times itself.
+// Latency of one target: a decaying average and the 95th percentile of its times to first token. The caller measures the times.
 
-/** Within this time a sample loses about two thirds of its weight. */
+/** Time constant: a sample loses about two thirds of its weight within it. */
 const DECAY_MS = 10_000;
 
 /**
- * An average that believes bad news at once and good news slowly ("peak EWMA"): a target that has become slow is left
- * before many requests have waited for it. After a silence it fades, so that a slow target is tried again some time.
+ * Peak EWMA: rises at once and falls slowly, so that a target that becomes slow loses traffic before many requests wait for it.
+ * It decays without samples, so that a slow target is tried again.
  */
 export class LatencyAverage {
   readonly #now: () => number;
@@ -19,7 +18,7 @@ export class LatencyAverage {
     this.#now = now;
   }
 
-  /** @param ms from the request sent to its first token; of one that never had one, how long it was waited for */
+  /** @param ms from the request sent to its first token, or to the end of the wait if none came */
   observe(ms: number): void {
     if (!isTime(ms)) return;
     const now = this.#now();
@@ -34,10 +33,9 @@ export class LatencyAverage {
   }
 
   /**
-   * A request was ended before its first token for no fault of the target: it would have taken longer than this, and nobody
-   * knows how much. Less than what is usual is no news, and would make the target look quick. More is: whatever it would
-   * have become, its place among the slow ones is the same. To leave it out would make the percentile sink with each request
-   * that was overtaken, and more of them would be.
+   * Records a request that was ended before its first token through no fault of the target (a censored sample). Below the
+   * average it says nothing and would make the target look fast, so it is ignored. Above the percentile it counts: dropping it
+   * would lower the percentile with each hedged request, which would cause more hedging.
    * @param ms from the request sent
    */
   observeAtLeast(ms: number): void {
@@ -51,7 +49,7 @@ export class LatencyAverage {
     if (usual !== undefined && ms >= usual) this.#recent?.add(this.#now(), ms);
   }
 
-  /** Milliseconds; undefined when nothing is known. */
+  /** Milliseconds; undefined if unknown. */
   get value(): number | undefined {
     if (this.#average === undefined) return undefined;
     const silence = this.#now() - this.#at - DECAY_MS;
@@ -59,8 +57,8 @@ export class LatencyAverage {
   }
 
   /**
-   * The 95th percentile of the last 128 times within the last five minutes, at least 10 ms; undefined when there are fewer
-   * than 20. Single times are kept from the first question on: most targets are never asked it.
+   * The 95th percentile of the last 128 times within five minutes, at least 10 ms; undefined with fewer than 20. Samples are
+   * kept from the first read on: most targets never need them.
    */
   get p95(): number | undefined {
     this.#recent ??= new RecentTimes();
@@ -69,20 +67,20 @@ export class LatencyAverage {
   }
 }
 
-/** Below this it is the noise of timers and networks that would be compared. */
+/** Lower values are noise of timers and networks. */
 const MIN_MS = 10;
 
 const SAMPLES = 128;
 const MIN_SAMPLES = 20;
 const MAX_AGE_MS = 5 * 60_000;
-/** A percentile is made anew at most once in this time, however many requests ask for it. */
+/** The percentile is computed at most once per this time. */
 const FRESH_MS = 1000;
 
-/** The last times, in a ring. */
+/** Ring buffer of the last samples. */
 class RecentTimes {
   readonly #times = new Float64Array(SAMPLES);
   readonly #at = new Float64Array(SAMPLES);
-  /** Ever added. */
+  /** Samples ever added. */
   #count = 0;
   #known: { readonly ms: number | undefined; readonly at: number; readonly count: number } | undefined;
 
@@ -96,7 +94,7 @@ class RecentTimes {
   p95(now: number): number | undefined {
     const known = this.#known;
     const isFresh = known !== undefined && now - known.at < FRESH_MS;
-    // Where there were too few, the next one may be the one that was missing.
+    // With too few samples, the next one may complete the minimum.
     if (isFresh && (known.ms !== undefined || known.count === this.#count)) return known.ms;
     this.#known = { ms: this.#percentile(now), at: now, count: this.#count };
     return this.#known.ms;

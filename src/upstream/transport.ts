@@ -1,70 +1,67 @@
-// The contract between an attempt and whatever carries it to an upstream: one request, one answer as it arrives, one end.
-// The HTTP form of it is http-transport.ts, the one inside the process echo.ts.
+// Contract between an attempt and its transport to an upstream: one request, one streamed response, one end. Implementations are
+// http-transport.ts and, in-process, echo.ts.
 import type { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/pieces/body-source.ts';
 
 export type ResponseHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/**
- * One request to an upstream. `headers` and `common` together are complete but for `host` and `content-length`, which the
- * transport owns.
- */
+/** One request to an upstream. The transport adds `host` and `content-length`; all other headers are in `headers` and `common`. */
 export interface UpstreamRequest {
   /** Path and query, in origin form. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** What every request carries, and no name of `headers`: the same object each time, so that it is put together once. */
+  /** Headers equal for all requests, disjoint from `headers`. Pass the same object each time: its serialization is cached. */
   readonly common?: Readonly<Record<string, string>>;
-  /** One that is not in memory is opened when it is written. */
+  /** A body that is not in memory is opened when it is written. */
   readonly body: Buffer | BodySource;
   /** Default POST. */
   readonly method?: 'GET' | 'POST' | 'DELETE';
-  /** On a connection of its own, because a kept one has just failed. Default false. */
+  /** Use a new connection, because a keep-alive one was stale. Default false. */
   readonly fresh?: boolean;
 }
 
 /**
- * How far a request had come when it failed.
- * - `not_sent`: no byte of it left; it is safe anywhere.
- * - `unheard`: it went out on a connection that had served before, which then closed without a byte of an answer. That is
- *   how an upstream's closing of an idle connection looks from here, so it was almost certainly not read.
- * - `maybe_sent`: the upstream may have begun to work, and to bill.
- * - `withdrawn`: the rest of its body did not come. That is not the upstream's doing, and nobody else will get it either.
+ * Delivery state of a failed request.
+ * - `not_sent`: no byte was sent; safe to retry anywhere.
+ * - `no_response`: sent on a reused connection that closed without a response byte: almost certainly a stale keep-alive
+ *   connection, so the request was not read.
+ * - `maybe_sent`: the upstream may have started work and billing.
+ * - `body_lost`: the source of the request body failed. Not the upstream's fault, and no target can receive it.
  */
-export type Delivery = 'not_sent' | 'unheard' | 'maybe_sent' | 'withdrawn';
+export type Delivery = 'not_sent' | 'no_response' | 'maybe_sent' | 'body_lost';
 
-/** Receives one answer. Nothing is called before `send` has returned, and nothing after `onEnd`, `onError` or `abort`. */
+/** Receives one response. Nothing is called before `send` returns, nor after `onEnd`, `onError` or `abort`. */
 export interface Sink {
   /**
-   * A connection was found and the request is being written; of a body that is not in memory, all of it is written, for
-   * which an answer may not have waited. A transport without connections does not call it.
+   * The request is being written; a streamed body has been written completely (a response may come earlier). Transports without
+   * connections do not call it.
    */
   onSent?(): void;
-  /** A body that is not in memory is being written. */
+  /** Writing of a streamed body starts. */
   onUpload?(): void;
-  /** Whether the upstream takes no more of that body for now. */
+  /** Backpressure from the upstream on the streamed body starts or ends. */
   onStall?(isStalled: boolean): void;
-  /** The final status line and headers, names in lower case. Interim 1xx answers are not shown. */
+  /** The final status and headers, names in lower case. Interim 1xx responses are not reported. */
   onHead(status: number, headers: ResponseHeaders): void;
-  /** A piece of the body, without content coding. */
+  /** A piece of the body, content coding removed. */
   onData(chunk: Buffer): void;
-  /** The body is complete by its own framing. */
+  /** The body is complete by its framing. */
   onEnd(): void;
   onError(error: GatewayError, delivery: Delivery): void;
 }
 
 export interface Call {
-  /** Stops reading from the upstream; at most what is already under way still arrives. */
+  /** Stops reading from the upstream; data already in flight may still arrive. */
   pause(): void;
   resume(): void;
-  /** Ends the exchange and closes its connection, also one that is only being made. The sink hears nothing more. Idempotent. */
+  /** Ends the exchange and closes its connection, also a pending one. No further sink calls. Idempotent. */
   abort(): void;
 }
 
 export interface Transport {
   send(request: UpstreamRequest, sink: Sink): Call;
-  /** Nobody will send any more: calls under way go on to their end, and each connection is closed after its own. */
+  /** No more requests: calls in flight complete, then each connection closes. */
   retire(): Promise<void>;
-  /** Closes all connections; calls under way are aborted. Also after `retire`. */
+  /** Closes all connections and aborts calls in flight. Also after `retire`. */
   close(): Promise<void>;
 }

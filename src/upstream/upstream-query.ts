@@ -1,35 +1,35 @@
-// The query of a client's request as it goes to an upstream, behind what the operator sets there. A client cannot set a parameter
-// of the operator's a second time, in any spelling that some reader takes for the same name.
+// Joins a client's query to the operator's query of an upstream. A client cannot repeat a parameter of the operator, in any
+// spelling that a parser may read as the same name.
 import { plainName } from '../wire/fold-name.ts';
 
-/** How often an encoding may stand in another one and be read by somebody. */
+/** Levels of nested percent-encoding that a parser may decode. */
 const MAX_DECODINGS = 3;
 
 /**
- * Path and query with a client's query behind it, byte for byte, but for two things: a parameter that means one of the path's is
- * left out, and `;`, at which some readers split, is encoded.
- * @param path with the operator's query, if there is one
+ * Appends the client's query byte for byte, except that parameters of the path are dropped, and `;`, which some parsers treat as
+ * a separator, is encoded.
+ * @param path with the operator's query, if any
  * @param query the client's, without its `?`
  */
 export function joinQuery(path: string, query: string): string {
   if (query === '') return path;
   const at = path.indexOf('?');
   const own = at === -1 ? [] : path.slice(at + 1).split(/[&;]/);
-  const taken = new Set(own.map((piece) => plainName(nameOf(piece))));
-  // A name without letters and digits is no operator's.
-  taken.delete('');
+  const reserved = new Set(own.map((piece) => plainName(nameOf(piece))));
+  // A name without letters and digits reserves nothing.
+  reserved.delete('');
   const pieces = query.replaceAll(';', '%3B').split('&');
-  const rest = pieces.filter((piece) => piece !== '' && !isParameter(piece, taken));
-  if (rest.length === 0) return path;
-  return `${path}${at === -1 ? '?' : '&'}${rest.join('&')}`;
+  const added = pieces.filter((piece) => piece !== '' && !isParameter(piece, reserved));
+  if (added.length === 0) return path;
+  return `${path}${at === -1 ? '?' : '&'}${added.join('&')}`;
 }
 
 /**
- * Whether a parameter is one of these, in any spelling that some reader takes for the same: letters of either case (also the long s and
- * the Kelvin sign), `_`, `-`, dots and blanks ignored, encoded once or several times, as a list or a member (`a[]`, `a[0]`, `a.b`), up
- * to an encoded U+0000 or `;`.
- * @param piece of a query, between two `&`
- * @param names in lower case, of letters and digits alone
+ * Whether a query piece sets one of these parameters in any spelling that a parser may accept: any case (also the long s and the Kelvin
+ * sign), `_`, `-`, dots and blanks ignored, percent-encoded up to three times, as a list or a member (`a[]`, `a[0]`, `a.b`), cut at an
+ * encoded U+0000 or `;`.
+ * @param piece the text between two `&`
+ * @param names in lower case, letters and digits only
  */
 export function isParameter(piece: string, names: ReadonlySet<string>): boolean {
   if (names.size === 0) return false;
@@ -45,7 +45,7 @@ function nameOf(piece: string): string {
   return text.trimStart().split('[', 1)[0] ?? '';
 }
 
-/** As forms are encoded. What is no encoding stays as it is, as readers leave it. */
+/** Form decoding. Invalid encodings stay as they are, as parsers leave them. */
 function decoded(text: string): string {
   let last = text.replaceAll('+', ' ');
   for (let i = 0; i < MAX_DECODINGS && last.includes('%'); i += 1) {

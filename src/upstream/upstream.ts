@@ -1,5 +1,5 @@
-// One configured upstream: where it is, how the gateway presents itself there, and how much it has under way.
-// It does not choose between upstreams and does not read what they answer.
+// One configured upstream: its address, credentials, concurrency limit and health check. Choosing between upstreams and reading
+// their responses are not its tasks.
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/pieces/body-source.ts';
@@ -15,11 +15,11 @@ import { providerOf, serverOf } from './provider-name.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 import { joinQuery } from './upstream-query.ts';
 
-/** Client headers that mean something to an upstream and carry no credential or address; all others stay here. */
+/** Allow-list of client headers that an upstream needs and that carry no credential or address. */
 const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
-/** Passed on as they come where this process traces nothing; otherwise its own span stands in between. */
+/** Passed on unchanged if this process does not trace; otherwise replaced by its own span. */
 const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
-/** What each request says for itself, or may. */
+/** Headers that differ between requests. */
 const OF_REQUESTS: ReadonlySet<string> = new Set([
   'content-type',
   'accept',
@@ -28,67 +28,67 @@ const OF_REQUESTS: ReadonlySet<string> = new Set([
   ...FORWARDED_TRACE,
 ]);
 
-/** Of an upstream's id of a request, in characters. */
+/** Length bound of an upstream's request id, in characters. */
 const MAX_ID = 128;
 
 type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-/** What of the upstream's API is called. */
+/** The API operation to call. */
 interface CallTarget {
   /** Below the API root, without a slash in front. */
   readonly path: string;
   /** Default POST. */
   readonly method?: 'GET' | 'DELETE';
-  /** Of a path that belongs to one request alone: the client's query, without its `?`. */
+  /** The client's query without its `?`, for a path of this request only. */
   readonly query?: string;
 }
 
 /** One request for an upstream. */
 interface UpstreamCall {
   readonly endpoint: CallTarget;
-  /** The complete body, already in this upstream's words. */
+  /** The complete body, already adapted to this upstream. */
   readonly body: Buffer | BodySource;
-  /** As it stands in a header. Default: JSON. */
+  /** Header value. Default: JSON. */
   readonly contentType?: string | undefined;
   readonly requestId: string;
-  /** The client's headers, of which an allow-list is passed on. */
+  /** The client's headers, filtered by the allow-list. */
   readonly client: ClientHeaders;
-  /** Media types of the answer, as they stand in a header. */
+  /** Header value with the accepted media types. */
   readonly accept: string;
-  /** On a connection of its own, because a kept one has just failed. */
+  /** Use a new connection, because a keep-alive one was stale. */
   readonly fresh: boolean;
-  /** The span of this call, instead of the client's. */
+  /** The span of this call; replaces the client's. */
   readonly trace?: TraceContext | undefined;
 }
 
-/** What an operator should hear of. */
+/** Events that an operator should see in the log. */
 export interface UpstreamEvents {
-  /** Its name is not resolved at present, as in `ResolverOptions`. */
+  /** Name resolution fails; addresses of an earlier lookup are used, as in `ResolverOptions`. */
   onStale?(ageMs: number, cause: unknown): void;
-  /** It sent bytes that answer no request, and for so long its connections are not kept. Once for each time that this begins. */
+  /** The upstream sent unsolicited bytes; for `ms` its connections are not reused. Called once per quarantine. */
   onQuarantine?(kind: Unsolicited, ms: number): void;
 }
 
 export class Upstream {
   readonly name: string;
   readonly config: UpstreamConfig;
-  /** Whose API it is, as OpenTelemetry's conventions name it. */
+  /** The provider by OpenTelemetry's conventions. */
   readonly provider: string;
-  /** Where it is, for traces; undefined where that is this process. */
+  /** Address for traces; undefined for the built-in upstream. */
   readonly server: { readonly address: string; readonly port: number } | undefined;
   readonly #transport: Transport;
   /** Path below the API root → path and query. */
   readonly #paths = new Map<string, string>();
-  /** What every request carries unless it says otherwise. */
+  /** Default headers of every request. */
   readonly #headers: Readonly<Record<string, string>>;
-  /** Of them those that no request says otherwise, and the others. */
+  /** The parts of `#headers` that no request overrides, and those that it may. */
   readonly #common: Readonly<Record<string, string>>;
   readonly #defaults: Readonly<Record<string, string>>;
-  /** Of all upstreams that have this name: while one that was changed still answers, it and its successor. */
+  /** Shared by all upstreams of this name: after a reload the old one may still have requests in flight. */
   readonly #inFlightGauge: { add(by: number): void };
   readonly #healthyGauge: Metrics['upstreamHealthy'];
   readonly #attempts: Metrics['upstreamAttempts'];
-  /** Outcome → its counter, so that labels are looked up once. */
+  /** Result → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credentials: Credentials;
@@ -96,7 +96,7 @@ export class Upstream {
   #inFlight = 0;
 
   /**
-   * @param transport instead of the one that the configuration asks for
+   * @param transport replaces the configured transport
    */
   constructor(
     name: string,
@@ -119,7 +119,7 @@ export class Upstream {
     this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
     const headers: Record<string, string> = {
       'content-type': 'application/json',
-      // A coded stream could not be spliced frame by frame.
+      // A compressed stream could not be spliced frame by frame.
       'accept-encoding': 'identity',
       'user-agent': userAgent,
     };
@@ -127,7 +127,7 @@ export class Upstream {
       this.#transport = transport ?? new EchoTransport();
     } else {
       const { origin } = new URL(config.base_url);
-      // `increase` misses the first count of a series that begins with it.
+      // PromQL's `increase` misses the first count of a series that does not start at 0.
       for (const kind of ['idle', 'unsent', 'surplus']) {
         metrics.upstreamUnsolicited.inc({ upstream: name, kind }, 0);
       }
@@ -162,35 +162,35 @@ export class Upstream {
     }
   }
 
-  /** What the active checks last found; true where there are none. */
+  /** State of the active health check; true without one. */
   get isHealthy(): boolean {
     return this.#probe?.healthy ?? true;
   }
 
-  /** Begins the active checks, if there are any. */
+  /** Starts the active health check, if configured. */
   start(): void {
     if (this.#probe === undefined) return;
     this.#healthyGauge.set({ upstream: this.name }, 1);
     this.#probe.start();
   }
 
-  /** It is no part of the configuration any more: the active checks end, and what they found is not shown any more. */
+  /** Stops the health check and removes its gauge, because the upstream was removed from the configuration. */
   stop(): void {
     this.#probe?.stop();
     this.#healthyGauge.remove({ upstream: this.name });
   }
 
-  /** After `stop`, when nobody can send to it any more: what is under way goes on to its end, then connections are closed. */
+  /** Call after `stop`, when no more requests are sent: requests in flight complete, then connections close. */
   retire(): Promise<void> {
     return this.#transport.retire();
   }
 
-  /** Whether a text of the upstream quotes what the gateway authenticates with: it reaches no client and no log. */
+  /** Whether the upstream's text quotes a credential of the gateway; such a text must not reach a client or log. */
   quotesCredential(text: Buffer | string): boolean {
     return this.#credentials.areQuotedIn(text.toString());
   }
 
-  /** The upstream's own id of a request, for the log. */
+  /** The upstream's request id, for the log. */
   requestIdIn({ 'x-request-id': id }: ClientHeaders): string | undefined {
     if (typeof id !== 'string' || this.quotesCredential(id)) return undefined;
     return id.slice(0, MAX_ID);
@@ -201,8 +201,8 @@ export class Upstream {
   }
 
   /**
-   * Takes one of the `max_concurrency` places; each taken place is given back once by `release`.
-   * @throws GatewayError upstream_busy if there is none
+   * Takes one of the `max_concurrency` slots (bulkhead); `release` frees it, once.
+   * @throws GatewayError upstream_busy if all are taken
    */
   acquire(): void {
     if (this.#inFlight >= this.config.max_concurrency) throw new GatewayError('upstream_busy');
@@ -211,9 +211,9 @@ export class Upstream {
   }
 
   /**
-   * Gives the place back.
-   * @param outcome how the request ended: `ok` or a code of the error table
-   * @param ms since it was sent, in milliseconds; undefined when it was not
+   * Frees the slot.
+   * @param outcome result of the request: `ok` or a code of the error table
+   * @param ms since it was sent, in milliseconds; undefined if it was not sent
    */
   release(outcome: string, ms?: number): void {
     if (ms !== undefined) this.#durations[outcome === 'ok' ? 'ok' : 'failed'].observe(ms / 1000);
@@ -232,9 +232,9 @@ export class Upstream {
     const { path, query, method } = called;
     const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
     if (contentType !== undefined) headers['content-type'] = contentType;
-    const named = connectionNames(client);
-    pass(client, FORWARDED, named, headers);
-    if (trace === undefined) pass(client, FORWARDED_TRACE, named, headers);
+    const hopByHop = connectionNames(client);
+    forward(client, FORWARDED, hopByHop, headers);
+    if (trace === undefined) forward(client, FORWARDED_TRACE, hopByHop, headers);
     else {
       headers['traceparent'] = trace.traceparent;
       if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
@@ -248,15 +248,14 @@ export class Upstream {
   }
 
   /**
-   * Path and query at this upstream, with the client's query behind the configured one, which it cannot write over
-   * (`joinQuery`).
-   * @param suffix below the API root, without a slash in front
+   * Path and query at this upstream: the configured query, then the client's, which cannot override it (`joinQuery`).
+   * @param suffix below the API root, without a leading slash
    */
   pathWith(suffix: string, query: string): string {
     return joinQuery(this.#makePath(suffix), query);
   }
 
-  /** Few paths are ever asked for, so each is put together once. */
+  /** Cached per suffix; there are few. */
   #pathOf(suffix: string): string {
     let path = this.#paths.get(suffix);
     if (path === undefined) {
@@ -266,17 +265,14 @@ export class Upstream {
     return path;
   }
 
-  /**
-   * Headers of a request that is piped: the upstream's credentials, and of the client's the few that every request takes
-   * along. Nothing that says what the body is.
-   */
+  /** Headers of a piped request: the upstream's credentials and allow-listed client headers, without a content type. */
   headersFor(client: ClientHeaders, requestId: string): Record<string, string> {
     const { 'content-type': _, ...own } = this.#headers;
     const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
-    const named = connectionNames(client);
+    const hopByHop = connectionNames(client);
     for (const field of FORWARDED) {
       const value = client[field];
-      if (typeof value === 'string' && named?.has(field) !== true) headers[field] = value;
+      if (typeof value === 'string' && hopByHop?.has(field) !== true) headers[field] = value;
     }
     return headers;
   }
@@ -286,7 +282,7 @@ export class Upstream {
     return config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
   }
 
-  /** One GET with the upstream's own credentials, on a connection of its own: the pool may be full of long answers. */
+  /** One GET with the upstream's credentials on a new connection: the pool may be full of long responses. */
   #checkHealth(path: string, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
       const { 'content-type': _, ...headers } = this.#headers;
@@ -304,22 +300,22 @@ export class Upstream {
   }
 }
 
-function pass(
+function forward(
   from: ClientHeaders,
   fields: readonly string[],
-  named: ReadonlySet<string> | undefined,
+  hopByHop: ReadonlySet<string> | undefined,
   to: Record<string, string>,
 ): void {
   for (const field of fields) {
     const value = from[field];
-    if (typeof value === 'string' && named?.has(field) !== true) to[field] = value;
+    if (typeof value === 'string' && hopByHop?.has(field) !== true) to[field] = value;
   }
 }
 
 /**
- * Joins an API root and an endpoint: one slash between them, the root's own query kept, configured parameters after it.
- * @param baseUrl the API root, with or without a slash at its end, e.g. `https://host/v1?x=1`
- * @param suffix the endpoint's path below the root, without a slash in front
+ * Joins an API root and an endpoint with one slash; keeps the root's query and appends the configured parameters.
+ * @param baseUrl API root, with or without a trailing slash, e.g. `https://host/v1?x=1`
+ * @param suffix path of the endpoint below the root, without a leading slash
  */
 export function endpoint(
   baseUrl: string,
@@ -328,7 +324,7 @@ export function endpoint(
 ): { origin: string; path: string } {
   const url = new URL(baseUrl);
   const root = url.pathname.replace(/\/+$/, '');
-  // Appended, because to set one parameter would write the others anew.
+  // Appended, because setting one parameter re-encodes the others.
   const added = new URLSearchParams({ ...query }).toString();
   const search = [url.search.slice(1), added].filter((part) => part !== '').join('&');
   return { origin: url.origin, path: `${root}/${suffix}${search === '' ? '' : `?${search}`}` };

@@ -1,12 +1,12 @@
-// Upstreams that are read on for a moment after the client has left, because only the usage of its answer is still to come. It
-// owns how many there may be, how long, and their end when the process ends; what is read is for the relay or the session.
-import { setImmediate as nextTurn } from 'node:timers/promises';
+// Bounded reads of upstream responses after the client has left, to obtain the usage that is still to come. Owns their number,
+// duration and shutdown; the relay or session interprets the data.
+import { setImmediate as nextTick } from 'node:timers/promises';
 
-/** Usage follows the finish reason within a second; a reader that waited longer would hold its holder's slot for nothing. */
+/** Usage follows the finish reason within a second; a longer wait would occupy the holder's slot for nothing. */
 export const USAGE_READ_MS = 5_000;
-/** Of one upstream after its client has left. The last event of a response repeats all of its output. */
+/** Bytes per read. The last event of a response repeats all of its output. */
 export const MAX_USAGE_READ_BYTES = 8 * 1024 * 1024;
-/** At once. Each holds a connection to an upstream and a slot of its holder. */
+/** Concurrent reads. Each occupies an upstream connection and a slot of its holder. */
 const MAX_USAGE_READS = 256;
 
 interface UsageReadsOptions {
@@ -20,10 +20,10 @@ interface UsageReadsOptions {
   readonly maxMs?: number;
 }
 
-/** `refused`: too many ran already. */
+/** `refused`: the bound was reached. */
 export type UsageReadResult = 'reported' | 'missing' | 'refused';
 
-/** One of them. To be ended exactly once. */
+/** A running read. End it exactly once. */
 export interface UsageRead {
   end(isReported: boolean): void;
 }
@@ -43,8 +43,8 @@ export class UsageReads {
   }
 
   /**
-   * @param stop ends the reading; called once when its time is over, and never after `end`
-   * @returns undefined when there is no room for another one
+   * @param stop ends the read; called once on timeout, and never after `end`
+   * @returns undefined if the bound is reached
    */
   begin(stop: () => void): UsageRead | undefined {
     if (this.#isClosed || this.#running.size >= this.#maxReads) {
@@ -53,12 +53,12 @@ export class UsageReads {
     }
     const timer = setTimeout(stop, this.#maxMs);
     this.#running.add(stop);
-    this.#tell();
+    this.#updateGauge();
     return {
       end: (isReported) => {
         clearTimeout(timer);
         if (!this.#running.delete(stop)) return;
-        this.#tell();
+        this.#updateGauge();
         this.#metrics?.results.inc({ result: isReported ? 'reported' : 'missing' });
         if (this.#running.size === 0) this.#onIdle?.();
       },
@@ -66,8 +66,8 @@ export class UsageReads {
   }
 
   /**
-   * Lets running ones end, then ends them; no other begins. Resolves when what they read has been counted.
-   * @param ms at most so long
+   * Admits no more reads and waits for running ones; resolves when their usage has been counted.
+   * @param ms deadline in milliseconds, after which they are ended
    */
   async close(ms: number): Promise<void> {
     if (this.#running.size > 0 && !this.#isClosed) {
@@ -79,18 +79,18 @@ export class UsageReads {
       clearTimeout(deadline);
     }
     this.endAll();
-    // Their requests settle in the promises that follow.
-    await nextTurn();
-    await nextTurn();
+    // Their requests settle in the following promise callbacks.
+    await nextTick();
+    await nextTick();
   }
 
-  /** Ends all of them now; no other begins. */
+  /** Ends all reads now and admits no more. */
   endAll(): void {
     this.#isClosed = true;
     for (const stop of [...this.#running]) stop();
   }
 
-  #tell(): void {
+  #updateGauge(): void {
     this.#metrics?.running.set(this.#running.size);
   }
 }

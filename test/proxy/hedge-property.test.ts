@@ -68,7 +68,7 @@ const broken: Act = (call) => {
 };
 const unheard: Act = (call) => {
   call.isOver = true;
-  call.sink.onError(new GatewayError('upstream_unreachable'), 'unheard');
+  call.sink.onError(new GatewayError('upstream_unreachable'), 'no_response');
 };
 const refused = (status: number): Act[] => [
   sent,

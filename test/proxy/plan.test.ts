@@ -261,7 +261,7 @@ test('for any outcomes: each target at most once, all permits come back, and it 
           if (step.kind === 'exhausted') {
             // Nobody is sent away while a target that was not asked would take the request.
             for (const { name } of targets) {
-              if (!asked.includes(name)) expect(of(name).breaker.refusal()).toBeDefined();
+              if (!asked.includes(name)) expect(of(name).breaker.rejection()).toBeDefined();
             }
             if (asked.length === 0) expect(step.retryAfterMs).toBeGreaterThan(0);
             expect(step.retryAfterMs).toBeLessThanOrEqual(60_000);

@@ -31,7 +31,7 @@ function setting(options: Partial<BreakerOptions> = {}) {
 }
 
 function admitted(admission: Permit | BreakerRejection): Permit {
-  if (admission.kind === 'refusal') throw new Error(`refused: ${admission.cause}`);
+  if (admission.kind === 'rejection') throw new Error(`refused: ${admission.cause}`);
   return admission;
 }
 
@@ -42,7 +42,7 @@ describe('opening', () => {
     expect(breaker.state).toBe('closed');
     report(FAILURE);
     expect(breaker.state).toBe('open');
-    expect(breaker.admit()).toEqual({ kind: 'refusal', cause: 'open', until: clock.now + 10_000 });
+    expect(breaker.admit()).toEqual({ kind: 'rejection', cause: 'open', until: clock.now + 10_000 });
   });
 
   test('a success in between begins the count anew', () => {
@@ -113,10 +113,10 @@ describe('opening', () => {
     const { clock, breaker, permit } = setting();
     const permits = Array.from({ length: 200 }, permit);
     for (const each of permits.slice(0, 5)) each.release(FAILURE);
-    const refusal = breaker.refusal();
+    const refusal = breaker.rejection();
     clock.now += 9000;
     for (const each of permits.slice(5)) each.release(FAILURE);
-    expect(breaker.refusal()).toEqual(refusal);
+    expect(breaker.rejection()).toEqual(refusal);
     expect(breaker.inFlight).toBe(0);
   });
 
@@ -145,7 +145,7 @@ describe('half-open', () => {
     expect(probe.probe).toBe(true);
     expect(breaker.state).toBe('half_open');
     for (let index = 0; index < 10; index += 1) {
-      expect(breaker.admit()).toMatchObject({ kind: 'refusal', cause: 'probing' });
+      expect(breaker.admit()).toMatchObject({ kind: 'rejection', cause: 'probing' });
     }
     probe.release(SUCCESS);
     expect(breaker.state).toBe('closed');
@@ -157,18 +157,18 @@ describe('half-open', () => {
     const { clock, breaker, report } = opened();
     for (const wait of [20_000, 40_000, 60_000, 60_000]) {
       report(FAILURE);
-      expect(breaker.refusal()).toMatchObject({ cause: 'open', until: clock.now + wait });
+      expect(breaker.rejection()).toMatchObject({ cause: 'open', until: clock.now + wait });
       clock.now += wait;
     }
     report(SUCCESS);
     report(FAILURE, 5);
-    expect(breaker.refusal()).toMatchObject({ until: clock.now + 10_000 });
+    expect(breaker.rejection()).toMatchObject({ until: clock.now + 10_000 });
   });
 
   test('chance shortens the cool-down by up to a fifth', () => {
     const { clock, breaker, report } = setting({ random: () => 0.999_999 });
     report(FAILURE, 5);
-    const wait = (breaker.refusal()?.until ?? 0) - clock.now;
+    const wait = (breaker.rejection()?.until ?? 0) - clock.now;
     expect(wait).toBeGreaterThanOrEqual(8000);
     expect(wait).toBeLessThan(8001);
   });
@@ -200,10 +200,10 @@ describe('half-open', () => {
     const { clock, breaker, permit } = opened();
     const thinking = permit();
     clock.now += 9_999;
-    expect(breaker.refusal()).toMatchObject({ cause: 'probing' });
+    expect(breaker.rejection()).toMatchObject({ cause: 'probing' });
     clock.now += 1;
     const second = permit();
-    expect([second.probe, breaker.refusal()]).toMatchObject([true, { cause: 'probing' }]);
+    expect([second.probe, breaker.rejection()]).toMatchObject([true, { cause: 'probing' }]);
     second.release(NEUTRAL);
     thinking.answered();
     expect(breaker.state).toBe('closed');
@@ -229,18 +229,18 @@ describe('a target that asked to be left alone', () => {
     report({ kind: 'limited', retryAfterMs: 5000 });
     const until = clock.now + 5000;
     underWay.release(SUCCESS);
-    expect(breaker.admit()).toEqual({ kind: 'refusal', cause: 'limit', until });
-    expect(breaker.force()).toEqual({ kind: 'refusal', cause: 'limit', until });
+    expect(breaker.admit()).toEqual({ kind: 'rejection', cause: 'limit', until });
+    expect(breaker.force()).toEqual({ kind: 'rejection', cause: 'limit', until });
     clock.now += 4999;
-    expect(breaker.refusal()).toBeDefined();
+    expect(breaker.rejection()).toBeDefined();
     clock.now += 1;
-    expect(breaker.refusal()).toBeUndefined();
+    expect(breaker.rejection()).toBeUndefined();
   });
 
   test('but not for longer than a minute', () => {
     const { clock, breaker, report } = setting();
     report({ kind: 'limited', retryAfterMs: 86_400_000 });
-    expect(breaker.refusal()?.until).toBe(clock.now + 59_999);
+    expect(breaker.rejection()?.until).toBe(clock.now + 59_999);
   });
 
   test.each([undefined, 0, -5, Number.NaN])(
@@ -256,7 +256,7 @@ describe('a target that asked to be left alone', () => {
   test('a failure may ask for it too, and counts as one', () => {
     const { clock, breaker, report } = setting();
     report({ kind: 'failure', retryAfterMs: 3000 });
-    expect(breaker.force()).toEqual({ kind: 'refusal', cause: 'rest', until: clock.now + 3000 });
+    expect(breaker.force()).toEqual({ kind: 'rejection', cause: 'pause', until: clock.now + 3000 });
     expect(breaker.snapshot().consecutiveFailures).toBe(1);
   });
 
@@ -277,9 +277,9 @@ describe('a target that asked to be left alone', () => {
     const [one, two] = [permit(), permit()];
     report(FAILURE, 5);
     one.release({ kind: 'limited', retryAfterMs: 2000 });
-    expect(breaker.refusal()).toMatchObject({ cause: 'open', until: clock.now + 10_000 });
+    expect(breaker.rejection()).toMatchObject({ cause: 'open', until: clock.now + 10_000 });
     two.release({ kind: 'limited', retryAfterMs: 30_000 });
-    expect(breaker.refusal()).toMatchObject({ cause: 'limit', until: clock.now + 30_000 });
+    expect(breaker.rejection()).toMatchObject({ cause: 'limit', until: clock.now + 30_000 });
   });
 });
 
@@ -287,10 +287,10 @@ describe('without another target', () => {
   test('an open breaker lets through; success closes it, failure changes nothing', () => {
     const { breaker, report } = setting();
     report(FAILURE, 5);
-    const refusal = breaker.refusal();
+    const refusal = breaker.rejection();
     const [one, two] = [admitted(breaker.force()), admitted(breaker.force())];
     one.release(FAILURE);
-    expect(breaker.refusal()).toEqual(refusal);
+    expect(breaker.rejection()).toEqual(refusal);
     two.release(SUCCESS);
     expect(breaker.state).toBe('closed');
   });
@@ -355,7 +355,7 @@ class Command implements fc.Command<Model, CircuitBreaker> {
     // One that has been thought about for long keeps nobody away.
     expect(probes.filter(({ at }) => clock.now < at + 10_000).length).toBeLessThan(2);
     expect(breaker.inFlight).toBe(out.length);
-    if (breaker.state === 'open') expect(breaker.refusal()).toBeDefined();
+    if (breaker.state === 'open') expect(breaker.rejection()).toBeDefined();
   }
 
   toString(): string {
@@ -372,11 +372,11 @@ function take({ clock, out, closings }: Model, admission: Permit | BreakerReject
 }
 
 const admit = new Command('admit', (model, breaker) => {
-  const [before, refusal] = [breaker.state, breaker.refusal()];
+  const [before, refusal] = [breaker.state, breaker.rejection()];
   const admission = breaker.admit();
-  expect(admission.kind).toBe(refusal === undefined ? 'permit' : 'refusal');
+  expect(admission.kind).toBe(refusal === undefined ? 'permit' : 'rejection');
   // An open breaker lets nobody through, and a half-open one only a probe.
-  if (before === 'open') expect(admission.kind).toBe('refusal');
+  if (before === 'open') expect(admission.kind).toBe('rejection');
   if (admission.kind === 'permit') expect(admission.probe).toBe(before !== 'closed');
   take(model, admission);
 });
@@ -443,7 +443,7 @@ test('for any course of events: one probe at a time, all permits come back, and 
       model.clock.now += 60_001;
       admitted(breaker.admit()).release(SUCCESS);
       expect(breaker.state).toBe('closed');
-      expect(breaker.refusal()).toBeUndefined();
+      expect(breaker.rejection()).toBeUndefined();
     }),
     { numRuns: 400 },
   );

@@ -43,7 +43,7 @@ function read(pieces: readonly Buffer[]): Reading {
       end = parser.push(lent, piece.length);
       lent.fill(0);
       if (end !== 'open') {
-        if (end === 'kept' && index < pieces.length - 1) end = 'surplus';
+        if (end === 'reusable' && index < pieces.length - 1) end = 'surplus';
         break;
       }
     }
@@ -71,33 +71,41 @@ describe('an answer', () => {
     [
       'of known length',
       'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok',
-      { status: 200, body: 'ok', end: 'kept' },
+      { status: 200, body: 'ok', end: 'reusable' },
     ],
-    ['without a reason', 'HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n', { status: 200, body: '', end: 'kept' }],
-    ['with an empty reason', 'HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n', { status: 200, end: 'kept' }],
+    [
+      'without a reason',
+      'HTTP/1.1 200\r\ncontent-length: 0\r\n\r\n',
+      { status: 200, body: '', end: 'reusable' },
+    ],
+    ['with an empty reason', 'HTTP/1.1 200 \r\ncontent-length: 0\r\n\r\n', { status: 200, end: 'reusable' }],
     [
       'in chunks',
       'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n',
-      { body: 'ok', end: 'kept' },
+      { body: 'ok', end: 'reusable' },
     ],
     [
       'in chunks with extensions, blanks, capitals and trailers',
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n002 ;a="b"\r\nok\r\nA\r\n0123456789\r\n0;x\r\nT: u\r\nv: w\r\n\r\n',
-      { body: 'ok0123456789', end: 'kept' },
+      { body: 'ok0123456789', end: 'reusable' },
     ],
     ['that ends with its connection', 'HTTP/1.1 200 OK\r\na: b\r\n\r\nok', { body: 'ok', end: 'closed' }],
     ['of HTTP/1.0', 'HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok', { body: 'ok', end: 'spent' }],
     [
       'of HTTP/1.0 that keeps the connection',
       'HTTP/1.0 200 OK\r\nconnection: Keep-Alive\r\ncontent-length: 2\r\n\r\nok',
-      { body: 'ok', end: 'kept' },
+      { body: 'ok', end: 'reusable' },
     ],
     [
       'that closes',
       'HTTP/1.1 200 OK\r\nconnection: x, Close\r\ncontent-length: 2\r\n\r\nok',
       { body: 'ok', end: 'spent' },
     ],
-    ['without content', 'HTTP/1.1 204 No Content\r\na: b\r\n\r\n', { status: 204, body: '', end: 'kept' }],
+    [
+      'without content',
+      'HTTP/1.1 204 No Content\r\na: b\r\n\r\n',
+      { status: 204, body: '', end: 'reusable' },
+    ],
     [
       'with more behind it',
       'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokay',
@@ -111,18 +119,18 @@ describe('an answer', () => {
     [
       'behind an interim one',
       'HTTP/1.1 103 Hints\r\nlink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n',
-      { status: 200, end: 'kept' },
+      { status: 200, end: 'reusable' },
     ],
     [
       'with a status that nobody knows',
       'HTTP/1.1 999 ?\r\ncontent-length: 0\r\n\r\n',
-      { status: 999, end: 'kept' },
+      { status: 999, end: 'reusable' },
     ],
   ])('%s', (_name, text, expected) => {
     expect(whole(text)).toMatchObject(expected);
     expect(bytewise(text)).toMatchObject({
       ...expected,
-      ...(expected.end === 'kept' ? {} : { end: expected.end }),
+      ...(expected.end === 'reusable' ? {} : { end: expected.end }),
     });
   });
 
@@ -250,7 +258,7 @@ const valid = fc
     const content = framing === 'chunked' ? `${chunks.join('')}0\r\n${lines(trailers)}\r\n` : body;
     return {
       text: `${'HTTP/1.1 102 x\r\n\r\n'.repeat(interim)}HTTP/1.1 ${status} x\r\n${lines(headers)}${frame[framing]}\r\n${content}`,
-      expected: { status, body, end: framing === 'close' ? 'closed' : 'kept' } as const,
+      expected: { status, body, end: framing === 'close' ? 'closed' : 'reusable' } as const,
     };
   });
 
@@ -311,7 +319,7 @@ test('any bytes are answered with a reading or a refusal', () => {
     fc.property(fc.uint8Array({ maxLength: 200 }), fc.boolean(), (bytes, headed) => {
       const head = headed ? 'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n' : '';
       const all = Buffer.concat([Buffer.from(head), bytes]);
-      expect(['refused', 'open', 'closed', 'kept', 'spent', 'surplus']).toContain(read([all]).end);
+      expect(['refused', 'open', 'closed', 'reusable', 'spent', 'surplus']).toContain(read([all]).end);
     }),
     { numRuns: RUNS },
   );

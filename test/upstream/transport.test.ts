@@ -220,7 +220,7 @@ describe('how far a request had come', () => {
     expect(await heard(script)).toMatchObject({ delivery: 'maybe_sent', heard: ['sent', 'error'] });
     await heard();
     const ear = await heard(script);
-    expect([ear.delivery, ear.error?.code]).toEqual(['unheard', 'upstream_unreachable']);
+    expect([ear.delivery, ear.error?.code]).toEqual(['no_response', 'upstream_unreachable']);
     await heard();
     expect(await heard(script, true)).toMatchObject({ delivery: 'maybe_sent' });
   });

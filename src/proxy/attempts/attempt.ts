@@ -167,10 +167,10 @@ export class Attempt implements Sink, Source, Contender {
 
   onError(error: GatewayError, delivery: Delivery): void {
     if (this.#settle === undefined) clearTimeout(this.#lingering);
-    else if (delivery === 'unheard') {
+    else if (delivery === 'no_response') {
       const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
       this.#finish(failed({ ...unheard, staleConnection: true, retry: true, skipsRetryBudget: true }));
-    } else if (delivery === 'withdrawn') this.#fail(error, false);
+    } else if (delivery === 'body_lost') this.#fail(error, false);
     else if (delivery === 'not_sent') {
       // A refusal can be over in a moment; a deadline for the connection took long enough.
       const retry = error.code === 'upstream_unreachable';

@@ -78,7 +78,7 @@ export class TargetPlan<T extends Ranked> {
       return this.#sole(first);
     const { isHealthy = () => true } = this.#options;
     const untried = this.#targets.filter((target) => !this.#tried.includes(target) && suits(target));
-    const admissible = untried.filter((target) => this.#breaker(target).refusal() === undefined);
+    const admissible = untried.filter((target) => this.#breaker(target).rejection() === undefined);
     const healthy = admissible.filter(isHealthy);
     const target = this.#choose(healthy.length > 0 ? healthy : admissible);
     if (target !== undefined) {
@@ -94,10 +94,10 @@ export class TargetPlan<T extends Ranked> {
    */
   #sole(target: T): Next<T> | Exhausted {
     const breaker = this.#breaker(target);
-    const step = breaker.refusal() === undefined ? this.#hand(target, breaker.admit()) : undefined;
+    const step = breaker.rejection() === undefined ? this.#hand(target, breaker.admit()) : undefined;
     if (step !== undefined) return step;
     const admission = breaker.force();
-    if (admission.kind === 'refusal') {
+    if (admission.kind === 'rejection') {
       const cause = admission.cause === 'limit' ? 'limit' : 'open';
       return { kind: 'exhausted', cause, retryAfterMs: waitMs(admission, this.#options.now()) };
     }
@@ -119,7 +119,7 @@ export class TargetPlan<T extends Ranked> {
   }
 
   #hand(target: T, admission: Permit | BreakerRejection): Next<T> | undefined {
-    if (admission.kind === 'refusal') return undefined;
+    if (admission.kind === 'rejection') return undefined;
     this.#tried.push(target);
     return { kind: 'target', target, permit: admission };
   }
@@ -141,7 +141,7 @@ export class TargetPlan<T extends Ranked> {
   }
 
   #exhausted(untried: readonly T[]): Exhausted {
-    const refusals = untried.flatMap((target) => this.#breaker(target).refusal() ?? []);
+    const refusals = untried.flatMap((target) => this.#breaker(target).rejection() ?? []);
     const cause =
       refusals.length === 0 ? 'tried' : refusals.every((each) => each.cause === 'limit') ? 'limit' : 'open';
     return { kind: 'exhausted', cause, retryAfterMs: this.#soonest() };
@@ -150,7 +150,7 @@ export class TargetPlan<T extends Ranked> {
   #soonest(): number {
     const now = this.#options.now();
     const waits = this.#targets.map((target) => {
-      const rejection = this.#breaker(target).refusal();
+      const rejection = this.#breaker(target).rejection();
       return rejection === undefined ? 0 : waitMs(rejection, now);
     });
     return waits.length === 0 ? 0 : Math.min(...waits);

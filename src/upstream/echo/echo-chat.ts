@@ -1,4 +1,4 @@
-// What the built-in model answers to a chat: the last thing that the user said.
+// Chat endpoint of the echo upstream: repeats the last user message.
 import { randomBytes } from 'node:crypto';
 import {
   type EchoError,
@@ -13,11 +13,11 @@ import {
   streamAnswer,
 } from './echo-shapes.ts';
 
-/** What the request asks for, as far as this model understands it. */
-interface Ask {
-  readonly kind: 'ask';
+/** The parsed chat request. */
+interface ChatRequest {
+  readonly kind: 'chat_request';
   readonly model: string;
-  /** What the request counts as, in tokens. */
+  /** Estimated prompt tokens. */
   readonly promptTokens: number;
   readonly reply: string;
   readonly stream: boolean;
@@ -25,24 +25,24 @@ interface Ask {
   readonly maxTokens: number;
 }
 
-/** What OpenAI's chat format adds per message, roughly. */
+/** Overhead per message in OpenAI's chat format, approximately. */
 const TOKENS_PER_MESSAGE = 4;
 
 export function answerChat(body: Buffer, created: number): EchoEvent[] {
-  const ask = understand(body);
-  if (ask.kind === 'refusal') return echoErrorAnswer(ask);
-  const all = pieces(ask.reply);
-  const said = all.slice(0, ask.maxTokens);
-  const finish = said.length < all.length ? 'length' : 'stop';
+  const request = parseChatRequest(body);
+  if (request.kind === 'echo_error') return echoErrorAnswer(request);
+  const all = pieces(request.reply);
+  const output = all.slice(0, request.maxTokens);
+  const finish = output.length < all.length ? 'length' : 'stop';
   const usage = {
-    prompt_tokens: ask.promptTokens,
-    completion_tokens: said.length,
-    total_tokens: ask.promptTokens + said.length,
+    prompt_tokens: request.promptTokens,
+    completion_tokens: output.length,
+    total_tokens: request.promptTokens + output.length,
   };
   const id = `chatcmpl-${randomBytes(12).toString('hex')}`;
-  const common = { created, model: ask.model, system_fingerprint: 'fp_echo' };
-  if (!ask.stream) {
-    const message = { role: 'assistant', content: said.join(''), refusal: null };
+  const common = { created, model: request.model, system_fingerprint: 'fp_echo' };
+  if (!request.stream) {
+    const message = { role: 'assistant', content: output.join(''), refusal: null };
     const choice = { index: 0, message, logprobs: null, finish_reason: finish };
     return jsonAnswer(200, { id, object: 'chat.completion', ...common, choices: [choice], usage });
   }
@@ -51,20 +51,20 @@ export function answerChat(body: Buffer, created: number): EchoEvent[] {
     object: 'chat.completion.chunk',
     ...common,
     choices: [{ index: 0, delta, logprobs: null, finish_reason: finishReason }],
-    ...(ask.includeUsage ? { usage: null } : {}),
+    ...(request.includeUsage ? { usage: null } : {}),
   });
   const chunks = [
     chunk({ role: 'assistant', content: '', refusal: null }),
-    ...said.map((content) => chunk({ content })),
+    ...output.map((content) => chunk({ content })),
     chunk({}, finish),
-    ...(ask.includeUsage ? [{ id, object: 'chat.completion.chunk', ...common, choices: [], usage }] : []),
+    ...(request.includeUsage ? [{ id, object: 'chat.completion.chunk', ...common, choices: [], usage }] : []),
   ];
   return streamAnswer([...chunks.map((each) => `data: ${JSON.stringify(each)}\n\n`), 'data: [DONE]\n\n']);
 }
 
-function understand(bytes: Buffer): Ask | EchoError {
+function parseChatRequest(bytes: Buffer): ChatRequest | EchoError {
   const read = readEchoBody(bytes);
-  if (read.kind === 'refusal') return read;
+  if (read.kind === 'echo_error') return read;
   const { model, members: body } = read;
   const { messages, stream } = body;
   if (messages === undefined) {
@@ -76,16 +76,17 @@ function understand(bytes: Buffer): Ask | EchoError {
   if (messages.length === 0) {
     return echoError("Invalid 'messages': empty array.", 'messages', 'empty_array');
   }
-  const told = readMessages(messages);
-  if (told.kind === 'refusal') return told;
+  const facts = readMessages(messages);
+  if (facts.kind === 'echo_error') return facts;
   const maxTokens = readMaxTokens(body, ['max_completion_tokens', 'max_tokens']);
   if (typeof maxTokens === 'object') return maxTokens;
   const options = body['stream_options'];
   return {
-    kind: 'ask',
+    kind: 'chat_request',
     model,
-    promptTokens: told.tokens,
-    reply: told.said === undefined ? 'Say something, and I will say it back.' : `You said: ${told.said}`,
+    promptTokens: facts.tokens,
+    reply:
+      facts.lastText === undefined ? 'Say something, and I will say it back.' : `You said: ${facts.lastText}`,
     stream: stream === true,
     includeUsage: isRecord(options) && options['include_usage'] === true,
     maxTokens,
@@ -95,35 +96,35 @@ function understand(bytes: Buffer): Ask | EchoError {
 interface Messages {
   readonly kind: 'messages';
   readonly tokens: number;
-  readonly said: string | undefined;
+  readonly lastText: string | undefined;
 }
 
-/** How long the messages are, and what the last message of a user said. */
+/** Estimates the tokens and finds the text of the last user message. */
 function readMessages(messages: readonly unknown[]): Messages | EchoError {
   let tokens = 0;
-  let said: string | undefined;
+  let lastText: string | undefined;
   for (const [index, message] of messages.entries()) {
-    const place = `messages[${index}]`;
+    const path = `messages[${index}]`;
     if (!isRecord(message) || typeof message['role'] !== 'string') {
-      return echoError(`Invalid '${place}': a message is an object with a role.`, place, 'invalid_type');
+      return echoError(`Invalid '${path}': a message is an object with a role.`, path, 'invalid_type');
     }
     const text = contentText(message['content']);
     if (text === undefined) {
-      const param = `${place}.content`;
+      const param = `${path}.content`;
       return echoError(
         `Invalid type for '${param}': expected a string or an array of parts.`,
         param,
         'invalid_type',
       );
     }
-    // Four characters a token is close enough for a long prompt, and costs nothing.
+    // Four characters per token: accurate enough, and cheap for long prompts.
     tokens += TOKENS_PER_MESSAGE + Math.ceil(text.length / 4);
-    if (message['role'] === 'user') said = text;
+    if (message['role'] === 'user') lastText = text;
   }
-  return { kind: 'messages', tokens, said };
+  return { kind: 'messages', tokens, lastText };
 }
 
-/** Parts that hold no text (images, audio) say nothing here. */
+/** Parts without text (images, audio) count as empty. */
 export function contentText(content: unknown): string | undefined {
   if (content === undefined || content === null) return '';
   if (typeof content === 'string') return content;

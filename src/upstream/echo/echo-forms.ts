@@ -1,4 +1,4 @@
-// What the built-in model answers to forms: reads them as they come, keeps their short fields and counts their files.
+// Form endpoints of the echo upstream: reads forms incrementally, keeps short fields and counts file sizes.
 import { GatewayError } from '../../errors.ts';
 import {
   MultipartParser,
@@ -22,12 +22,12 @@ import {
 } from './echo-shapes.ts';
 
 const MAX_FIELD = 64 * 1024;
-/** Of sound at 128 kbit/s, in a second. */
+/** Bytes per second of audio at 128 kbit/s. */
 const BYTES_PER_SECOND = 16_000;
 
 interface ReadForm {
   readonly fields: ReadonlyMap<string, string>;
-  /** Sizes of its files. */
+  /** File sizes in bytes. */
   readonly files: readonly number[];
 }
 
@@ -40,14 +40,14 @@ const FORMS: ReadonlyMap<string, readonly [respond: Respond, defaultModel?: stri
   ['/images/variations', [vary, 'dall-e-2']],
 ]);
 
-/** Whether a request is a form that this model answers. */
+/** Whether the request is a form that the echo upstream answers. */
 export function isEchoForm(path: string, request: UpstreamRequest): boolean {
   return FORMS.has(path) && request.headers['content-type']?.startsWith('multipart/form-data') === true;
 }
 
 /**
- * Reads the form to its end and answers it.
- * @throws GatewayError (rejects): the rest of the form did not come
+ * Reads the complete form and answers it.
+ * @throws GatewayError if the rest of the form does not arrive
  */
 export async function answerForm(
   path: string,
@@ -57,12 +57,12 @@ export async function answerForm(
   const [respond, defaultModel] = FORMS.get(path) ?? [];
   const reader = new FormReader();
   try {
-    const scanner = new MultipartParser(boundaryOf(request.headers['content-type'] ?? ''), reader);
+    const parser = new MultipartParser(boundaryOf(request.headers['content-type'] ?? ''), reader);
     if (isSource(request.body)) {
       const body = request.body.open();
-      for (let piece = await body.next(); piece !== undefined; piece = await body.next()) scanner.push(piece);
-    } else scanner.push(request.body);
-    scanner.end();
+      for (let piece = await body.next(); piece !== undefined; piece = await body.next()) parser.push(piece);
+    } else parser.push(request.body);
+    parser.end();
   } catch (error) {
     if (!(error instanceof GatewayError) || error.code !== 'invalid_form' || isSource(request.body))
       throw error;
@@ -120,8 +120,8 @@ function transcribe({ fields, files }: ReadForm): EchoEvent[] | EchoError {
       return jsonAnswer(200, { text, usage });
     case 'verbose_json': {
       const segment = { id: 0, start: 0, end: seconds, text };
-      const about = { task: 'transcribe', language: 'english', duration: seconds };
-      return jsonAnswer(200, { ...about, text, segments: [segment], usage });
+      const facts = { task: 'transcribe', language: 'english', duration: seconds };
+      return jsonAnswer(200, { ...facts, text, segments: [segment], usage });
     }
     case 'text':
       return textAnswer('text/plain; charset=utf-8', `${text}\n`);
@@ -143,7 +143,7 @@ function vary(form: ReadForm, model: string, created: number): EchoEvent[] | Ech
   return draw({ ...body, members: { prompt: 'a variation', ...members, stream: false } }, created);
 }
 
-/** As if it had come as JSON. */
+/** The form as an equivalent JSON body. */
 function bodyOf({ fields }: ReadForm, model: string): Body {
   const members: Record<string, unknown> = Object.fromEntries(fields);
   return {

@@ -1,4 +1,4 @@
-// The responses that the built-in model has stored: the last few, until the process ends.
+// In-memory store of the echo upstream's last responses.
 import { RecentMap } from '../../recent-map.ts';
 import type { UpstreamRequest } from '../transport.ts';
 import {
@@ -10,45 +10,45 @@ import {
   streamAnswer,
 } from './echo-shapes.ts';
 
-const MOST = 100;
+const MAX_RESPONSES = 100;
 const PATH = /^\/responses\/([A-Za-z0-9_]+)(\/cancel|\/input_items)?$/;
 
-interface Kept {
+interface StoredResponse {
   readonly whole: object;
   readonly events: readonly StreamEvent[];
   readonly input: string;
 }
 
 export class EchoMemory {
-  readonly #kept = new RecentMap<string, Kept>(MOST);
+  readonly #responses = new RecentMap<string, StoredResponse>(MAX_RESPONSES);
 
-  keep(id: string, kept: Kept): void {
-    this.#kept.set(id, kept);
+  add(id: string, response: StoredResponse): void {
+    this.#responses.set(id, response);
   }
 
   has(id: unknown): boolean {
-    return typeof id === 'string' && this.#kept.has(id);
+    return typeof id === 'string' && this.#responses.has(id);
   }
 
-  /** @returns undefined where the path is none of a stored response */
+  /** @returns undefined if the path is not of a stored response */
   answer({ method = 'POST', path }: Pick<UpstreamRequest, 'method' | 'path'>): EchoEvent[] | undefined {
     const [plain = '', query = ''] = path.split('?', 2);
-    const [, id = '', rest = ''] = PATH.exec(plain) ?? [];
+    const [, id = '', operation = ''] = PATH.exec(plain) ?? [];
     if (id === '') return undefined;
-    const kept = this.#kept.get(id);
-    if (kept === undefined) {
+    const stored = this.#responses.get(id);
+    if (stored === undefined) {
       const message = `Response with id '${id}' not found.`;
-      return echoErrorAnswer({ kind: 'refusal', message, param: null, code: null }, 404);
+      return echoErrorAnswer({ kind: 'echo_error', message, param: null, code: null }, 404);
     }
-    if (rest === '/input_items') return jsonAnswer(200, itemsOf(kept.input));
+    if (operation === '/input_items') return jsonAnswer(200, itemsOf(stored.input));
     if (method === 'DELETE') {
-      this.#kept.delete(id);
+      this.#responses.delete(id);
       return jsonAnswer(200, { id, object: 'response', deleted: true });
     }
-    const asked = new URLSearchParams(query);
-    if (method === 'POST' || asked.get('stream') !== 'true') return jsonAnswer(200, kept.whole);
-    const after = Number(asked.get('starting_after') ?? -1);
-    return streamAnswer(kept.events.filter((_, place) => !(place <= after)).map(eventFrame));
+    const parameters = new URLSearchParams(query);
+    if (method === 'POST' || parameters.get('stream') !== 'true') return jsonAnswer(200, stored.whole);
+    const after = Number(parameters.get('starting_after') ?? -1);
+    return streamAnswer(stored.events.filter((_, index) => !(index <= after)).map(eventFrame));
   }
 }
 

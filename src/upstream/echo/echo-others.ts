@@ -1,4 +1,4 @@
-// What the built-in model answers on the paths beside chat: the smallest true answers, the same for the same request.
+// Endpoints of the echo upstream besides chat: minimal valid responses, deterministic per request.
 import { createHash, randomBytes } from 'node:crypto';
 import { contentText } from './echo-chat.ts';
 import type { EchoMemory } from './echo-memory.ts';
@@ -21,7 +21,7 @@ import {
 
 type Respond = (body: Buffer, created: number, memory: EchoMemory) => EchoEvent[];
 
-/** Path below the API root → what answers there. */
+/** Path below the API root → its handler. */
 export const OTHERS: ReadonlyMap<string, Respond> = new Map([
   ['/completions', answering(complete)],
   ['/embeddings', answering(embed)],
@@ -32,14 +32,14 @@ export const OTHERS: ReadonlyMap<string, Respond> = new Map([
   ['/audio/speech', answering(speak)],
 ]);
 
-/** Short, because nobody searches with them; equal texts have equal vectors. */
+/** Few, because the vectors are not for search; equal texts have equal vectors. */
 const DIMENSIONS = 8;
 const MAX_INPUTS = 2048;
 const MAX_IMAGES = 10;
 
 /** A GIF of one transparent pixel. */
 const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
-/** 8 bits, 8000 samples a second: a tenth of a second of silence. */
+/** A tenth of a second of silence: 8 bits, 8000 samples per second. */
 const SILENCE = Buffer.alloc(800, 0x80);
 
 function answering(
@@ -48,7 +48,7 @@ function answering(
 ): Respond {
   return (bytes, created, memory) => {
     const body = readEchoBody(bytes, defaultModel);
-    const answer = body.kind === 'refusal' ? body : respond(body, created, memory);
+    const answer = body.kind === 'echo_error' ? body : respond(body, created, memory);
     return Array.isArray(answer) ? answer : echoErrorAnswer(answer);
   };
 }
@@ -56,12 +56,12 @@ function answering(
 function complete({ model, members }: Body, created: number): EchoEvent[] | EchoError {
   const [prompt] = textsOf(members['prompt'] ?? '');
   if (prompt === undefined) return echoError("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
-  const most = readMaxTokens(members, ['max_tokens']);
-  if (typeof most === 'object') return most;
+  const maxTokens = readMaxTokens(members, ['max_tokens']);
+  if (typeof maxTokens === 'object') return maxTokens;
   const all = pieces(`You said: ${prompt}`);
-  const said = all.slice(0, most);
-  const finish = said.length < all.length ? 'length' : 'stop';
-  const [prompts, completions] = [tokens(prompt), said.length];
+  const output = all.slice(0, maxTokens);
+  const finish = output.length < all.length ? 'length' : 'stop';
+  const [prompts, completions] = [tokens(prompt), output.length];
   const usage = {
     prompt_tokens: prompts,
     completion_tokens: completions,
@@ -75,13 +75,13 @@ function complete({ model, members }: Body, created: number): EchoEvent[] | Echo
     finish_reason,
   });
   if (members['stream'] !== true)
-    return jsonAnswer(200, { ...common, choices: [choice(said.join(''), finish)], usage });
+    return jsonAnswer(200, { ...common, choices: [choice(output.join(''), finish)], usage });
   const options = members['stream_options'];
-  const asks = isRecord(options) && options['include_usage'] === true;
+  const includesUsage = isRecord(options) && options['include_usage'] === true;
   const chunks = [
-    ...said.map((text) => ({ ...common, choices: [choice(text, null)] })),
+    ...output.map((text) => ({ ...common, choices: [choice(text, null)] })),
     { ...common, choices: [choice('', finish)] },
-    ...(asks ? [{ ...common, choices: [], usage }] : []),
+    ...(includesUsage ? [{ ...common, choices: [], usage }] : []),
   ];
   return streamAnswer([...chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`), 'data: [DONE]\n\n']);
 }
@@ -101,7 +101,7 @@ function embed({ model, members }: Body): EchoEvent[] | EchoError {
   return jsonAnswer(200, { object: 'list', data, model, usage });
 }
 
-/** Of length 1, made from a digest of the text. */
+/** A unit vector derived from a digest of the text. */
 function vectorOf(text: string): Float32Array {
   const digest = createHash('sha256').update(text).digest();
   const raw = Array.from({ length: DIMENSIONS }, (_, at) => digest.readInt32LE(4 * at) / 2 ** 31);
@@ -114,7 +114,7 @@ function moderate({ model, members }: Body): EchoEvent[] | EchoError {
   const inputs = Array.isArray(input) && input.some(isRecord) ? [contentText(input) ?? ''] : textsOf(input);
   if (inputs.length === 0) return echoError("Missing required parameter: 'input'.", 'input', null);
   const results = inputs.map((text) => {
-    // One word that it dislikes, so that both answers can be seen.
+    // One flagged word, so that both outcomes can be tried.
     const flagged = /\bviolence\b/i.test(text);
     return {
       flagged,
@@ -127,19 +127,19 @@ function moderate({ model, members }: Body): EchoEvent[] | EchoError {
 }
 
 function respond({ model, members }: Body, created: number, memory: EchoMemory): EchoEvent[] | EchoError {
-  const said = lastInput(members['input']);
-  if (said === undefined) return echoError("Missing required parameter: 'input'.", 'input', null);
+  const prompt = lastInput(members['input']);
+  if (prompt === undefined) return echoError("Missing required parameter: 'input'.", 'input', null);
   const previous = members['previous_response_id'] ?? null;
   if (previous !== null && !memory.has(previous)) {
     const message = 'The previous response was not found.';
     return echoError(message, 'previous_response_id', 'previous_response_not_found');
   }
-  const most = readMaxTokens(members, ['max_output_tokens']);
-  if (typeof most === 'object') return most;
-  const all = pieces(`You said: ${said}`);
-  const told = all.slice(0, most);
-  const status = told.length < all.length ? 'incomplete' : 'completed';
-  const text = told.join('');
+  const maxTokens = readMaxTokens(members, ['max_output_tokens']);
+  if (typeof maxTokens === 'object') return maxTokens;
+  const all = pieces(`You said: ${prompt}`);
+  const deltas = all.slice(0, maxTokens);
+  const status = deltas.length < all.length ? 'incomplete' : 'completed';
+  const text = deltas.join('');
   const part = (written: string) => ({ type: 'output_text', text: written, annotations: [], logprobs: [] });
   const item = (state: string, content: readonly object[]) => ({
     id: itemId,
@@ -149,7 +149,7 @@ function respond({ model, members }: Body, created: number, memory: EchoMemory):
     content,
   });
   const itemId = id('msg');
-  const [input, output] = [tokens(said), told.length];
+  const [input, output] = [tokens(prompt), deltas.length];
   const usage = {
     input_tokens: input,
     input_tokens_details: { cached_tokens: 0 },
@@ -180,24 +180,24 @@ function respond({ model, members }: Body, created: number, memory: EchoMemory):
   const isStored = members['store'] !== false;
   const responseId = id('resp');
   const whole = response(status, [item(status, [part(text)])], usage);
-  const place = { item_id: itemId, output_index: 0, content_index: 0 };
+  const position = { item_id: itemId, output_index: 0, content_index: 0 };
   const list: StreamEvent[] = [
     { type: 'response.created', response: response('in_progress', [], null) },
     { type: 'response.in_progress', response: response('in_progress', [], null) },
     { type: 'response.output_item.added', output_index: 0, item: item('in_progress', []) },
-    { type: 'response.content_part.added', ...place, part: part('') },
-    ...told.map((delta) => ({ type: 'response.output_text.delta', ...place, delta, logprobs: [] })),
-    { type: 'response.output_text.done', ...place, text, logprobs: [] },
-    { type: 'response.content_part.done', ...place, part: part(text) },
+    { type: 'response.content_part.added', ...position, part: part('') },
+    ...deltas.map((delta) => ({ type: 'response.output_text.delta', ...position, delta, logprobs: [] })),
+    { type: 'response.output_text.done', ...position, text, logprobs: [] },
+    { type: 'response.content_part.done', ...position, part: part(text) },
     { type: 'response.output_item.done', output_index: 0, item: item(status, [part(text)]) },
     { type: `response.${status}`, response: whole },
   ];
   const events = list.map((event, index) => ({ ...event, sequence_number: index }));
-  if (isStored) memory.keep(responseId, { whole, events, input: said });
+  if (isStored) memory.add(responseId, { whole, events, input: prompt });
   return members['stream'] === true ? streamAnswer(events.map(eventFrame)) : jsonAnswer(200, whole);
 }
 
-/** What the last message of a user says, or the text itself. */
+/** The input text, or the text of the last user message. */
 function lastInput(input: unknown): string | undefined {
   if (typeof input === 'string') return input;
   if (!Array.isArray(input)) return undefined;
@@ -206,7 +206,7 @@ function lastInput(input: unknown): string | undefined {
   return isRecord(last) ? contentText(last['content']) : undefined;
 }
 
-/** @param kind what its events are called */
+/** @param kind prefix of the event types */
 export function draw(
   { model, members }: Body,
   created: number,
@@ -244,7 +244,7 @@ function speak({ members }: Body): EchoEvent[] | EchoError {
   ]);
 }
 
-/** The head of a WAV file that holds `SILENCE`. */
+/** The header of a WAV file with `SILENCE`. */
 function wav(): Buffer {
   const head = Buffer.alloc(44);
   head.write('RIFF', 0);
@@ -262,7 +262,7 @@ function wav(): Buffer {
   return head;
 }
 
-/** A text, several of them, or tokens by their numbers, which stand for a text. */
+/** One text, several texts, or token numbers, joined as a text. */
 function textsOf(input: unknown): string[] {
   if (typeof input === 'string') return [input];
   if (!Array.isArray(input)) return [];

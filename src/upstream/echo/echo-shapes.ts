@@ -1,26 +1,26 @@
-// What the answers of the built-in model are made of: events for a sink, errors, and text in pieces. Which answer is given to
-// what is echo-chat.ts and echo-others.ts.
+// Building blocks of echo responses: sink events, errors, and text split into pieces. The endpoints are in echo-chat.ts and
+// echo-others.ts.
 import type { GatewayError } from '../../errors.ts';
 import type { ResponseHeaders } from '../transport.ts';
 
-/** What is still to be told to the sink. */
+/** An event to deliver to the sink. */
 export type EchoEvent =
   | { readonly kind: 'head'; readonly status: number; readonly headers: ResponseHeaders }
   | { readonly kind: 'data'; readonly bytes: Buffer }
   | { readonly kind: 'error'; readonly error: GatewayError };
 
-/** A request that a vendor would refuse with 400. */
+/** A request that a vendor would reject with 400. */
 export interface EchoError {
-  readonly kind: 'refusal';
+  readonly kind: 'echo_error';
   readonly message: string;
   readonly param: string | null;
   readonly code: string | null;
 }
 
-/** Like any model this one has a longest answer, whatever it was told; more ends with `length`. */
+/** Maximum answer length in tokens; a longer one ends with `length`. */
 const MAX_ECHO_ANSWER = 2_000;
 
-/** Characters that one token has at most: what of a text must be read to find `MAX_ANSWER` tokens. */
+/** Maximum characters per token; bounds how much of a text is split. */
 const MAX_TOKEN = 24;
 
 export function jsonAnswer(status: number, value: object): EchoEvent[] {
@@ -37,7 +37,7 @@ export function echoErrorAnswer({ message, param, code }: EchoError, status = 40
   return jsonAnswer(status, { error: { message, type: 'invalid_request_error', param, code } });
 }
 
-/** A stream of these frames. */
+/** A stream of the given frames. */
 export function streamAnswer(frames: readonly string[]): EchoEvent[] {
   return [
     { kind: 'head', status: 200, headers: { 'content-type': 'text/event-stream; charset=utf-8' } },
@@ -45,15 +45,15 @@ export function streamAnswer(frames: readonly string[]): EchoEvent[] {
   ];
 }
 
-/** Words with the space before them, long ones in parts: what this model streams and counts as tokens. */
+/** Splits into words with their leading space, long ones in parts: the units that are streamed and counted as tokens. */
 export function pieces(text: string): string[] {
-  const read = text.slice(0, (MAX_ECHO_ANSWER + 1) * MAX_TOKEN);
-  return read.match(/\s{0,8}\S{1,8}|\s{1,8}/gu) ?? [];
+  const head = text.slice(0, (MAX_ECHO_ANSWER + 1) * MAX_TOKEN);
+  return head.match(/\s{0,8}\S{1,8}|\s{1,8}/gu) ?? [];
 }
 
 /**
- * The members of a request, with its model; or why it is none.
- * @param defaultModel for a request that names none
+ * The members of a request and its model, or an error.
+ * @param defaultModel for requests without a model
  */
 export function readEchoBody(bytes: Buffer, defaultModel?: string): Body | EchoError {
   let body: unknown;
@@ -75,8 +75,8 @@ export interface Body {
 }
 
 /**
- * How long the answer may be.
- * @param names of the members that may say it, the first one first
+ * The maximum answer length in tokens.
+ * @param names members that may set it, in order of precedence
  */
 export function readMaxTokens(body: Record<string, unknown>, names: readonly string[]): number | EchoError {
   for (const name of names) {
@@ -94,14 +94,14 @@ export function readMaxTokens(body: Record<string, unknown>, names: readonly str
 }
 
 export function echoError(message: string, param: string | null, code: string | null): EchoError {
-  return { kind: 'refusal', message, param, code };
+  return { kind: 'echo_error', message, param, code };
 }
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** A typed event of a stream. */
+/** A typed stream event. */
 export interface StreamEvent {
   readonly type: string;
   readonly [name: string]: unknown;

@@ -1,6 +1,6 @@
-// The built-in `echo` model: a small OpenAI-compatible model in the process, for trying the gateway and for testing it.
-// It answers what a vendor would answer, errors included; it reads no headers and keeps nothing but its last
-// responses. What it says on which path is echo-chat.ts, echo-others.ts and echo-forms.ts.
+// The built-in `echo` upstream: a small in-process model with an OpenAI-compatible API, for trials and tests. It returns vendor-like
+// responses and errors, reads no headers and stores only its last responses. echo-chat.ts, echo-others.ts and echo-forms.ts hold
+// the endpoints.
 import { GatewayError, wrapError } from '../../errors.ts';
 import { isSource } from '../../http/pieces/body-source.ts';
 import type { Call, Sink, Transport, UpstreamRequest } from '../transport.ts';
@@ -13,7 +13,7 @@ import { type EchoEvent, echoErrorAnswer } from './echo-shapes.ts';
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 interface EchoOptions {
-  /** Milliseconds before the answer, and between two pieces of a streamed one. Default 20. */
+  /** Delay in milliseconds before the response, and between pieces of a stream. Default 20. */
   readonly delay?: number;
   /** Unix time in seconds for `created`. */
   readonly clock?: () => number;
@@ -41,10 +41,10 @@ export class EchoTransport implements Transport {
     return call;
   }
 
-  /** A form is read at the pace at which it comes. */
+  /** Forms are read as they arrive, with backpressure. */
   async #answerForm(path: string, request: UpstreamRequest, sink: Sink, call: EchoCall): Promise<void> {
     try {
-      // Not within `send`.
+      // No sink call before `send` has returned.
       await undefined;
       if (!call.isOver) sink.onUpload?.();
       const events = await answerForm(path, request, this.#clock());
@@ -54,7 +54,7 @@ export class EchoTransport implements Transport {
     } catch (error) {
       if (call.isOver) return;
       call.abort();
-      sink.onError(wrapError(error, 'internal_error'), 'withdrawn');
+      sink.onError(wrapError(error, 'internal_error'), 'body_lost');
     }
   }
 
@@ -69,7 +69,7 @@ export class EchoTransport implements Transport {
     const stored = this.#memory.answer(request);
     if (stored !== undefined) return stored;
     return echoErrorAnswer(
-      { kind: 'refusal', message: `There is no ${path} here.`, param: null, code: null },
+      { kind: 'echo_error', message: `There is no ${path} here.`, param: null, code: null },
       404,
     );
   }
@@ -80,7 +80,7 @@ export class EchoTransport implements Transport {
   }
 }
 
-/** Plays one answer to a sink, an event per timer, so that nothing arrives inside `send` or while paused. */
+/** Delivers one response to a sink, one event per timer, so that nothing arrives inside `send` or while paused. */
 class EchoCall implements Call {
   #events: EchoEvent[] = [];
   readonly #delay: number;
@@ -101,7 +101,7 @@ class EchoCall implements Call {
     return this.#over;
   }
 
-  /** Begins to answer. Once. */
+  /** Starts the response. Call once. */
   play(events: EchoEvent[]): void {
     this.#events = events;
     this.#isReady = true;
@@ -127,9 +127,9 @@ class EchoCall implements Call {
   }
 
   #schedule(): void {
-    // Thinking comes before text: the head is sent at once, and so is the end after the last byte.
+    // The delay models thinking before output; head and end come at once.
     const waits = this.#events[0]?.kind === 'data';
-    // A sink may pause and resume while it is being told something: never two timers.
+    // A sink may pause and resume within a call: never have two timers.
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.#next(), waits ? this.#delay : 0);
   }

@@ -1,5 +1,5 @@
-// The connections to one origin: makes them, keeps idle ones for a while, closes them. How many are used at once is decided
-// by whoever sends (`max_concurrency`): one that is asked for is made.
+// Connection pool of one origin: opens connections, keeps idle ones for reuse, closes old ones. `max_concurrency` bounds the
+// requests, so every requested connection is opened.
 import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
 import { type OriginQuarantine, quarantineOf } from './origin-quarantine.ts';
@@ -16,56 +16,56 @@ export interface ConnectionPoolOptions {
   readonly origin: string;
   /** Milliseconds for name resolution, TCP and TLS together. */
   readonly connectTimeout: number;
-  /** Most idle connections that are kept. */
+  /** Maximum of idle connections. */
   readonly connections: number;
-  /** Finds the addresses of a name. Default: the system's resolver. */
+  /** Resolves a name. Default: the system's resolver. */
   readonly lookup?: LookupFunction;
   /** As in `ResolverOptions`. */
   readonly onStale?: ResolverOptions['onStale'];
   /**
-   * Bytes came that answer no request.
-   * @param quarantineMs for how long connections to the origin are not kept, if that begins now
+   * Unsolicited bytes arrived.
+   * @param quarantineMs length of the quarantine of the origin, if it starts now
    */
   readonly onUnsolicited?: (kind: Unsolicited, quarantineMs: number | undefined) => void;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
 
-/** A connection that is being made. */
+/** A pending connection. */
 export interface Opening {
-  /** Gives it up; the callback hears an error. One that is made stays. */
+  /** Cancels it; the callback receives an error. No effect once connected. */
   cancel(): void;
 }
 
-/** A resolver that needs longer than this is passed over, where addresses are known from before. */
+/** After this wait for a lookup, addresses of an earlier one are used, if any. */
 const LOOKUP_PATIENCE_MS = 1_000;
-/** For how long an idle connection is kept where the upstream does not say. */
+/** Keep-alive of an idle connection if the upstream names none. */
 const KEEP_ALIVE_MS = 10_000;
-/** And at most, where it does. */
+/** Upper bound of the keep-alive that an upstream names. */
 const MAX_KEEP_ALIVE_MS = 60_000;
-/** Before the upstream's own end of its patience, so that a request does not meet it. */
+/** Safety margin before the upstream's own idle timeout. */
 const KEEP_ALIVE_MARGIN_MS = 1_000;
 /**
- * TCP keep-alive: a host that has gone is found while an answer is waited for, however long that takes. Node then probes each
- * second and gives up after ten probes, so that it takes 20 s.
+ * TCP keep-alive: detects a dead host during a long wait for a response. Node then probes each second and gives up after ten
+ * probes, 20 s in total.
  */
 export const TCP_KEEP_ALIVE_MS = 10_000;
-/** A name is never resolved again while connections live on, so they are replaced. */
+/** Connections are replaced after this age, so that DNS changes take effect. */
 const MAX_AGE_MS = 60_000;
 const MAX_REQUESTS = 1_000;
 const SWEEP_MS = 1_000;
 /**
- * After an answer a connection rests for so long: what an upstream sends behind it shows now, and not as the answer to the next
- * request. No delay where others have rested; where none has, the request waits for the rest of it.
+ * Quiet period of a connection after each response: surplus bytes of the upstream show now, and not as the response to the next
+ * request. No delay if another connection is past it; otherwise the request waits for the remainder.
  */
-const REST_MS = 10;
-/** At high rates the rest is shorter: with more connections in turn each request would cost more. */
-const MAX_RESTING = 16;
-/** So many requests that had to wait, none long after the one before, and further ones have connections opened. */
+const QUIET_MS = 10;
+/** At high rates the quiet period is shorter: rotating over more connections costs more per request. */
+const MAX_QUIET = 16;
+/** After this many delayed requests, each soon after the one before, spare connections are opened. */
 const WAITS = 8;
 const WAITS_APART_MS = 25;
-/** Beyond `connections`, and fewer than those: a server that gets one request at a time may serve no second connection. */
-const MAX_SPARE = 2 * MAX_RESTING;
+/** Spare connections beyond `connections`; always fewer than those, since a single-request server may serve no second one. */
+const MAX_SPARE = 2 * MAX_QUIET;
 
 export class ConnectionPool implements ConnectionOwner {
   readonly #options: ConnectionPoolOptions;
@@ -75,11 +75,11 @@ export class ConnectionPool implements ConnectionOwner {
   readonly #quarantine: OriginQuarantine;
   readonly #opening = new Set<Socket>();
   readonly #connections = new Set<UpstreamConnection>();
-  /** The one that was used last is at the end, and is taken first: the others grow old and go. */
+  /** LIFO: the most recently used is at the end and is taken first, so that the others expire. */
   readonly #idle: UpstreamConnection[] = [];
-  /** The one that has answered first is at the beginning. */
-  readonly #resting: UpstreamConnection[] = [];
-  /** Requests in a row that had to wait, and when the last one came. */
+  /** In their quiet period; the oldest response first. */
+  readonly #quiet: UpstreamConnection[] = [];
+  /** Delayed requests in a row, and the time of the last one. */
   #waits = 0;
   #lastWaitAt = Number.NEGATIVE_INFINITY;
   #sweep: NodeJS.Timeout | undefined;
@@ -94,7 +94,7 @@ export class ConnectionPool implements ConnectionOwner {
     this.#target = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
     const { connectTimeout, lookup, onStale } = options;
     const resolver = new Resolver({
-      // The rest of the time is for the connection itself.
+      // The remaining time is for connecting.
       patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
       ...(lookup === undefined ? {} : { lookup }),
       ...(onStale === undefined ? {} : { onStale }),
@@ -110,7 +110,7 @@ export class ConnectionPool implements ConnectionOwner {
     });
   }
 
-  /** Whether nothing may be sent any more. */
+  /** Whether no more requests may be sent. */
   get isRetired(): boolean {
     return this.#retired;
   }
@@ -119,16 +119,16 @@ export class ConnectionPool implements ConnectionOwner {
     return this.#quarantine.isActive(this.#now);
   }
 
-  /** A connection that waits for a request, if there is one; `waitMs` says when that may be written. */
+  /** An idle connection, if any; `waitMs` is the delay before it may be written to. */
   take(): UpstreamConnection | undefined {
     if (this.isSuspect) return undefined;
     const now = this.#now();
-    this.#endRests(now);
+    this.#endQuietPeriods(now);
     for (;;) {
-      const connection = this.#idle.pop() ?? this.#resting.shift();
+      const connection = this.#idle.pop() ?? this.#quiet.shift();
       if (connection === undefined) return undefined;
       if (isGood(connection, now)) {
-        connection.waitMs = Math.max(0, connection.restsUntil - now);
+        connection.waitMs = Math.max(0, connection.quietUntil - now);
         if (connection.waitMs > 0) this.#countWait(now);
         return connection;
       }
@@ -136,13 +136,13 @@ export class ConnectionPool implements ConnectionOwner {
     }
   }
 
-  #endRests(now: number): void {
+  #endQuietPeriods(now: number): void {
     for (;;) {
-      const [first] = this.#resting;
+      const [first] = this.#quiet;
       if (first === undefined) return;
-      if (first.restsUntil > now && this.#resting.length <= MAX_RESTING) return;
-      this.#resting.shift();
-      first.restsUntil = now;
+      if (first.quietUntil > now && this.#quiet.length <= MAX_QUIET) return;
+      this.#quiet.shift();
+      first.quietUntil = now;
       this.#idle.push(first);
     }
   }
@@ -157,28 +157,28 @@ export class ConnectionPool implements ConnectionOwner {
   }
 
   get #idleCount(): number {
-    return this.#idle.length + this.#resting.length;
+    return this.#idle.length + this.#quiet.length;
   }
 
-  /** Those that are kept; what is asked for is made, whatever their number. */
+  /** Bound of kept connections; requests may open more. */
   get #maxConnections(): number {
     const { connections } = this.#options;
     return connections + Math.min(connections - 1, MAX_SPARE);
   }
 
   /**
-   * Makes a connection.
-   * @param callback called later: with the connection, or with why there is none
+   * Opens a connection.
+   * @param callback called asynchronously with the connection or the error
    */
   open(callback: (outcome: UpstreamConnection | Error) => void): Opening {
     const made: unknown = this.#connect(this.#target, (error, socket) => {
       if (opening !== undefined) this.#opening.delete(opening);
-      // On failure the second argument is left out, whatever the types say.
+      // On failure undici omits the second argument, despite its types.
       if (socket instanceof Socket) {
         const connection = new UpstreamConnection(socket, this, this.#now());
         this.#connections.add(connection);
         callback(connection);
-      } else callback(error ?? new Error('no connection, and no reason'));
+      } else callback(error ?? new Error('connecting failed without an error'));
       this.#checkEmpty();
     });
     const opening = made instanceof Socket ? made : undefined;
@@ -186,7 +186,7 @@ export class ConnectionPool implements ConnectionOwner {
     return {
       cancel: () => {
         if (opening !== undefined && this.#opening.has(opening)) {
-          opening.destroy(new Error('nobody waits for this connection'));
+          opening.destroy(new Error('the pending connection was cancelled'));
         }
       },
     };
@@ -204,14 +204,14 @@ export class ConnectionPool implements ConnectionOwner {
       connection.abandon();
       return;
     }
-    connection.restsUntil = now + REST_MS;
+    connection.quietUntil = now + QUIET_MS;
     connection.isKept = true;
-    this.#resting.push(connection);
+    this.#quiet.push(connection);
     this.#sweep ??= setInterval(() => this.#closeOld(), SWEEP_MS).unref();
   }
 
   #abandonIdle(): void {
-    for (const connection of [...this.#idle.splice(0), ...this.#resting.splice(0)]) connection.abandon();
+    for (const connection of [...this.#idle.splice(0), ...this.#quiet.splice(0)]) connection.abandon();
   }
 
   onUnsolicited(kind: Unsolicited): void {
@@ -229,12 +229,12 @@ export class ConnectionPool implements ConnectionOwner {
     this.#connections.delete(connection);
     if (connection.isKept) {
       remove(this.#idle, connection);
-      remove(this.#resting, connection);
+      remove(this.#quiet, connection);
     }
     this.#checkEmpty();
   }
 
-  /** No more requests: idle connections close now, the others after their answer. Resolves when all are closed. */
+  /** Graceful shutdown: idle connections close now, busy ones after their response. Resolves when all are closed. */
   async retire(): Promise<void> {
     this.#retired = true;
     this.#stopSweep();
@@ -249,9 +249,9 @@ export class ConnectionPool implements ConnectionOwner {
     });
   }
 
-  /** Closes everything. Resolves when it is closed. */
+  /** Closes all connections at once and resolves when they are closed. */
   close(): Promise<void> {
-    const reason = new Error('the gateway closes its connections');
+    const reason = new Error('the connection pool was closed');
     const closed = this.retire();
     for (const socket of this.#opening) socket.destroy(reason);
     for (const connection of this.#connections) connection.close(reason);
@@ -260,7 +260,7 @@ export class ConnectionPool implements ConnectionOwner {
 
   #closeOld(): void {
     const now = this.#now();
-    this.#endRests(now);
+    this.#endQuietPeriods(now);
     const old = this.#idle.filter((connection) => !isGood(connection, now));
     for (const connection of old) {
       remove(this.#idle, connection);

@@ -1,14 +1,14 @@
-// Names of header fields: what may be one, and which belong to one connection and end there (RFC 9110, 7.6.1). Which others may
-// pass is said where they do.
+// Header field names: their syntax, and the hop-by-hop fields that `connection` names (RFC 9110, 7.6.1). The senders hold the
+// allow-lists of end-to-end fields.
 
-/** What the name of a field may be: RFC 9110, 5.6.2. */
+/** Syntax of a field name: RFC 9110, 5.6.2. */
 export const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 /**
- * The fields that `connection` names, in lower case: they are for the next hop alone, whatever they are called.
- * Undefined where it names none but the usual two.
+ * The hop-by-hop fields that `connection` names, in lower case; they must not be forwarded.
+ * Undefined if it names none besides `keep-alive` or `close`.
  */
 export function connectionNames(headers: Headers): ReadonlySet<string> | undefined {
   const value = headers['connection'];

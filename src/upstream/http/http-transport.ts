@@ -1,5 +1,5 @@
-// HTTP/1.1 to one upstream over kept connections. It knows framing of requests and codings of answers, not keys, routes or
-// retries.
+// HTTP/1.1 transport to one upstream over keep-alive connections: request framing and response content codings. Credentials,
+// routes and retries are not its concern.
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
 import { GatewayError, wrapError } from '../../errors.ts';
@@ -20,7 +20,7 @@ const TARGET = /^\/[\x21-\x7e]*$/;
 export class HttpTransport implements Transport {
   readonly #pool: ConnectionPool;
   readonly #host: string;
-  /** The beginning of the last head: most requests of an upstream begin with the same. */
+  /** The start of the last head, cached: most requests of an upstream share it. */
   #beginning: Beginning | undefined;
 
   constructor(options: HttpTransportOptions) {
@@ -30,16 +30,16 @@ export class HttpTransport implements Transport {
 
   send(request: UpstreamRequest, sink: Sink): Call {
     const call = new HttpCall(sink, this.#open);
-    const isAlone = isOwn(request) || this.#pool.isSuspect;
-    const head = this.#headOf(request, isAlone);
+    const isSingleUse = needsNewConnection(request) || this.#pool.isSuspect;
+    const head = this.#headOf(request, isSingleUse);
     if (head === undefined || this.#pool.isRetired) {
-      const why = head === undefined ? 'a header that cannot be sent' : 'the transport is closed';
+      const why = head === undefined ? 'the request has an invalid header' : 'the transport is closed';
       queueMicrotask(() => call.onBroken(new Error(why)));
       return call;
     }
-    const written = { head, body: hasBody(request) ? request.body : NO_BODY, isLast: isAlone };
-    // Any kept connection could be as dead as the one that has just failed.
-    const connection = isAlone ? undefined : this.#pool.take();
+    const written = { head, body: hasBody(request) ? request.body : NO_BODY, isLast: isSingleUse };
+    // After a stale connection, any other idle one may be stale too.
+    const connection = isSingleUse ? undefined : this.#pool.take();
     if (connection !== undefined) call.begin(connection, written);
     else this.#open(call, written);
     return call;
@@ -62,19 +62,19 @@ export class HttpTransport implements Transport {
     return this.#pool.close();
   }
 
-  /** The request line and headers; undefined if one of them cannot be written. */
-  #headOf(request: UpstreamRequest, isAlone: boolean): string | undefined {
+  /** Request line and headers; undefined if any of them is invalid. */
+  #headOf(request: UpstreamRequest, isSingleUse: boolean): string | undefined {
     const { length } = request.body;
     const beginning = this.#beginningOf(request);
     const own = linesOf(request.headers);
     if (beginning === undefined || own === undefined) return undefined;
-    const end = isAlone ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
+    const end = isSingleUse ? 'connection: close\r\n' : 'connection: keep-alive\r\n';
     if (!hasBody(request)) return `${beginning}${own}${end}\r\n`;
     const framing = length === undefined ? 'transfer-encoding: chunked' : `content-length: ${length}`;
     return `${beginning}${own}${end}${framing}\r\n\r\n`;
   }
 
-  /** The request line, `host` and the common headers. */
+  /** Request line, `host` and the common headers. */
   #beginningOf({ method = 'POST', path, common = NO_HEADERS }: UpstreamRequest): string | undefined {
     const last = this.#beginning;
     if (last?.common === common && last.path === path && last.method === method) return last.text;
@@ -95,7 +95,7 @@ interface Beginning {
 
 const NO_HEADERS: Readonly<Record<string, string>> = {};
 
-/** Headers as they are written; undefined if one of them cannot be. */
+/** Header lines; undefined if a name or value is invalid. */
 function linesOf(headers: Readonly<Record<string, string>>): string | undefined {
   let lines = '';
   for (const name in headers) {
@@ -106,8 +106,8 @@ function linesOf(headers: Readonly<Record<string, string>>): string | undefined 
   return lines;
 }
 
-/** A connection of its own: also for a body that can perhaps not be sent again when a kept one turns out to be closed. */
-function isOwn({ fresh, body }: UpstreamRequest): boolean {
+/** Also true for a streamed body, which may not be replayable if the connection proves stale. */
+function needsNewConnection({ fresh, body }: UpstreamRequest): boolean {
   return fresh === true || isStreamed(body);
 }
 
@@ -119,26 +119,26 @@ const NO_BODY: Buffer = Buffer.alloc(0);
 
 type Reopen = (call: HttpCall, request: WrittenRequest) => void;
 
-/** One exchange: a connection's occupant on one side, the `Call` of the gateway on the other. */
+/** One exchange: the response handler of a connection, and the `Call` that the gateway holds. */
 class HttpCall implements Call, ResponseHandler {
   readonly #sink: Sink;
   readonly #reopen: Reopen;
-  /** What it was begun with; undefined when it may not be begun once more. */
+  /** The request, kept while it may be moved to another connection. */
   #request: WrittenRequest | undefined;
-  /** The connection that is being made for it. */
+  /** The pending connection for this call. */
   opening: Opening | undefined;
   #connection: UpstreamConnection | undefined;
   #begun = false;
-  /** Its body comes at a pace of its own; of others nothing is told but that they are sent. */
+  /** The body is streamed; only then are upload events reported. */
   #isStreamed = false;
   #coding: string | undefined;
   #decoder: Transform | undefined;
-  /** Why the body ended before its end, while the decoder still holds some of it. */
+  /** The error that ended the body early, while the decoder still holds data. */
   #broken: GatewayError | undefined;
   #paused = false;
   #over = false;
 
-  /** @param reopen makes a connection for it, instead of one that could not be used */
+  /** @param reopen opens a new connection after an unusable one */
   constructor(sink: Sink, reopen: Reopen) {
     this.#sink = sink;
     this.#reopen = reopen;
@@ -150,7 +150,7 @@ class HttpCall implements Call, ResponseHandler {
 
   begin(connection: UpstreamConnection, request: WrittenRequest): void {
     this.#connection = connection;
-    // From a connection that was idle it may go to a new one, from that to no other.
+    // A request may move from an idle connection to a new one, but not from a new one.
     this.#request = connection.isKept ? request : undefined;
     this.#isStreamed = isStreamed(request.body);
     if (this.#paused) connection.pause();
@@ -173,7 +173,7 @@ class HttpCall implements Call, ResponseHandler {
   pause(): void {
     if (this.#over) return;
     this.#paused = true;
-    // The decoder takes what is under way and then makes the connection wait.
+    // The decoder takes what is in flight, then applies backpressure to the connection.
     if (this.#decoder === undefined) this.#connection?.pause();
     else this.#decoder.pause();
   }
@@ -206,7 +206,7 @@ class HttpCall implements Call, ResponseHandler {
 
   onBody(bytes: Buffer, start: number, end: number): void {
     if (this.#over) return;
-    // A copy: the bytes are only lent.
+    // Copied: the read buffer is reused.
     const chunk = Buffer.allocUnsafe(end - start);
     bytes.copy(chunk, 0, start, end);
     if (this.#coding === undefined) this.#sink.onData(chunk);
@@ -225,7 +225,7 @@ class HttpCall implements Call, ResponseHandler {
   }
 
   onLost(cause: unknown): void {
-    if (!this.#over) this.#fail(wrapError(cause, 'internal_error'), 'withdrawn');
+    if (!this.#over) this.#fail(wrapError(cause, 'internal_error'), 'body_lost');
   }
 
   onComplete(): void {
@@ -250,7 +250,7 @@ class HttpCall implements Call, ResponseHandler {
     decoder.on('data', (chunk: Buffer) => this.#over || this.#sink.onData(chunk));
     decoder.on('drain', () => this.#connection?.resume());
     decoder.once('end', () => (this.#broken === undefined ? this.#end() : this.#fail(this.#broken)));
-    decoder.on('error', (cause) => this.#fail(this.#broken ?? unusable(cause)));
+    decoder.on('error', (cause) => this.#fail(this.#broken ?? invalidResponse(cause)));
     if (this.#paused) decoder.pause();
     return decoder;
   }
@@ -261,7 +261,7 @@ class HttpCall implements Call, ResponseHandler {
     try {
       this.#sink.onEnd();
     } catch (cause) {
-      // A fault of the gateway, which costs this request and no other.
+      // A bug in the sink fails this request only.
       this.#sink.onError(new GatewayError('internal_error', undefined, { cause }), 'maybe_sent');
     }
   }
@@ -272,7 +272,7 @@ class HttpCall implements Call, ResponseHandler {
     this.#sink.onError(error, delivery);
   }
 
-  /** Nothing is told any more, and a connection that has not answered is of no use to anybody. */
+  /** No more sink calls; a connection without a complete response cannot be reused. */
   #stop(): void {
     this.#over = true;
     this.#decoder?.destroy();
@@ -281,36 +281,38 @@ class HttpCall implements Call, ResponseHandler {
 
   #delivery(): Delivery {
     if (!this.#begun) return 'not_sent';
-    return this.#connection?.isUnheard === true ? 'unheard' : 'maybe_sent';
+    return this.#connection?.hasNoResponse === true ? 'no_response' : 'maybe_sent';
   }
 }
 
-function unusable(cause: unknown): GatewayError {
+function invalidResponse(cause: unknown): GatewayError {
   return new GatewayError('upstream_invalid_response', undefined, { cause });
 }
 
-/** The socket's or parser's error in the gateway's words. The cause may hold addresses: it is for the log alone. */
+/** Maps an error of the socket or parser to a gateway error. The cause may hold addresses; it is only logged. */
 function wrapTransportError(cause: Error): GatewayError {
   if (cause instanceof GatewayError) return cause;
   if (cause instanceof errors.ConnectTimeoutError) {
     return new GatewayError('upstream_timeout', undefined, { cause });
   }
-  // This process has none left to give: no fault of the upstream's.
+  // This process or host is out of resources; not the upstream's fault.
   if ('code' in cause && typeof cause.code === 'string' && EXHAUSTED.has(cause.code)) {
     return new GatewayError('upstream_busy', undefined, { cause });
   }
-  if (cause instanceof UnusableAnswer) return unusable(cause);
-  return new GatewayError(isDistrust(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, { cause });
+  if (cause instanceof UnusableAnswer) return invalidResponse(cause);
+  return new GatewayError(isTlsFailure(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, {
+    cause,
+  });
 }
 
-/** Open files of the process or of the system, and memory for sockets. */
+/** File descriptors of the process or host, and socket memory. */
 const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS']);
 
-/** Codes of Node and OpenSSL for a handshake that failed: by its certificate, or because the other side speaks no TLS. */
-const DISTRUST =
+/** Node and OpenSSL codes of a failed TLS handshake: a rejected certificate, or a peer without TLS. */
+const TLS_FAILURE =
   /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;
 
-/** Whether the other side is not who it should be, or could not show it. */
-export function isDistrust(cause: Error): boolean {
-  return 'code' in cause && typeof cause.code === 'string' && DISTRUST.test(cause.code);
+/** Whether the TLS handshake failed, so that the peer is not authenticated. */
+export function isTlsFailure(cause: Error): boolean {
+  return 'code' in cause && typeof cause.code === 'string' && TLS_FAILURE.test(cause.code);
 }

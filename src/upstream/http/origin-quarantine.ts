@@ -1,11 +1,11 @@
-// Origins that sent bytes which answer no request, and for how long their connections are not kept for a further one: on a kept
-// connection such bytes could become the answer to somebody else. How they are noticed is upstream-connection.ts.
+// Quarantine of origins that sent unsolicited bytes: their connections are not reused, since such bytes could become the response
+// to another client's request. upstream-connection.ts detects them.
 import { RecentMap } from '../../recent-map.ts';
 
 const FIRST_MS = 5 * 60_000;
-/** An origin that does it again soon after is left alone for twice as long, up to this. */
+/** A recurrence soon after doubles the length, up to this. */
 const MAX_MS = 60 * 60_000;
-/** More than a configuration has. */
+/** More than any configuration has. */
 const MAX_ORIGINS = 1_024;
 const NEVER = Number.NEGATIVE_INFINITY;
 
@@ -18,15 +18,12 @@ export class OriginQuarantine {
     return this.#endsAt !== NEVER && now() < this.#endsAt;
   }
 
-  /** Milliseconds from its beginning, or from the last bytes, to its end. */
+  /** Length in milliseconds, counted from the last unsolicited bytes. */
   get lengthMs(): number {
     return this.#lengthMs;
   }
 
-  /**
-   * Such bytes came: it begins, or lasts longer.
-   * @returns whether it has begun
-   */
+  /** Starts or extends the quarantine. @returns whether it has started */
   enter(now: number): boolean {
     const hasBegun = now >= this.#endsAt;
     if (hasBegun) {
@@ -40,7 +37,7 @@ export class OriginQuarantine {
 
 const quarantines = new RecentMap<string, OriginQuarantine>(MAX_ORIGINS);
 
-/** The one of an origin, which all of its connection pools share; it outlives a change of the configuration. */
+/** The quarantine of an origin, shared by all of its connection pools; it survives configuration reloads. */
 export function quarantineOf(origin: string): OriginQuarantine {
   const quarantine = quarantines.get(origin) ?? new OriginQuarantine();
   quarantines.set(origin, quarantine);

@@ -1,35 +1,34 @@
-// Reads the bytes of one connection as answers of HTTP/1.1 (RFC 9112), piece by piece. It is strict: what two readers could
-// understand differently is refused. It knows no sockets and keeps no body.
-
+// Incremental, strict parser of HTTP/1.1 responses on one connection (RFC 9112): rejects whatever two parsers could read
+// differently. No sockets, no body buffering.
 import type { ResponseHeaders } from '../transport.ts';
 import { TOKEN } from './header-names.ts';
 
-/** The upstream said something that is no answer to the request; the message is for the log. */
+/** The bytes are no valid response to the request; the message is for the log. */
 export class UnusableAnswer extends Error {}
 
-/** Hears what was read, in order. What it is given of the body is a place in bytes that are only lent to it. */
+/** Receives the parsed parts in order. Body bytes are a range of a buffer that is reused after the call. */
 export interface AnswerReader {
-  /** The final status line and headers, names in lower case; a header that came several times is a list. */
+  /** The final status and headers, names in lower case; a repeated header is a list. */
   onHead(status: number, headers: ResponseHeaders): void;
   onBody(bytes: Buffer, start: number, end: number): void;
 }
 
 /**
- * What has come of an answer.
- * - `open`: it goes on.
- * - `kept`: it is complete, and another request may be written on the connection.
- * - `spent`: it is complete, and the connection is to be closed.
- * - `surplus`: as `spent`, because bytes stand behind it that belong to no answer.
+ * State of a response.
+ * - `open`: incomplete.
+ * - `reusable`: complete; the connection may carry another request.
+ * - `spent`: complete; the connection must be closed.
+ * - `surplus`: as `spent`, because bytes follow that belong to no response.
  */
-export type Progress = 'open' | 'kept' | 'spent' | 'surplus';
+export type Progress = 'open' | 'reusable' | 'spent' | 'surplus';
 
-/** An upstream may send this many interim answers before the final one; more is a fault, not patience. */
+/** Interim responses accepted before the final one. */
 const MAX_INTERIM = 5;
-/** Of one head, and of the trailers of one body. */
+/** Bound of one head, and of the trailers of one body. */
 const MAX_HEAD_BYTES = 16 * 1024;
-/** Of the line before a chunk: the size in hexadecimal, and extensions, which nobody uses. */
+/** Bound of a chunk's size line: the hexadecimal size and extensions, which are unused in practice. */
 const MAX_SIZE_LINE = 4 * 1024;
-/** 2^52 and a little: a number of this many hexadecimal digits is exact. */
+/** Hexadecimal digits of at most 2^52, so that the number is exact. */
 const MAX_SIZE_DIGITS = 13;
 
 const HEAD_END_BYTES = 4;
@@ -37,26 +36,26 @@ const NO_BYTES: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 
-/** RFC 9110, 5.5, and the ends of lines, which are CR and LF together and nothing else (RFC 9112, 2.2). */
+/** RFC 9110, 5.5, and line ends other than CRLF (RFC 9112, 2.2). */
 const FORBIDDEN = /[^\t\r\n\x20-\x7e\x80-\xff]|\r(?!\n)|(?<!\r)\n/;
 const STATUS_LINE = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: |\r)/;
-/** In a status line: the digit behind `HTTP/1.`, and the three of the status. */
+/** Offsets in the status line: the digit after `HTTP/1.`, and the three digits of the status. */
 const MINOR_AT = 7;
 const STATUS_AT = 9;
 const DECIMAL = /^[0-9]{1,15}$/;
 
 type State =
-  /** The answer is complete, or nothing was asked. */
+  /** The response is complete, or no request was sent. */
   | 'idle'
   | 'head'
   /** A body of known length. */
   | 'length'
-  /** A body that ends with the connection. */
+  /** A body delimited by the end of the connection. */
   | 'close'
   | 'chunk size'
   | 'chunk extension'
   | 'chunk data'
-  /** Behind the data of a chunk stand CR and LF. */
+  /** The CRLF after chunk data. */
   | 'chunk end'
   | 'trailers';
 
@@ -65,23 +64,23 @@ export class ResponseParser {
   #state: State = 'idle';
   #interim = 0;
   #keepAlive = false;
-  /** Bytes that the body, or the chunk, still has. */
+  /** Remaining bytes of the body or chunk. */
   #left = 0;
-  /** Of a size line or of the trailers, so far. */
+  /** Bytes of the current size line or trailers. */
   #length = 0;
   #digits = 0;
-  /** The last byte was a CR whose LF is to come. */
+  /** The last byte was a CR; LF must follow. */
   #afterCr = false;
-  /** Of the line of the trailers that is being read. */
+  /** Bytes of the current trailer line. */
   #lineLength = 0;
-  /** The beginning of a head whose end has not come. */
+  /** An incomplete head. */
   #held = NO_BYTES;
 
   constructor(reader: AnswerReader) {
     this.#reader = reader;
   }
 
-  /** A request was written: what comes now is its answer. */
+  /** A request was written; the following bytes are its response. */
   expect(): void {
     this.#state = 'head';
     this.#interim = 0;
@@ -89,21 +88,21 @@ export class ResponseParser {
   }
 
   /**
-   * Takes the next bytes of the connection, which are not kept.
-   * @param end of them in `bytes`; what stands behind it is of earlier times
+   * Parses the next bytes of the connection; keeps no reference to them.
+   * @param end end of the valid bytes; the rest of the buffer is stale
    * @throws UnusableAnswer
    */
   push(bytes: Buffer, end = bytes.length): Progress {
     let at = 0;
     while (at < end && this.#state !== 'idle') at = this.#step(bytes, at, end);
     if (this.#state !== 'idle') return 'open';
-    // What follows a complete answer was not asked for: nobody knows what it belongs to.
+    // Bytes after a complete response are unsolicited.
     if (!this.#keepAlive) return 'spent';
-    return at === end ? 'kept' : 'surplus';
+    return at === end ? 'reusable' : 'surplus';
   }
 
   /** The connection has ended. */
-  finish(): Exclude<Progress, 'kept' | 'surplus'> {
+  finish(): Exclude<Progress, 'reusable' | 'surplus'> {
     if (this.#state !== 'close') return 'open';
     this.#state = 'idle';
     return 'spent';
@@ -141,11 +140,11 @@ export class ResponseParser {
       throw new UnusableAnswer(`a head of more than ${MAX_HEAD_BYTES} bytes`);
     }
     if (end === -1) {
-      // What can be no head is refused at once: its end might never come.
+      // Rejected at once, because the end of the head might never come.
       if (stop - from >= 5 && all.toString('latin1', from, from + 5) !== 'HTTP/') {
-        throw new UnusableAnswer('bytes that begin no answer');
+        throw new UnusableAnswer('bytes that are not an HTTP response');
       }
-      // A copy: the bytes are lent.
+      // Copied: the read buffer is reused.
       this.#held = before === 0 ? Buffer.from(all.subarray(from, stop)) : all;
       return limit;
     }
@@ -155,45 +154,46 @@ export class ResponseParser {
     return before === 0 ? next : at + next - before;
   }
 
-  /** @param text the lines of a head, each with its end */
+  /** @param text the lines of a head, each with its CRLF */
   #readHead(text: string): void {
-    if (FORBIDDEN.test(text)) throw new UnusableAnswer('a head with a character that may not be in it');
+    if (FORBIDDEN.test(text)) throw new UnusableAnswer('an invalid character in the head');
     const lineEnd = text.indexOf('\r\n');
-    if (!STATUS_LINE.test(text)) throw new UnusableAnswer('no status line');
+    if (!STATUS_LINE.test(text)) throw new UnusableAnswer('an invalid status line');
     const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
     const headers = headersOf(text, lineEnd + 2);
     if (status < 200) {
       this.#skipInterim(status);
       return;
     }
-    // Before the head is told, so that an answer without a clear end is none from the beginning.
+    // Framing comes first: a response with ambiguous framing is rejected before its head is reported.
     this.#frame(status, headers, text[MINOR_AT] === '0');
     this.#reader.onHead(status, headers);
   }
 
-  /** An interim answer that nobody asked for may be ignored (RFC 9110, 15.2); a change of protocol may not. */
+  /** Unexpected interim responses may be ignored (RFC 9110, 15.2), but not a protocol switch. */
   #skipInterim(status: number): void {
-    if (status === 101) throw new UnusableAnswer('a change of protocol');
+    if (status === 101) throw new UnusableAnswer('an unexpected protocol switch (101)');
     this.#interim += 1;
-    if (this.#interim > MAX_INTERIM) throw new UnusableAnswer(`more than ${MAX_INTERIM} interim answers`);
+    if (this.#interim > MAX_INTERIM) throw new UnusableAnswer(`more than ${MAX_INTERIM} interim responses`);
   }
 
-  /** How long the body is: RFC 9112, 6.3. */
+  /** Message body length: RFC 9112, 6.3. */
   #frame(status: number, headers: ResponseHeaders, isOld: boolean): void {
     const { 'content-length': length, 'transfer-encoding': coding } = headers;
     this.#keepAlive = keepsAlive(headers.connection, isOld);
-    if (coding !== undefined && length !== undefined) throw new UnusableAnswer('two lengths of one body');
+    if (coding !== undefined && length !== undefined)
+      throw new UnusableAnswer('both content-length and transfer-encoding');
     if (status === 204 || status === 304) {
       this.#state = 'idle';
     } else if (coding !== undefined) {
       if (typeof coding !== 'string' || coding.toLowerCase() !== 'chunked')
         throw new UnusableAnswer('a transfer coding other than chunked');
-      // The framing of such an answer is suspect (RFC 9112, 6.1).
+      // RFC 9112, 6.1: with HTTP/1.0 this framing is suspect.
       if (isOld) this.#keepAlive = false;
       this.#beginChunk();
     } else if (length !== undefined) {
       if (typeof length !== 'string' || !DECIMAL.test(length))
-        throw new UnusableAnswer('no length of a body');
+        throw new UnusableAnswer('an invalid content-length');
       this.#left = Number(length);
       this.#state = this.#left === 0 ? 'idle' : 'length';
     } else {
@@ -224,9 +224,9 @@ export class ResponseParser {
     for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
-      if (this.#length > MAX_SIZE_LINE) throw new UnusableAnswer('a chunk with a long extension');
+      if (this.#length > MAX_SIZE_LINE) throw new UnusableAnswer('a chunk extension that is too long');
       if (this.#afterCr) {
-        if (byte !== LF) throw new UnusableAnswer('a chunk whose line does not end');
+        if (byte !== LF) throw new UnusableAnswer('a chunk size line without CRLF');
         this.#afterCr = false;
         if (this.#left === 0) this.#beginTrailers();
         else this.#state = 'chunk data';
@@ -236,7 +236,7 @@ export class ResponseParser {
         if (this.#digits === 0) throw new UnusableAnswer('a chunk without a size');
         this.#afterCr = true;
       } else if (this.#state === 'chunk extension') {
-        if (isControl(byte)) throw new UnusableAnswer('a control character before a chunk');
+        if (isControl(byte)) throw new UnusableAnswer('a control character in a chunk extension');
       } else this.#sizeByte(byte);
     }
     return end;
@@ -246,16 +246,16 @@ export class ResponseParser {
     const digit = hexadecimal(byte);
     if (digit !== undefined) {
       this.#digits += 1;
-      if (this.#digits > MAX_SIZE_DIGITS) throw new UnusableAnswer('a chunk of too many digits');
+      if (this.#digits > MAX_SIZE_DIGITS) throw new UnusableAnswer('a chunk size with too many digits');
       this.#left = this.#left * 16 + digit;
     } else if (this.#digits > 0 && (byte === 0x3b || byte === 0x20 || byte === 0x09)) {
-      // `;`, perhaps behind blanks (RFC 9112, 7.1.1).
+      // `;`, possibly after blanks (RFC 9112, 7.1.1).
       this.#state = 'chunk extension';
-    } else throw new UnusableAnswer('a chunk whose size is no number');
+    } else throw new UnusableAnswer('a chunk size that is not hexadecimal');
   }
 
   #chunkEnd(byte: number | undefined, at: number): number {
-    if (byte !== (this.#afterCr ? LF : CR)) throw new UnusableAnswer('a chunk that is longer than its size');
+    if (byte !== (this.#afterCr ? LF : CR)) throw new UnusableAnswer('chunk data longer than the chunk size');
     if (this.#afterCr) this.#beginChunk();
     else this.#afterCr = true;
     return at + 1;
@@ -267,14 +267,14 @@ export class ResponseParser {
     this.#lineLength = 0;
   }
 
-  /** Trailers are read over: nothing that matters here may stand in them (RFC 9110, 6.5.1). */
+  /** Trailers are discarded: no field that matters here is allowed in them (RFC 9110, 6.5.1). */
   #trailers(bytes: Buffer, start: number, end: number): number {
     for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
-      if (this.#length > MAX_HEAD_BYTES) throw new UnusableAnswer('trailers without end');
+      if (this.#length > MAX_HEAD_BYTES) throw new UnusableAnswer('trailers that are too long');
       if (this.#afterCr) {
-        if (byte !== LF) throw new UnusableAnswer('a trailer whose line does not end');
+        if (byte !== LF) throw new UnusableAnswer('a trailer line without CRLF');
         this.#afterCr = false;
         if (this.#lineLength === 0) {
           this.#state = 'idle';
@@ -289,12 +289,9 @@ export class ResponseParser {
   }
 }
 
-/**
- * Where CR, LF, CR and LF stand, looked for from `start`; -1 if they do not. Heads are short, and a search by the native
- * method costs more.
- */
+/** Index of CRLF CRLF from `start`; -1 if absent. Heads are short, so this loop is faster than the native search. */
 function headEnd(bytes: Buffer, start: number, end: number): number {
-  // Looks at where the fourth would be; another byte there rules out all places at which it would be one of the four.
+  // Checks the fourth position; a byte other than CR and LF there rules out all four alignments.
   for (let at = start + HEAD_END_BYTES - 1; at < end; ) {
     const byte = bytes[at];
     if (byte === LF) {
@@ -308,18 +305,18 @@ function headEnd(bytes: Buffer, start: number, end: number): number {
 
 /**
  * @param text the lines of a head, without forbidden characters
- * @param start where the first header begins
+ * @param start index of the first header
  */
 function headersOf(text: string, start: number): ResponseHeaders {
-  // Without a prototype: any token may be a name.
+  // No prototype: any token may be a name.
   const headers: Record<string, string | string[]> = Object.create(null);
   for (let at = start; at < text.length; ) {
     const end = text.indexOf('\r\n', at);
     const colon = text.indexOf(':', at);
-    // Also a line that goes on with the one before (RFC 9112, 5.2), and blanks before the colon (5.1).
+    // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
     const name = colon === -1 || colon > end ? undefined : nameOf(text.slice(at, colon));
-    if (name === undefined) throw new UnusableAnswer('a line of a head that is no header');
-    const value = withoutBlanks(text, colon + 1, end);
+    if (name === undefined) throw new UnusableAnswer('an invalid header line');
+    const value = trimBlanks(text, colon + 1, end);
     at = end + 2;
     const present = headers[name];
     if (present === undefined) headers[name] = value;
@@ -329,12 +326,12 @@ function headersOf(text: string, start: number): ResponseHeaders {
   return headers;
 }
 
-/** Names as they were written → in lower case. An upstream says the same few again and again. */
+/** Names as written → in lower case, cached: an upstream repeats the same few. */
 const names = new Map<string, string>();
 const MAX_NAMES = 256;
 const MAX_NAME = 64;
 
-/** A name in lower case; undefined if it is none. */
+/** The name in lower case; undefined if it is invalid. */
 function nameOf(written: string): string | undefined {
   const known = names.get(written);
   if (known !== undefined) return known;
@@ -344,8 +341,8 @@ function nameOf(written: string): string | undefined {
   return name;
 }
 
-/** RFC 9110, 5.5: blanks around a value are no part of it. */
-function withoutBlanks(text: string, from: number, to: number): string {
+/** RFC 9110, 5.5: blanks around a value are not part of it. */
+function trimBlanks(text: string, from: number, to: number): string {
   let start = from;
   let end = to;
   while (start < end && isBlank(text.charCodeAt(start))) start += 1;
@@ -368,7 +365,7 @@ function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09;
 }
 
-/** A byte that may not stand in a line; CR is not asked about. */
+/** Whether a byte is forbidden in a line. CR is handled by the callers. */
 function isControl(byte: number): boolean {
   return (byte < 0x20 && byte !== 0x09) || byte === 0x7f;
 }

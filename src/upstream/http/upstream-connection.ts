@@ -1,5 +1,5 @@
-// One connection to an upstream, and the one exchange that is under way on it. Making connections and keeping idle ones is
-// connection-pool.ts; what the bytes of an answer mean is response-parser.ts.
+// One connection to an upstream and its current exchange. connection-pool.ts opens connections and keeps idle ones;
+// response-parser.ts parses responses.
 import type { OnReadOpts, Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
@@ -7,113 +7,113 @@ import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
 import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
 
-/** Whoever has the connection: hears one answer, and then nothing more. */
+/** Handler of one response; not called after its end. */
 export interface ResponseHandler extends AnswerReader, BodyEvents {
-  /** The answer is complete; the connection is no longer this occupant's. */
+  /** The response is complete; the connection is released from this handler. */
   onComplete(): void;
-  /** The connection or the answer broke. */
+  /** The connection failed or the response is invalid. */
   onBroken(cause: Error): void;
-  /** The request is being written. */
+  /** Writing of the request starts. */
   onBegun(): void;
-  /** The connection cannot be used, and no byte of the request was written to it. It is no longer this occupant's. */
+  /** The connection is unusable, and no byte of the request was written. It is released from this handler. */
   onUnsent(cause: Error): void;
 }
 
 /**
- * Bytes that answer no request.
- * - `idle`: they came while no request was under way.
- * - `unsent`: they came before the next request was written.
- * - `surplus`: they stood behind a complete answer.
- * - `farewell`: a 408 on an idle connection, which some servers send before they close it. No fault.
+ * Unsolicited bytes: bytes that answer no request.
+ * - `idle`: received while the connection was idle.
+ * - `unsent`: received before the next request was written.
+ * - `surplus`: received after a complete response.
+ * - `farewell`: a 408 on an idle connection, which some servers send before they close it. Not a fault.
  */
 export type Unsolicited = 'idle' | 'unsent' | 'surplus' | 'farewell';
 
-/** To whom a connection goes back. */
+/** The pool that owns a connection. */
 export interface ConnectionOwner {
-  /** It has answered and may be asked again. */
+  /** The response is complete; the connection is reusable. */
   onFree(connection: UpstreamConnection): void;
   onClosed(connection: UpstreamConnection): void;
-  /** It was sent bytes that answer no request, and is closed. */
+  /** Unsolicited bytes arrived; the connection is closed. */
   onUnsolicited(kind: Unsolicited): void;
-  /** Whether connections that have served before may not be used at present. */
+  /** Whether reused connections must not be used at present. */
   readonly isSuspect: boolean;
 }
 
-/** A request as it goes over the wire. */
+/** A serialized request. */
 export interface WrittenRequest {
   /** Request line, headers and the empty line, in Latin-1. */
   readonly head: string;
   readonly body: Buffer | BodySource;
-  /** The connection is closed after its answer. */
+  /** Close the connection after the response. */
   readonly isLast: boolean;
 }
 
-/** A body up to this size is copied behind its head, so that both are one piece and one call of the system. */
-const ONE_PIECE_BYTES = 64 * 1024;
+/** Bodies up to this size are copied behind the head, so that one system call writes both. */
+const SINGLE_WRITE_BYTES = 64 * 1024;
 const READ_BYTES = 64 * 1024;
 
-/** What some servers send on an idle connection before they close it; the status is all that is looked at. */
+/** A 408 that some servers send on an idle connection before closing it. */
 const FAREWELL = /^HTTP\/1\.[01] 408[ \r]/;
 const MAX_FAREWELL = 16;
 
-const READ: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+const READ_BUFFER: Buffer = Buffer.allocUnsafeSlow(READ_BYTES);
 
 const connections = new WeakMap<object, UpstreamConnection>();
 
 /**
- * How the sockets of upstreams are read: all into the same memory, without a stream or a buffer for each piece. Whoever wants
- * bytes for longer than a call copies them. To be given to the socket when it is made.
+ * Read options of upstream sockets, for their creation: all read into one shared buffer, without a stream. The buffer is reused
+ * after the callback returns; copy what you keep.
  */
 export const READ_OPTIONS: OnReadOpts = {
-  buffer: READ,
-  // Node calls it as a method of the socket.
+  buffer: READ_BUFFER,
+  // Node calls it with the socket as `this`.
   callback(this: object, length: number, bytes: Uint8Array): boolean {
     connections
       .get(this)
-      ?.onRead(bytes === READ ? READ : Buffer.from(bytes.buffer, bytes.byteOffset), length);
+      ?.onRead(bytes === READ_BUFFER ? READ_BUFFER : Buffer.from(bytes.buffer, bytes.byteOffset), length);
     return true;
   },
 };
 
 export class UpstreamConnection {
   readonly #socket: Socket;
-  readonly #home: ConnectionOwner;
+  readonly #owner: ConnectionOwner;
   readonly #parser: ResponseParser;
-  /** By the clock of the pool, in monotonic milliseconds. */
+  /** In monotonic milliseconds of the pool's clock. */
   readonly openedAt: number;
-  /** Until when an idle one may be used. */
+  /** End of its use as an idle connection. */
   idleUntil = 0;
-  /** Until when nothing is written to it. */
-  restsUntil = 0;
-  /** Milliseconds that the next request waits before it is written. */
+  /** End of its quiet period, in which nothing is written. */
+  quietUntil = 0;
+  /** Delay of the next request in milliseconds. */
   waitMs = 0;
-  /** It was idle, so that it may be closed by now, or hold unsolicited bytes. */
+  /** The connection was idle, so it may be stale or hold unsolicited bytes. */
   isKept = false;
   #keepAliveMs: number | undefined;
-  #occupant: ResponseHandler | undefined;
-  /** Of a body that is sent piece by piece. */
+  #handler: ResponseHandler | undefined;
+  /** Of a streamed body. */
   #writer: BodyWriter | undefined;
   #isLast = false;
   #served = 0;
-  #heard = false;
-  /** The request of the occupant has not been written yet. */
+  #hasResponseBytes = false;
+  /** The request of the handler is not written yet. */
   #isUnsent = false;
   #paused = false;
   #cause: Error | undefined;
 
-  /** @param socket connected, and made with READ_OPTIONS */
-  constructor(socket: Socket, home: ConnectionOwner, now: number) {
+  /** @param socket connected, and created with READ_OPTIONS */
+  constructor(socket: Socket, owner: ConnectionOwner, now: number) {
     this.#socket = socket;
-    this.#home = home;
+    this.#owner = owner;
     this.openedAt = now;
     this.#parser = new ResponseParser({
       onHead: (status, headers) => {
         this.#keepAliveMs = keepAliveOf(headers['keep-alive']);
-        // It is not wanted (RFC 9112, 9.5); the connection goes with it.
+        // The upstream does not want the rest of the body (RFC 9112, 9.5); the connection is then closed.
         if (status !== 200) this.#writer?.cancel();
-        this.#occupant?.onHead(status, headers);
+        this.#handler?.onHead(status, headers);
       },
-      onBody: (bytes, start, end) => this.#occupant?.onBody(bytes, start, end),
+      onBody: (bytes, start, end) => this.#handler?.onBody(bytes, start, end),
     });
     connections.set(socket, this);
     socket.on('error', (error) => {
@@ -121,62 +121,62 @@ export class UpstreamConnection {
     });
     socket.on('end', () => this.#onEnd());
     socket.on('close', () => {
-      this.#break(this.#cause ?? new Error('the other side closed the connection'));
-      this.#home.onClosed(this);
+      this.#fail(this.#cause ?? new Error('the peer closed the connection'));
+      this.#owner.onClosed(this);
     });
   }
 
-  /** Requests that were begun on it. */
+  /** Number of requests started on it. */
   get served(): number {
     return this.#served;
   }
 
-  /** Milliseconds that the upstream said it keeps an idle connection (`keep-alive: timeout=…`); undefined if it did not. */
+  /** The upstream's idle timeout (`keep-alive: timeout=…`) in milliseconds; undefined if not named. */
   get keepAliveMs(): number | undefined {
     return this.#keepAliveMs;
   }
 
-  /** Whether the present request went out on a connection that had been idle, and not one byte came back. */
-  get isUnheard(): boolean {
-    return this.isKept && !this.#heard;
+  /** Whether the current request used a reused connection and no response byte came: probably a stale keep-alive connection. */
+  get hasNoResponse(): boolean {
+    return this.isKept && !this.#hasResponseBytes;
   }
 
-  /** Writes a request at the end of this turn of the event loop, or after `waitMs`, and hands its answer to `occupant`. */
-  begin(occupant: ResponseHandler, { head, body, isLast }: WrittenRequest): void {
-    this.#occupant = occupant;
+  /** Writes a request at the end of this event-loop tick, or after `waitMs`; `handler` receives the response. */
+  begin(handler: ResponseHandler, { head, body, isLast }: WrittenRequest): void {
+    this.#handler = handler;
     this.#isLast = isLast;
     this.#served += 1;
-    this.#heard = false;
+    this.#hasResponseBytes = false;
     this.#isUnsent = true;
     const write = () => {
-      // Unless it was given up meanwhile, which has closed the connection.
-      if (this.#occupant === occupant) this.#write(occupant, head, body);
+      // Unless aborted meanwhile, which has closed the connection.
+      if (this.#handler === handler) this.#write(handler, head, body);
     };
     if (this.waitMs > 0) setTimeout(write, Math.ceil(this.waitMs));
     else batchWrite(write);
   }
 
-  #write(occupant: ResponseHandler, head: string, body: Buffer | BodySource): void {
-    // Another connection to the same origin was sent bytes since this one was taken.
-    if (this.isKept && this.#home.isSuspect) {
-      this.#leave(new Error('the origin sends bytes that answer no request'));
+  #write(handler: ResponseHandler, head: string, body: Buffer | BodySource): void {
+    // Another connection to the origin received unsolicited bytes after this one was taken.
+    if (this.isKept && this.#owner.isSuspect) {
+      this.#rejectUnsent(new Error('the origin sends unsolicited bytes'));
       return;
     }
     if (!this.#socket.writable) {
-      this.#leave(this.#cause ?? new Error('the other side closed the connection'));
+      this.#rejectUnsent(this.#cause ?? new Error('the peer closed the connection'));
       return;
     }
     this.#isUnsent = false;
     this.#parser.expect();
-    occupant.onBegun();
+    handler.onBegun();
     if (isSource(body)) {
       this.#socket.write(head, 'latin1');
-      this.#writer = new BodyWriter(this.#socket, body, occupant);
-    } else if (body.length <= ONE_PIECE_BYTES) {
-      const piece = Buffer.allocUnsafe(head.length + body.length);
-      piece.write(head, 'latin1');
-      body.copy(piece, head.length);
-      this.#socket.write(piece);
+      this.#writer = new BodyWriter(this.#socket, body, handler);
+    } else if (body.length <= SINGLE_WRITE_BYTES) {
+      const bytes = Buffer.allocUnsafe(head.length + body.length);
+      bytes.write(head, 'latin1');
+      body.copy(bytes, head.length);
+      this.#socket.write(bytes);
     } else {
       this.#socket.cork();
       this.#socket.write(head, 'latin1');
@@ -195,34 +195,34 @@ export class UpstreamConnection {
     this.#socket.resume();
   }
 
-  /** Ends it at once. The occupant hears nothing. */
+  /** Closes the connection at once, without a call to the handler. */
   abandon(): void {
-    this.#occupant = undefined;
+    this.#handler = undefined;
     this.#writer?.cancel();
     this.#socket.destroy();
   }
 
-  /** Ends it at once. An occupant hears that it broke. */
+  /** Closes the connection at once; the handler receives `cause` as an error. */
   close(cause: Error): void {
     this.#cause ??= cause;
     this.#socket.destroy();
   }
 
-  /** The next bytes, which are only lent. Called by the socket. @param length how many of them are new */
+  /** Called by the socket with the shared read buffer. @param length number of new bytes in it */
   onRead(bytes: Buffer, length: number): void {
-    if (this.#occupant === undefined || this.#isUnsent) {
+    if (this.#handler === undefined || this.#isUnsent) {
       this.#onUnsolicited(bytes, length);
       return;
     }
-    this.#heard = true;
+    this.#hasResponseBytes = true;
     try {
       const progress = this.#parser.push(bytes, length);
-      if (progress === 'surplus') this.#home.onUnsolicited('surplus');
-      if (progress !== 'open') this.#complete(progress === 'kept');
+      if (progress === 'surplus') this.#owner.onUnsolicited('surplus');
+      if (progress !== 'open') this.#complete(progress === 'reusable');
     } catch (error) {
       this.#socket.destroy();
-      // What an occupant throws is a fault of the gateway, which costs this request and no other.
-      this.#break(
+      // An error thrown by a handler is a bug of the gateway and fails this request only.
+      this.#fail(
         error instanceof UnusableAnswer
           ? error
           : new GatewayError('internal_error', undefined, { cause: error }),
@@ -230,54 +230,54 @@ export class UpstreamConnection {
     }
   }
 
-  /** Whatever they are, they answer no request: the next one goes out on another connection. */
+  /** The next request is sent on another connection. */
   #onUnsolicited(bytes: Buffer, length: number): void {
-    // A connection that was abandoned may still be read.
+    // A destroyed socket may still deliver data.
     if (!this.#socket.destroyed) {
       const isFarewell = FAREWELL.test(bytes.toString('latin1', 0, Math.min(length, MAX_FAREWELL)));
-      this.#home.onUnsolicited(isFarewell ? 'farewell' : this.#isUnsent ? 'unsent' : 'idle');
+      this.#owner.onUnsolicited(isFarewell ? 'farewell' : this.#isUnsent ? 'unsent' : 'idle');
     }
-    this.#leave(new UnusableAnswer('bytes before the request'));
+    this.#rejectUnsent(new UnusableAnswer('unsolicited bytes before the request'));
   }
 
-  /** Closes it before the request is written. */
-  #leave(cause: Error): void {
-    const occupant = this.#occupant;
-    this.#occupant = undefined;
+  /** Closes the connection before the request is written. */
+  #rejectUnsent(cause: Error): void {
+    const handler = this.#handler;
+    this.#handler = undefined;
     this.#socket.destroy();
-    occupant?.onUnsent(cause);
+    handler?.onUnsent(cause);
   }
 
   #onEnd(): void {
-    if (this.#occupant !== undefined && this.#parser.finish() === 'spent') this.#complete(false);
+    if (this.#handler !== undefined && this.#parser.finish() === 'spent') this.#complete(false);
     this.#socket.destroy();
   }
 
   #complete(reusable: boolean): void {
-    const occupant = this.#occupant;
-    this.#occupant = undefined;
-    // An upstream that answers before it has read the whole request may never read the rest.
+    const handler = this.#handler;
+    this.#handler = undefined;
+    // An upstream that responds before it has read the whole request may never read the rest.
     const isWritten = this.#writer === undefined || this.#writer.isWhole;
     const isIdle = isWritten && this.#socket.writable && this.#socket.writableLength === 0;
     this.#writer?.cancel();
     this.#writer = undefined;
     if (reusable && isIdle && !this.#isLast) {
       if (this.#paused) this.resume();
-      this.#home.onFree(this);
+      this.#owner.onFree(this);
     } else this.#socket.destroy();
-    occupant?.onComplete();
+    handler?.onComplete();
   }
 
-  #break(cause: Error): void {
-    const occupant = this.#occupant;
-    this.#occupant = undefined;
+  #fail(cause: Error): void {
+    const handler = this.#handler;
+    this.#handler = undefined;
     this.#writer?.cancel();
-    if (this.#isUnsent) occupant?.onUnsent(cause);
-    else occupant?.onBroken(cause);
+    if (this.#isUnsent) handler?.onUnsent(cause);
+    else handler?.onBroken(cause);
   }
 }
 
-/** From `timeout=5, max=100`. */
+/** Parses `timeout=5, max=100`. */
 function keepAliveOf(header: string | string[] | undefined): number | undefined {
   if (header === undefined) return undefined;
   const seconds = /(?:^|[\s,])timeout *= *"?([0-9]{1,9})/i.exec(String(header))?.[1];
