@@ -1,4 +1,4 @@
-// The models that a key may use, listed and one by one. What a name leads to is the route table's business.
+// The `/v1/models` endpoints: the models that a key may use. route-table.ts resolves the names.
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
@@ -8,10 +8,7 @@ import type { Limiter } from '../limits/limiter.ts';
 import { setLimitHeaders } from './reservation/usage-reservation.ts';
 import type { ConfigSnapshot } from './routes/config-snapshot.ts';
 
-/**
- * `created` has to be an integer and nobody knows when a vendor made a model: one constant, the same on every replica.
- * 2024-01-01 UTC.
- */
+/** `created` must be an integer, and vendors' dates are unknown: a constant, equal on all replicas. 2024-01-01 UTC. */
 const CREATED = 1_704_067_200;
 
 /** OpenAI's model object. */
@@ -27,7 +24,7 @@ export class ModelsEndpoint {
   readonly #snapshot: () => ConfigSnapshot;
   readonly #limiter: Pick<Limiter, 'peek'>;
 
-  /** @param limiter asked for the headers alone: looking at models is free */
+  /** @param limiter for the headers only: these calls are free */
   constructor(authenticator: Authenticator, snapshot: () => ConfigSnapshot, limiter: Pick<Limiter, 'peek'>) {
     this.#authenticator = authenticator;
     this.#snapshot = snapshot;
@@ -42,18 +39,18 @@ export class ModelsEndpoint {
     answerJson(exchange, 200, {
       object: 'list',
       data: routes.names(tier).map(modelObject),
-      // A pattern is no id that a client could ask for, so it is not in `data`.
+      // A pattern is no valid model id, so it is not in `data`.
       ...(patterns.length === 0 ? {} : { patterns }),
     });
   }
 
-  /** `GET /v1/models/{id}`: the id may stand in the path as it is, or percent-encoded. */
+  /** `GET /v1/models/{id}`, with the id literal or percent-encoded. */
   async retrieve(exchange: Exchange): Promise<void> {
     const { routes, config } = this.#snapshot();
     const tier = await this.#tierOf(exchange, config);
     const raw = exchange.target.slice(MODEL_PATH.length).split('?', 1)[0] ?? '';
     const decoded = decodeOnce(raw);
-    // An id that itself holds a `%` is also found under its literal spelling.
+    // An id that contains a `%` is also found in its literal spelling.
     const names = routes.names(tier);
     const id = names.includes(decoded) || !names.includes(raw) ? decoded : raw;
     answerJson(exchange, 200, modelObject(routes.resolve(id, tier).model));
@@ -75,7 +72,7 @@ function modelObject(id: string): ModelObject {
   return { id, object: 'model', created: CREATED, owned_by: 'tollgate' };
 }
 
-/** Percent-decoded once; text that is no encoding stands for itself. */
+/** Percent-decoded once; unchanged where it is not an encoding. */
 function decodeOnce(text: string): string {
   try {
     return decodeURIComponent(text);

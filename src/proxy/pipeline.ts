@@ -1,4 +1,4 @@
-// The road of a request for a model, from the key to the last byte. Each step is somewhere else; the order of them is here.
+// The pipeline of a request for a model, from authentication to the last byte. It fixes the order of the steps; others do them.
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
@@ -35,7 +35,7 @@ import type { Route } from './routes/route-table.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
-/** Of a model's name in the log: longer ones are nobody's model. */
+/** Longest model name in the log. */
 const MAX_NAME = 256;
 
 export interface PipelineOptions {
@@ -44,10 +44,10 @@ export interface PipelineOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly accounts: ReservationOptions;
-  /** Whose the objects are that requests may mean. */
+  /** Ownership of the objects that requests refer to. */
   readonly objects: ObjectOwners;
   readonly stored: StoredResponses;
-  /** For uploads that have to be kept. */
+  /** Spool space for uploads. */
   readonly room: SpoolRoom;
   /** For large bodies. */
   readonly buffers: BufferPool;
@@ -55,7 +55,7 @@ export interface PipelineOptions {
   readonly usageReads: UsageReads;
 }
 
-/** A request that may go on its way. */
+/** An admitted request. */
 interface Relay {
   readonly exchange: Exchange;
   readonly principal: Principal;
@@ -84,7 +84,7 @@ export class Pipeline {
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, accounts } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
-    // Most keys are known: no promise, no turn of the event loop.
+    // Most keys are cached: skip the promise and its microtask.
     const principal = checked instanceof Promise ? await checked : checked;
     exchange.keyPrefix = principal.prefix;
     exchange.access.tier = principal.tier;
@@ -111,7 +111,7 @@ export class Pipeline {
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
       const scan = form?.scan ?? large.scan(body);
       const facts = form?.facts ?? endpoint.readFacts(body, scan);
-      // Somebody will put a key where the model belongs.
+      // Users paste API keys into `model`: mask them.
       exchange.model = maskKeys(scan.model).slice(0, MAX_NAME);
       exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
@@ -120,16 +120,16 @@ export class Pipeline {
       exchange.entry = resolved.entry;
       if (form === undefined) checkMembers(resolved, scan.members);
       else form.refuse(resolved.refused);
-      // A form has its files in itself.
+      // Forms contain their files and refer to no objects.
       const guarded =
         form === undefined
           ? guardObjects(this.#options, { endpoint, config, principal, route: resolved, body })
           : resolved;
-      // Most refer to nothing: no promise, no turn of the event loop.
+      // Most bodies have no references: skip the promise.
       const route = guarded instanceof Promise ? await guarded : guarded;
       const { estimate } = facts;
       const opening = UsageReservation.open(accounts, { exchange, principal, route, limits, slot, estimate });
-      // Most are decided in memory: no promise, no turn of the event loop.
+      // Most decisions are made in memory: skip the promise.
       reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
       if (checking !== undefined) await checking;
@@ -146,7 +146,7 @@ export class Pipeline {
         reservation,
       });
     } catch (error) {
-      // What is refused before the limits were asked says how they stand all the same.
+      // Rejections before the limiter was asked show the limits too.
       if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
@@ -195,14 +195,14 @@ export class Pipeline {
     const { retry } = config;
     const result = await new Attempts({ request, route, body, scan, form, retry, resilience }).run();
     if (result.kind === 'failed') {
-      // A fault of the gateway itself: the server logs it with its place.
+      // A bug in the gateway: the server logs it with its stack.
       if (result.failure.error.code === 'internal_error') throw result.failure.error;
       answerFailure(exchange, result.failure);
     }
   }
 }
 
-/** Whether a stream is asked for may stand behind a file that is still to come. */
+/** `stream` may follow a file that has not arrived yet. */
 function formRequest(known: RelayRequest, facts: RequestFacts, { contentType }: FormRequest): RelayRequest {
   return {
     ...known,
@@ -213,7 +213,7 @@ function formRequest(known: RelayRequest, facts: RequestFacts, { contentType }: 
   };
 }
 
-/** Answers with what an attempt came to that gave the client nothing. */
+/** Answers with the failure of the last attempt. */
 export function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
   if (verbatim === undefined) {
     answerError(exchange, error, headers);
@@ -224,7 +224,7 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
   answer(exchange, verbatim.status, { 'content-type': 'application/json', ...headers }, verbatim.body);
 }
 
-/** @throws GatewayError unsupported_content_type: another type would be read by chance, or not at all. */
+/** @throws GatewayError unsupported_content_type */
 function requireJson({ request }: Exchange, { form }: Endpoint): void {
   const isTaken = form === undefined || form.isEither;
   if (isTaken && isJson(mediaType(request.headers))) return;

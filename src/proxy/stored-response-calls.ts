@@ -1,5 +1,5 @@
-// Calls about a stored response: to look at it, to read it as a stream again, to cancel and to delete it. They go to the upstream
-// that has it, and only for the holder whose it is. A new response is made by pipeline.ts.
+// Calls about a stored response: retrieve (also as a stream), cancel, delete, list input items. They go to the upstream that has it,
+// and only for its holder. pipeline.ts creates responses.
 
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -20,7 +20,7 @@ import { setLimitHeaders, UsageReservation } from './reservation/usage-reservati
 import { type ConfigSnapshot, whileHeld } from './routes/config-snapshot.ts';
 import type { Route, RouteTable } from './routes/route-table.ts';
 
-/** Where these calls are served. */
+/** The routes of these calls. */
 export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix }]) => ({
   method,
   path: `${RESPONSE_PATH}:id${suffix}`,
@@ -30,7 +30,7 @@ export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix
 const NO_BYTES = Buffer.alloc(0);
 const EVERYWHERE = { name: '', shared: [] };
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
-/** To ask costs a request, and no tokens. */
+/** These calls cost a request, but no tokens. */
 const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
 
 export class StoredResponseCalls {
@@ -70,7 +70,7 @@ export class StoredResponseCalls {
       await exchange.checkClient();
       await this.#relay(exchange, action, { config, response, route, query, reservation });
     } catch (error) {
-      // What is refused before the limits were asked says how they stand all the same.
+      // Rejections before the limiter was asked show the limits too.
       if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
@@ -78,7 +78,7 @@ export class StoredResponseCalls {
     }
   }
 
-  /** What a query says is about this response, but a server may take an id in it for something else. */
+  /** The query concerns this response, but a server may interpret an id in it as another object. */
   async #checkQuery(query: string, holderId: string): Promise<void> {
     const finder = new ReferenceFinder({ takesStored: true });
     finder.addQuery(query);
@@ -124,13 +124,13 @@ export class StoredResponseCalls {
       await this.#count(uses, response, reservation);
     }
     if (result.kind === 'failed') {
-      // A fault of the gateway itself: the server logs it with its place.
+      // A bug in the gateway: the server logs it with its stack.
       if (result.failure.error.code === 'internal_error') throw result.failure.error;
       answerFailure(exchange, result.failure);
     } else if (action === 'delete') await stored.remove(response.id);
   }
 
-  /** What a response has used was counted when it was made. Of one in the background it is told here first. */
+  /** Usage was counted when the response was created; for background responses it is first reported here. */
   async #count(
     uses: readonly AttemptUse[],
     { id, charged }: StoredResponse,
@@ -145,7 +145,7 @@ export class StoredResponseCalls {
   }
 }
 
-/** The one target that has it, whatever the model's route is by now. */
+/** The single target that has the response, even if the model's route has changed. */
 function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, routes: RouteTable): Route {
   const upstream = routes.upstream(name);
   if (upstream === undefined) {
@@ -182,12 +182,12 @@ interface Call {
   readonly config: DynamicConfig;
   readonly response: StoredResponse;
   readonly route: Route;
-  /** The client's, without its `?`. */
+  /** The client's query string without `?`. */
   readonly query: string;
   readonly reservation: UsageReservation;
 }
 
-/** The id in a path that was routed here, and the query. */
+/** The id in the path, and the query. */
 function partsOf(target: string): readonly string[] {
   const at = target.indexOf('?');
   const path = at === -1 ? target : target.slice(0, at);

@@ -1,4 +1,4 @@
-// What the client reads of an answer that is over a bound of `max_answer`. Each reader of an answer compares by itself.
+// The client's error message for an answer over a bound of `max_answer`. Each reader checks its bound itself.
 import { formatSize } from '../../config/schema/units.ts';
 import type { AnswerBounds, RelayRequest } from '../contracts/receiver.ts';
 

@@ -1,4 +1,4 @@
-// Which reader an answer with status 200 gets. Its content-type says what to expect, and its first bytes decide: servers label JSON as
+// The choice of a reader for an answer with status 200, by its first bytes; the content-type is only a hint. Servers label JSON as
 // text or bytes, errors as event streams, and event streams as JSON or not at all.
 import type { GatewayError } from '../../errors.ts';
 import { isJson, mediaType } from '../../http/multipart/media-type.ts';
@@ -16,23 +16,23 @@ type Kind = 'events' | 'json' | 'bytes' | 'unknown';
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const SPACE = 0x20;
 const OPEN_OBJECT = 0x7b;
-/** With which an event stream may begin, where its label says something else. */
+/** Beginnings of an event stream under another label. */
 const EVENTS = ['data:', 'event:', ': '] as const;
-/** Bytes of sound and text may begin with a brace by chance: there it takes the name of a member to tell JSON. */
+/** Sound and text may begin with a brace by chance: there, JSON needs a member name. */
 const JSON_START = /^\{\s*"(?:[\w.-]{1,64}"\s*:)?/;
-/** What is looked at behind blank bytes. */
+/** Bytes examined after leading white space. */
 const SAMPLE_BYTES = 96;
-/** Some upstreams send blank lines until their answer is there. Beyond this, the label decides. */
+/** Some upstreams send blank lines while they work. Beyond this, the label decides. */
 const MAX_HELD_BYTES = 64 * 1024;
 
-/** Reads the beginning of an answer, and hands it to the reader for what it is. */
+/** Reads the beginning of an answer, and passes it to the reader for its kind. */
 export class AnswerStart implements Receiver {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   readonly #type: string;
   readonly #label: Kind;
-  /** Of a stream: it may be opened by the time alone, before its first byte. */
+  /** Created early for a stream: its commit timer may open it before the first byte. */
   readonly #relay: StreamRelay | undefined;
   #held: Buffer | undefined;
 
@@ -88,7 +88,7 @@ export class AnswerStart implements Receiver {
     return isBytes && (!stream || endpoint.bytesAsStream !== undefined) ? 'bytes' : 'unknown';
   }
 
-  /** @returns undefined where more has to come to tell */
+  /** @returns undefined where more bytes are needed */
   #kindOf(bytes: Buffer): Kind | undefined {
     const isLast = bytes.length > MAX_HELD_BYTES;
     const start = firstByte(bytes);
@@ -100,7 +100,7 @@ export class AnswerStart implements Receiver {
     if (isObject) {
       const [found] = JSON_START.exec(sample) ?? [];
       if (found?.endsWith(':') === true) return 'json';
-      // It goes on to the end of what is there.
+      // The sample ends within what may still become a member name.
       return isShort && /^\{\s*(?:"[\w.-]*"?\s*)?$/.test(sample) ? undefined : this.#label;
     }
     const { stream } = this.#request;
@@ -127,7 +127,7 @@ export class AnswerStart implements Receiver {
     return reader;
   }
 
-  /** A stream that was not asked for. An error in it is one all the same; else the upstream did the work. */
+  /** Handles an unrequested stream: an error in it counts as an error; otherwise the upstream did the work. */
   #refuseEvents(bytes: Buffer): void {
     const text = bytes.toString('utf8', firstByte(bytes));
     if (!EVENTS.some((field) => text.startsWith(field)))
@@ -149,7 +149,7 @@ export class AnswerStart implements Receiver {
         return new Reader(this.#request, headers, this.#source, this.#label === 'json');
       }
       case 'bytes': {
-        // With its parameters: of raw sound they say how fast it is.
+        // With its parameters, which carry the sample rate of raw sound.
         const { 'content-type': full } = headers;
         return new BytesRelay(
           this.#request,
@@ -164,14 +164,14 @@ export class AnswerStart implements Receiver {
   }
 }
 
-/** Where the text begins, behind white space and a byte order mark; the length where there is none. */
+/** The offset of the text after a byte order mark and white space; the length where there is none. */
 function firstByte(bytes: Buffer): number {
   let at = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf ? 3 : 0;
   while (at < bytes.length && (bytes[at] ?? 0) <= SPACE) at += 1;
   return at;
 }
 
-/** What was not asked for as a stream is told from an error by a whole event. */
+/** An unrequested stream needs a complete event to tell an error from an answer. */
 function hasWholeEvent(bytes: Buffer): boolean {
   return /(?:^|[\r\n])data:[\s\S]*?(?:\n\r?\n|\r\r)/.test(bytes.toString('latin1'));
 }

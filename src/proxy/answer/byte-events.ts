@@ -1,12 +1,12 @@
-// An answer of bytes (sound, plain text) as the stream of events that was asked for, event by event as the bytes come.
+// Conversion of a byte answer (sound, plain text) into the requested event stream, event by event as bytes arrive.
 import { StringDecoder } from 'node:string_decoder';
 import { GatewayError } from '../../errors.ts';
 import type { ByteEvents } from '../contracts/endpoint.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
-/** Bytes that are four letters of base64, so that the texts of all events behind each other are base64 too. */
+/** Three bytes are four letters of base64, so that the texts of all events concatenate to valid base64. */
 const GROUP = 3;
-/** A day of talk is about a megabyte. */
+/** A day of speech is about a megabyte. */
 const MAX_TEXT = 16 * 1024 * 1024;
 
 export class SpeechEvents implements ByteEvents {
@@ -15,7 +15,7 @@ export class SpeechEvents implements ByteEvents {
   next(piece: Buffer): Buffer {
     const bytes = this.#rest.length === 0 ? piece : Buffer.concat([this.#rest, piece]);
     const whole = bytes.length - (bytes.length % GROUP);
-    // A copy: the piece is its sender's.
+    // A copy: the sender reuses the piece.
     this.#rest = Buffer.from(bytes.subarray(whole));
     return whole === 0 ? NO_BYTES : delta(bytes.subarray(0, whole));
   }
@@ -63,7 +63,7 @@ function event(data: EventData): Buffer {
   return Buffer.concat([Buffer.from(`event: ${data.type}\n`), dataEvent(data)]);
 }
 
-/** The API names the events of transcripts in their data alone. */
+/** The API names transcript events only in their data. */
 function dataEvent(data: EventData): Buffer {
   return Buffer.from(`data: ${JSON.stringify(data)}\n\n`);
 }

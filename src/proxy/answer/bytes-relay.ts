@@ -1,5 +1,5 @@
-// An answer of bytes on its way to the client: sound or plain text, passed on as it comes and never read. Nothing in it says that it is
-// whole but its framing, so an answer that broke ends without the final chunk. Where a stream was asked for, the bytes go out in events.
+// The relay of a byte answer (sound, plain text): bytes pass unread, and only the framing marks the end, so a broken answer ends without
+// its final chunk. If a stream was requested, the bytes go out as events.
 import { GatewayError } from '../../errors.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { ByteEvents } from '../contracts/endpoint.ts';
@@ -14,7 +14,7 @@ export class BytesRelay implements Receiver {
   readonly #events: ByteEvents | undefined;
   #size = 0;
 
-  /** @param type content type of the answer, whose media type is on the allow-list of its endpoint */
+  /** @param type content type of the answer; its media type is on the endpoint's allow-list */
   constructor(request: RelayRequest, type: string, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#source = source;
@@ -33,14 +33,14 @@ export class BytesRelay implements Receiver {
     exchange.markFirstOutput();
     if (bytes.length > 0) client.pass(bytes);
     this.#source.progress();
-    // The first byte is the point of no return.
+    // The first byte commits the response.
     client.open();
   }
 
   end(): void {
     const client = this.#client;
     if (client.isOver) return;
-    // Of silence there is no text.
+    // The transcript of silence is empty.
     if (!client.isOpen && this.#request.facts.takesText === true) client.open();
     if (!client.isOpen) this.#source.unusable('an empty answer');
     else {
@@ -77,7 +77,7 @@ export class BytesRelay implements Receiver {
     }
   }
 
-  /** @returns undefined where it cannot be used */
+  /** @returns undefined where the chunk is unusable */
   #converted(chunk: Buffer): Buffer | undefined {
     if (this.#events === undefined) return chunk;
     try {

@@ -1,5 +1,5 @@
-// The client's side of a stream: what is held back until it is opened, the writing at the client's pace, comments in
-// silence, and the two ways to end. What is written, and when it is opened, is for stream-relay.ts.
+// The client's side of a stream: holding bytes back until it opens, writing with backpressure, keep-alive comments, and the
+// two ways to end. stream-relay.ts decides what is written and when it opens.
 import type { Writable } from 'node:stream';
 import type { GatewayError } from '../../errors.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
@@ -11,19 +11,19 @@ import type { RelayRequest, Source } from '../contracts/receiver.ts';
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
 /**
- * How long a broken stream stays open behind its last frame. Node's fetch drops what it has queued when a connection
- * breaks, so a client that reads slowly would lose tokens and the error; one that has read the error closes by itself.
+ * How long a broken stream stays open after its last frame. Node's fetch drops its queue when a connection breaks, so a slow
+ * reader would lose tokens and the error. A client that has read the error closes by itself.
  */
 const CUT_DELAY_MS = 1_000;
 
-/** More is written at once: the client's own pace is to be felt, and waking it is little beside the copying. */
+/** Larger batches are flushed at once, so that backpressure works; the wake-up costs little beside the copying. */
 const MAX_DUE_BYTES = 16 * 1024;
 
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 const CR = 0x0d;
 const LF = 0x0a;
 
-/** One chunk of RFC 9112, 7.1, in one piece. An empty one would be the last. */
+/** One chunk of RFC 9112, section 7.1, in one buffer. `length` is not 0: an empty chunk ends the body. */
 function chunkOf(pieces: readonly Buffer[], length: number): Buffer {
   const size = `${length.toString(16)}\r\n`;
   const chunk = Buffer.allocUnsafe(size.length + length + 2);
@@ -43,12 +43,12 @@ export class ClientStream {
   #isChunked = false;
   #held: Buffer[] = [];
   #heldBytes = 0;
-  /** To be written at the end of the turn, in one piece. */
+  /** To be written in one piece at the end of the tick. */
   #due: Buffer[] = [];
   #dueBytes = 0;
-  /** The head has been handed to the response. */
+  /** The head is written to the response. */
   #hasHead = false;
-  /** Whose `drain` is waited for. */
+  /** The writable whose `drain` is awaited. */
   #full: Writable | undefined;
   #keepAlive: NodeJS.Timeout | undefined;
   #wroteAt = 0;
@@ -58,9 +58,9 @@ export class ClientStream {
   readonly #type: string | undefined;
 
   /**
-   * @param headers of the upstream, of which an allow-list goes with the client's
-   * @param source made to wait while the client does not keep up
-   * @param type content type of a stream of bytes, into which nothing may be put; default: a stream of events
+   * @param headers of the upstream; an allow-list of them goes to the client
+   * @param source paused while the client applies backpressure
+   * @param type content type of a byte stream, which takes no comments; default: an event stream
    */
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, type?: string) {
     this.#request = request;
@@ -69,17 +69,17 @@ export class ClientStream {
     this.#source = source;
   }
 
-  /** The client has its 200. Until then it has nothing, and never will when `open` is not called. */
+  /** The client received its 200. Before `open`, it receives nothing. */
   get isOpen(): boolean {
     return this.#isOpen;
   }
 
-  /** It has ended, one way or the other; nothing more is written. */
+  /** Ended, cleanly or not; nothing more is written. */
   get isOver(): boolean {
     return this.#isOver;
   }
 
-  /** It does not keep up, so the upstream is not read. */
+  /** The client applies backpressure, so the upstream is not read. */
   get isPaused(): boolean {
     return this.#paused;
   }
@@ -88,17 +88,17 @@ export class ClientStream {
     return this.#heldBytes;
   }
 
-  /** Written bytes, comments of the gateway's among them. */
+  /** Written bytes, including the gateway's own comments. */
   get bytesOut(): number {
     return this.#bytesOut;
   }
 
-  /** Writes whole frames, or holds them back until it is open. */
+  /** Writes whole frames, or holds them back until the stream opens. */
   pass(bytes: Buffer): void {
     this.passAll([bytes]);
   }
 
-  /** The same for bytes that lie in several places. */
+  /** As `pass`, for bytes in several buffers. */
   passAll(pieces: readonly Buffer[]): void {
     if (this.#isOpen) this.#write(pieces);
     else {
@@ -107,7 +107,7 @@ export class ClientStream {
     }
   }
 
-  /** Sends the head and all that was held back. Once; and never when another attempt has the client. */
+  /** Sends the head and the held bytes, once; not if another attempt won the race. */
   open(): void {
     if (this.#isOpen || this.#isOver) return;
     if (this.#source.rivalry?.commit() === false) {
@@ -117,18 +117,18 @@ export class ClientStream {
     this.#source.committed();
     const { exchange, keepalive } = this.#request;
     const { response } = exchange;
-    // HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+    // HTTP/1.0 has no chunked coding: the close of the connection ends the answer.
     this.#isChunked = exchange.request.httpVersionMinor !== 0;
     response.writeHead(200, {
       ...exchange.headers,
       'content-type': this.#type ?? 'text/event-stream; charset=utf-8',
-      // Proxies on the way must neither store nor compress nor collect it.
+      // Intermediaries must neither store nor compress nor buffer it.
       'cache-control': 'no-cache, no-transform',
       'x-accel-buffering': 'no',
       ...relayedHeaders(this.#headers),
       ...(this.#isChunked ? { 'transfer-encoding': 'chunked' } : {}),
     });
-    // Node would write each chunk as three pieces; here size, bytes and end of line are one.
+    // Node would write each chunk in three pieces; here it is one.
     response.chunkedEncoding = false;
     this.#isOpen = true;
     if (this.#type === undefined) {
@@ -142,7 +142,7 @@ export class ClientStream {
     this.#held = [];
   }
 
-  /** Ends as a whole answer does. */
+  /** Ends the answer cleanly. */
   end(): void {
     if (!this.#isOpen) return;
     this.#close();
@@ -154,34 +154,34 @@ export class ClientStream {
   }
 
   /**
-   * Ends the connection without the final chunk: by RFC 9112, 8 the message is incomplete, for everyone who reads framing
-   * and not frames.
-   * @param frame tells the error to everyone else; undefined where it was told, or nothing can tell it
+   * Ends the connection without the final chunk, so that clients which check the framing see an incomplete message
+   * (RFC 9112, section 8).
+   * @param frame reports the error to clients that read only frames; undefined where it is reported already, or cannot be
    */
   cut(error: GatewayError, frame: Buffer | undefined): void {
     const { exchange } = this.#request;
     const { response } = exchange;
     const { socket } = response;
-    // The client is at a frame boundary: partial frames are held back.
+    // The client is at a frame boundary, because partial frames are held back.
     if (frame !== undefined) this.#write([frame]);
     this.#flush();
     this.#close();
     exchange.error = error;
-    // The connection is about to close with an answer that is not complete, and it is not the client that closed it.
+    // Stop the exchange first, so that the close does not count as the client's.
     exchange.stop(error);
     exchange.markAnswered();
     if (socket === null) return;
-    // Node holds back what was written in this turn, and would lose it with the socket.
+    // Node corks the writes of this tick and would lose them with the socket.
     if (response.writableCorked > 0) response.uncork();
     const delay = setTimeout(() => {
       if (exchange.request.httpVersionMinor !== 0) socket.destroySoon();
-      // In HTTP/1.0 the end of the connection is the end of the answer, so only a reset says that it broke.
+      // In HTTP/1.0 a close is a clean end, so only a reset signals the error.
       else socket.write('', () => socket.resetAndDestroy());
     }, CUT_DELAY_MS);
     socket.once('close', () => clearTimeout(delay));
   }
 
-  /** The client is gone, or nothing of this stream is for it. */
+  /** Discards the stream: the client left, or another answer replaces it. */
   drop(): void {
     this.#close();
     this.#held = [];
@@ -190,13 +190,13 @@ export class ClientStream {
     if (this.#isOpen) this.#request.exchange.response.destroy();
   }
 
-  /** Nobody feeds it any more: no timer and no listener is left. */
+  /** Removes timers and listeners. */
   dispose(): void {
     clearTimeout(this.#keepAlive);
     this.#full?.off('drain', this.#onDrain);
   }
 
-  /** What comes in one turn of the event loop goes out together: an upstream's frames often arrive in a bunch. */
+  /** Batches the writes of one event-loop tick: an upstream's frames often arrive together. */
   #write(pieces: readonly Buffer[]): void {
     const length = lengthOf(pieces);
     if (length === 0) return;
@@ -208,7 +208,7 @@ export class ClientStream {
     if (this.#dueBytes > MAX_DUE_BYTES) this.#flush();
   }
 
-  /** What is due, as it goes over the wire. There is some: a chunk without bytes would be the last one. */
+  /** Takes the batch in its wire form. It must not be empty: an empty chunk ends the body. */
   #takeDue(): Buffer {
     const bytes = this.#isChunked
       ? chunkOf(this.#due, this.#dueBytes)
@@ -218,14 +218,14 @@ export class ClientStream {
     return bytes;
   }
 
-  /** When the client does not keep up, the upstream is not read until it does. */
+  /** Writes the batch. Under backpressure, the upstream is paused until the client drains. */
   readonly #flush = () => {
     if (this.#dueBytes === 0) return;
     const { response } = this.#request.exchange;
-    // Behind the head, straight to the connection: the response would only hold each piece back again, for a tick of its own.
+    // After the head, write to the socket directly: the response would delay each piece by another tick.
     const to = this.#hasHead ? (response.socket ?? response) : response;
     this.#hasHead = true;
-    // A connection that is gone takes nothing either, and will not drain.
+    // A closed connection accepts no bytes and never drains.
     if (to.write(this.#takeDue()) || !to.writableNeedDrain || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
@@ -237,12 +237,12 @@ export class ClientStream {
     this.#source.resume();
   };
 
-  /** Between whole frames, which is where the client always is: a comment there is one of its own. */
+  /** Writes a comment. The client is always at a frame boundary, so a comment is a frame of its own. */
   readonly #onKeepAlive = () => {
     if (!this.#isOver && !this.#paused) this.#write([KEEP_ALIVE]);
   };
 
-  /** A write moves a time and not a timer, which finds out when it fires whether there was silence. */
+  /** Writes only update a timestamp; the timer compares it when it fires. */
   readonly #onSilence = () => {
     if (this.#isOver) return;
     const { keepalive } = this.#request;
@@ -255,7 +255,7 @@ export class ClientStream {
   #close(): void {
     this.#isOver = true;
     clearTimeout(this.#keepAlive);
-    // Of a stream that was never opened it is another's.
+    // While the stream is not open, the probe belongs to another response.
     if (this.#isOpen) this.#request.exchange.probe = undefined;
   }
 }

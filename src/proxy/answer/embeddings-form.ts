@@ -1,18 +1,18 @@
-// Embeddings in the form that was asked for. The official SDK asks for base64 and decodes whatever comes, so that an upstream
-// that answers with numbers would be read as garbage. Where the form is right already, nothing is touched.
+// Conversion of embeddings to base64. The official SDK requests base64 and decodes any answer as such, so it would misread numbers.
+// Vectors that are strings already stay unchanged.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import type { Edit } from '../request/request-scan.ts';
 
 const OPEN_ARRAY = 0x5b;
-/** Of vectors as text, converted in one turn of the event loop: a millisecond or two. */
+/** Vector text converted per event-loop tick: a millisecond or two. */
 const TURN_BYTES = 256 * 1024;
 
 /**
  * @param body an answer of `embeddings`: a complete and valid JSON object
- * @returns every vector that is an array of numbers as a base64 token: 32-bit floats, little-endian
- * @throws (rejects with) GatewayError upstream_invalid_response where an array holds anything but numbers that are such floats
+ * @returns an edit for each vector of numbers, to a base64 token of 32-bit floats, little-endian
+ * @throws (rejects with) GatewayError upstream_invalid_response where a vector holds anything but 32-bit floats
  */
 export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
   let turn = TURN_BYTES;
@@ -36,7 +36,7 @@ export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
         scanner.skipValue();
         if (!isVector) continue;
         const span = { start, end: scanner.pos };
-        // A large answer is not worth a pause in everybody's streams.
+        // A large answer must not delay other streams.
         turn -= span.end - start;
         if (turn < 0) {
           turn = TURN_BYTES;
@@ -51,7 +51,7 @@ export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
 
 /**
  * @param vector a JSON array
- * @throws GatewayError upstream_invalid_response where it holds anything but numbers that are 32-bit floats
+ * @throws GatewayError upstream_invalid_response where it holds anything but 32-bit floats
  */
 export function base64(vector: string): string {
   const numbers: unknown = JSON.parse(vector);

@@ -1,5 +1,5 @@
-// A large answer of embeddings on its way to the client, piece by piece and in flat memory: of the API's largest request it is 81 MiB.
-// A small one is a completion like any other, checked as a whole before the client gets any of it.
+// The relay of a large embeddings answer, piece by piece in constant memory: the API's largest request yields 81 MiB. A small one is
+// a completion like any other, validated before the client receives it.
 import { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
@@ -10,7 +10,7 @@ import { EmbeddingsScan } from './embeddings-scan.ts';
 import { JsonAnswer } from './json-answer.ts';
 
 const MIB = 1024 * 1024;
-/** Larger answers are not held back. Errors are smaller, so that those are answered as errors. */
+/** Larger answers are streamed. Errors are smaller, so they are still answered as errors. */
 const MAX_HELD_BYTES = MIB;
 
 export class EmbeddingsRelay implements Receiver {
@@ -19,13 +19,13 @@ export class EmbeddingsRelay implements Receiver {
   readonly #completion: JsonAnswer;
   readonly #client: ClientStream;
   readonly #scan: EmbeddingsScan;
-  /** Undefined when it is clear how the answer is relayed. */
+  /** Undefined once the way of relaying is decided. */
   #held: Buffer[] | undefined = [];
-  /** Its length, as its head gives it; of a coded answer the true one is larger. */
+  /** From content-length; a coded answer is larger once decoded. */
   readonly #announced: number;
   #size = 0;
   #work: BodyPacing | undefined;
-  /** The work rests, and the client reads at its own pace. */
+  /** Resumes only if both the pacing and the client's backpressure allow it. */
   readonly #pace = {
     pause: () => this.#source.pause(),
     resume: () => {
@@ -92,7 +92,7 @@ export class EmbeddingsRelay implements Receiver {
     access.completion_tokens = reported.completion;
   }
 
-  /** Once it is larger than any error: by what stands at its beginning. */
+  /** Chooses the way of relaying, once the answer is larger than any error. */
   #decide(held: readonly Buffer[]): void {
     this.#held = undefined;
     if (this.#announced > this.#request.maxAnswer.embeddings) {
@@ -104,7 +104,7 @@ export class EmbeddingsRelay implements Receiver {
       this.#request.exchange.isLarge = true;
       this.#request.exchange.markFirstOutput();
       this.#client.passAll(pieces);
-      // From here on no other target is asked.
+      // From here on no other target is tried.
       this.#client.open();
     } else if (pieces !== undefined) for (const piece of held) this.#completion.data(piece);
   }
@@ -124,7 +124,7 @@ export class EmbeddingsRelay implements Receiver {
     this.#work.hold(this.#pace);
   }
 
-  /** @returns undefined where it cannot be used */
+  /** @returns undefined where the answer is unusable */
   #try(read: () => Buffer[]): Buffer[] | undefined {
     try {
       return read();

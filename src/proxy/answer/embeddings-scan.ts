@@ -1,5 +1,5 @@
-// A scan of a large answer of embeddings that keeps nothing of it: pieces go in as they come, and come out as the client gets them, with
-// the model's name replaced and, where that was asked for, vectors of numbers in base64. Numbers and texts are passed over natively.
+// A streaming scan of a large embeddings answer: pieces go in as they arrive and come out for the client, with the model name replaced
+// and, if requested, vectors converted to base64. Numbers and texts are skipped natively (`indexOf`).
 import { GatewayError } from '../../errors.ts';
 import { parseUsage, type Usage } from '../../wire/chat-chunk.ts';
 import { base64 } from './embeddings-form.ts';
@@ -25,29 +25,29 @@ type Text = 'key' | 'model' | 'other';
 export class EmbeddingsScan {
   readonly #alias: Buffer | undefined;
   readonly #inBase64: boolean;
-  /** What closes each open container, innermost last. */
+  /** The closing byte of each open container, innermost last. */
   readonly #closers: number[] = [];
   /** The last key of the outermost object, and of the object at depth 3: an element of `data`. */
   #outerKey = '';
   #elementKey = '';
   #awaitsKey = false;
-  /** The string that the next byte stands in. */
+  /** The string at the current position. */
   #text: Text | undefined;
   #isEscaped = false;
   #key = '';
-  /** The vector that the next byte stands in: its bytes where it is to be converted. */
+  /** The vector at the current position; its bytes are kept for conversion only. */
   #vector: { readonly pieces: Buffer[]; size: number } | undefined;
   #usage: Buffer[] | undefined;
   #usageBytes = 0;
   #hasBegun = false;
   /** The list of embeddings has begun. */
   hasData = false;
-  /** Of the last `usage`. */
+  /** Of the last `usage` member. */
   usage: Usage | null = null;
 
   /**
    * @param alias JSON string token for `model`, or undefined to leave it
-   * @param inBase64 vectors of numbers become base64
+   * @param inBase64 convert vectors of numbers to base64
    */
   constructor(alias: Buffer | undefined, inBase64: boolean) {
     this.#alias = alias;
@@ -60,13 +60,13 @@ export class EmbeddingsScan {
   }
 
   /**
-   * @param piece what came next; not changed
-   * @returns what the client gets, views of the piece among it
+   * @param piece the next bytes; not changed
+   * @returns the bytes for the client, including views of `piece`
    * @throws GatewayError upstream_invalid_response where it cannot be JSON, or a vector cannot be converted
    */
   next(piece: Buffer): Buffer[] {
     const out: Buffer[] = [];
-    /** Up to here it was taken over or left out. */
+    /** The piece is copied to `out` or dropped up to here. */
     let taken = 0;
     let captured = 0;
     let pos = 0;
@@ -109,7 +109,7 @@ export class EmbeddingsScan {
           take(pos);
           taken = pos;
         }
-        // The bracket is a part of it.
+        // The bracket belongs to the vector.
         if (this.#inBase64) this.#addToVector(piece.subarray(pos, pos + 1));
         if (this.#inBase64) taken = pos + 1;
       } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
@@ -149,7 +149,7 @@ export class EmbeddingsScan {
     this.#isReplaced = this.#text === 'model' && this.#alias !== undefined;
   }
 
-  /** @returns the offset behind the text, or the end of the piece */
+  /** @returns the offset after the text, or the end of the piece */
   #skipText(piece: Buffer, start: number): number {
     let pos = start;
     while (pos < piece.length) {
@@ -188,7 +188,7 @@ export class EmbeddingsScan {
       throw unusable('it is not one JSON object');
     if (this.#closers.length >= MAX_DEPTH) throw unusable('nested too deep');
     this.#hasBegun = true;
-    // In ASCII, what closes is two behind what opens.
+    // In ASCII, each closing bracket is two after its opening one.
     this.#closers.push(byte + 2);
     this.#awaitsKey = byte === OPEN_OBJECT;
     if (this.#closers.length === 3) this.#elementKey = '';
@@ -216,7 +216,7 @@ export class EmbeddingsScan {
   #capture(bytes: Buffer): void {
     this.#usageBytes += bytes.length;
     if (this.#usageBytes > MAX_USAGE_BYTES) throw unusable('usage that is too long');
-    // A copy: the piece is its sender's.
+    // A copy: the sender reuses the piece.
     this.#usage?.push(Buffer.from(bytes));
   }
 

@@ -1,12 +1,12 @@
-// The reader of an answer that is not a 200: collects its text, within bounds, to be judged as a whole. Nothing of it goes
-// to the client from here.
+// The reader of an answer with a status other than 200: collects its body, within bounds, to classify it as a whole. It sends nothing
+// to the client.
 import { GatewayError } from '../../errors.ts';
 import { certainBlame, type Failure, judgeErrorResponse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import type { AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
 
-/** An error's text is read to this size; beyond it, it is no error object. */
+/** A larger body is not an error object and is not read. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 
 const NO_BYTES = Buffer.alloc(0);
@@ -34,7 +34,7 @@ export class ErrorReader implements Receiver {
     this.#source.finish(this.#judge(Buffer.concat(this.#chunks)));
   }
 
-  /** The status came, and it says more than the way in which the text broke off. */
+  /** The status is known, and says more than how the body broke off. */
   broken({ code }: GatewayError): AttemptResult | undefined {
     return certainBlame(code).kind === 'neutral' ? undefined : this.#judge(NO_BYTES);
   }
@@ -46,7 +46,7 @@ export class ErrorReader implements Receiver {
   }
 }
 
-/** An upstream's own text goes on to the client, and a word of it into the log, unless it quotes the credential that it was asked with. */
+/** Removes the upstream's text from the failure (for the client and the log) if it quotes the gateway's credential. */
 export function shown(failure: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = failure;
   const isShown = verbatim === undefined || !upstream.quotesCredential(verbatim.body);
@@ -58,7 +58,7 @@ export function shown(failure: Failure, upstream: Upstream): Failure {
   return { ...judged, error: new GatewayError(error.code, error.message, { cause, status, retryAfterMs }) };
 }
 
-/** The answer cannot be used. */
+/** The error for an unusable answer. */
 export function unusable(cause: unknown): GatewayError {
   return new GatewayError('upstream_invalid_response', undefined, { cause });
 }

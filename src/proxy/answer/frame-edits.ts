@@ -1,4 +1,4 @@
-// Single frames of a stream, for the few that are not passed on as they came: what is changed in them, and what they hold as text.
+// Edits of single frames of a stream, for the few that are not relayed unchanged, and the text of their data.
 import type { Span } from '../../wire/json.ts';
 import { type Edit, spliceSpans } from '../request/request-scan.ts';
 
@@ -15,19 +15,19 @@ export function rewritten(bytes: Buffer, start: number, end: number, edits: read
   return spliceSpans(bytes.subarray(start, end), shifted);
 }
 
-/** Whether there is a span whose bytes are not the token already. */
+/** Whether there is a span whose bytes differ from the token. */
 export function differs(bytes: Buffer, span: Span | null, token: Buffer): span is Span {
   if (span === null) return false;
   return bytes.compare(token, 0, token.length, span.start, span.end) !== 0;
 }
 
-/** Whether the last line is a comment or complete: `da` could have become data. */
+/** Whether the last line is complete or a comment: a partial line could have become data. */
 export function endsWithComment(frame: Buffer): boolean {
   const line = Math.max(frame.lastIndexOf(LF), frame.lastIndexOf(CR)) + 1;
   return line === frame.length || frame[line] === COLON;
 }
 
-/** The data of a frame, its lines put together. */
+/** The data of a frame, its lines joined. */
 export function dataText(frame: Buffer): string {
   const lines = frame.toString().split(/\r\n|\r|\n/);
   return lines.flatMap((line) => (/^data(:|$)/.test(line) ? [line.replace(/^data:? ?/, '')] : [])).join('\n');

@@ -1,5 +1,5 @@
-// A JSON answer: collected, checked to be whole, its `model` spliced, and sent with its length, as one write unless it is large.
-// Where the client asked for a stream, it gets the completion as one.
+// A JSON answer: collected, validated, its `model` spliced, and sent with a content-length, in one write unless it is large. If the
+// client requested a stream, the completion is converted to one.
 import { GatewayError } from '../../errors.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
@@ -16,10 +16,10 @@ import { tokensOf } from '../request/token-estimate.ts';
 import { tooLarge } from './answer-bounds.ts';
 import { LargeAnswer } from './large-answer.ts';
 
-/** What is read of a whole answer; only of a small one whether there is output. */
+/** The facts of a complete answer; `hasOutput` of small ones only. */
 type Facts = CompletionFacts & { readonly hasOutput?: boolean };
 
-/** Zeros for an answer say that the upstream does not count. */
+/** Zero usage with an answer means that the upstream does not count. */
 function reportedUsage({ usage }: Facts): Facts['usage'] {
   return usage?.total === 0 ? null : usage;
 }
@@ -30,15 +30,15 @@ export class JsonAnswer implements Receiver {
   readonly #source: Source;
   readonly #isLabelled: boolean;
   #chunks: Buffer[] = [];
-  /** What came, once that is much. */
+  /** Holds the bytes of a large answer. */
   #large: LargeAnswer | undefined;
   #work: BodyPacing | undefined;
   #size = 0;
-  /** What is to be changed is looked for. */
+  /** An asynchronous edit is running. */
   #isEditing = false;
   #isOver = false;
 
-  /** @param isLabelled the upstream itself says that it is JSON; if not, it has to be known as an answer or an error */
+  /** @param isLabelled the content-type is JSON; otherwise the body must be recognizable as an answer or an error */
   constructor(request: RelayRequest, headers: ResponseHeaders, source: Source, isLabelled = true) {
     this.#isLabelled = isLabelled;
     this.#request = request;
@@ -53,7 +53,7 @@ export class JsonAnswer implements Receiver {
     else this.#addLarge(chunk);
   }
 
-  /** Read as it comes, with rests: done with all of it at once, it would hold up everybody. */
+  /** Parses while the bytes arrive, with pacing: all at once, it would block the event loop. */
   #addLarge(chunk: Buffer): void {
     const began = performance.now();
     const { length } = chunk;
@@ -114,14 +114,14 @@ export class JsonAnswer implements Receiver {
   }
 
   /**
-   * What is to be changed takes its turns, and what the upstream has stored can be asked for as soon as its id is told: so where it is
-   * is noted first.
+   * Answers after the asynchronous steps: edits in batches, and recording what the upstream stored. The client may use a new id as soon
+   * as it reads it, so the record comes first.
    */
   async #answerLater(body: Buffer, facts: Facts): Promise<void> {
     const { facts: requested, endpoint } = this.#request;
     this.#isEditing = true;
     try {
-      // It is known already, whatever becomes of the wait.
+      // Usage is known already and counts however the wait ends.
       const usage = reportedUsage(facts);
       this.#source.used(usage, usage === null ? (requested.outputs ?? 0) : 0);
       const edits = (await requested.edits?.(body)) ?? [];
@@ -138,13 +138,13 @@ export class JsonAnswer implements Receiver {
     }
   }
 
-  /** Whether it is the answer to a stream of its endpoint: sound in base64 is named as its vendor likes. */
+  /** Whether the endpoint can convert it to a stream: vendors name base64 sound differently. */
   #isConvertible(body: Buffer): boolean {
     const { alias, includeUsage, endpoint, stream } = this.#request;
     return stream && endpoint.asStream?.(withoutMark(body), alias, includeUsage) !== undefined;
   }
 
-  /** A JSON answer is sent whole, so there is no moment at which it has begun and not ended. */
+  /** A JSON answer is sent whole, so it is never partly sent. */
   broken(): undefined {
     return undefined;
   }
@@ -161,7 +161,7 @@ export class JsonAnswer implements Receiver {
       this.#answer('application/json', this.#spliced(body, facts, edits), facts);
       return;
     }
-    // In a streaming SDK a JSON body would read as a silent, empty answer.
+    // A streaming SDK would read a JSON body as an empty answer.
     const events = endpoint.asStream?.(withoutMark(body), alias, includeUsage);
     if (events === undefined) {
       this.#source.used(reportedUsage(facts), 0);
@@ -198,12 +198,12 @@ export class JsonAnswer implements Receiver {
   }
 }
 
-/** A byte order mark is no part of the JSON. */
+/** A byte order mark is not part of the JSON. */
 function withoutMark(body: Buffer): Buffer {
   return bytesStartWith(body, BOM, 0, body.length) ? body.subarray(BOM.length) : body;
 }
 
-/** Most answers are completions, which are not looked at again. */
+/** Completions, the most frequent answers, need no further look. */
 function shapeFor({ isError, hasChoices }: Facts, body: Buffer): Shape {
   if (isError) return 'error';
   return hasChoices ? 'answer' : shapeOf(withoutMark(body));

@@ -1,5 +1,5 @@
-// A JSON answer that is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left to
-// be done with all of it at once. Small answers are read when they are whole, by chat-chunk.ts, and mean the same.
+// A large JSON answer: its memory, and its facts as they are parsed while it arrives, so that no work on the whole body remains.
+// chat-chunk.ts reads small answers when they are complete, with the same results.
 
 import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
@@ -16,7 +16,7 @@ const OPEN_OBJECT = 0x7b;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
-/** What a member of the outermost object is. */
+/** Meanings of the members of the outermost object. */
 const UNREAD = 0;
 const MODEL = 1;
 const USAGE = 2;
@@ -24,9 +24,9 @@ const ERROR = 3;
 const CHOICES = 4;
 const GROQ = 5;
 
-/** `readCompletion`, as the answer comes. Of equal keys the last counts. */
+/** Incremental `readCompletion`. Of duplicate keys the last counts. */
 export class AnswerWalk implements WalkListener {
-  /** That of `x_groq.usage`, and of what stands in `choices`. */
+  /** The depth of `x_groq.usage` and of the elements of `choices`. */
   readonly depth = 2;
   readonly #walk = new JsonWalk(this);
   #bytes = NO_BYTES;
@@ -44,7 +44,7 @@ export class AnswerWalk implements WalkListener {
     this.#walk.advance(bytes, size, isLast);
   }
 
-  /** When it has seen all of it. */
+  /** Call after the last `advance`. */
   facts(): CompletionFacts {
     const valid = this.#walk.fault === null && this.#walk.isObject;
     if (!valid) return { valid, isError: false, hasChoices: false, modelSpan: null, usage: null };
@@ -108,24 +108,24 @@ function meaningOf(scanner: JsonScanner): number {
 export class LargeAnswer extends BodyMemory {
   readonly #buffer: BodyBuffer;
   readonly #walk = new AnswerWalk();
-  /** Begins with a byte order mark, which a walk does not know. */
+  /** Begins with a byte order mark, which the walk does not support. */
   #isMarked: boolean | undefined;
 
   /**
-   * @param limit most bytes
-   * @param expected how many will come, if that was announced
+   * @param limit in bytes
+   * @param expected the announced length in bytes, if known
    */
   constructor(limit: number, expected: number | undefined, buffers: BufferPool) {
     super(buffers);
     this.#buffer = new BodyBuffer(limit, expected, this);
   }
 
-  /** @param piece given away: nobody else reads it any more. Not beyond the limit */
+  /** @param piece ownership passes to this object; not beyond the limit */
   push(piece: Buffer): void {
     this.#buffer.push(piece);
   }
 
-  /** When all of it has come. */
+  /** Call after the last piece. */
   end(): { readonly body: Buffer; readonly facts: CompletionFacts } {
     const body = this.#buffer.take();
     if (this.#isMarked !== false) return { body, facts: readCompletion(body) };

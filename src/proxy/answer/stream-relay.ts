@@ -1,5 +1,5 @@
-// A stream on its way to the client: whole frames, the model's name spliced, nothing sent before the first output, and an
-// end that says what really happened. It never decodes a frame to relay it. How bytes reach the client is client-stream.ts.
+// The relay of an event stream: whole frames, the model name spliced, nothing sent before the first output, and an end that reflects
+// what happened. Frames are never decoded to be relayed. client-stream.ts writes to the client.
 import { errorBody, GatewayError } from '../../errors.ts';
 import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
@@ -16,7 +16,7 @@ import { ClientStream } from './client-stream.ts';
 import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { withoutUsage } from './usage-strip.ts';
 
-/** Held back before the first output; an upstream that talks this much without output is taken as it is. */
+/** Held back before the first output; a longer stream without output is committed. */
 const MAX_HELD_BYTES = 256 * 1024;
 
 const LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
@@ -31,29 +31,29 @@ export class StreamRelay implements Receiver {
   readonly #source: Source;
   readonly #client: ClientStream;
   readonly #scanner: SseFrameScanner;
-  /** Of an endpoint with frames of its own; chat's are read by `readChunk`, without a detour. */
+  /** For endpoints with their own frames; chat frames go to `readChunk` directly. */
   readonly #reader: FrameReader | undefined;
   readonly #commitTimer: NodeJS.Timeout;
-  /** The time for output has passed, and another attempt may still have some first. */
+  /** `commitAfter` has passed while another attempt of the race may still win. */
   #isDue = false;
-  /** A finish reason was seen: an upstream that sends no `[DONE]` may end. */
+  /** A finish reason arrived: an upstream without `[DONE]` may end now. */
   #finished = false;
-  /** Frames with one. */
+  /** Frames with a finish reason. */
   #finishes = 0;
-  /** `[DONE]` was seen. What an upstream says after it is not relayed: clients are told to stop there. */
+  /** `[DONE]` arrived. Later bytes are not relayed: clients stop there. */
   #done = false;
   /** The upstream's own error frame was relayed. */
   #failure: GatewayError | undefined;
-  /** The last frame ended with a CR and was hidden: an LF that comes now is the second half of its line end. */
+  /** The last frame ended with a CR and was hidden: a following LF is the second half of its line end. */
   #hidesLf = false;
   #usage: Usage | null = null;
-  /** Frames with output and their text, since usage was last reported. Most frames have one token. */
+  /** Output frames and their text since the last usage report. Most frames hold one token. */
   #outputs = 0;
   #text = 0;
   #hasOutput = false;
-  /** Usage was reported when the answer was whole. */
+  /** The reported usage covers the whole answer. */
   #isUsageFinal = false;
-  /** The client has left, and only usage is waited for. */
+  /** The client has left; only the usage is still read. */
   #isUsageRead = false;
   #readBytes = 0;
 
@@ -62,12 +62,12 @@ export class StreamRelay implements Receiver {
     this.#headers = headers;
     this.#source = source;
     this.#scanner = new SseFrameScanner(request.maxAnswer.frame);
-    // The stream does not wait for the note: its client needs longer to its end, and to a call about it.
+    // The record is not awaited: it is written long before the client reaches the end and uses the id.
     this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
     this.#client = new ClientStream(request, headers, source);
     this.#commitTimer = setTimeout(() => {
       try {
-        // Silence wins no race: who has the client is for the first output to say.
+        // Silence wins no race: the first output decides it.
         if (source.rivalry?.isUndecided === true) this.#isDue = true;
         else this.#commit();
       } catch (error) {
@@ -76,7 +76,7 @@ export class StreamRelay implements Receiver {
     }, request.commitAfter);
   }
 
-  /** The client has the beginning of it. */
+  /** The client has received the head. */
   get isOpen(): boolean {
     return this.#client.isOpen;
   }
@@ -104,7 +104,7 @@ export class StreamRelay implements Receiver {
     if (!client.isOver && !this.#done) this.#lastWords();
     if (client.isOver) return;
     if (this.#done || this.#finished || this.#failure !== undefined) {
-      // Of an error that was told, the end is the upstream's own: some clients wait for ever behind one that is cut.
+      // The upstream reported the error itself, so end cleanly: some clients hang on a cut stream after an error frame.
       this.#commit();
       this.#endAnswer();
     } else this.#source.incomplete('the stream ended without a sign that it is whole');
@@ -113,7 +113,7 @@ export class StreamRelay implements Receiver {
   leave(): boolean {
     const client = this.#client;
     const isNearEnd = this.#finished || this.#reader?.mayBeLast === true;
-    // Where the client did not read, neither did the gateway: how far the upstream is, nobody knows.
+    // Under the client's backpressure the gateway did not read either, so the upstream may be finished.
     const mayBeWhole = isNearEnd || client.isPaused;
     if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
     if (!mayBeWhole || this.#isUsageFinal) return false;
@@ -133,7 +133,7 @@ export class StreamRelay implements Receiver {
     }
     if (client.isOver) return this.#answered();
     if (this.#done) {
-      // Whole, and only the second half of its line end was still waited for.
+      // Complete; only the second half of a line end was missing.
       client.end();
       return this.#answered();
     }
@@ -152,13 +152,13 @@ export class StreamRelay implements Receiver {
   dispose(): void {
     clearTimeout(this.#commitTimer);
     this.#client.dispose();
-    // Zeros beside output say that the upstream does not count.
+    // Zeros beside output mean that the upstream does not count.
     const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
     this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
-    // Behind the usage of all of it nothing was thought: it is reported as of now.
+    // Silence after the final usage is not reasoning: report the usage again to reset it.
     if (this.#isUsageFinal && this.#usage !== null)
       this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
-    // Of an attempt that came to nothing the client has seen nothing, and its log line is not about it.
+    // The access log describes an attempt only if the client received something from it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
     if (this.#usage !== null) {
@@ -168,10 +168,10 @@ export class StreamRelay implements Receiver {
     access.bytes_out = this.#client.bytesOut;
   }
 
-  /** Reads every frame of the batch; what need not change is written as it came, in one piece. */
+  /** Reads every frame of the batch. Unchanged frames are written in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
     const { alias } = this.#request;
-    // Where an endpoint has frames of its own, its reader marks what ends here.
+    // Endpoints with their own frames mark what to hide in their reader.
     const hidesUsage = this.#request.hideUsage === true && this.#reader === undefined;
     const isLfAlone = ends[0] === 1 && bytes[0] === LF;
     if (this.#done) {
@@ -181,7 +181,7 @@ export class StreamRelay implements Receiver {
       return;
     }
     let out: Buffer[] | undefined;
-    /** Up to here the batch was taken over into `out`, or left out. */
+    /** The batch is copied to `out` or dropped up to here. */
     let taken = this.#hidesLf && isLfAlone ? 1 : 0;
     this.#hidesLf = false;
     let start = 0;
@@ -202,7 +202,7 @@ export class StreamRelay implements Receiver {
         out = append(out, replacement);
         taken = end;
       } else if (usage === 'all' || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined)) {
-        // Asked for by the gateway, or nothing for this client: so it ends here.
+        // Requested by the gateway or without meaning for the client: hidden.
         if (taken < start) out = append(out, bytes.subarray(taken, start));
         taken = end;
         this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
@@ -253,7 +253,7 @@ export class StreamRelay implements Receiver {
       this.#finishes += 1;
     }
     if (facts.hasOutput) this.#countOutput(this.#reader === undefined ? textOfChunk() : this.#reader.text);
-    // What is no JSON here (a NaN in it, say) may be an answer for the client.
+    // A frame that is not valid JSON here (NaN, for example) may still be output for the client.
     else if (facts.kind === 'other' && !facts.usageOnly) this.#countOutput(size);
     if (facts.usage !== null) this.#meter(facts.usage, facts);
   }
@@ -266,14 +266,14 @@ export class StreamRelay implements Receiver {
   }
 
   #meter(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
-    // Some write zeros on every chunk until they know better.
+    // Some upstreams send zeros on every chunk until the end.
     if (reported.total === 0) {
       this.#usage ??= reported;
       return;
     }
     const usage = laterUsage(this.#usage, reported);
     this.#usage = usage;
-    // Some report what they have used so far: what comes behind it is not in it.
+    // Some report cumulative usage: later output is not included.
     if (usage.isInputOnly !== true || this.#text < BYTES_PER_TOKEN) {
       this.#outputs = 0;
       this.#text = 0;
@@ -283,7 +283,7 @@ export class StreamRelay implements Receiver {
     this.#isUsageFinal = kind === 'done' || isEach || (usageOnly && this.#finished);
   }
 
-  /** As `#relay`, for a client that has left: nothing is written, and the last word of the upstream ends it. */
+  /** As `#relay` after the client has left: writes nothing, and ends with the final usage. */
   #readUsage({ bytes, ends }: FrameBatch, size: number): void {
     this.#readBytes += size;
     let start = 0;
@@ -302,9 +302,9 @@ export class StreamRelay implements Receiver {
   }
 
   /**
-   * An error among the first frames is the whole answer, and not too late for another target. After output it is relayed
-   * as it is: the client's SDK raises it.
-   * @returns whether the stream goes on
+   * An error frame before any output is the whole answer, and another target may still be tried. After output it is relayed:
+   * the client's SDK raises it.
+   * @returns whether the stream continues
    */
   #takeError(frame: Buffer, afterOutput: boolean): boolean {
     if (!this.#client.isOpen && !afterOutput) {
@@ -322,8 +322,8 @@ export class StreamRelay implements Receiver {
   }
 
   /**
-   * A last frame without its blank line. Some clients do not read it, but it is what the upstream sent, so it is relayed
-   * where it ends the stream. Where an error has to follow, it is left out: the two would run into each other.
+   * Relays a last frame without its blank line if it ends the stream: some clients read it. Before an error frame it is
+   * omitted, because the two would merge.
    */
   #lastWords(): void {
     const rest = this.#scanner.rest();
@@ -339,9 +339,8 @@ export class StreamRelay implements Receiver {
   }
 
   /**
-   * What the client gets in the place of an error frame: nothing that quotes a credential, and where SDKs would not see an error (it
-   * has no wrapper), one that they see, with the upstream's text.
-   * @returns undefined to leave it as it came
+   * Replaces an error frame that quotes a credential, or that SDKs would not recognize (no `error` wrapper; keeps the upstream's text).
+   * @returns undefined to leave it unchanged
    */
   #replacementOf(frame: Buffer): Buffer | undefined {
     if (this.#failure === undefined) return undefined;
@@ -354,13 +353,13 @@ export class StreamRelay implements Receiver {
     return this.#reader?.errorFrame(error) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
   }
 
-  /** The point of no return: the client gets its 200 and everything held back, and no other target will be asked. */
+  /** Commits: the client receives the 200 and the held bytes, and no other target is tried. */
   readonly #commit = () => {
     clearTimeout(this.#commitTimer);
     this.#client.open();
   };
 
-  /** A clean end, as soon as it is certain: clients that read on after `[DONE]` wait for nothing. */
+  /** Ends cleanly as early as possible: some clients read on after `[DONE]`. */
   #endAnswer(): void {
     this.#client.end();
     this.#source.finish(this.#answered());

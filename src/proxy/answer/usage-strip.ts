@@ -1,12 +1,12 @@
-// The usage that the gateway asked for, taken out of a chunk of chat before the client gets it: the member where there is more in the
-// chunk, and all of the chunk where there is not. Only chunks with usage come here, and most streams have one.
+// Removal of the usage that the gateway requested from a chat chunk: the member, or the whole chunk if it holds nothing else. Only
+// chunks with usage come here, one in most streams.
 
 import { JsonScanner, type Span } from '../../wire/json.ts';
 import { bytesStartWith, readFields } from '../../wire/sse-fields.ts';
 import { withoutMembers } from '../request/member-edits.ts';
 import type { Edit } from '../request/request-scan.ts';
 
-/** Members that stand in every chunk of some vendor and say nothing of this one. */
+/** Members that some vendor sends in every chunk, without content of their own. */
 const ENVELOPE = [
   'id',
   'created',
@@ -25,10 +25,7 @@ const OPEN_ARRAY = 0x5b;
 const LETTER_N = 0x6e;
 const OPEN_OBJECT = 0x7b;
 
-/**
- * The choice of a chunk that is left without one. A client that did not ask for usage reads `choices[0]` of each chunk
- * without a look.
- */
+/** Replaces the empty choices of a chunk: clients that did not request usage read `choices[0]` unchecked. */
 const EMPTY_CHAT_CHOICE = '[{"index":0,"delta":{},"finish_reason":null}]';
 const EMPTY_TEXT_CHOICE = '[{"index":0,"text":"","logprobs":null,"finish_reason":null}]';
 const TEXT_OBJECT = Buffer.from('"text_completion');
@@ -36,13 +33,13 @@ const TEXT_OBJECT = Buffer.from('"text_completion');
 const scanner = new JsonScanner();
 
 /**
- * @param bytes a frame whose data is a chunk with usage stands in `[start, end)`
- * @returns how to rewrite it, with offsets in `bytes`; `all` when nothing is left for a client; undefined to leave it as it is
+ * @param bytes holds a frame whose data is a chunk with usage in `[start, end)`
+ * @returns edits with offsets in `bytes`; `all` to drop the frame; undefined to leave it unchanged
  */
 export function withoutUsage(bytes: Buffer, start: number, end: number): readonly Edit[] | 'all' | undefined {
   const { values } = readFields(bytes, start, end);
   const [from, to] = values;
-  // Over several lines no vendor sends it.
+  // No vendor sends it over several lines.
   if (values.length !== 2 || from === undefined || to === undefined) return undefined;
   scanner.reset(bytes, from, to);
   if (!scanner.enterObject()) return undefined;
@@ -80,7 +77,7 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
   return edits.toSorted((a, b) => a.span.start - b.span.start);
 }
 
-/** Skips the choices. Whether one of them says anything: a delta, the role alone too, a text, or that it is finished. */
+/** Skips the choices. Whether one of them has content: a delta (also with the role alone), a text, a finish reason. */
 function choicesSay(bytes: Buffer): boolean {
   if (!scanner.enterArray()) return isFilled(bytes);
   let isSaying = false;

@@ -1,20 +1,20 @@
-// The deadlines of one attempt: what it waits for now, and all of it together. It measures and reports; what a passed
-// deadline means is for the attempt.
+// The deadlines of one attempt: one for the current phase, one for the total, one for the target search. It reports expiry; the
+// attempt decides what follows.
 import type { Timeouts } from '../../config/schema/timeouts.ts';
 
 /**
- * What an attempt waits for: a connection, progress of a long body, the response headers, the first output of a stream, the
- * next bytes; or, when it needs nothing more of the answer, the text of a refusal or what follows the last frame.
+ * What an attempt waits for: a connection, progress of a long upload, response headers, the first output of a stream, the
+ * next bytes, the body of an upstream error, or the bytes after the last frame.
  */
 export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
 
-/** Or all of one attempt, or the search for a target over all attempts of a request. */
+/** A phase, the whole attempt, or the target search over all attempts of a request. */
 export type Passed = Phase | 'total' | 'search';
 
-/** The text of a refusal is good to have, but its status is known already. */
+/** For the body of an upstream error. Its status is known already, so the body is not worth a long wait. */
 const REFUSAL_MS = 5_000;
 
-/** Enough for what follows the last frame: the second half of its line end, the final chunk. */
+/** For what follows the last frame: the second half of its line end, the final chunk. */
 export const END_MS = 500;
 
 export interface Timers {
@@ -27,19 +27,19 @@ export interface Timers {
 const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performance.now() };
 
 /**
- * Most waits end long before their deadline, so a new wait moves a number and not a timer: there is one timer, which finds
- * out when it fires whether something has passed.
+ * Most phases end long before their deadline. A new phase therefore only updates a number; the single timer compares the
+ * deadlines when it fires.
  */
 export class AttemptDeadlines {
   readonly #limits: Timeouts;
   readonly #passed: (which: Passed) => void;
   readonly #timers: Timers;
   #phase: Phase = 'connect';
-  /** When the present wait passes; undefined while it does not count. */
+  /** When the current phase expires; undefined while it is on hold. */
   #phaseEndsAt: number | undefined;
-  /** Undefined when it has passed. */
+  /** Undefined once it has expired. */
   #totalEndsAt: number | undefined;
-  /** Undefined when it has passed, or a target was found. */
+  /** Undefined once it has expired, or a target is committed. */
   #searchEndsAt: number | undefined;
   #timer: NodeJS.Timeout | undefined;
   #firesAt = Number.POSITIVE_INFINITY;
@@ -47,10 +47,10 @@ export class AttemptDeadlines {
   #isOver = false;
 
   /**
-   * Begins with `connect`, and with the total.
+   * Starts the `connect` phase and the total.
    * @param limits milliseconds
-   * @param passed called once for a deadline that passed; the others go on
-   * @param searchMs what is left of the search for a target
+   * @param passed called once for each expired deadline; the others keep running
+   * @param searchMs time left for the target search
    */
   constructor(
     limits: Timeouts,
@@ -72,12 +72,12 @@ export class AttemptDeadlines {
     return this.#phase;
   }
 
-  /** A long body is being sent, and it is the client that does not go on. */
+  /** A long body is being sent, and the client has stopped sending. */
   get awaitsClient(): boolean {
     return this.#phase === 'upload' && this.#isHeld;
   }
 
-  /** Something else is waited for from now on, and its time begins, or will begin with `resume`. */
+  /** Starts a phase. Its time starts now, or on `resume` if on hold. */
   enter(phase: Phase): void {
     if (this.#phase === 'upload') this.#isHeld = false;
     this.#phase = phase;
@@ -85,49 +85,49 @@ export class AttemptDeadlines {
   }
 
   /**
-   * The request is sent. `first_token` alone bounds also the headers of a stream: many upstreams send them together with the
-   * first output.
+   * The request is sent. With `first_token` alone, that deadline also covers the headers of a stream: many upstreams send
+   * them together with the first output.
    */
   awaitHead(isStream: boolean): void {
     const { headers, first_token } = this.#limits;
     this.enter(isStream && headers === undefined && first_token !== undefined ? 'first_token' : 'headers');
   }
 
-  /** The headers of a stream are there. Until `first_token` there is no other deadline; without one, silence counts. */
+  /** The headers of a stream arrived. `first_token` is the only phase deadline until the first output; without it, `idle` is. */
   awaitOutput(): void {
     this.enter(this.#limits.first_token === undefined ? 'idle' : 'first_token');
   }
 
-  /** A long body is being sent. Only while the upstream takes no more of it is it the upstream that is waited for. */
+  /** A long body is being sent. The deadline runs only while the upstream applies backpressure. */
   upload(isStalled: boolean): void {
     this.#phase = 'upload';
     if (isStalled) this.resume();
     else this.hold();
   }
 
-  /** The present wait begins anew, unless it has passed. */
+  /** Restarts the current phase, unless it has expired. */
   refresh(): void {
     if (this.#phaseEndsAt !== undefined) this.#begin();
   }
 
-  /** The present wait does not count while the client is the one who makes everybody wait. The total goes on. */
+  /** Suspends the phase deadline while the client causes the wait. The total keeps running. */
   hold(): void {
     this.#isHeld = true;
     this.#phaseEndsAt = undefined;
   }
 
-  /** After `hold`: the present wait begins anew. */
+  /** Ends `hold`: the current phase restarts. */
   resume(): void {
     this.#isHeld = false;
     this.#begin();
   }
 
-  /** This target has the request: how long others were asked does not matter any more. */
+  /** A target is committed: the search deadline no longer applies. */
   endSearch(): void {
     this.#searchEndsAt = undefined;
   }
 
-  /** Nothing is waited for any more. */
+  /** Stops all deadlines. */
   stop(): void {
     this.#isOver = true;
     this.#timers.clear(this.#timer);
@@ -141,7 +141,7 @@ export class AttemptDeadlines {
     this.#arm(now);
   }
 
-  /** Sees to it that the timer fires no later than the next deadline. */
+  /** Ensures that the timer fires no later than the next deadline. */
   #arm(now: number): void {
     const next = Math.min(
       this.#phaseEndsAt ?? Number.POSITIVE_INFINITY,
@@ -168,7 +168,7 @@ export class AttemptDeadlines {
   }
 
   readonly #onTimer = () => {
-    // A timer may fire a little before its time; then it is set again for the rest.
+    // A timer may fire slightly early; it is then armed again.
     const now = this.#timers.now();
     this.#timer = undefined;
     this.#firesAt = Number.POSITIVE_INFINITY;
@@ -178,7 +178,7 @@ export class AttemptDeadlines {
     if (isPhase) this.#phaseEndsAt = undefined;
     if (isTotal) this.#totalEndsAt = undefined;
     if (isSearch) this.#searchEndsAt = undefined;
-    // The ones that end all of it go first: nothing comes behind them.
+    // Deadlines that end the attempt go first: they make the others irrelevant.
     if (isTotal) this.#passed('total');
     if (isSearch && !this.#isOver) this.#passed('search');
     if (isPhase && !this.#isOver) this.#passed(this.#phase);

@@ -1,30 +1,30 @@
-// What one attempt has put out, as far as it must be paid for: the usage that its upstream reports, what came that no report
-// covers, and the time in which a model may have thought unseen. What that comes to in tokens is for usage-meter.ts.
+// The billable output of one attempt: the usage that the upstream reports, the output that no report covers, and the silence in
+// which a model may have produced hidden reasoning. usage-meter.ts converts these to tokens.
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { Unreported } from '../contracts/receiver.ts';
 
-/** Between two pieces of output. A shorter pause is the pace of the model or of the network. */
+/** A shorter pause between two pieces of output is the pace of the model or the network. */
 export const MIN_SILENCE_MS = 1_000;
 
 export class AttemptOutput {
   usage: Usage | null = null;
-  /** Frames of output that the usage does not cover. */
+  /** Output frames that the usage does not cover. */
   frames = 0;
-  /** The first output came. */
+  /** The first output arrived. */
   hasBegun = false;
   #textBytes = 0;
-  /** From when the upstream shows nothing; undefined before it has the request, and while the client does not read. */
+  /** Start of the current silence; undefined before the request is sent and while the client does not read. */
   #silentSince: number | undefined;
   #silentMs = 0;
   #wasSent = false;
 
-  /** The upstream has all of the request. @param now monotonic milliseconds, as in all that follows */
+  /** The request is sent in full. @param now monotonic milliseconds, here and below */
   sent(now: number): void {
     this.#wasSent = true;
     this.#silentSince = now;
   }
 
-  /** Output came. @returns whether it is the first */
+  /** Output arrived. @returns whether it is the first */
   progress(now: number): boolean {
     const isFirst = !this.hasBegun;
     this.#addSilence(now);
@@ -33,7 +33,7 @@ export class AttemptOutput {
     return isFirst;
   }
 
-  /** The client does not read, so the upstream is not read either. */
+  /** The client does not read, so the upstream is not read either (backpressure). */
   hold(now: number): void {
     this.#addSilence(now);
     this.#silentSince = undefined;
@@ -43,7 +43,7 @@ export class AttemptOutput {
     this.#silentSince = now;
   }
 
-  /** As `Source.used`. A new report covers what was thought before it. */
+  /** As `Source.used`. A new report covers the reasoning before it. */
   used(now: number, usage: Usage | null, frames: number, textBytes: number): void {
     if (usage !== null && usage !== this.usage) {
       this.#silentMs = 0;
@@ -54,11 +54,11 @@ export class AttemptOutput {
     this.#textBytes = textBytes;
   }
 
-  /** @param isAtOnce nothing of the output shows before all of it is there */
+  /** @param isAtOnce the output is visible only once it is complete */
   unreported(now: number, isAtOnce: boolean): Unreported {
     this.#addSilence(now);
     this.#silentSince = undefined;
-    // A whole answer reports for all of itself.
+    // The usage of a complete answer covers all of it.
     const isCovered = isAtOnce && this.usage !== null;
     return {
       textBytes: this.#textBytes,
@@ -67,7 +67,7 @@ export class AttemptOutput {
     };
   }
 
-  /** Until the first output all of it counts, and from then on the long pauses. */
+  /** All silence counts before the first output, and only long pauses after it. */
   #addSilence(now: number): void {
     if (this.#silentSince === undefined) return;
     const ms = now - this.#silentSince;

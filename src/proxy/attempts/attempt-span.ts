@@ -1,13 +1,13 @@
-// The span of one attempt in a trace: what it says of the upstream and the model.
+// The trace span of one attempt: its attributes for the upstream and the model.
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import type { RelayRequest } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
 
-/** Of a model's name, in characters. */
+/** Longest model name in a span, in characters. */
 const MAX_NAME = 256;
 
-/** @param number of the attempt among those of its request, from 1 */
+/** @param number of the attempt within its request, from 1 */
 export function beginSpan(
   { exchange, endpoint, stream }: RelayRequest,
   { upstream, model }: Target,
@@ -17,7 +17,7 @@ export function beginSpan(
   return exchange.span?.attempt({
     upstream: name,
     provider,
-    // Where a pattern serves, the client named it.
+    // The client chooses the name where the model is a pattern.
     model: maskKeys(model).slice(0, MAX_NAME),
     stream,
     endpoint: endpoint.name,

@@ -1,5 +1,5 @@
-// One request to one target: sends it, keeps its deadlines, and hands the answer to whoever can read it. It ends exactly
-// once, whatever happens, and then nothing of it is left: no timer, no listener, no place at the upstream.
+// One request to one target: sends it, enforces its deadlines, and passes the answer to its reader. It ends exactly once and then
+// releases everything: timers, listeners, the upstream's concurrency slot.
 import { GatewayError } from '../../errors.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
@@ -33,27 +33,27 @@ export class Attempt implements Sink, Source, Contender {
   readonly created: ((created: CreatedObjects) => Promise<void>) | undefined;
   readonly #watcher: Watcher;
   readonly #race: Race | undefined;
-  /** Its place in the race, if there is one. */
+  /** Set in a race only. */
   rivalry: RaceParticipant | undefined;
-  /** For the access log: of two attempts it names one. */
+  /** For the access log, which names one attempt even if two ran. */
   #status: number | undefined;
   #upstreamRequestId: string | undefined;
   #outcome: string | undefined;
   #sentAt = performance.now();
   #isSent = false;
   readonly #output = new AttemptOutput();
-  /** The client has left, and the upstream is read on for its usage. */
+  /** Set after the client has left while the upstream is still read for its usage. */
   #usageRead: UsageRead | undefined;
   #call: Call | undefined;
   #span: AttemptSpan | undefined;
   #deadlines: AttemptDeadlines | undefined;
   #receiver: Receiver | undefined;
   #isStream = false;
-  /** Runs while the attempt is over and the body has not ended. */
+  /** Runs between the end of the attempt and the end of the upstream's body. */
   #lingering: NodeJS.Timeout | undefined;
   #settle: ((result: AttemptEnd) => void) | undefined;
 
-  /** @param race where another attempt of the same request may run at the same time */
+  /** @param race set if another attempt of the same request may run at the same time */
   constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
     this.#request = request;
     this.#target = target;
@@ -64,10 +64,10 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   /**
-   * @param body the complete body in the target's words
-   * @param fresh on a new connection, because a kept one turned out to be closed
+   * @param body the complete body, rewritten for the target
+   * @param fresh use a new connection, because a kept-alive one was stale
    * @param searchMs what is left of `retry.deadline`, in milliseconds
-   * @throws nothing: every trouble is a result
+   * @throws nothing: every error is a result
    */
   run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
     const { exchange, endpoint, stream, contentType } = this.#request;
@@ -110,7 +110,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onHead(status: number, headers: ResponseHeaders): void {
-    // A transport without connections does not say so before.
+    // A transport without connections does not report the sending first.
     if (!this.#isSent) this.#output.sent(this.#sentAt);
     this.#isSent = true;
     try {
@@ -121,7 +121,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   onData(chunk: Buffer): void {
-    // Comments and pings count here, and only output before the first token. A refusal has one time for all of its text.
+    // `idle` restarts on comments and pings, `first_token` only on output. An upstream error has one deadline for its body.
     if (this.#deadlines?.phase === 'idle') this.#deadlines.refresh();
     try {
       if (this.#settle !== undefined) this.#receiver?.data(chunk);
@@ -172,15 +172,15 @@ export class Attempt implements Sink, Source, Contender {
       this.#finish(failed({ ...unheard, staleConnection: true, retry: true, skipsRetryBudget: true }));
     } else if (delivery === 'body_lost') this.#fail(error, false);
     else if (delivery === 'not_sent') {
-      // A refusal can be over in a moment; a deadline for the connection took long enough.
+      // A refused connection may recover in a moment; a connect deadline was already long.
       const retry = error.code === 'upstream_unreachable';
       this.#finish(failed({ ...unconnected(error), retry }));
     } else if (this.#receiver === undefined) {
-      // What cannot be used says that the upstream is not well, and nothing of it was an answer.
+      // An unusable answer means an unhealthy upstream, and no output reached the client.
       if (error.code === 'upstream_invalid_response') this.#fail(error, true);
       else this.#finish(failed(this.#maybeBegun(error)));
     } else {
-      // After the head it is the answer that broke, and not the way to the upstream.
+      // The answer broke after its head, so the upstream itself was reachable.
       const { code, cause } = error;
       const cut = new GatewayError('stream_incomplete', undefined, { cause });
       this.#fail(code === 'upstream_unreachable' ? cut : error, true);
@@ -188,7 +188,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   pause(): void {
-    // While the client does not read, the upstream's silence is not its own.
+    // While the client does not read, silence is not the upstream's fault.
     this.#deadlines?.hold();
     this.#output.hold(performance.now());
     this.#call?.pause();
@@ -235,13 +235,13 @@ export class Attempt implements Sink, Source, Contender {
     this.#fail(error, this.#request.afterSend);
   }
 
-  /** A fault in the gateway's code costs this one request: it must not reach the transport, nor end the process. */
+  /** A bug in the gateway fails this request only: it must reach neither the transport nor the process. */
   crashed(cause: unknown): void {
     const error = new GatewayError('internal_error', undefined, { cause });
     try {
       this.#fail(error, false);
     } catch {
-      // What failed was the way to the client, so it is told by the connection; unless another attempt may still answer.
+      // Writing to the client failed, so close its connection, unless another attempt may still answer.
       if (this.rivalry?.isUndecided !== true) this.#request.exchange.response.destroy();
       this.#finish(failed(failure(error, false)));
     }
@@ -255,7 +255,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#finish(result, this.#usageRead !== undefined);
   }
 
-  /** The line of the access log is about this attempt, until another one signs. */
+  /** Makes this attempt the subject of the access log line, until another one signs. */
   sign(): void {
     const { access } = this.#request.exchange;
     access.upstream = this.#target.upstream.name;
@@ -271,7 +271,7 @@ export class Attempt implements Sink, Source, Contender {
 
   lost(): void {
     if (this.#settle === undefined) return;
-    // A refusal and a JSON answer say nothing of a first token, and neither does the wait for a connection.
+    // Upstream errors and JSON answers have no first token to measure, and nor does a wait for a connection.
     const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
     if (isSilent && this.#deadlines?.phase !== 'connect')
       this.#watcher.onOvertaken(performance.now() - this.#sentAt);
@@ -279,7 +279,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   soleAttempt(): void {
-    // Nobody waits any more, and its own end is next.
+    // The request is stopped already and ends by itself.
     if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
     try {
       this.#receiver?.alone?.();
@@ -293,8 +293,8 @@ export class Attempt implements Sink, Source, Contender {
     else {
       const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
       const error = new GatewayError(code, undefined, { cause: `deadline: ${which}` });
-      // Before the request is sent nothing can have begun; after the head nothing has reached the client. In between the
-      // upstream may be at work. When all of the time is used up, nobody else gets more.
+      // Nothing has executed before the request is sent, and nothing has reached the client after the head. In between the
+      // upstream may be executing. After the total deadline no other target is tried.
       const hasHead = this.#receiver !== undefined;
       const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
       if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
@@ -308,7 +308,7 @@ export class Attempt implements Sink, Source, Contender {
     }
   };
 
-  /** It was sent, and nothing came back. */
+  /** The request was sent, and no response came. */
   #maybeBegun(error: GatewayError): Failure {
     const { afterSend } = this.#request;
     return { ...failure(error, afterSend), mayHaveExecuted: true };
@@ -319,7 +319,7 @@ export class Attempt implements Sink, Source, Contender {
     if (reason.code !== 'client_closed' || !this.#readOn()) this.#fail(reason, false);
   };
 
-  /** The client has left when only usage was to come. The slots of holder and upstream stay taken meanwhile. */
+  /** The client left when only the usage was missing: read on. The holder's and upstream's slots stay taken. */
   #readOn(): boolean {
     const { exchange, usageReads } = this.#request;
     if (this.#receiver?.leave?.() !== true) return false;
@@ -330,19 +330,19 @@ export class Attempt implements Sink, Source, Contender {
     return true;
   }
 
-  /** Ends the attempt from this side, or because the upstream broke. */
+  /** Ends the attempt from the gateway's side, or because the upstream broke. */
   #fail(error: GatewayError, next: boolean): void {
     if (this.#settle === undefined) return;
-    // The receiver may end the exchange, and this attempt need not hear of it.
+    // The receiver may end the exchange, which must not stop this attempt a second time.
     this.#request.exchange.offStop(this.#onStop);
     const result = this.#receiver?.broken(error);
     if (result !== undefined) this.#finish(result);
-    // No stream has begun for the client, so for it there is none that is incomplete.
+    // No stream has started for the client, so `stream_incomplete` would be wrong.
     else if (error.code !== 'stream_incomplete') this.#finish(failed(failure(error, next)));
     else this.#finish(failed(failure(unusable(error.cause), next)));
   }
 
-  /** @param isAtEnd the upstream has said all that is of use, so its connection may be used again */
+  /** @param isAtEnd the rest of the upstream's answer is not needed, so its connection is reusable at the end of the body */
   #finish(result: AttemptEnd, isAtEnd = false): void {
     const settle = this.#settle;
     if (settle === undefined) return;
@@ -364,7 +364,7 @@ export class Attempt implements Sink, Source, Contender {
       provider: upstream.provider,
       usage: this.#output.usage,
       outputs: this.#output.frames,
-      // A picture and a JSON answer are there as a whole or not at all.
+      // Pictures and JSON answers are complete or absent.
       unreported: this.#output.unreported(performance.now(), !stream || facts.outputs !== undefined),
       isSent: this.#isSent,
       isRefused: (this.#status ?? 200) !== 200,
@@ -383,7 +383,7 @@ export class Attempt implements Sink, Source, Contender {
     settle(result.kind === 'failed' ? failed(shown(result.failure, upstream)) : result);
   }
 
-  /** The client has all of its answer; what is left is to see the end of the upstream's, or to give up the connection. */
+  /** The client has its whole answer. Waits for the end of the upstream's body, to reuse the connection, or closes it. */
   #linger(): void {
     this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
     this.#call?.resume();

@@ -1,5 +1,5 @@
-// The attempts of one request: which target is asked, whether another one may be, and when to stop. One attempt is
-// attempt.ts, the choice target-plan.ts, and what an answer means outcome.ts.
+// The attempts of one request: targets, retries, hedges, and when to stop. attempt.ts runs one attempt, target-plan.ts chooses a
+// target, and error-outcome.ts classifies answers.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/circuit-breaker.ts';
@@ -14,17 +14,17 @@ import { bothFailed, Race } from './hedge.ts';
 import type { Resilience } from './resilience.ts';
 import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
 
-/** A longer wait is the client's to make: it can go elsewhere, and holds nothing here meanwhile. */
+/** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
 const MAX_WAIT_MS = 2000;
 
 interface AttemptsOptions {
   /** Without `hideUsage`, which depends on the target. */
   readonly request: RelayRequest;
   readonly route: Route;
-  /** The client's body, which `scan` was made from. */
+  /** The client's body, from which `scan` was made. */
   readonly body: Buffer;
   readonly scan: RequestScan;
-  /** Instead of them, a form. */
+  /** A form; replaces both. */
   readonly form?: FormBody | undefined;
   readonly retry: DynamicConfig['retry'];
   readonly resilience: Resilience;
@@ -32,29 +32,29 @@ interface AttemptsOptions {
 
 type Reason = 'fallback' | 'retry' | 'resend' | 'hedge';
 
-/** What one target is asked for, where another may be asked at the same time. */
+/** The attempts at one target of a race. */
 interface Runner {
   readonly race: Race;
   readonly isHedge: boolean;
-  /** The last attempt at it. */
+  /** The latest attempt. */
   attempt?: Attempt;
 }
 
 export class Attempts {
   readonly #options: AttemptsOptions;
   readonly #plan: TargetPlan<Target>;
-  /** Waiting cannot help them, so a second round leaves them out. */
+  /** Targets that a second round leaves out, because waiting cannot help. */
   readonly #hopeless: Target[] = [];
-  /** Some target of this round may do better after a wait. */
+  /** A target of this round may succeed after a wait. */
   #mayRetry = false;
   /** Rounds over all targets, from 1. */
   #round = 1;
   readonly #endsAt: number;
   /** Requests to upstreams so far. */
   #sent = 0;
-  /** The one attempt was made that may repeat what an upstream has begun. */
+  /** The single attempt that may repeat executed work was made. */
   #hasRisked = false;
-  /** A request has one hedge at most. */
+  /** At most one hedge per request. */
   #hasHedged = false;
 
   constructor(options: AttemptsOptions) {
@@ -72,9 +72,9 @@ export class Attempts {
   }
 
   /**
-   * Asks one target after the other until one has answered, none is left, or it would not help.
-   * @returns how the last one that counts ended; of two at the same time, never the one that was superseded
-   * @throws GatewayError client_closed or draining, when the exchange was stopped between two attempts
+   * Tries targets until one answers, none is left, or another attempt is pointless.
+   * @returns the end of the last relevant attempt; in a race never that of the loser
+   * @throws GatewayError client_closed or draining, when the exchange is stopped between two attempts
    */
   async run(): Promise<AttemptEnd> {
     let step = this.#plan.next();
@@ -97,21 +97,21 @@ export class Attempts {
       }
       this.#count(step.target, this.#round === 1 ? 'fallback' : 'retry');
       last = await this.#try(step);
-      // That one is busy is no news about another that has answered.
+      // A busy target must not hide the answer of an earlier one.
       if (!isBusy(last)) result = last;
     }
     return result;
   }
 
-  /** One target, and where it is silent for too long a second one beside it. */
+  /** Asks one target, and hedges with a second one after too long a silence. */
   #try(step: Next<Target>): Promise<AttemptEnd> {
     const after = this.#hedgeAfter(step.target);
     return after === undefined ? this.#ask(step) : this.#race(step, after);
   }
 
   /**
-   * Milliseconds of silence after which a second target is asked beside this one; undefined for never. An answer as JSON has
-   * no first output by which to tell a slow target from a long answer.
+   * Milliseconds of silence before a hedge; undefined for never. A JSON answer has no first output, so a slow target looks
+   * the same as a long answer.
    */
   #hedgeAfter(target: Target): number | undefined {
     const { route, request, resilience, form } = this.#options;
@@ -129,7 +129,7 @@ export class Attempts {
       { race, isHedge: true },
     ];
     const hedged: Promise<AttemptEnd | undefined>[] = [];
-    // From the attempt's beginning: a connection that does not come about is a kind of silence, too.
+    // The silence starts with the attempt: a slow connect counts too.
     race.arm(after, () => hedged.push(this.#hedge(hedge, step.target)));
     let first: AttemptEnd;
     try {
@@ -141,7 +141,7 @@ export class Attempts {
     if (second === undefined) return first;
     this.#countHedge(second);
     if (first.kind === 'failed' && second.kind === 'failed') {
-      // To repeat once what may have begun was allowed, and both may have.
+      // Both may have executed, so the one permitted repetition is used up.
       if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true)
         this.#hasRisked = true;
       (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
@@ -152,9 +152,9 @@ export class Attempts {
   }
 
   /**
-   * The second of a race, if it may begin.
-   * @returns how it ended; undefined when it did not begin
-   * @throws nothing: the first one is waited for meanwhile, and nobody would hear it
+   * Starts the second attempt of a race if it is allowed.
+   * @returns its end; undefined when it did not start
+   * @throws nothing: its promise is awaited only after the first attempt ends
    */
   async #hedge(runner: Runner, running: Target): Promise<AttemptEnd | undefined> {
     try {
@@ -192,7 +192,7 @@ export class Attempts {
   }
 
   /**
-   * One target; a kept connection that it had closed says nothing about it, and is tried again on a new one.
+   * Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection.
    * @param runner in a race
    */
   async #ask({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
@@ -216,7 +216,7 @@ export class Attempts {
     }
   }
 
-  /** In a race the hedge may take a new connection; for the first, a hedge that runs is as good as that. */
+  /** In a race, the hedge may resend. The leader may only when no hedge runs: a running hedge replaces its resend. */
   #mayResend(runner: Runner | undefined): boolean {
     if (this.#isUsedUp) return false;
     return runner === undefined || (!runner.race.isDecided && (runner.isHedge || runner.race.running === 0));
@@ -243,7 +243,7 @@ export class Attempts {
       onOvertaken: (ms: number) => latency.observeAtLeast(ms),
     };
     const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption);
-    // As it is where nothing differs: of a form some of it is not known yet.
+    // The same object where nothing differs: some fields of a form are filled in later.
     const asked = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(asked, target, watcher, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
@@ -265,7 +265,7 @@ export class Attempts {
     return true;
   }
 
-  /** Milliseconds of `retry.deadline` that are left. */
+  /** Milliseconds left of `retry.deadline`. */
   get #leftMs(): number {
     return this.#endsAt - performance.now();
   }
@@ -274,7 +274,7 @@ export class Attempts {
     return this.#sent >= this.#options.retry.attempts;
   }
 
-  /** What never reached an upstream is no load for anybody, so another attempt costs nothing. */
+  /** Takes a token from the retry budgets. A request that never reached an upstream adds no load, so its repetition is free. */
   #pays({ skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>, { upstream }: Target): boolean {
     if (skipsRetryBudget) return true;
     const { resilience, request } = this.#options;
@@ -287,7 +287,7 @@ export class Attempts {
     return false;
   }
 
-  /** Whether all were asked, and one of them may do better soon enough to wait for it here. */
+  /** Whether all targets were tried, and one may recover soon enough to wait for it. */
   #mayWait({ skipsRetryBudget: free = false }: Failure, exhausted: Exhausted): boolean {
     if (!this.#mayRetry || !this.#isSoon(exhausted)) return false;
     const { resilience, request } = this.#options;
@@ -297,9 +297,9 @@ export class Attempts {
   }
 
   /**
-   * Another round, after one wait. When others have learnt meanwhile that it would have to be longer, the client is told so:
-   * a crowd that waits on here would only come back together.
-   * @returns undefined when none may be asked
+   * Waits once and starts another round. If the targets now need a longer wait, the client receives that as `retry-after`:
+   * requests that wait here would return all at once (thundering herd).
+   * @returns undefined when no target is available
    */
   async #waitForOne(failure: Failure, exhausted: Exhausted): Promise<Next<Target> | undefined> {
     if (!this.#mayWait(failure, exhausted)) return undefined;
@@ -317,7 +317,7 @@ export class Attempts {
   async #wait({ retryAfterMs }: Exhausted): Promise<void> {
     const { request, resilience } = this.#options;
     const { exchange } = request;
-    // A timer may be a millisecond early, and would then find the target still closed.
+    // A timer may fire a millisecond early and would find the breaker still open.
     const ms = 1 + Math.ceil(Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#leftMs));
     await new Promise<void>((resolve) => {
       const end = () => {
@@ -347,7 +347,7 @@ function isBusy(result: AttemptEnd): boolean {
   return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
 }
 
-/** The gateway's own answer when no target may be asked. */
+/** The gateway's own answer when no target is available. */
 export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
   if (cause === 'tried') {
     const why = new Error('a route without targets');

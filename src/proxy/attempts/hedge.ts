@@ -1,15 +1,15 @@
-// Two attempts of one request at the same time, and which of them has the client. The second begins when the first has been
-// silent for too long. Whom it asks, and whether it may, is for attempts.ts; how one is ended, for attempt.ts.
+// The race of two attempts of one request (hedging). The second starts after too long a silence of the first. attempts.ts chooses
+// its target and decides whether it may start; attempt.ts ends an attempt.
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { Rivalry } from '../contracts/receiver.ts';
 
-/** An attempt, as the race sees it. None of these is called before `enter` has returned. */
+/** An attempt, as the race sees it. Called only after `enter` has returned. */
 export interface Contender {
-  /** The client is its own from now on. */
+  /** This attempt now owns the client's response. */
   won(): void;
-  /** Another one has the client: it ends at once, before that one has sent a byte, and nobody is to blame. */
+  /** Another attempt won. This one ends at once, before the winner sends a byte, and without blame. */
   lost(): void;
-  /** The other one has come to nothing: what waited for that may happen now. */
+  /** The other attempt failed: perform what waited for the decision. */
   soleAttempt(): void;
 }
 
@@ -18,17 +18,17 @@ export class Race {
   #winner: RaceParticipant | undefined;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Attempts that are under way. */
+  /** The number of running attempts. */
   get running(): number {
     return this.#running.length;
   }
 
-  /** One of them has the client, and no other one is to begin. */
+  /** An attempt has won; no other may start. */
   get isDecided(): boolean {
     return this.#winner !== undefined;
   }
 
-  /** Calls `begin` once after `ms` milliseconds, unless the race is decided or disarmed before. */
+  /** Calls `begin` once after `ms` milliseconds, unless the race is decided or disarmed first. */
   arm(ms: number, begin: () => void): void {
     this.#timer = setTimeout(begin, ms);
   }
@@ -37,14 +37,14 @@ export class Race {
     clearTimeout(this.#timer);
   }
 
-  /** An attempt begins. It leaves when it is over, however it ended. */
+  /** Adds an attempt, which calls `leave` when it ends. */
   enter(contender: Contender): RaceParticipant {
     const participant = new RaceParticipant(this, contender);
     this.#running.push(participant);
     return participant;
   }
 
-  /** @returns whether the client is this one's; then no other one runs any more */
+  /** @returns whether this participant owns the client's response; all others have then ended */
   commit(participant: RaceParticipant): boolean {
     if (this.#winner !== undefined) return this.#winner === participant;
     this.#winner = participant;
@@ -86,14 +86,14 @@ export class RaceParticipant implements Rivalry {
 }
 
 /**
- * What two failures come to: the answer that the client would have had if the second had been asked after the first. One
- * after which nobody is asked stays the last word.
+ * Merges two failures into the one the client would have received from sequential attempts. A failure that forbids
+ * further attempts takes precedence.
  */
 export function bothFailed(first: Failure, second: Failure): Failure {
   return {
     ...(first.tryNextTarget ? second : first),
     tryNextTarget: first.tryNextTarget && second.tryNextTarget,
-    // One request was paid for beyond the first; if one of the two never reached its upstream, so is the next.
+    // One request beyond the first is paid for; if either never reached its upstream, the next is free.
     skipsRetryBudget: first.skipsRetryBudget === true || second.skipsRetryBudget === true,
     mayHaveExecuted: first.mayHaveExecuted === true || second.mayHaveExecuted === true,
   };

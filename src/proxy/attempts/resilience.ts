@@ -1,5 +1,5 @@
-// What this process remembers of its targets from one request to the next: breakers, latencies, the retry budget. One per
-// process, made from a clock and a source of chance. It sends nothing and decides about no single request.
+// The state of targets across requests: breakers, latencies, retry budgets. One per process; it sends nothing and takes no
+// decision about a single request.
 
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
@@ -10,7 +10,7 @@ import { type TargetStatus, TargetStatuses } from './target-plan.ts';
 
 interface ResilienceOptions {
   readonly metrics: Metrics;
-  /** `retry.budget` of the present configuration. */
+  /** `retry.budget` of the current configuration. */
   readonly share: () => number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -33,7 +33,7 @@ export class Resilience {
     this.now = now;
     this.random = random;
     this.budget = new RetryBudget({ share, now });
-    // Clients name models where a pattern serves them: a series begins when a breaker first changes, and goes with it.
+    // With a pattern, clients name the models: a series starts with the first change of a breaker and is removed with it.
     const { breakers } = metrics;
     this.#breakers = breakers;
     this.standings = new TargetStatuses(
@@ -42,7 +42,7 @@ export class Resilience {
           now,
           random,
           onChange: (state) => {
-            // A successor of the same name has the series then.
+            // An upstream of the same name may have replaced this one and own the series.
             if (!this.#retired.has(upstream)) breakers.set(nameOf(upstream), entry, model, state);
           },
         }),
@@ -55,7 +55,7 @@ export class Resilience {
     );
   }
 
-  /** The upstream is no part of the configuration any more. Requests that began before go on, but nothing of it is shown. */
+  /** The upstream left the configuration. Running requests continue, but its metrics series end. */
   retire(upstream: object): void {
     for (const [model, { entry = model }] of this.standings.known(upstream)) {
       this.#breakers.forget(nameOf(upstream), entry, model);
@@ -63,7 +63,7 @@ export class Resilience {
     this.#retired.add(upstream);
   }
 
-  /** What a second round at this upstream may use of its own traffic: quiet neighbours do not pay for a storm at one. */
+  /** The budget of retry rounds at one upstream, filled by its own traffic: a retry storm at one does not drain the others'. */
   roundsAt(upstream: object): RetryBudget {
     let budget = this.#rounds.get(upstream);
     if (budget === undefined) {
@@ -77,7 +77,7 @@ export class Resilience {
     return this.standings.of(upstream, model, entry);
   }
 
-  /** `standing`, to be handed on. */
+  /** `standing` as a bound callback. */
   readonly standingOf = (target: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus =>
     this.standing(target);
 }

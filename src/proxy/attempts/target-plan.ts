@@ -1,33 +1,33 @@
-// Which target of a route is asked next, for one request: by priority, by health, by breaker, by the balance within a group.
-// It hands out one target at a time with the permit to ask it, and sends nothing.
+// The order in which one request tries the targets of its route: priority, health, breaker, balance within a group. It hands out
+// one target at a time with a breaker permit, and sends nothing.
 
 import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
 import { choose, type LoadBalance } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
-/** What a plan needs to know of a target. */
+/** What a plan needs from a target. */
 interface Ranked {
   readonly weight: number;
-  /** 1 is asked first. */
+  /** 1 is tried first. */
   readonly priority: number;
 }
 
-/** What this process remembers of a target from one request to the next. */
+/** What this process remembers of a target across requests. */
 export interface TargetStatus {
   readonly breaker: CircuitBreaker;
   readonly latency: LatencyAverage;
-  /** Its model as it is configured, for reports: models of one pattern share it. */
+  /** Its model as configured, for reports: all models of a pattern share it. */
   readonly entry?: string;
 }
 
 export interface TargetPlanOptions<T extends Ranked> {
-  /** Those without weight are never asked. */
+  /** Targets without weight are never tried. */
   readonly targets: readonly T[];
   readonly balance: LoadBalance;
   readonly standing: (target: T) => TargetStatus;
   /**
-   * Whether the active checks think well of it. They ask another path than requests do, so they only rank: an unhealthy
-   * target comes after all healthy ones, of whatever priority, and its breaker decides on facts. Default: all healthy.
+   * The result of active health checks. They probe another path than requests use, so they only rank: unhealthy targets come
+   * last regardless of priority, and only the breaker rejects. Default: all healthy.
    */
   readonly isHealthy?: (target: T) => boolean;
   /** Monotonic milliseconds. */
@@ -36,7 +36,7 @@ export interface TargetPlanOptions<T extends Ranked> {
   readonly random: () => number;
 }
 
-/** A target to ask now. The permit is to be released once, also when nothing is sent. */
+/** A target to try now. Release the permit exactly once, even if nothing is sent. */
 export interface Next<T> {
   readonly kind: 'target';
   readonly target: T;
@@ -44,22 +44,22 @@ export interface Next<T> {
 }
 
 /**
- * No target may be asked now.
- * - `tried`: this request has asked all of them.
- * - `limit`: those that it has not asked are all at a limit of theirs (429).
- * - `open`: of those that it has not asked, one at least is left alone because it fails (503).
+ * No target is available now.
+ * - `tried`: this request has tried all of them.
+ * - `limit`: all untried ones are rate limited (429).
+ * - `open`: the breaker of at least one untried target is open because of failures (503).
  */
 export interface Exhausted {
   readonly kind: 'exhausted';
   readonly cause: 'tried' | 'limit' | 'open';
-  /** Until the first of the targets may be asked, tried or not; at least 1 ms, 0 when one may be asked now. */
+  /** Time until the first target is available, tried or not; at least 1 ms, 0 when one is available now. */
   readonly retryAfterMs: number;
 }
 
 export class TargetPlan<T extends Ranked> {
   readonly #options: TargetPlanOptions<T>;
   readonly #targets: readonly T[];
-  /** Asked by this request already, in this round. */
+  /** Tried by this request in this round. */
   #tried: T[] = [];
 
   constructor(options: TargetPlanOptions<T>) {
@@ -68,12 +68,12 @@ export class TargetPlan<T extends Ranked> {
   }
 
   /**
-   * Chooses a target that this request has not asked, and takes the permit for it.
-   * @param suits only such a one; default: any
+   * Chooses an untried target and takes its permit.
+   * @param suits filter; default: any
    */
   next(suits: (target: T) => boolean = () => true): Next<T> | Exhausted {
     const [first] = this.#targets;
-    // With a single target there is nothing to choose.
+    // A single target needs no choice.
     if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && suits(first))
       return this.#sole(first);
     const { isHealthy = () => true } = this.#options;
@@ -89,8 +89,8 @@ export class TargetPlan<T extends Ranked> {
   }
 
   /**
-   * There is no other target, and its own answer is worth more than a rejection of ours. It is rejected only for the time
-   * that it named, so the client is told to wait for that and not for the end of the open state.
+   * A sole target is tried even with an open breaker: its own answer is worth more than the gateway's rejection. It is
+   * rejected only for the time that it named itself, which becomes the client's `retry-after`.
    */
   #sole(target: T): Next<T> | Exhausted {
     const breaker = this.#breaker(target);
@@ -105,14 +105,14 @@ export class TargetPlan<T extends Ranked> {
   }
 
   /**
-   * Begins another round: each target may be asked once more. To be called after the wait between the two.
-   * @param without these are not asked again
+   * Starts another round: each target may be tried once more. Call it after the wait between rounds.
+   * @param without targets to leave out
    */
   again(without: readonly T[] = []): void {
     this.#tried = [...without];
   }
 
-  /** It was not asked after all: the permit is released, and it may be handed out again. */
+  /** The target was not asked: releases the permit and makes the target available again. */
   giveBack({ target, permit }: Next<T>): void {
     permit.release({ kind: 'neutral' });
     this.#tried = this.#tried.filter((each) => each !== target);
@@ -124,7 +124,7 @@ export class TargetPlan<T extends Ranked> {
     return { kind: 'target', target, permit: admission };
   }
 
-  /** One of the first priority that is there. */
+  /** Chooses within the best priority present. */
   #choose(targets: readonly T[]): T | undefined {
     if (targets.length <= 1) return targets[0];
     const { balance, standing, random } = this.#options;
@@ -165,12 +165,12 @@ function waitMs({ until }: BreakerRejection, now: number): number {
   return Math.max(1, Math.ceil(until - now));
 }
 
-/** With patterns the client names the model, so the number of them has to have an end. */
+/** Bounds the models per upstream: with patterns, clients name them. */
 const MAX_MODELS = 256;
 
 /**
- * The standings of all targets. They belong to an upstream as an object and last as long as it does: an upstream that a new
- * configuration leaves as it was keeps them, one that it changes begins anew.
+ * The statuses of all targets. They live as long as their upstream object: an upstream that a reload leaves unchanged
+ * keeps them, a changed one starts afresh.
  */
 export class TargetStatuses {
   readonly #create: (upstream: object, model: string, entry: string) => TargetStatus;
@@ -178,8 +178,8 @@ export class TargetStatuses {
   readonly #byUpstream = new WeakMap<object, Map<string, TargetStatus>>();
 
   /**
-   * @param create what is not yet known of a target
-   * @param onForget called when a target's standing made room for another
+   * @param create makes the status of a new target
+   * @param onForget called when a status is evicted
    */
   constructor(
     create: (upstream: object, model: string, entry: string) => TargetStatus,
@@ -189,7 +189,7 @@ export class TargetStatuses {
     this.#onForget = onForget;
   }
 
-  /** @param entry the model as it is configured, where that is a pattern */
+  /** @param entry the model as configured, where that is a pattern */
   of(upstream: object, model: string, entry = model): TargetStatus {
     let models = this.#byUpstream.get(upstream);
     if (models === undefined) {
@@ -208,18 +208,18 @@ export class TargetStatuses {
     return standing;
   }
 
-  /** As `of`, but remembers nothing new: for reports. */
+  /** As `of`, but creates nothing: for reports. */
   peek(upstream: object, model: string): TargetStatus | undefined {
     return this.#byUpstream.get(upstream)?.get(model);
   }
 
-  /** What is remembered of an upstream, by model: for reports. */
+  /** The statuses of an upstream by model: for reports. */
   known(upstream: object): ReadonlyMap<string, TargetStatus> {
     return this.#byUpstream.get(upstream) ?? new Map();
   }
 }
 
-/** The oldest of which nothing is to be remembered, or else the oldest: invented names are not to displace an open breaker. */
+/** Evicts the oldest without state, or else the oldest: invented model names must not displace an open breaker. */
 function forgetOne(models: Map<string, TargetStatus>): [string, TargetStatus] | undefined {
   let chosen: [string, TargetStatus] | undefined;
   for (const [model, standing] of models) {

@@ -1,5 +1,5 @@
-// What distinguishes one endpoint of the API from another for the road that they share: only shapes. The endpoints
-// themselves are json-endpoints.ts; the road is pipeline.ts.
+// The interface of an API endpoint to the shared pipeline; types only. json-endpoints.ts and form-endpoints.ts have the endpoints,
+// pipeline.ts the pipeline.
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import type { GatewayError } from '../../errors.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
@@ -11,121 +11,121 @@ import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 
 export interface Endpoint {
-  /** As YAML calls it; several paths may share a name. */
+  /** Its configuration name; several paths may share one. */
   readonly name: EndpointName;
-  /** Below the API root, here and at upstreams, without a slash in front. */
+  /** Relative to the API root, here and at upstreams, without a leading slash. */
   readonly path: string;
   /** Default POST. */
   readonly method?: 'GET' | 'DELETE';
-  /** Of a path that belongs to one request alone: what the client wrote behind its `?`, or nothing. */
+  /** The client's query string, for paths that serve a single request. */
   readonly query?: string;
-  /** What an answer that is no stream is asked for as. */
+  /** The `accept` header of requests without a stream. */
   readonly accept: string;
-  /** What is read of a request. */
+  /** The members read of a request. */
   readonly wanted: Wanted;
-  /** Streams have `stream_options.include_usage`, so that the gateway may ask for usage. */
+  /** Streams support `stream_options.include_usage`, so the gateway may request usage. */
   readonly hasUsageOption: boolean;
-  /** What one request asks for. */
+  /** Reads the facts of one request. */
   readonly readFacts: (body: Buffer, scan: RequestScan) => RequestFacts;
   /**
-   * Reads the frames of one stream; undefined where they are those of chat, which are read without a detour.
-   * @param onMade hears of what the upstream has made, as the stream tells it
+   * A reader for the frames of one stream; undefined for chat frames, which are read directly.
+   * @param onMade called for each object that the upstream reports as created
    */
   readonly frames?: (onMade?: (created: CreatedObjects) => void) => FrameReader;
-  /** What the upstream has made, by a whole answer. */
+  /** The objects that a complete answer reports as created. */
   readonly createdIn?: (body: Buffer) => CreatedObjects;
-  /** Requests may refer to what upstreams have made for a holder. Default false. */
+  /** Requests may refer to objects that upstreams created for a holder. Default false. */
   readonly namesObjects?: boolean;
-  /** Its JSON answers are embeddings, which may be too large to be held. Default false. */
+  /** Its JSON answers are embeddings, which may be too large to buffer. Default false. */
   readonly isEmbeddings?: boolean;
-  /** What was read of a whole JSON answer, as it is meant here: one that is no answer of this endpoint is not `valid`. */
+  /** Adjusts the facts of a complete JSON answer: clears `valid` where it is not an answer of this endpoint. */
   readonly factsOf?: (facts: CompletionFacts) => CompletionFacts;
-  /** What a whole answer that is an error means. Default: by the status that it names. */
+  /** Classifies a complete answer that is an error. Default: by the status it names. */
   readonly judgeAnswer?: (text: string, headers: ResponseHeaders) => Failure;
   /**
-   * A JSON answer as the stream that was asked for; undefined when it cannot be one. Endpoints without it have no such form.
+   * Converts a JSON answer to the requested stream; returns undefined when it cannot. Absent where there is no such form.
    * @param alias JSON string token for `model`
-   * @param includeUsage whether the client asked for usage in its stream
+   * @param includeUsage whether the client requested usage in its stream
    */
   readonly asStream?: (
     body: Buffer,
     alias: Buffer | undefined,
     includeUsage: boolean,
   ) => Buffer | BodyPieces | undefined;
-  /** The same for an answer of bytes, as they come. */
+  /** The same for byte answers, incrementally. */
   readonly bytesAsStream?: () => ByteEvents;
-  /** Whether an answer of this media type, to what was asked, is passed on as bytes, unread. */
+  /** Whether an answer of this media type is relayed as unread bytes. */
   readonly isBinary?: (type: string, facts: Pick<RequestFacts, 'takesText'>) => boolean;
-  /** What is read of a request that is a form; undefined where none is taken. */
+  /** How forms are read; undefined where none is accepted. */
   readonly form?: FormRules;
 }
 
-/** Makes the events of one answer of bytes. */
+/** Builds the events of one byte answer. */
 export interface ByteEvents {
   /**
-   * @returns the events of the next piece; empty where it waits for more
+   * @returns the events of the next piece; may be empty
    * @throws GatewayError upstream_invalid_response
    */
   next(piece: Buffer): Buffer;
-  /** @returns the last ones, when all of it has come */
+  /** @returns the last events; call after the last piece */
   end(): Buffer;
 }
 
-/** How an endpoint reads a form, whose fields come in any order and perhaps long after it was sent on its way. */
+/** How an endpoint reads a form, whose fields arrive in any order, possibly after forwarding has started. */
 export interface FormRules {
-  /** The model of a form that names none; undefined where it has to. */
+  /** The model of a form without one; undefined where it is required. */
   readonly defaultModel?: string;
-  /** Names of fields, beside `model`, that gateway and upstream must not read differently, in lower case. */
+  /** Fields besides `model` that gateway and upstream must interpret alike, in lower case. */
   readonly fields: readonly string[];
-  /** Throws a GatewayError where the value of a field cannot be read as what it has to be. */
+  /** Validates a field's value. @throws GatewayError invalid_value or invalid_type */
   readonly check?: (name: string, text: string) => void;
-  /** JSON is taken as well. */
+  /** JSON is accepted as well. */
   readonly isEither: boolean;
-  /** What is asked for, as far as the form has come: to be read anew whenever it matters. */
+  /** The facts of the form so far: read them again whenever they matter. */
   readonly readFacts: (form: FormView) => RequestFacts;
 }
 
-/** What has come of a form. */
+/** The part of a form that has arrived. */
 export interface FormView {
-  /** The value of a field that the endpoint wants. */
+  /** The value of a wanted field. */
   text(name: string): string | undefined;
-  /** Parts that are files. */
+  /** Number of file parts. */
   readonly files: number;
-  /** Of the other parts: bytes that have come. */
+  /** Bytes received of the other parts. */
   readonly textBytes: number;
-  /** Of the whole body: what was announced, or else what has come. */
+  /** Bytes of the whole body: announced, or else received. */
   readonly bytes: number;
 }
 
-/** One request, as its endpoint understands it. */
+/** The facts of one request, as read by its endpoint. */
 export interface RequestFacts {
   readonly stream: boolean;
   readonly estimate: Estimate;
-  /** Text is asked for, and not JSON. Default false. */
+  /** The client requested text, not JSON. Default false. */
   readonly takesText?: boolean | undefined;
-  /** What an answer counts as whose upstream does not say it, where that can be known: it is no estimate. */
+  /** The exact usage of an answer whose upstream reports none, where it can be known. */
   readonly usage?: Usage;
-  /** It goes on when the answer has been given, and its use is told later. Default false. */
+  /** It continues after the answer, and its usage is reported later. Default false. */
   readonly isBackground?: boolean;
-  /** Tokens of output that a whole answer without usage is taken for. Default: by its bytes, which are text. */
+  /** Output tokens assumed for a complete answer without usage. Default: from its bytes, as text. */
   readonly outputs?: number | undefined;
   /**
-   * What a JSON answer needs to be what was asked for, beside the model's name.
+   * Edits that turn a JSON answer into the requested form, besides the model name.
    * @throws (rejects with) GatewayError upstream_invalid_response
    */
   readonly edits?: (body: Buffer) => Promise<readonly Edit[]>;
 }
 
-/** Reads the frames of one stream in their order. */
+/** Reads the frames of one stream in order. */
 export interface FrameReader {
-  /** As `readChunk` of chat-chunk.ts: `done` is a frame after which nothing is relayed. */
+  /** As `readChunk` of chat-chunk.ts: nothing is relayed after a `done` frame. */
   read(bytes: Buffer, start: number, end: number): ChunkFacts;
-  /** Text in the output of the frame that was read last, as `textOfChunk` of chat-chunk.ts. */
+  /** Bytes of output text in the last frame, as `textOfChunk` of chat-chunk.ts. */
   readonly text: number;
-  /** The client may have all of the answer with the frames that were read, although its usage is still to come. */
+  /** The client may have the whole answer with the frames so far, although usage is still to come. */
   readonly mayBeLast: boolean;
-  /** A frame that tells the client of an error of the gateway's own finding. */
+  /** A frame that reports an error of the gateway. */
   errorFrame(error: GatewayError): Buffer;
-  /** What an error among the first frames means, when nothing was sent to the client. */
+  /** Classifies an error frame that comes before anything was sent to the client. */
   judge(frame: Buffer, headers: ResponseHeaders): Failure;
 }

@@ -1,5 +1,5 @@
-// A completion as the stream that it would have been: put together from the completion's own bytes, so that numbers, texts
-// and unknown fields stay as they were written, and of a large one nothing is copied. Whether there is reason to do this is for the caller.
+// Conversion of a completion to the equivalent stream, from the completion's own bytes: numbers, texts and unknown fields stay
+// unchanged, and a large completion is not copied.
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
@@ -26,8 +26,8 @@ const CHUNK: Json = [Buffer.from('"chat.completion.chunk"')];
 /**
  * @param body a complete and valid JSON object
  * @param alias JSON string token for `model`, or undefined to leave it
- * @param includeUsage whether the client asked for the usage chunk
- * @returns for every choice a chunk with all of its message and one with its finish reason, then `[DONE]`; undefined when
+ * @param includeUsage whether the client requested the usage chunk
+ * @returns for each choice a chunk with its whole message and one with its finish reason, then `[DONE]`; undefined when
  *   the first choice has neither a message nor a text
  */
 export function asStream(
@@ -37,7 +37,7 @@ export function asStream(
 ): Buffer | BodyPieces | undefined {
   const scanner = new JsonScanner();
   const common = membersOf([body], scanner);
-  // A line break stands between tokens only, so that this scan has seen every one.
+  // Line breaks occur only between tokens, so this scan has seen all of them.
   const { sawLineBreak } = scanner;
   const choices = elementsOf(common.get('choices')).map((choice) => membersOf(choice));
   const [first] = choices;
@@ -46,7 +46,7 @@ export function asStream(
   const usage = common.get('usage');
   common.delete('choices');
   common.delete('usage');
-  // A chunk of a text completion is called what the whole of it is called.
+  // Chunks of text completions have the same `object` as the completion.
   if (!isText) common.set('object', CHUNK);
   if (alias !== undefined && common.has('model')) common.set('model', [alias]);
 
@@ -63,7 +63,7 @@ export function asStream(
       : ['delta', asDelta(choice.get('message') ?? EMPTY_OBJECT)];
     const finish = choice.get('finish_reason') ?? NULL;
     choice.delete('message');
-    // First in the order of a chunk, the rest of the choice (log probabilities, filter results) behind it.
+    // Members in the order of a chunk; the rest of the choice (logprobs, filter results) follows.
     add(new Map([['index', index], said, ...choice, ['finish_reason', NULL]]));
     if (beginsWith(finish, LETTER_N)) continue;
     add([
@@ -78,7 +78,7 @@ export function asStream(
   return body.length > LARGE_BODY ? new BodyPieces(events) : Buffer.concat(events);
 }
 
-/** Clients put tool calls together by `index`, which a completion does not have. */
+/** Clients merge tool calls by `index`, which a completion lacks. */
 function asDelta(message: Json): Json {
   const members = membersOf(message);
   const calls = elementsOf(members.get('tool_calls'));

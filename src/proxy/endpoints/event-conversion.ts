@@ -1,5 +1,5 @@
-// Whole JSON answers as the streams of typed events that were asked for (images, speech, transcripts). Nothing is invented: what an answer
-// does not say stands in no event. Chat's is chat-conversion.ts, that of a response response-events.ts, and answers of bytes are byte-events.ts.
+// Conversion of JSON answers to streams of typed events (images, speech, transcripts), without invented values. chat-conversion.ts
+// converts chat, response-events.ts responses, and byte-events.ts byte answers.
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { JsonScanner } from '../../wire/json.ts';
@@ -15,15 +15,15 @@ import {
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;
-/** Members of an answer of images that each of its events repeats. `created` has another name there. */
+/** Members of an images answer that each event repeats. `created` is renamed in events. */
 const IMAGE_MEMBERS = ['background', 'output_format', 'quality', 'size'] as const;
-/** Where servers put sound into JSON. */
+/** Members in which servers put sound. */
 const SOUND_MEMBERS = ['audio', 'data', 'b64_json', 'audio_base64', 'audio_content', 'audioContent'] as const;
 const BASE64 = /^[\w+/-]+={0,2}$/;
-/** So much of a text is looked at to see that it is base64; sound is not read beyond that. */
+/** Characters checked to recognize base64. */
 const SAMPLE = 64;
 
-/** The events of one stream, put together piece by piece. */
+/** Builds the events of one stream. */
 export class EventList {
   readonly #pieces: Buffer[] = [];
   readonly #isOneLine: boolean;
@@ -31,8 +31,8 @@ export class EventList {
   #size = 0;
 
   /**
-   * @param hasLineBreaks line breaks stand between the tokens of what is put into it
-   * @param isNamed events have their type in a field, too
+   * @param hasLineBreaks the input has line breaks between tokens
+   * @param isNamed events also have an `event:` field
    */
   constructor(hasLineBreaks: boolean, isNamed = true) {
     this.#isOneLine = !hasLineBreaks;
@@ -55,9 +55,9 @@ export class EventList {
 }
 
 /**
- * A `completed` event for every image. The usage is that of all of them and stands in the last event, so that neither a client that adds
- * them up nor one that takes the last counts it twice.
- * @param name of the events, without what follows the dot
+ * A `completed` event for each image. The last event holds the usage of all, so that neither adding events up nor reading only
+ * the last one counts it twice.
+ * @param name of the events, up to the dot
  * @returns undefined where there is no image
  */
 export function imageEvents(name: string): (body: Buffer) => Buffer | BodyPieces | undefined {
@@ -94,26 +94,26 @@ export function speechEvents(body: Buffer): Buffer | BodyPieces | undefined {
   return events.bytes;
 }
 
-/** Some models do not stream transcripts, and say nothing of it. @returns undefined where there is no text */
+/** Some models ignore `stream` for transcripts. @returns undefined where there is no text */
 export function transcriptEvents(body: Buffer): Buffer | BodyPieces | undefined {
   const scanner = new JsonScanner();
   const answer = membersOf([body], scanner);
   const text = answer.get('text');
   if (!isTextValue(text, true)) return undefined;
-  // The API names them in their data alone.
+  // The API names transcript events only in their data.
   const events = new EventList(scanner.sawLineBreak, false);
   if (isTextValue(text)) events.add('transcript.text.delta', [['delta', text]]);
   events.add('transcript.text.done', [['text', text], ...usageOf(answer)]);
   return events.bytes;
 }
 
-/** The member, if the answer has it. */
+/** The member, if present. */
 export function presentMember(members: ReadonlyMap<string, Json>, name: string): JsonMember[] {
   const value = members.get(name);
   return value === undefined ? [] : [[name, value]];
 }
 
-/** Whether the value is a text. @param mayBeEmpty default false */
+/** Whether the value is a string. @param mayBeEmpty default false */
 export function isTextValue(json: Json | undefined, mayBeEmpty = false): json is Json {
   const [bytes] = json ?? [];
   return bytes !== undefined && bytes[0] === QUOTE && (mayBeEmpty || bytes.length > 2);
@@ -123,7 +123,7 @@ function isBase64(json: Json | undefined): json is Json {
   if (!isTextValue(json)) return false;
   const [bytes] = json;
   const sample = bytes?.toString('latin1', 1, Math.min(bytes.length - 1, SAMPLE)) ?? '';
-  // A slash may be escaped.
+  // Slashes may be escaped.
   return BASE64.test(sample.replaceAll('\\', ''));
 }
 

@@ -1,5 +1,5 @@
-// The endpoints of the API that take a form, with files in it; and the list of all endpoints that take a model in their body.
-// Those that take JSON are json-endpoints.ts.
+// The endpoints that take a form with files, and the list of all endpoints with a model in their body. json-endpoints.ts has those
+// that take JSON.
 
 import { TranscriptEvents } from '../answer/byte-events.ts';
 import type { Endpoint, FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
@@ -11,9 +11,9 @@ import { imageEvents, transcriptEvents } from './event-conversion.ts';
 import { IMAGES, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
 import { EventReader } from './typed-events.ts';
 
-/** Of compressed sound at 128 kbit/s, in a tenth of a second: what one token of it stands for. */
+/** A tenth of a second of sound at 128 kbit/s, which is about one token. */
 const BYTES_PER_TOKEN = 1_600;
-/** Some servers label subtitles by their own names. */
+/** Some servers label subtitles with their own types. */
 const TEXT_TYPES: ReadonlySet<string> = new Set([
   'text/plain',
   'text/vtt',
@@ -76,7 +76,7 @@ const FORM_ENDPOINTS: readonly Endpoint[] = [TRANSCRIPTIONS, TRANSLATIONS, IMAGE
 
 export const MODEL_ENDPOINTS: readonly Endpoint[] = [...JSON_ENDPOINTS, ...FORM_ENDPOINTS];
 
-/** Of an endpoint that takes no JSON; never asked. */
+/** For endpoints that take no JSON; never used. */
 const NO_JSON: RequestFacts = { stream: false, estimate: { prompt: 0, completion: 0, isBounded: false } };
 
 function checkImages(name: string, text: string): void {
@@ -92,7 +92,7 @@ function askForImages(form: FormView): RequestFacts {
   };
 }
 
-/** As attachments in JSON, where they are in base64 and so a third longer. */
+/** As for JSON attachments, which are in base64 and so a third longer. */
 function tokensOfFiles({ files, bytes, textBytes }: FormView): number {
   const length = ((bytes - textBytes) * 4) / 3;
   return Math.max(ATTACHMENT_TOKENS * Math.max(1, files), Math.ceil(length / MEDIA_CHARACTERS_PER_TOKEN));

@@ -1,5 +1,5 @@
-// A request that is a form: what is read of its fields while it comes, and the form in the words of one target. How its bytes are
-// kept and passed on is http/body/upload.ts; what its fields mean is the endpoint's.
+// A form request: reads its fields while it arrives, and builds the form for one target. http/body/upload.ts buffers and forwards the
+// bytes; the endpoint interprets the fields.
 import { isAscii, isUtf8 } from 'node:buffer';
 import { GatewayError } from '../../errors.ts';
 import { Upload, type UploadWatcher } from '../../http/body/upload.ts';
@@ -27,25 +27,25 @@ import { unsupportedMember, type WatchedMembers } from '../routes/watched-member
 const MULTIPART = 'multipart/form-data';
 const MODEL = 'model';
 const STREAM = 'stream';
-/** Of a field that the gateway reads, in bytes. */
+/** Longest value of a field that the gateway reads, in bytes. */
 const MAX_VALUE = 1024;
 const NO_BYTES: Buffer = Buffer.alloc(0);
-/** Charsets in which ASCII is what it is in UTF-8; some libraries name Latin-1 for whatever text they send. */
+/** Charsets in which ASCII equals UTF-8; some libraries declare Latin-1 for any text. */
 const PLAIN_TEXT = /^text\/plain(?:[ \t]*;[ \t]*charset="?(utf-8|us-ascii|iso-8859-1|windows-1252)"?)?$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern rejects control characters.
 const CONTROL = /[\x00-\x1f\x7f]/;
 
 interface FormRequestOptions {
   readonly exchange: Exchange;
   readonly rules: FormRules;
-  /** Most bytes of the whole body. */
+  /** Of the whole body, in bytes. */
   readonly limit: number;
   readonly room: SpoolRoom;
-  /** Members that the configuration refuses; undefined for none. */
+  /** Fields that the configuration rejects; undefined for none. */
   readonly watched?: WatchedMembers | undefined;
 }
 
-/** Whether a request is a form that its endpoint takes. */
+/** Whether the request is a form and its endpoint takes forms. */
 export function isForm({ request }: Exchange, rules: FormRules | undefined): rules is FormRules {
   return rules !== undefined && mediaType(request.headers) === MULTIPART;
 }
@@ -58,9 +58,9 @@ export class FormRequest implements FormBody {
   readonly facts: RequestFacts;
 
   /**
-   * Reads as far as it takes to send it on its way; it has to be closed.
-   * @throws GatewayError (rejects) invalid_form, missing_required_parameter, duplicate_parameter, invalid_type, invalid_value and
-   *   what `Upload.keep` throws
+   * Reads as much as forwarding needs. The caller must close it.
+   * @throws GatewayError (rejects) invalid_form, missing_required_parameter, duplicate_parameter, invalid_type, invalid_value, and
+   *   the errors of `Upload.keep`
    */
   static async open(options: FormRequestOptions): Promise<FormRequest> {
     const form = new FormRequest(options);
@@ -94,13 +94,13 @@ export class FormRequest implements FormBody {
     return this.#upload.isSpent;
   }
 
-  /** As of a body of JSON, as far as it has a meaning here. */
+  /** The JSON body's facts, as far as they apply to forms. */
   get scan(): RequestScan {
     return { ...NO_SCAN, model: this.#fields.model };
   }
 
   /**
-   * The fields that the route refuses, of those that have come and those that come yet.
+   * Rejects the route's rejected fields, both received and still to come.
    * @throws GatewayError unsupported_parameter
    */
   refuse(names: Route['refused']): void {
@@ -129,26 +129,26 @@ export class FormRequest implements FormBody {
       const span: Span = { start: modelPart.contentStart, end: modelPart.contentEnd };
       return [{ span, bytes: Buffer.from(model) }];
     }
-    // Without a model there is a default, for which all of the form had to come.
+    // The default model applies only once the whole form has arrived without one.
     const part = `--${this.#boundary}\r\ncontent-disposition: form-data; name="model"\r\n\r\n${model}\r\n`;
     return [{ span: { start: closedAt, end: closedAt }, bytes: Buffer.from(part) }];
   }
 }
 
-/** Reads the fields that are wanted, and makes sure that nobody reads other ones. */
+/** Reads the wanted fields, and rejects fields that upstreams could confuse with them. */
 class FormFields implements UploadWatcher, PartListener, FormView {
   readonly #rules: FormRules;
   readonly #scanner: MultipartParser;
   readonly #wanted: ReadonlySet<string>;
-  /** The same by their folded form. */
+  /** Folded name → wanted name. */
   readonly #folded: ReadonlyMap<string, string>;
   readonly #values = new Map<string, string>();
   readonly #watched: WatchedMembers | undefined;
-  /** Folded names of the fields that some route refuses. */
+  /** Folded names of received fields that some route rejects. */
   readonly #found = new Set<string>();
   #refused: Route['refused'];
   readonly #seen = new Set<string>();
-  /** Of the part that is being read. */
+  /** Of the current part. */
   #name = '';
   #pieces: Buffer[] = [];
   #size = 0;
@@ -156,7 +156,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   /** An unread field, which must not be the id of an object. */
   #isOther = false;
   modelPart: PartPosition | undefined;
-  /** Where the last boundary begins. */
+  /** Offset of the last boundary. */
   closedAt = 0;
   files = 0;
   textBytes = 0;
@@ -243,7 +243,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     if (refused !== undefined) throw unsupportedMember(refused);
   }
 
-  /** No endpoint that takes forms takes ids: a field for one could only reach what another holder has. */
+  /** No form endpoint takes object ids: such a field could only reach objects of other holders. */
   #mayRefer(name: string): boolean {
     const isReference = /^(?:object|response)$/.test(meaningOf(name)) && /ids?$/.test(name);
     if (isReference) throw new GatewayError('object_not_found');
@@ -297,19 +297,19 @@ function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: stri
   return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
 }
 
-/** The name that is left of one that is percent-encoded, quoted, or of an array or an object. */
+/** Removes percent-encoding, quoting, and array or object suffixes from a name. */
 function fieldName(name: string): string {
-  // Headers were read as Latin-1, and are mostly written in UTF-8.
+  // Header values were read as Latin-1, but are mostly UTF-8.
   let decoded = Buffer.from(name, 'latin1').toString().replaceAll('\\', '');
   try {
     decoded = decodeURIComponent(decoded);
   } catch {
-    // Not an encoding.
+    // Not percent-encoded.
   }
   return (decoded.split(/[[.]/, 1)[0] ?? '').trim();
 }
 
-/** What is asked for, by the fields that have come whenever it is looked at. */
+/** The facts of the request, computed on each access from the fields so far. */
 function askOf({ readFacts: facts }: FormRules, form: FormView): RequestFacts {
   const estimate: Estimate = {
     get prompt() {

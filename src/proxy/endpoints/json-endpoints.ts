@@ -1,5 +1,5 @@
-// The endpoints of the API that take a model in JSON (those that take a form are form-endpoints.ts), a value for each: what is read of a request, how an answer is judged and
-// what it counts as. To add one is to add a value here; its path is served by app.ts.
+// The endpoints that take a model in JSON, one value each: what is read of a request, how an answer is classified and counted.
+// form-endpoints.ts has those that take a form. A new endpoint is a new value here; app.ts serves its path.
 
 import type { CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
 import { createdIn } from '../../wire/created-objects.ts';
@@ -16,12 +16,12 @@ import { responseEvents } from './response-events.ts';
 import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
 
 const JSON_TYPE = 'application/json';
-/** What an image is taken for where nobody says it: about what a square one of middling quality costs. */
+/** Assumed for an image without usage: about a square one of medium quality. */
 const IMAGE_TOKENS = 1000;
-/** More are not made in one request. */
+/** Bounds the estimate: no request makes more images. */
 const MAX_IMAGES = 10_000;
 
-/** Of a text that is to be spoken, in bytes; vendors take some thousand characters. */
+/** Longest text for speech in bytes; vendors accept some thousand characters. */
 const MAX_INPUT = 64 * 1024;
 
 const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
@@ -79,7 +79,7 @@ export const RESPONSES: Endpoint = {
   readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
-    // What runs in the background has put out nothing yet.
+    // A background response has produced no output yet.
     const isBackground = isTrue(body, scan.others.get('background'));
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
   },
@@ -90,7 +90,7 @@ export const RESPONSES: Endpoint = {
   asStream: responseEvents,
 };
 
-/** `POST /v1/responses/compact`: a response that is only told whole, and is not stored. */
+/** `POST /v1/responses/compact`: a response that is not streamed and not stored. */
 const COMPACT: Endpoint = {
   name: 'responses',
   path: 'responses/compact',
@@ -101,7 +101,7 @@ const COMPACT: Endpoint = {
   readFacts: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
 };
 
-/** `POST /v1/responses/input_tokens`: counts what a response would read, and uses nothing. */
+/** `POST /v1/responses/input_tokens`: counts the input of a response, without usage. */
 const INPUT_TOKENS: Endpoint = {
   ...COMPACT,
   path: 'responses/input_tokens',
@@ -112,7 +112,7 @@ const INPUT_TOKENS: Endpoint = {
   }),
 };
 
-/** What can be done with a stored response: the method, and what stands behind its id. */
+/** Operations on a stored response: method, and path after its id. */
 export const STORED = {
   retrieve: { method: 'GET', suffix: '' },
   delete: { method: 'DELETE', suffix: '' },
@@ -122,8 +122,8 @@ export const STORED = {
 export type StoredAction = keyof typeof STORED;
 
 /**
- * A call about one stored response.
- * @param query what the client wrote behind its `?`
+ * The endpoint of a call about one stored response.
+ * @param query the client's query string
  */
 export function storedEndpoint(action: StoredAction, id: string, query: string): Endpoint {
   const { method, suffix } = STORED[action];
@@ -136,10 +136,10 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     wanted: wants([]),
     hasUsageOption: false,
     readFacts: inputOnly,
-    // That it has failed is what was asked for, and no failure to answer.
+    // A failed response is a successful answer to this call.
     frames: (onMade) =>
       new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
-    // Of one in the background, the items are first told here. Those of the input were not made.
+    // The items of a background response first appear here. Input items are not created by the response.
     ...(action === 'input_items' ? {} : { createdIn }),
     factsOf: (facts) => ({ ...facts, isError: false }),
   };
@@ -174,7 +174,7 @@ export const SPEECH: Endpoint = {
   wanted: wants(['input', 'stream_format']),
   hasUsageOption: false,
   readFacts: (body, scan) => {
-    // By the character, as speech is sold where it is not sold by tokens; sound says nothing of how many those were.
+    // Speech not sold by tokens is sold by characters, which cannot be derived from the sound.
     const prompt = charactersOf(body, scan.others.get('input'));
     return {
       stream: textAt(body, scan.others.get('stream_format')) === 'sse',
@@ -183,7 +183,7 @@ export const SPEECH: Endpoint = {
     };
   },
   frames: () => new EventReader(mediaEvent),
-  // Without a stream there is no speech in JSON: only an error can be.
+  // Without a stream, JSON can only be an error.
   factsOf: onlyErrors,
   asStream: speechEvents,
   bytesAsStream: () => new SpeechEvents(),
@@ -202,12 +202,12 @@ export const JSON_ENDPOINTS: readonly Endpoint[] = [
   SPEECH,
 ];
 
-/** Of so many images that are to be made. */
+/** The output tokens of this many images. */
 export function tokensOfImages(count: number): number {
   return IMAGE_TOKENS * Math.min(count, MAX_IMAGES);
 }
 
-/** An answer of numbers: nothing of it is output in tokens. */
+/** For answers without output tokens. */
 function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
   return {
     stream: false,
@@ -216,7 +216,7 @@ function inputOnly(_: Buffer, { inputTokens }: RequestScan): RequestFacts {
   };
 }
 
-/** Of `responses`: what has only been announced can be begun anew elsewhere. */
+/** Kinds of `responses` events: announcements do not commit, so another target can restart the response. */
 function responseEvent(type: string): EventKind {
   switch (type) {
     case 'response.completed':
@@ -234,14 +234,14 @@ function responseEvent(type: string): EventKind {
   }
 }
 
-/** Of images and speech: pieces, and one that is whole for each that was asked for. */
+/** Kinds of image and speech events: pieces, and one complete event per item. */
 export function mediaEvent(type: string): EventKind {
   if (/\.(completed|done)$/.test(type)) return 'last';
   if (type.endsWith('.failed')) return 'failed';
   return /\.(delta|partial_image)$/.test(type) ? 'output' : 'news';
 }
 
-/** Of a text that is far longer than any that is taken, its bytes: they are as many or more. */
+/** The characters of a text; for one far too long, its bytes, which are at least as many. */
 function charactersOf(body: Buffer, span: Span | undefined): number {
   if (span !== undefined && span.end - span.start > MAX_INPUT) return span.end - span.start;
   const text = textAt(body, span) ?? '';

@@ -1,5 +1,5 @@
-// A whole response as the stream of events that it would have been: the events that the API has for its output, each text in one piece,
-// and the response itself in the last one. Put together from the response's own bytes.
+// Conversion of a complete response to the equivalent event stream, from the response's own bytes: the API's events for its output,
+// each text in one piece, and the response itself in the last event.
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import {
@@ -19,7 +19,7 @@ import { EventList, isTextValue, presentMember } from './event-conversion.ts';
 const OPEN_ARRAY = 0x5b;
 const OPEN_OBJECT = 0x7b;
 
-/** The status of a response that is over → its last event. */
+/** The final status of a response → its last event. */
 const LAST_EVENTS: Readonly<Record<string, string>> = {
   '': 'response.completed',
   completed: 'response.completed',
@@ -28,14 +28,14 @@ const LAST_EVENTS: Readonly<Record<string, string>> = {
   failed: 'response.failed',
 };
 
-/** Items whose output is one text: the member that it stands in, and its events. */
+/** Items whose output is one text: its member and its events. */
 const TEXT_ITEMS: Readonly<Record<string, readonly [member: string, events: string]>> = {
   function_call: ['arguments', 'response.function_call_arguments'],
   mcp_call: ['arguments', 'response.mcp_call_arguments'],
   custom_tool_call: ['input', 'response.custom_tool_call_input'],
 };
 
-/** Parts of a message that are texts. */
+/** Text parts of a message. */
 const TEXT_PARTS: Readonly<Record<string, readonly [member: string, events: string]>> = {
   output_text: ['text', 'response.output_text'],
   refusal: ['refusal', 'response.refusal'],
@@ -44,7 +44,7 @@ const TEXT_PARTS: Readonly<Record<string, readonly [member: string, events: stri
 /**
  * @param body a complete and valid JSON object
  * @param alias JSON string token for `model`, or undefined to leave it
- * @returns undefined where it is no response that is over, so that its last event could not be told truthfully
+ * @returns undefined where it is not a finished response, which has no truthful last event
  */
 export function responseEvents(body: Buffer, alias: Buffer | undefined): Buffer | BodyPieces | undefined {
   const scanner = new JsonScanner();
@@ -123,7 +123,7 @@ class ResponseEvents {
     }
   }
 
-  /** A text in one piece, and as a whole. */
+  /** The events of a text: one delta with all of it, and `done`. */
   #text(
     [member, events]: readonly [string, string],
     members: JsonMembers,
@@ -142,7 +142,7 @@ class ResponseEvents {
   }
 }
 
-/** The object with other values for those of its members that are named. */
+/** A copy of the object with the given members replaced, if present. */
 function changed(members: JsonMembers, values: Readonly<Record<string, Json>>): Json {
   return objectOf([...members].map(([name, value]): JsonMember => [name, values[name] ?? value]));
 }

@@ -1,5 +1,5 @@
-// The frames of streams whose events have a type of their own (responses, images, speech): which of them are output, which
-// end the stream, and where usage, error and the model's name stand. Chat's chunks are chat-chunk.ts.
+// The frames of streams with typed events (responses, images, speech): which are output, which end the stream, and where usage,
+// error and model name are. chat-chunk.ts reads chat chunks.
 import type { GatewayError } from '../../errors.ts';
 import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
@@ -17,15 +17,15 @@ import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../..
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**
- * - `news`: says that something is under way, and may be repeated by another upstream.
- * - `output`: what the client waits for; the point of no return.
- * - `last`: whole, but others may follow before the body ends.
- * - `end`: the last one, whatever it says of how the answer ended.
- * - `failed`: the last one, and it says that there is no answer.
+ * - `news`: progress without output; another upstream may repeat it.
+ * - `output`: content for the client; commits the response.
+ * - `last`: an item is complete, but others may follow.
+ * - `end`: the last event, whatever its result.
+ * - `failed`: the last event, which reports that there is no answer.
  */
 export type EventKind = 'news' | 'output' | 'last' | 'end' | 'failed';
 
-/** What the types of an endpoint's events mean. */
+/** Maps the event types of an endpoint to kinds. */
 type EventKinds = (type: string) => EventKind;
 
 const QUOTE = 0x22;
@@ -33,10 +33,10 @@ const OPEN_OBJECT = 0x7b;
 const LETTER_E = 0x65;
 const LETTER_F = 0x66;
 const ERROR = Buffer.from('error');
-/** Members of an event in which output stands as a whole, or an image or sound in base64. */
+/** Members of an event with the whole output, or with base64 media. */
 const REPEATS = ['item', 'text', 'arguments', 'refusal', 'code', 'input', 'transcript'] as const;
 
-/** What an error is called → the status that it would have had. */
+/** Error code → equivalent HTTP status. */
 const STATUSES: Readonly<Record<string, number>> = {
   rate_limit_exceeded: 429,
   insufficient_quota: 429,
@@ -46,10 +46,10 @@ const STATUSES: Readonly<Record<string, number>> = {
   context_length_exceeded: 400,
   bio_policy: 400,
 };
-/** Not a status of anybody's, where an error has no name that is known. */
+/** For errors without a known code; no upstream status means the same. */
 const UNKNOWN_STATUS = 502;
 
-/** Of items, beside the one of their event: reading is synchronous. */
+/** For items, besides the scanner of their event. Shared: reading is synchronous. */
 const itemScanner = new JsonScanner();
 
 export class EventReader implements FrameReader {
@@ -58,10 +58,10 @@ export class EventReader implements FrameReader {
   #made: Span | null = null;
   #isStored = true;
   #hasTold = false;
-  /** What the event tells of. */
+  /** Items in the current event. */
   readonly #items: CreatedItem[] = [];
   readonly #scanner = new JsonScanner();
-  /** Of the last event that had one. */
+  /** The last one seen. */
   #sequence: number | undefined;
   #hasEnded = false;
   #bytes: Buffer = Buffer.alloc(0);
@@ -69,17 +69,17 @@ export class EventReader implements FrameReader {
   #model: Span | null = null;
   #usage: Span | null = null;
   #hasError = false;
-  /** Of the present event: its piece of output, and what it repeats of the output as a whole. */
+  /** Of the current event: its piece of output, and what it repeats as a whole. */
   readonly #own = new TextCount();
   readonly #repeated = new TextCount();
   #item: Span | null = null;
   readonly #text = new OutputText();
-  /** Text in the output of the event that was read last, beyond what earlier ones have told. */
+  /** Bytes of output text in the last event, beyond what earlier events reported. */
   text = 0;
-  /** The client may have all of the answer with the event that was read last, although its usage is still to come. */
+  /** The client may have the whole answer with the last event, although usage is still to come. */
   mayBeLast = false;
 
-  /** @param onMade hears of the response with the first event that has its id, and of items with each event that has one */
+  /** @param onMade called with the response on the first event that has its id, and with items on each event that has any */
   constructor(kinds: EventKinds, onMade?: (created: CreatedObjects) => void) {
     this.#kinds = kinds;
     this.#onMade = onMade;
@@ -92,7 +92,7 @@ export class EventReader implements FrameReader {
     const data = dataOf(bytes, values);
     if (data === null) return facts({ kind: 'comment', hasError: isErrorEvent });
     if (data.isDone) {
-      // Chat's alone, but some add it behind the last event. Before that it would end what is not whole, so it is hidden.
+      // A chat convention that some servers add after the last event. Earlier, it would end an incomplete stream, so it is hidden.
       return this.#hasEnded ? facts({ kind: 'done' }) : facts({ kind: 'other', usageOnly: true });
     }
     if (!this.#scan(data.bytes, data.start, data.end))
@@ -114,7 +114,7 @@ export class EventReader implements FrameReader {
     });
   }
 
-  /** Named as the API names it, and with the object that SDKs look for in any stream. */
+  /** In the API's form, and with the `error` object that SDKs look for in any stream. */
   errorFrame(error: GatewayError): Buffer {
     const { message, param, code, type } = error;
     const about = { type: 'error', code, message, param };
@@ -128,12 +128,12 @@ export class EventReader implements FrameReader {
     return judgeNamed(data === null ? '' : data.bytes.toString('utf8', data.start, data.end), headers);
   }
 
-  /** An error object without a wrapper. The types of all events that carry something have a dot. */
+  /** Whether it is an error object without a wrapper. The types of all content events contain a dot. */
   #isBareError(type: string, { bytes, start, end }: SseData): boolean {
     return !type.includes('.') && !this.#hasError && shapeOf(bytes, start, end, false) === 'error';
   }
 
-  /** @returns whether the text is a JSON object */
+  /** @returns whether the data is a JSON object */
   #scan(bytes: Buffer, start: number, end: number): boolean {
     const scanner = this.#scanner;
     scanner.reset(bytes, start, end);
@@ -151,7 +151,7 @@ export class EventReader implements FrameReader {
     while (scanner.nextMember()) {
       if (scanner.keyIs('type')) {
         this.#type = this.#skipIf(QUOTE);
-        // Of `done` and no `delta`.
+        // `done` ends in `e`, `delta` does not.
         repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
       } else if (scanner.keyIs('response')) this.#response();
       else if (scanner.keyIs('sequence_number')) this.#number();
@@ -176,7 +176,7 @@ export class EventReader implements FrameReader {
     if (scanner.skipValue()) this.#own.bytes += scanner.pos - start - 2;
   }
 
-  /** An item, read once for what is recorded of it and once for its text. */
+  /** Reads an item twice: once for the record of created objects, once for its text. */
   #itemMember(bytes: Buffer): void {
     const scanner = this.#scanner;
     const { pos: start } = scanner;
@@ -184,7 +184,7 @@ export class EventReader implements FrameReader {
     if (scanner.fault === null) this.#item = { start, end: scanner.pos };
   }
 
-  /** The whole object that some events of a response carry. */
+  /** Reads the whole response object that some events carry. */
   #response(): void {
     const scanner = this.#scanner;
     if (!scanner.enterObject()) {
@@ -202,7 +202,7 @@ export class EventReader implements FrameReader {
     const isDone = type.endsWith('.done');
     this.mayBeLast = isDone || kind === 'last';
     if (!isDone) {
-      // Sound in base64, which here its type alone tells from text.
+      // Base64 sound, which only the type distinguishes from text here.
       const isSound = type.endsWith('audio.delta') && type.startsWith('response.');
       this.text = this.#text.piece(isSound ? mediaText(this.#own.bytes) : this.#own.bytes);
       return;
@@ -225,7 +225,7 @@ export class EventReader implements FrameReader {
     if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
   }
 
-  /** What stands in the event, or in the response that it carries. */
+  /** Reads members that occur in the event or in its response object. */
   #either(): void {
     const scanner = this.#scanner;
     if (scanner.keyIs('model')) this.#model = this.#skipIf(QUOTE);
@@ -242,7 +242,7 @@ export class EventReader implements FrameReader {
     if (Number.isSafeInteger(number)) this.#sequence = number;
   }
 
-  /** Skips the value; its span when it begins with `first`, else null. */
+  /** Skips the value. @returns its span if it begins with `first`, else null */
   #skipIf(first: number): Span | null {
     const scanner = this.#scanner;
     const isIt = scanner.peek() === first;
@@ -257,8 +257,8 @@ function isPiece(scanner: JsonScanner): boolean {
 }
 
 /**
- * Text of an answer whose events tell it several times: in pieces, and then each part and each item as a whole. The form that tells
- * the most counts, so that an upstream may leave out any of them.
+ * Counts the text of an answer whose events repeat it: in pieces, then as whole parts and whole items. The largest of the three
+ * counts, because upstreams may omit any of them.
  */
 class OutputText {
   #pieces = 0;
@@ -266,13 +266,13 @@ class OutputText {
   #items = 0;
   #counted = 0;
 
-  /** @returns how much the piece adds */
+  /** @returns the bytes that the piece adds */
   piece(bytes: number): number {
     this.#pieces += bytes;
     return this.#added(this.#pieces);
   }
 
-  /** @returns how much a part adds, or an item */
+  /** @returns the bytes that the part or item adds */
   whole(bytes: number, isItem: boolean): number {
     if (isItem) this.#items += bytes;
     else this.#parts += bytes;
@@ -288,8 +288,8 @@ class OutputText {
 }
 
 /**
- * Judges an error that has a name where others have a status: an event of a stream, or a whole response that failed.
- * @param text an object that is the error, or has it in `error` or in `response.error`
+ * Classifies an error that has a code instead of a status: a stream event, or a whole failed response.
+ * @param text an object that is the error, or has it in `error` or `response.error`
  */
 export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
   const event = parse(text);
@@ -319,7 +319,7 @@ interface SomeFacts {
   readonly usageOnly?: boolean;
 }
 
-/** In the order in which chat-chunk.ts has them, so that the reader of both sees one shape. */
+/** In the property order of chat-chunk.ts, so that callers of both see one object shape. */
 function facts(some: SomeFacts): ChunkFacts {
   return {
     kind: some.kind,
@@ -332,7 +332,7 @@ function facts(some: SomeFacts): ChunkFacts {
   };
 }
 
-/** By the name in `code`: `invalid_prompt`, `invalid_image_url` and their like are the caller's. */
+/** Codes such as `invalid_prompt` and `invalid_image_url` are client errors. */
 function statusNamed(error: unknown): number {
   const code = memberOf(error, 'code');
   if (typeof code !== 'string') return UNKNOWN_STATUS;

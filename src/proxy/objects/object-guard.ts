@@ -1,5 +1,5 @@
-// The objects that a request for a model refers to: a response with a file, a container or an item of another holder would show it as
-// well as the thing itself. Which of the model's targets can be asked follows from where the objects are.
+// The check of object references in a request for a model: a response may reveal a referenced file, container or item, so it must be
+// the holder's. The location of the objects restricts the route's targets.
 import type { Principal } from '../../auth/key/principal.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
@@ -24,8 +24,8 @@ interface GuardedRequest {
 }
 
 /**
- * Costs one pass over the body where the endpoint takes what upstreams make for holders, or `passthrough` is configured for an
- * upstream of this route; a look-up where something is named; and nothing elsewhere.
+ * Needs one pass over the body where the endpoint accepts object references, or the route includes the `passthrough` upstream; a
+ * lookup where the body has references; and nothing otherwise.
  * @returns the route to the targets that have the objects; rejects with GatewayError object_not_found, response_not_found or
  *   store_unavailable
  */

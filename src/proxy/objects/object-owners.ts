@@ -1,5 +1,5 @@
-// Whose the objects are that upstreams keep: what a request refers to has to be its holder's, and what an upstream makes for a
-// holder is recorded as the holder's. Where that cannot be known, nothing is sent and nothing is shown.
+// Ownership of objects at upstreams: a request may refer only to its holder's objects, and objects created for a holder are recorded
+// as such. It fails closed: without a record, nothing is sent and nothing is shown.
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import { RecentMap } from '../../recent-map.ts';
@@ -8,25 +8,25 @@ import type { Logger } from '../../telemetry/log/logger.ts';
 import type { References } from './object-references.ts';
 import { RecordRetention } from './record-retention.ts';
 
-/** Ids in one look-up. */
+/** Ids per lookup. */
 const AT_ONCE = 1000;
-/** What an id can be that is recorded: nothing that a server could take for a way to somewhere else. */
+/** Ids that can be recorded: none that a server could interpret as another path. */
 const RECORDABLE = /^[\w.:-]{1,200}$/;
-/** An answer is not held back longer for the record of its items. */
+/** The longest delay of an answer by the record of its items. */
 const RECORD_MS = 1_000;
 const MAX_RECENT = 50_000;
 
-/** An object that was made, or was seen to be part of what is the holder's. */
+/** An object that was created, or is part of one of the holder's. */
 export interface SeenObject {
   readonly id: string;
   readonly kind: string;
   readonly purpose?: string | undefined;
 }
 
-/** An upstream that may be asked, with the objects there that every holder may refer to. */
+/** A possible upstream, with its objects that every holder may refer to. */
 interface ObjectUpstream {
   readonly name: string;
-  /** Ids; one that ends with `*` stands for all that begin so. */
+  /** Ids; one ending with `*` is a prefix. */
   readonly shared: readonly string[];
 }
 
@@ -45,9 +45,9 @@ export class ObjectOwners {
   readonly store: ObjectStore;
   readonly #retention: RecordRetention;
   readonly #clock: () => number;
-  /** What was found to be its holder's: that never changes. */
+  /** Verified ownership, which never changes. */
   readonly #recent = new RecentMap<string, Owners>(MAX_RECENT);
-  /** By holder: items are being recorded that a look-up has to wait for. */
+  /** Holder → pending records, which a lookup waits for. */
   readonly #recording = new Map<string, Promise<unknown>>();
 
   constructor({ store, logger, clock = Date.now }: ObjectOwnersOptions) {
@@ -62,16 +62,16 @@ export class ObjectOwners {
   }
 
   /**
-   * Which of the upstreams have all that a request refers to, as the holder's or for everybody.
-   * @throws GatewayError object_not_found when none has, or when something is another holder's: in the same words for what is
-   *   another's and what is nobody's; store_unavailable
+   * The upstreams that have every referenced object, as the holder's or as shared.
+   * @throws GatewayError object_not_found when none has, or when an object is another holder's (the same message as for an unknown
+   *   object); store_unavailable
    */
   async keepers<Keeper extends ObjectUpstream>(
     { certain, possible }: References,
     holderId: string,
     upstreams: readonly Keeper[],
   ): Promise<readonly Keeper[]> {
-    // Listed objects are the operator's. Unrecorded ones have no owner, so there is nothing to look up.
+    // Listed objects are the operator's, and unrecordable ids have no owner: nothing to look up.
     const listed = new Set(upstreams.flatMap(({ shared }) => shared));
     const ids = [...certain, ...possible].filter((id) => RECORDABLE.test(id) && !listed.has(id));
     const others = [...certain].filter((id) => !RECORDABLE.test(id) || listed.has(id));
@@ -94,8 +94,8 @@ export class ObjectOwners {
   }
 
   /**
-   * Records items that an upstream has made for a holder. Settles within a second and never rejects: the answer is there and
-   * paid for, and goes to the client whether or not its items can be referred to.
+   * Records items created for a holder. Settles within a second and never rejects: the answer is paid for, so the client receives it
+   * even if its items cannot be referred to later.
    */
   async record(items: readonly string[], upstream: string, holderId: string): Promise<void> {
     if (items.length === 0) return;
@@ -148,17 +148,17 @@ export class HolderObjects {
   }
 
   /**
-   * @param shared as `ObjectKeeper.shared`. Default: nothing is
-   * @throws GatewayError as `Objects.keepers`
+   * @param shared as `ObjectUpstream.shared`. Default: none
+   * @throws GatewayError as `ObjectOwners.keepers`
    */
   async check(references: References, shared: readonly string[] = []): Promise<void> {
     await this.#objects.keepers(references, this.#holderId, [{ name: this.#upstream, shared }]);
   }
 
   /**
-   * From now on these are the holder's.
-   * @throws GatewayError upstream_invalid_response when one of them is somebody else's: the upstream gave an id twice, and
-   *   nothing of the answer may be shown; store_unavailable
+   * Records the objects as the holder's.
+   * @throws GatewayError upstream_invalid_response when one is another holder's: the upstream reused an id, and the answer must not be
+   *   shown; store_unavailable
    */
   async take(seen: readonly SeenObject[]): Promise<void> {
     if (seen.length === 0) return;
@@ -176,7 +176,7 @@ export class HolderObjects {
     throw new GatewayError('upstream_invalid_response', undefined, { cause });
   }
 
-  /** As `Objects.record`, for items of what is the holder's. */
+  /** As `ObjectOwners.record`, for items of the holder's objects. */
   record(items: readonly string[]): Promise<void> {
     return this.#objects.record(items, this.#upstream, this.#holderId);
   }
@@ -186,7 +186,7 @@ export class HolderObjects {
     return this.#objects.store.objectsOf({ ...query, ...of });
   }
 
-  /** It is gone at the upstream. */
+  /** The upstream deleted the object. */
   end(id: string): Promise<void> {
     return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
   }

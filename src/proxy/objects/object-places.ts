@@ -1,21 +1,21 @@
-// The places of a request body where a text is no reference to an object, whatever it looks like. Each is meant exactly as
-// the API has it, so that a member of the same name elsewhere hides nothing.
+// Positions in a request body where a text is never an object reference. Paths match exactly as in the API, so that a member of the
+// same name elsewhere hides nothing.
 
 /**
- * What a value is by where it stands:
+ * The kind of a value by its position:
  *
- * - `plain`: what its name and its form say.
- * - `map`: texts directly in it are the holder's own notes, under names of the holder's choice.
- * - `free`: such a text.
- * - `text`: what a person, a model or a tool has written.
- * - `quoted`: in a description of data, or in what an upstream has answered before: not a reference, but not another holder's.
+ * - `plain`: determined by its name and form.
+ * - `map`: holds the holder's own notes, under names of the holder's choice.
+ * - `free`: a text directly in such a map.
+ * - `text`: written by a person, a model or a tool.
+ * - `quoted`: in a data description or in an earlier answer: not a reference, but it must not be another holder's object.
  */
 export type ObjectPosition = 'plain' | 'map' | 'free' | 'text' | 'quoted';
 
-/** The content that an item of a type has; one without it is its id alone, and stands for what the upstream keeps. */
+/** Item type → members with its content. An item without content is only an id, which the upstream looks up. */
 const CONTENT_OF: Readonly<Record<string, readonly string[]>> = {
   message: ['content'],
-  // The summary is not what reasoning stands for: an upstream looks that up by the id.
+  // The summary is not the content: an upstream looks the reasoning up by its id.
   reasoning: ['content', 'encrypted_content'],
   compaction: ['encrypted_content'],
   function_call: ['arguments'],
@@ -42,7 +42,7 @@ const CONTENT_OF: Readonly<Record<string, readonly string[]>> = {
   tool_search_output: ['tools'],
   configuration_update: ['reasoning', 'text'],
 };
-/** What an upstream looks up by the id where the content is empty. Other content may be empty: a call without arguments, say. */
+/** Types that an upstream looks up by id when their content is empty. Others may be empty, such as a call without arguments. */
 const LOOKED_UP: ReadonlySet<string> = new Set(['reasoning', 'compaction', 'image_generation_call']);
 const CONTENT: ReadonlySet<string> = new Set([...Object.values(CONTENT_OF).flat(), 'function']);
 
@@ -52,9 +52,9 @@ export function isContent(name: string): boolean {
 
 /**
  * Whether an object with these members is more than a reference.
- * @param types all that are given; an object without one is a message
- * @param content names of its members with content, as they are written
- * @param empty those of which the content is empty, and not null
+ * @param types all types given; an object without one is a message
+ * @param content names of its content members, unfolded
+ * @param empty those whose content is empty but not null
  */
 export function isWhole(
   types: readonly string[],
@@ -71,7 +71,7 @@ export function isWhole(
   });
 }
 
-/** Also names that a person chose for something, and what a service is to know about its caller. */
+/** Members with free text, including user-chosen names and data about the caller. */
 const TEXTS: ReadonlySet<string> = new Set([
   'text',
   'output',
@@ -98,7 +98,7 @@ const TEXTS: ReadonlySet<string> = new Set([
 ]);
 
 const MAPS = ['metadata', 'attributes', 'files.#.attributes', 'prompt.variables'];
-/** Descriptions of data, and what goes to other servers or tools under names that these chose. */
+/** Descriptions of data, and values for other servers or tools, which chose the names. */
 const SCHEMAS = [
   'tools.#.parameters',
   'tools.#.output_schema',
@@ -113,7 +113,7 @@ const SCHEMAS = [
   'structured_outputs.json',
   'chat_template_kwargs',
 ];
-/** Below an item, or a message. */
+/** Below an item or a message. */
 const ANSWERED = [
   'results',
   'annotations',
@@ -136,13 +136,13 @@ const PLACES: ReadonlyMap<string, ObjectPosition> = new Map<string, ObjectPositi
   ...SCHEMAS.map((path) => [path, 'quoted'] as const),
   ...ITEM_LISTS.flatMap((list) => ANSWERED.map((path) => [`${list}.#.${path}`, 'quoted'] as const)),
 ]);
-/** The last names of those paths. */
+/** The last name of each path. */
 const LAST_NAMES = new Set([...PLACES.keys()].map((path) => path.slice(path.lastIndexOf('.') + 1)));
 
 /**
- * @param path names from depth 1 to `depth`, as they are written; `#` for an element of an array
- * @param above what the value around it is
- * @param root where the body of a request begins, if not at the top
+ * @param path names from depth 1 to `depth`, unfolded; `#` for an array element
+ * @param above the kind of the enclosing value
+ * @param root the member that holds the request body, if not the top level
  */
 export function objectPositionOf(
   path: readonly string[],

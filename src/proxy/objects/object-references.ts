@@ -1,5 +1,5 @@
-// Which objects at an upstream a JSON body, or a query, refers to. It knows ids by their form and by where they stand
-// (object-names.ts), and nothing of whose they are (object-owners.ts).
+// The upstream objects that a JSON body or a query refers to. It recognizes ids by form and position (wire/object-names.ts);
+// object-owners.ts checks their ownership.
 import { isUtf8 } from 'node:buffer';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
@@ -18,17 +18,17 @@ import {
 } from '../../wire/object-names.ts';
 import { isContent, isWhole, type ObjectPosition, objectPositionOf } from './object-places.ts';
 
-/** Different texts of one request that are looked up; more is no honest request. */
+/** Most distinct texts to look up per request; no legitimate request has more. */
 const MAX_TEXTS = 10_000;
-/** What an id can be, and a sentence cannot. */
+/** Matches ids, but no sentences. */
 const IDENTIFIER = /^[\w.:-]{4,200}$/;
-/** An id with each of its characters escaped, and the quotes. */
+/** An id with every character escaped, in quotes. */
 const MAX_TOKEN = 6 * 200 + 2;
-/** Of a member that names an object, in bytes: white space around an id may be long. */
+/** Longest value of a member that names an object, in bytes, including white space around the id. */
 const MAX_PADDED = 64 * 1024;
-/** A longer name is judged by its end, which is what says that a member holds an id. */
+/** Of longer names, the end is read: it tells whether the member holds an id. */
 const MAX_NAME = 1024;
-/** Of a long text, so much is read before the event loop is looked after, or what takes so long, in milliseconds. */
+/** Bytes of a long text per slice, and milliseconds of work per event-loop tick. */
 const SLICE_BYTES = 32 * 1024;
 const TURN_MS = 0.5;
 
@@ -41,36 +41,33 @@ const OPEN_OBJECT = 0x7b;
 const OPEN_ARRAY = 0x5b;
 const SPACE = 0x20;
 
-/** What a request refers to. */
+/** The references of a request. */
 export interface References {
-  /** These are ids, and have to be the holder's. */
+  /** Ids, which must be the holder's. */
   readonly certain: ReadonlySet<string>;
-  /** These may be ids, and must not be another holder's. */
+  /** Possible ids, which must not be another holder's. */
   readonly possible: ReadonlySet<string>;
 }
 
 interface FinderOptions {
-  /**
-   * Stored responses are looked up elsewhere, and are in `responses`. Default: they count as objects, which nobody owns, and
-   * are refused.
-   */
+  /** Stored responses go to `responses` and are looked up elsewhere. Default: they count as objects, have no owner, and are rejected. */
   readonly takesStored?: boolean;
-  /** Any text that an id could be counts as possible, and not only those with the form of an id. Default true. */
+  /** Every text that could be an id is possible, not only those in the form of one. Default true. */
   readonly allTexts?: boolean;
-  /** Of a line of a batch the body of the request stands below this member. */
+  /** The member that holds the request body, in a line of a batch. */
   readonly root?: string;
 }
 
-/** An object of the body, while its members are read. */
+/** An object of the body while its members are read. */
 interface OpenObject {
   readonly ids: string[];
   readonly types: string[];
-  /** Names of its members that hold content, and of those where it is empty. */
+  /** Its content members, and those whose content is empty. */
   readonly content: string[];
   readonly empty: string[];
 }
 
-/** The type of what is an id and nothing else. */
+/** The type of an item that is only an id. */
 const REFERENCE = 'itemreference';
 
 export class ReferenceFinder implements References, WalkListener {
@@ -80,11 +77,11 @@ export class ReferenceFinder implements References, WalkListener {
   readonly possible = new Set<string>();
   /** Stored responses. */
   readonly responses = new Set<string>();
-  /** Requests for approval that are answered, and items that stand here with their content. */
+  /** Answered approval requests, and items present with their content. */
   readonly #approvals = new Set<string>();
   readonly #complete = new Set<string>();
   #bytes: Buffer = Buffer.alloc(0);
-  /** By depth: the name of a member as it is written, `#` for an element of an array; what a value is called there. */
+  /** By depth: the member name (`#` for an array element), and the name that applies to a value there. */
   readonly #path: string[] = [''];
   readonly #names: string[] = [''];
   readonly #meanings: NameMeaning[] = ['none'];
@@ -96,8 +93,8 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /**
-   * Walks a whole JSON text, duplicates of members included: an upstream may read another one than we would.
-   * @throws GatewayError invalid_json, or invalid_value when it holds more than can be looked up
+   * Walks a whole JSON text, including duplicate members: an upstream may read either one.
+   * @throws GatewayError invalid_json, or invalid_value when it has too many references
    */
   addJson(bytes: Buffer): this {
     const walk = this.#begin(bytes);
@@ -105,12 +102,12 @@ export class ReferenceFinder implements References, WalkListener {
     return this.#end(walk);
   }
 
-  /** As `addJson`, or as `addLargeJson` where the body is large. */
+  /** `addJson`, or `addLargeJson` for a large body. */
   addBody(bytes: Buffer): this | Promise<this> {
     return bytes.length > LARGE_BODY ? this.addLargeJson(bytes) : this.addJson(bytes);
   }
 
-  /** As `addJson`, of a text that is long: with turns of the event loop between. */
+  /** As `addJson`, for a long text: yields to the event loop between slices. */
   async addLargeJson(bytes: Buffer): Promise<this> {
     const walk = this.#begin(bytes);
     let began = performance.now();
@@ -125,8 +122,8 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   /**
-   * All parameters, by each way that servers read a query: `;` separates too or does not, and what is encoded twice is decoded twice.
-   * @param search as it stands behind the `?`
+   * Adds all parameters, in each way that servers parse a query: with and without `;` as a separator, and doubly decoded.
+   * @param search the query string without `?`
    */
   addQuery(search: string): void {
     for (const text of new Set([search, search.replaceAll(';', '&')]))
@@ -138,7 +135,7 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   #begin(bytes: Buffer): JsonWalk {
-    // A decoder that drops what is no UTF-8 would read other names.
+    // A decoder that drops invalid UTF-8 would read other names.
     if (!isUtf8(bytes)) throw new GatewayError('invalid_json', 'The request body is not valid UTF-8.');
     this.#bytes = bytes;
     return new JsonWalk(this);
@@ -186,7 +183,7 @@ export class ReferenceFinder implements References, WalkListener {
     if (isMember && first !== LETTER_N && isContent(name)) {
       const { content, empty } = this.#objectAt(depth);
       if (!isEmpty(this.#bytes, start, end)) content.push(name);
-      // A message of no words is its id alone; a call or an output of none is not.
+      // A message with an empty text is only an id; an empty call or output is not.
       else if (first !== QUOTE || name !== 'content') empty.push(name);
     }
     if (first === OPEN_OBJECT) this.#closed(depth);
@@ -217,10 +214,10 @@ export class ReferenceFinder implements References, WalkListener {
     }
   }
 
-  /** An id with much white space around it is an id for some; other long texts are none. */
+  /** Some servers trim white space around an id; other long texts are no ids. */
   #longText(meaning: NameMeaning, place: ObjectPosition, start: number, end: number): void {
     if (end - start > MAX_PADDED) {
-      // Content that is sent where an id could stand: the form of a data URL says so.
+      // A data URL is content, even where an id could be.
       if (this.#bytes.toString('latin1', start + 1, start + 6) === 'data:') return;
       this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + MAX_TOKEN), place);
       return;
@@ -229,7 +226,7 @@ export class ReferenceFinder implements References, WalkListener {
     if (IDENTIFIER.test(plainText(text))) this.#consider(meaning, text, place);
   }
 
-  /** `conversation: { id }` means what `conversation_id` means; what else has an id is judged when all of it was seen. */
+  /** `conversation: { id }` equals `conversation_id`. Other ids are judged once their object is complete. */
   #considerOwnId(depth: number, text: string, place: ObjectPosition): void {
     const meaning = meaningOfId(this.#names[depth - 1] ?? '');
     if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, place);
@@ -246,14 +243,14 @@ export class ReferenceFinder implements References, WalkListener {
     return object;
   }
 
-  /** The depth of the member in whose lists, if any, the value at `depth` is. */
+  /** The depth of the member that holds the value at `depth`, possibly within lists. */
   #memberAt(depth: number): number {
     let member = depth;
     while (member > 1 && this.#path[member] === '#') member -= 1;
     return member;
   }
 
-  /** All members of the object at `depth` were seen: whether its id stands for content that is not here. */
+  /** The object at `depth` is complete: decides whether its id refers to content that is not in the body. */
   #closed(depth: number): void {
     const object = this.#objects[depth + 1];
     if (object === undefined) return;
@@ -292,14 +289,14 @@ export class ReferenceFinder implements References, WalkListener {
   #considerParameter(name: string, value: string): void {
     const plain = decodedAgain(value);
     const meaning = meaningOf(decodedAgain(name).replace(/\[[^\]]*\]/g, ''));
-    // Pages of a list begin behind an element of it.
+    // A page of a list starts after a cursor, which is an element of the list.
     const isCursor = name === 'after' || name === 'before';
     const isNamed = meaning !== 'none' && meaning !== 'type' && plain !== '';
     if (isNamed || (!isCursor && holdsId(plain))) this.#add(plain, this.certain);
     else if (IDENTIFIER.test(plainText(plain))) this.#addPossible(plain);
   }
 
-  /** In each form in which some reader would look it up. */
+  /** Adds the text in each form that some server would look up. */
   #addPossible(text: string): void {
     this.#add(text, this.possible);
     const plain = plainText(text);
@@ -312,12 +309,12 @@ export class ReferenceFinder implements References, WalkListener {
   }
 }
 
-/** The type in one spelling. */
+/** The type in a uniform spelling. */
 function typeOf(text: string): string {
   return plainText(text).toLowerCase().replaceAll('-', '_');
 }
 
-/** Whether a token may be the text of an id: long enough, with a hyphen or an underscore soon, or escaped. */
+/** Whether a token may be an id: long enough, with an early hyphen or underscore, or escaped. */
 function mayBeId(bytes: Buffer, start: number, end: number): boolean {
   if (end - start < MIN_ID_LENGTH) return false;
   let pos = start + 1;
@@ -325,13 +322,13 @@ function mayBeId(bytes: Buffer, start: number, end: number): boolean {
   for (const stop = Math.min(end, pos + 8); pos < stop; pos++) {
     const byte = bytes[pos];
     if (byte === UNDERSCORE || byte === HYPHEN || byte === BACKSLASH) return true;
-    // White space other than SPACE is encoded, or is no ASCII.
+    // White space other than SPACE is escaped or not ASCII.
     if (byte !== undefined && byte > 0x7f) return true;
   }
   return false;
 }
 
-/** A text, a list or an object with nothing in it. */
+/** Whether it is an empty string, list or object. */
 function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   const first = bytes[start];
   if (first === QUOTE) return end - start === 2;

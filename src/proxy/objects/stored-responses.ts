@@ -1,5 +1,5 @@
-// Where stored responses are, and whose: kept when an upstream has made one, asked for when a later call names it. The store is
-// the truth, so that it holds for all replicas; what this process has seen of late it need not ask for.
+// Owner and upstream of each stored response: recorded when it is created, and looked up when a later call names it. The store is
+// authoritative for all replicas; a cache of recent lookups saves queries.
 import type { Principal } from '../../auth/key/principal.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
@@ -13,14 +13,14 @@ import type { Route } from '../routes/route-table.ts';
 import type { ObjectOwners } from './object-owners.ts';
 import { RecordRetention } from './record-retention.ts';
 
-/** An answer is not held back longer for the note of where it is. */
+/** The longest delay of an answer by its record. */
 const KEEP_MS = 1_000;
 const MAX_RECENT = 10_000;
 
-/** What an id may look like that is written down: others are no vendor's. */
+/** Ids that can be recorded; no vendor uses others. */
 const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** One request that makes a response. */
+/** One request that creates a response. */
 interface Making {
   readonly stored: StoredResponses;
   readonly objects: Pick<ObjectOwners, 'record'>;
@@ -35,8 +35,8 @@ interface Making {
 type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequest['keep']> };
 
 /**
- * What a relay needs to record what it makes. What goes on in the background is counted by its estimate at first, and the rest of
- * it when a later look tells its use; unless the answer itself has told it.
+ * The hooks by which a relay records its response. A background response is charged its estimated input at first, and the rest when
+ * a later call reads its usage, unless the answer itself reports it.
  */
 export function responseRegistrar(making: Making): Kept {
   const { stored, objects, principal, route, facts, meter, isStored } = making;
@@ -56,7 +56,7 @@ export function responseRegistrar(making: Making): Kept {
     },
     meter: {
       note(use) {
-        // What goes on in the background after its client has left tells its use later, where its id is known.
+        // The usage of a background response whose client left is read later, if its id is known.
         const unreported = kept === undefined ? use.unreported : undefined;
         const isLeft = isBackground && use.outcome === 'client_closed';
         meter.note(isLeft ? { ...use, outputs: 0, unreported } : use);
@@ -68,7 +68,7 @@ export function responseRegistrar(making: Making): Kept {
   };
 }
 
-/** Records the items of one answer, each once; of a stream as they come, with one write at a time. */
+/** Records each item of one answer once; for streams incrementally, with one write at a time. */
 export function itemRecorder(
   objects: Pick<ObjectOwners, 'record'>,
   holderId: string,
@@ -119,8 +119,8 @@ export class StoredResponses {
   }
 
   /**
-   * Notes a response that an upstream has made. Settles within a second and never rejects: the answer is there and paid
-   * for, and goes to the client whether or not it can be found again.
+   * Records a response that an upstream created. Settles within a second and never rejects: the answer is paid for, so the client
+   * receives it even if it cannot be found later.
    */
   async keep(response: Omit<StoredResponse, 'createdAt'>): Promise<void> {
     if (!SANE_ID.test(response.id)) return;
@@ -137,19 +137,19 @@ export class StoredResponses {
 
   /**
    * @returns the response, if it is this holder's
-   * @throws GatewayError response_not_found, also for another holder's: its existence is not given away; store_unavailable
+   * @throws GatewayError response_not_found, also for another holder's, to hide its existence; store_unavailable
    */
   async find(id: string, holderId: string): Promise<StoredResponse> {
     const found = SANE_ID.test(id)
       ? (this.#recent.get(id) ?? (await this.#store.findResponse(id)))
       : undefined;
     if (found?.holderId !== holderId) throw new GatewayError('response_not_found');
-    // Only what the store has said: a row that was there before an insert is another holder's.
+    // Cache only what the store returned: after a conflicting insert, the row is another holder's.
     this.#recent.set(id, found);
     return found;
   }
 
-  /** @returns whether its use is to be counted by whoever asks now; false also when the store cannot say */
+  /** @returns whether the caller must count its usage now; false also when the store fails */
   async settle(id: string): Promise<boolean> {
     this.#recent.delete(id);
     try {
@@ -160,13 +160,13 @@ export class StoredResponses {
     }
   }
 
-  /** The upstream has deleted it. */
+  /** The upstream deleted the response. */
   async remove(id: string): Promise<void> {
     this.#recent.delete(id);
     try {
       await this.#store.removeResponse(id);
     } catch (error) {
-      // It is forgotten in time; until then its upstream says that it is gone.
+      // Retention deletes the record later; until then the upstream reports the response as deleted.
       this.#retention.warn(error);
     }
   }

@@ -1,30 +1,30 @@
-// What of a request's input are attachments: images, sound and files in base64, whose bytes say little about their tokens. It
-// looks at long strings alone, in slices as they come. What text comes to is token-estimate.ts.
+// Token counts of attachments in a request: base64 images, sound and files, whose size says little about their tokens. It examines
+// long strings only, in slices as they arrive. token-estimate.ts counts the text.
 
 import { foldName } from '../../wire/fold-name.ts';
 import { LONG_TEXT } from '../../wire/json-bytes.ts';
 import { tokensOf } from './token-estimate.ts';
 
-/** A shorter string is counted as text, which comes to about as much. */
+/** Shorter strings count as text, with about the same result. */
 const MIN_ATTACHMENT = LONG_TEXT;
-/** Images cost at most some thousand tokens, whatever their size; a second of sound costs ten, and is 16 to 64 KB. */
+/** Images cost at most some thousand tokens at any size; a second of sound costs ten and is 16 to 64 KB. */
 export const MEDIA_CHARACTERS_PER_TOKEN = 640;
-/** What an attachment counts as at least. */
+/** Minimum per attachment. */
 export const ATTACHMENT_TOKENS = 1000;
 
-/** What is in an attachment, and so how many of its characters count as one token. */
+/** The content of an attachment, which determines its characters per token. */
 type Content = 'media' | 'file' | 'text';
 const CHARACTERS_PER_TOKEN: Readonly<Record<Content, number>> = {
   media: MEDIA_CHARACTERS_PER_TOKEN,
   // A page of a PDF is 50 to 100 KB and costs two thousand or so.
   file: 128,
-  // Four bytes a token, as all text.
+  // Four bytes per token, as for all text.
   text: 16 / 3,
 };
 
 /**
- * Ends of the folded names of members that an attachment stands in: `image_url`, `data` of `input_audio`, `file_data`, `result`
- * of `image_generation_call`, `b64_json`, and what other vendors and tools call theirs.
+ * Endings of folded member names that hold attachments: `image_url`, `data` of `input_audio`, `file_data`, `result` of
+ * `image_generation_call`, `b64_json`, and the names of other vendors and tools.
  */
 const PLACE =
   /(?:url|uri|data|result|image|images|mask|audio|video|file|b64|b64json|base64|base64encoded|bytes|blob)$/;
@@ -32,16 +32,16 @@ const FILE_DATA = foldName('file_data');
 /** `%PDF-`, in base64. */
 const PDF = 'JVBERi0';
 
-/** So much of a string says what it is. */
+/** Characters needed to recognize the content of a string. */
 const HEAD = 256;
 const DATA_URL = /^data:([^,]*);base64,/i;
 const DATA_URL_BEFORE = /data:([^,]*);base64,$/i;
-/** A text that is JSON itself, such as the result of a tool. */
+/** Text that is JSON itself, such as a tool result. */
 const JSON_TEXT = /^(?: |\\[nrt])*[[{]/;
 const MEDIA_TYPE = /^(?:image|audio|video)\//;
 const TEXT_TYPE = /^text\/|[/+](?:json|xml|yaml|x-yaml|javascript|csv)\b/;
 
-/** What the string that is being read may hold. */
+/** What the current string may hold. */
 const UNKNOWN = 0;
 const NOTHING = 1;
 const WHOLE = 2;
@@ -50,22 +50,22 @@ const RUNS = 3;
 /** Finds the attachments of one body. */
 export class AttachmentCount {
   #tokens = 0;
-  /** Characters of the body that they stand for. */
+  /** Characters of the body inside attachments. */
   #bytes = 0;
   #start = -1;
   #state = UNKNOWN;
   readonly #run = new Base64Run();
   #isRun = false;
-  /** Of a search for runs: where one may begin, and how far the bytes behind that are known to be in the alphabet. */
+  /** Search for runs: a possible start, and the end of the bytes after it that are known to be in the alphabet. */
   #from = 0;
   #goodTo = 0;
   #isFile = false;
 
   /**
-   * A string, at first perhaps only some of it: the same one again as more comes.
-   * @param end of what has come of it; without its quotes
-   * @param isWhole it ends there
-   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
+   * Takes a string, or its beginning; called again for the same string as more arrives.
+   * @param end of the bytes that arrived, without quotes
+   * @param isWhole the string ends there
+   * @param keyStart the last key before it, without quotes, is at `[keyStart, keyEnd)`
    */
   text(body: Buffer, start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void {
     if (start !== this.#start) {
@@ -83,7 +83,7 @@ export class AttachmentCount {
   }
 
   /**
-   * What the whole input comes to.
+   * The tokens of the whole input.
    * @param size of the body, in bytes
    */
   inputTokens(size: number): number {
@@ -101,12 +101,12 @@ export class AttachmentCount {
       this.#state = WHOLE;
       this.#run.begin(start + (url?.[0].length ?? 0));
     }
-    // Such a text is in no alphabet, wherever it stands.
+    // JSON text is outside both alphabets.
     if (JSON_TEXT.test(head)) this.#state = RUNS;
     else if (this.#state === UNKNOWN) this.#state = NOTHING;
   }
 
-  /** Finds the runs that are long enough, looking at a few bytes of every 4 KiB of other text. */
+  /** Finds sufficiently long runs, reading a few bytes of every 4 KiB of other text. */
   #search(body: Buffer, end: number, isWhole: boolean): void {
     for (;;) {
       if (this.#isRun) {
@@ -131,7 +131,7 @@ export class AttachmentCount {
     }
   }
 
-  /** What began with the run, and ends at `end`, is one. */
+  /** Counts the run that ends at `end`, if it is an attachment. */
   #add(body: Buffer, end: number): void {
     const { start } = this.#run;
     const length = end - start;
@@ -152,7 +152,7 @@ export class AttachmentCount {
   }
 }
 
-/** Both alphabets of RFC 4648, padding, and the escapes that JSON may have in them: of a slash, a plus, a line break. */
+/** Both alphabets of RFC 4648, padding, and JSON escapes (slash, plus, line break). */
 const ALPHABET = new Uint8Array(256);
 for (const byte of Buffer.from('ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\\'))
   ALPHABET[byte] = 1;
@@ -161,10 +161,10 @@ const PADDING = 0x3d;
 /** A multiple of four. */
 const SLICE = 16 * 1024;
 const decoded = Buffer.allocUnsafe(SLICE);
-/** Characters for each escape, at least: a word on each line is text, and no base64. */
+/** Minimum of characters per escape: one word per line is text, not base64. */
 const CHARACTERS_PER_ESCAPE = 16;
 
-/** Checks that text is base64. A slice at a time, so that the same is found however the text is cut. */
+/** Checks that text is base64, in fixed slices, so that the result does not depend on how the text is split. */
 class Base64Run {
   start = 0;
   #at = 0;
@@ -176,7 +176,7 @@ class Base64Run {
     this.#escapes = 0;
   }
 
-  /** @returns the first byte that is in no alphabet, or -1 as long as there is none */
+  /** @returns the first byte outside the alphabet, or -1 if none so far */
   advance(body: Buffer, end: number, isWhole: boolean): number {
     while (end - this.#at >= SLICE || (isWhole && this.#at < end)) {
       const to = Math.min(end, this.#at + SLICE);
@@ -187,7 +187,7 @@ class Base64Run {
     return -1;
   }
 
-  /** Whether it has no more escapes than base64 can have. */
+  /** Whether it has few enough escapes to be base64. */
   isLikely(end: number): boolean {
     return this.#escapes * CHARACTERS_PER_ESCAPE <= end - this.start;
   }
@@ -203,15 +203,15 @@ class Base64Run {
 }
 
 /**
- * Whether a slice is base64 without escapes. The native decoder leaves out what it does not know, and so writes fewer bytes; it takes a
- * fifth of the time that looking at each byte does.
+ * Whether a slice is base64 without escapes. The native decoder skips invalid characters, so it then writes fewer bytes. It needs a
+ * fifth of the time of a loop over the bytes.
  */
 function isPlain(body: Buffer, start: number, end: number): boolean {
   if (ALPHABET[body[start] ?? 0] === 0) return false;
   let to = end;
   if (body[to - 1] === PADDING) to -= body[to - 2] === PADDING ? 2 : 1;
   const length = to - start;
-  // One character more than whole groups would not be missed.
+  // A single character after whole groups would go unnoticed.
   if (length % 4 === 1) return false;
   return decoded.write(body.toString('latin1', start, to), 'base64') === (length * 3) >> 2;
 }

@@ -1,5 +1,5 @@
-// A request whose body is large: the memory that it stands in, and what is found in it while it comes, so that nothing is left
-// to be done with all of it at once. Small bodies are scanned when they are whole.
+// A large request body: its memory, and its facts as they are parsed while it arrives, so that no work on the whole body remains.
+// Small bodies are scanned when they are complete.
 
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
@@ -27,7 +27,7 @@ export class LargeRequest extends BodyMemory {
   }
 
   /**
-   * @param body all of it
+   * @param body the complete body
    * @throws GatewayError as `scanRequest`
    */
   scan(body: Buffer): RequestScan {
@@ -35,12 +35,12 @@ export class LargeRequest extends BodyMemory {
   }
 }
 
-/** `scanRequest`, as a body comes. */
+/** Incremental `scanRequest`. */
 export class LargeScan {
   readonly #reader: RequestReader;
   readonly #walk: JsonWalk;
   readonly #text = new Utf8Walk();
-  /** It is no text; then nothing else of it is looked at. */
+  /** The body is not valid text; nothing else of it is read. */
   #fault: unknown;
 
   constructor(wanted: Wanted, watched?: WatchedMembers) {
@@ -49,9 +49,9 @@ export class LargeScan {
   }
 
   /**
-   * Reads on, and throws nothing.
+   * Parses further. Throws nothing; `end` does.
    * @param bytes the body from its beginning
-   * @param size so much of it has come: at least as much as before
+   * @param size bytes that have arrived; never less than before
    */
   advance(bytes: Buffer, size: number): void {
     this.#advance(bytes, size, false);

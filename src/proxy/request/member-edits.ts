@@ -1,5 +1,5 @@
-// What the rules for members do to one request: it is refused, or members are taken out of what a target is sent. Which
-// members it has is watched-members.ts.
+// Member rules applied to one request: it is rejected, or members are removed from the target's body. watched-members.ts finds
+// the members.
 import { GatewayError } from '../../errors.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Route, Target } from '../routes/route-table.ts';
@@ -10,7 +10,7 @@ const COMMA = 0x2c;
 const CLOSE_OBJECT = 0x7d;
 const NO_BYTES = Buffer.alloc(0);
 
-/** @throws GatewayError unsupported_parameter where the route refuses one of them, duplicate_parameter where one is removed and stands twice */
+/** @throws GatewayError unsupported_parameter for a member that the route rejects, duplicate_parameter for a duplicate that is to be removed */
 export function checkMembers(
   { refused, targets }: Pick<Route, 'refused' | 'targets'>,
   found: FoundMembers,
@@ -26,25 +26,25 @@ export function checkMembers(
   }
 }
 
-/** Where the members stand that this target does not get. */
+/** The spans of the members that this target does not receive. */
 export function removedFor({ removed }: Target, found: FoundMembers): Span[] {
   if (removed === undefined || found.size === 0) return [];
   return [...found].flatMap(([path, { span }]) => (removed.has(path) ? [span] : []));
 }
 
 /**
- * Takes members out, each with one comma. The body was scanned, so what stands around them is known.
- * @param members from the quote of the name to the end of the value
+ * Removes members, each with one comma. The body must be valid JSON.
+ * @param members from the opening quote of the name to the end of the value
  */
 export function withoutMembers(body: Buffer, members: readonly Span[]): Edit[] {
   const edits: Edit[] = [];
   let removedTo = -1;
   for (const { start, end } of members.toSorted((a, b) => a.start - b.start)) {
-    // It stands in one that goes as a whole.
+    // It lies within a removed member.
     if (start < removedTo) continue;
     let before = start - 1;
     while (isSpace(body[before])) before -= 1;
-    // The comma in front goes with it, unless it went with the member before that.
+    // Remove the comma in front, unless the previous member took it.
     if (body[before] === COMMA && before >= removedTo) {
       edits.push({ span: { start: before, end }, bytes: NO_BYTES });
       removedTo = end;
@@ -57,7 +57,7 @@ export function withoutMembers(body: Buffer, members: readonly Span[]): Edit[] {
   return edits;
 }
 
-/** Whether nothing is left of the outermost object. */
+/** Whether the edits empty the outermost object. */
 export function leavesNothing(body: Buffer, edits: readonly Edit[]): boolean {
   let at = behindSpace(body, body.indexOf('{') + 1);
   for (const { span } of edits) {
@@ -73,7 +73,7 @@ function behindSpace(body: Buffer, start: number): number {
   return at;
 }
 
-/** RFC 8259, 2. */
+/** RFC 8259, section 2. */
 function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x09 || byte === 0x0a || byte === 0x0d;
 }

@@ -1,9 +1,9 @@
-// Numbers of a request that say how much it may use, read as the most lenient upstream would: some take "10", 10.0 and 1e1 for
-// 10, and none of that may count as less here. What no reader takes for a number is refused.
+// Numbers of a request that bound its usage, read as the most lenient upstream would: some read "10", 10.0 and 1e1 as 10, and the
+// gateway must not count less. Values that no upstream reads as a number are rejected.
 import { GatewayError } from '../../errors.ts';
 import { decodeString, type Span } from '../../wire/json.ts';
 
-/** Of a number as it is written, in bytes. */
+/** Longest number in bytes. */
 const MAX_NUMBER = 256;
 const NUMBER = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
 const QUOTE = 0x22;
@@ -11,7 +11,7 @@ const MINUS = 0x2d;
 const LETTER_N = 0x6e;
 
 /**
- * The number at a span of a JSON body; null where there is none, and for null and what is less than one, which mean no bound.
+ * The number at a span of a JSON body; null without a span, for null, and for less than one, which all mean no bound.
  * @throws GatewayError invalid_type or invalid_value
  */
 export function countAt(body: Buffer, span: Span | null | undefined, param: string): number | null {
@@ -25,7 +25,7 @@ export function countAt(body: Buffer, span: Span | null | undefined, param: stri
   return countOf(first === QUOTE ? decodeString(body, span) : body.toString('latin1', start, end), param);
 }
 
-/** As `countAt`, of a text. */
+/** As `countAt`, for text. */
 export function countOf(text: string, param: string): number | null {
   const trimmed = text.trim();
   if (!NUMBER.test(trimmed)) throw notANumber(param);
@@ -34,7 +34,7 @@ export function countOf(text: string, param: string): number | null {
 }
 
 /**
- * `n` in a body, by default one: how many answers are asked for.
+ * `n` of a body: the number of answers, by default one.
  * @throws GatewayError as `countAt`, and invalid_value for less than one
  */
 export function choicesAt(body: Buffer, span: Span | null): number {
@@ -42,7 +42,7 @@ export function choicesAt(body: Buffer, span: Span | null): number {
   return atLeastOne(countAt(body, span, 'n'));
 }
 
-/** As `choicesAt`, of a field of a form, which may be empty. */
+/** As `choicesAt`, for a form field, which may be empty. */
 export function choicesOf(text: string): number {
   return text === '' ? 1 : atLeastOne(countOf(text, 'n'));
 }

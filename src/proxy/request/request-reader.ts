@@ -1,5 +1,5 @@
-// The members of a request that the gateway reads, as they are come upon: in a scan of the whole body, or in a walk over one that
-// is still coming. What else a body holds is json.ts and json-walk.ts.
+// The members of a request that the gateway reads, during a scan of the whole body or an incremental walk. json.ts and json-walk.ts
+// parse everything else.
 import { type ErrorCode, GatewayError } from '../../errors.ts';
 import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
@@ -10,57 +10,57 @@ import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';
 import { tokensOf } from './token-estimate.ts';
 
-/** What stands in a request body, and where. Offsets are bytes in the body. */
+/** The facts of a request body. Offsets are bytes in the body. */
 export interface RequestScan {
   readonly model: string;
-  /** The token of the model, quotes included; or a null that stands for the default; null where the request names none. */
+  /** The token of the model with its quotes, or of a null (which means the default); null where the request has none. */
   readonly modelSpan: Span | null;
   readonly stream: boolean;
-  /** The value of the top-level `stream_options`, also when it is the literal null; null when there is none. */
+  /** The value of the top-level `stream_options`, even a literal null; null without the member. */
   readonly streamOptions: Span | null;
-  /** Whether the client itself asked for usage: `stream_options.include_usage` is true. */
+  /** The client requested usage: `stream_options.include_usage` is true. */
   readonly includeUsage: boolean;
-  /** The value of `include_usage`, when `stream_options` has one. */
+  /** The value of `include_usage`, if present. */
   readonly includeUsageSpan: Span | null;
-  /** `max_completion_tokens` or the older `max_tokens`, the larger of both; null where neither sets a bound. */
+  /** The larger of `max_completion_tokens` and the older `max_tokens`; null where neither sets a bound. */
   readonly maxTokens: number | null;
-  /** How many answers are written: `n`, or `best_of`, of each prompt. */
+  /** Number of answers: `n` or `best_of`, for each prompt. */
   readonly choices: number;
-  /** The values of the members that were asked for by name, where they stand in the body. */
+  /** Spans of the additional members that the endpoint reads. */
   readonly others: ReadonlyMap<string, Span>;
-  /** What the body comes to without an answer, in tokens. */
+  /** Input tokens of the body. */
   readonly inputTokens: number;
-  /** Members that the configuration refuses or removes. */
+  /** Members that the configuration rejects or removes. */
   readonly members: FoundMembers;
-  /** Just before the closing brace of the body: where `,"key":value` may go in. */
+  /** Just before the closing brace of the body, for insertion of `,"key":value`. */
   readonly insertAt: number;
-  /** The body has no members, so that what goes in needs no comma. */
+  /** The body has no members, so an insertion needs no comma. */
   readonly isEmpty: boolean;
 }
 
 /** What an endpoint reads of a request. */
 export interface Wanted {
-  /** The model of a request that names none; undefined where it has to. */
+  /** The model of a request without one; undefined where it is required. */
   readonly defaultModel: string | undefined;
-  /** Top-level members that it reads beyond those that are read for all endpoints. */
+  /** Top-level members in addition to the common ones. */
   readonly members: readonly string[];
-  /** All top-level members that are read: gateway and upstream must not read them differently. */
+  /** All top-level members read here: gateway and upstream must interpret them alike. */
   readonly names: MemberNames;
 }
 
 /** Read for all endpoints. */
 const COMMON = ['model', 'stream', 'stream_options', 'max_completion_tokens', 'max_tokens', 'n'];
-/** That of `stream_options.include_usage`. */
+/** The depth of `stream_options.include_usage`. */
 const OPTION_DEPTH = 2;
 const INCLUDE_USAGE = 'stream_options.include_usage';
-/** Of the members of endpoints, those that must be true, false or null. */
+/** Members of endpoints that must be true, false or null. */
 const FLAGS = new Set(['background', 'store']);
-/** Of completions: several prompts have answers of their own, and of `best_of` answers only some are shown. */
+/** For completions: each prompt has its own answers, and `best_of` answers are generated though fewer are returned. */
 const PROMPT = 'prompt';
 const BEST_OF = 'best_of';
 const OPTION_NAMES = new MemberNames(['include_usage']);
 
-/** @param members read beyond those that are read for all endpoints */
+/** @param members in addition to the common ones */
 export function wants(members: readonly string[], defaultModel?: string): Wanted {
   return { members, defaultModel, names: new MemberNames([...COMMON, ...members]) };
 }
@@ -73,14 +73,14 @@ const LETTER_T = 0x74;
 const OPEN_OBJECT = 0x7b;
 const OPEN_ARRAY = 0x5b;
 
-/** Of a model's name as it is written, in bytes: whoever looks at a name looks at all of it at once. */
+/** Longest model token in bytes: each use of a name reads all of it. */
 const MAX_MODEL = 64 * 1024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
 const NO_MEMBERS: FoundMembers = new Map();
 
-/** What a member is; one that an endpoint wants is its name. */
+/** Meaning of a member; for members of endpoints, their name. */
 const UNREAD = 0;
 const MODEL = 1;
 const STREAM = 2;
@@ -92,14 +92,14 @@ type Meaning = number | string;
 
 export class RequestReader implements WalkListener, LongTextListener {
   readonly depth: number;
-  /** What has come of the body. */
+  /** The bytes of the body so far. */
   body = NO_BYTES;
   readonly #wanted: Wanted;
   readonly #search: MemberSearch | undefined;
-  /** The first complaint that is not about syntax; told only when the whole body turned out to be JSON. */
+  /** The first error that is not about syntax; thrown only if the whole body is valid JSON. */
   #complaint: GatewayError | null = null;
   readonly #seen: string[] = [];
-  /** The first member that is not spelled as it is read here. */
+  /** The first member with another spelling than the exact one. */
   #misspelled: string | undefined;
   #modelSpan: Span | null = null;
   #nullModel: Span | null = null;
@@ -114,11 +114,11 @@ export class RequestReader implements WalkListener, LongTextListener {
   #others: Map<string, Span> | undefined;
   #isEmpty = true;
   #attachments: AttachmentCount | undefined;
-  /** In a walk: what the last key of the outermost object means, and whether that of the one within is `include_usage`. */
+  /** In a walk: meaning of the last key of the outermost object, and whether the last key within is `include_usage`. */
   #meaning: Meaning = UNREAD;
   #isUsageKey = false;
 
-  /** @param watched what the configuration refuses or removes; undefined for nothing */
+  /** @param watched members that the configuration rejects or removes; undefined for none */
   constructor(wanted: Wanted, watched?: WatchedMembers) {
     this.#wanted = wanted;
     this.#search = watched === undefined ? undefined : new MemberSearch(watched);
@@ -147,7 +147,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     }
     const insertAt = scanner.pos - 1;
     if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
-    // Few have any of it configured, and only they look twice.
+    // A second pass, only where member rules are configured.
     if (this.#search !== undefined) new JsonWalk(this.#search).advance(body, body.length, true);
     return this.#result(isObject, insertAt);
   }
@@ -176,7 +176,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   }
 
   /**
-   * After a walk over all of `body`.
+   * Call after a walk over all of `body`.
    * @throws GatewayError as `scanRequest`
    */
   result(walk: JsonWalk): RequestScan {
@@ -187,7 +187,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   #result(isObject: boolean, insertAt: number): RequestScan {
     if (!isObject) throw new GatewayError('invalid_body');
     if (this.#complaint === null && this.#misspelled !== undefined) {
-      // Some upstreams would read it, and others would not.
+      // Upstreams differ in whether they accept another spelling.
       const what = 'is spelled in another way: write it exactly so';
       this.#complain('invalid_value', this.#misspelled, what);
     }
@@ -221,14 +221,14 @@ export class RequestReader implements WalkListener, LongTextListener {
     return Math.max(choices, best) * Math.max(1, this.#prompts);
   }
 
-  /** Upstreams know the one name, or the other, or both. */
+  /** Upstreams support either name, or both. */
   #mostTokens(): number | null {
     const older = countAt(this.body, this.#maxTokens, 'max_tokens');
     const newer = countAt(this.body, this.#maxCompletionTokens, 'max_completion_tokens');
     return older === null || newer === null ? (newer ?? older) : Math.max(older, newer);
   }
 
-  /** Of the key that the scanner has just read. */
+  /** The meaning of the key that the scanner has just read. */
   #meaningOf(scanner: JsonScanner): Meaning {
     this.#isEmpty = false;
     if (scanner.keyIs('model')) return this.#once('model', MODEL);
@@ -297,13 +297,13 @@ export class RequestReader implements WalkListener, LongTextListener {
     }
   }
 
-  /** An element of a list of prompts: a text, or a list of tokens. Tokens that stand there themselves are one prompt. */
+  /** An element of a list of prompts: a text or a list of tokens. Bare tokens are one prompt together. */
   #takePrompt(start: number): void {
     const first = this.body[start];
     if (first === QUOTE || first === OPEN_ARRAY) this.#prompts += 1;
   }
 
-  /** Of the key of an option that the scanner has just read. */
+  /** Whether the key that the scanner has just read is `include_usage`. */
   #isUsage(scanner: JsonScanner): boolean {
     const isExact = scanner.keyIs('include_usage');
     if (isExact) this.#once(INCLUDE_USAGE, UNREAD);
@@ -316,7 +316,7 @@ export class RequestReader implements WalkListener, LongTextListener {
     this.#includeUsageSpan = { start, end };
   }
 
-  /** A value that must be true, false or null (which counts as false). */
+  /** A value that must be true, false or null (null means false). */
   #flag(name: string, first: number | undefined): boolean {
     if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N) {
       this.#complain('invalid_type', name, 'must be true, false or null');

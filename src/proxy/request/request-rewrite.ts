@@ -1,5 +1,5 @@
-// A request in the words of one target: the client's own bytes, with the model's upstream name and, where the gateway may
-// ask for it, usage in streams. Nothing else differs.
+// The request body for one target: the client's own bytes with the target's model name, without removed members and, where the
+// gateway requests it, with usage in streams.
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
@@ -17,18 +17,18 @@ const COLON = 0x3a;
 const QUOTE = 0x22;
 
 /**
- * Whether the gateway asks this target for usage on its own account, which the client then must not see.
- * @param hasOption whether the endpoint has the option for it
+ * Whether the gateway itself requests usage from this target, which is then hidden from the client.
+ * @param hasOption the endpoint has `stream_options.include_usage`
  */
 export function requestsUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
-  // OpenAI takes stream_options only with `stream: true`; some upstreams refuse the field and are set to `off`.
+  // OpenAI accepts stream_options only with `stream: true`; upstreams that reject the field are set to `off`.
   return hasOption && scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
 }
 
 /**
- * @param body the client's body, which `scan` was made from
- * @returns a large body is not copied: what is sent of it is the memory of `body`
- * @param asksUsage what `asksForUsage` says
+ * @param body the client's body, from which `scan` was made
+ * @returns pieces that share the memory of a large `body`; a small one is copied
+ * @param asksUsage result of `requestsUsage`
  */
 export function bodyFor(
   target: Target,
@@ -48,7 +48,7 @@ export function bodyFor(
   return splice(body, edits);
 }
 
-/** A request that names no model means a default, which has another name at this target: so it is named. */
+/** A request without a model means the default, which has another name at this target, so the member is inserted. */
 function modelEdit(model: string, { modelSpan, insertAt }: RequestScan, isEmpty: boolean): Edit {
   const bytes = jsonString(model);
   if (modelSpan !== null) return { span: modelSpan, bytes };
@@ -56,11 +56,11 @@ function modelEdit(model: string, { modelSpan, insertAt }: RequestScan, isEmpty:
   return { span: { start: insertAt, end: insertAt }, bytes: member };
 }
 
-/** The member from its name on. The body was scanned, so what stands in front of the value is known. */
+/** The span of the member including its name. The body is valid JSON. */
 function modelMember(body: Buffer, { start, end }: Span): Span {
   let from = start - 1;
   while (body[from] !== COLON) from -= 1;
-  // The name may be spelled with escapes, but a `"` in it is none of `model`.
+  // The name may contain escapes, but none of a `"`.
   from = body.lastIndexOf(QUOTE, body.lastIndexOf(QUOTE, from) - 1);
   return { start: from, end };
 }
@@ -70,7 +70,7 @@ function usageEdit(body: Buffer, { streamOptions, includeUsageSpan, insertAt }: 
   if (streamOptions === null) return { span: { start: insertAt, end: insertAt }, bytes: STREAM_OPTIONS };
   const options = body.subarray(streamOptions.start, streamOptions.end).toString();
   if (!options.startsWith('{')) return { span: streamOptions, bytes: INCLUDE_USAGE };
-  // Its other members stay as they are, behind the new one.
+  // Its other members stay unchanged after the new one.
   const at = streamOptions.start + 1;
   const isEmpty = options.slice(1, -1).trim() === '';
   return { span: { start: at, end: at }, bytes: isEmpty ? MEMBER : Buffer.concat([MEMBER, COMMA]) };

@@ -1,5 +1,5 @@
-// What the gateway reads from a request body, and how it changes one: spans are found and spliced, nothing is parsed
-// into objects and written again. What is done with the model is for the pipeline; all else in the body is the upstream's.
+// Reading and editing of request bodies: spans are found and spliced, without parsing into objects and serializing again. The
+// pipeline resolves the model; the upstream interprets all else.
 import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPieces } from '../../http/pieces/body-pieces.ts';
@@ -11,7 +11,7 @@ import { RequestReader, type RequestScan, type Wanted, wants } from './request-r
 
 export { type RequestScan, type Wanted, wants } from './request-reader.ts';
 
-/** Of a request that has no JSON body. */
+/** For requests without a JSON body. */
 export const NO_SCAN: RequestScan = {
   model: '',
   modelSpan: null,
@@ -28,7 +28,7 @@ export const NO_SCAN: RequestScan = {
   isEmpty: true,
 };
 
-/** Bytes to put in the place of a span; an empty span is an insertion. */
+/** Bytes that replace a span; an empty span is an insertion. */
 export interface Edit {
   readonly span: Span;
   readonly bytes: Buffer;
@@ -43,12 +43,12 @@ const MAX_TEXT = 64 * 1024;
 const NOTHING_ELSE = wants([]);
 
 /**
- * Reads a request, checking that all of it is JSON.
+ * Reads a request and validates that all of it is JSON.
  * @param body the decoded body (no content coding)
- * @param watched members that the configuration refuses or removes
+ * @param watched members that the configuration rejects or removes
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
- *   (not an object), and for the fields it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
- *   `duplicate_parameter`, also in another spelling. A fault of syntax is reported before any other. Messages quote nothing of the body.
+ *   (not an object), and for the members it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
+ *   `duplicate_parameter`, also in another spelling. Syntax errors take precedence. Messages never quote the body.
  */
 export function scanRequest(
   body: Buffer,
@@ -72,8 +72,7 @@ export function isFalse(body: Buffer, span: Span | undefined): boolean {
 }
 
 /**
- * The string at a span; undefined when another value stands there, or none. Of one that is longer than any name, id or word
- * only the beginning, as it is written.
+ * The string at a span; undefined for another value or none. For a string longer than any name or id, the undecoded beginning.
  */
 export function textAt(body: Buffer, span: Span | undefined): string | undefined {
   if (span === undefined || body[span.start] !== QUOTE) return undefined;
@@ -84,8 +83,8 @@ export function textAt(body: Buffer, span: Span | undefined): string | undefined
 }
 
 /**
- * A copy of `body` with each span replaced; every other byte is the same. One allocation.
- * @param edits in any order; they must not overlap. Insertions at one place keep the order given.
+ * A copy of `body` with each span replaced, in one allocation.
+ * @param edits in any order, not overlapping. Insertions at one offset keep their order.
  * @throws GatewayError `internal_error` when edits overlap or lie outside the body
  */
 export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
@@ -104,7 +103,7 @@ export function spliceSpans(body: Buffer, edits: readonly Edit[]): Buffer {
   return result;
 }
 
-/** As `spliceSpans`, without a copy: the pieces one after the other are the result. */
+/** As `spliceSpans`, but returns consecutive pieces without copying. */
 function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
   const pieces: Buffer[] = [];
   let from = 0;
@@ -117,7 +116,7 @@ function splicePieces(body: Buffer, edits: readonly Edit[]): Buffer[] {
 }
 
 /**
- * `body` with each span replaced. A large one is not copied: what is made of it is pieces of its own memory.
+ * `body` with each span replaced. A large body is not copied: the pieces share its memory.
  * @throws GatewayError as `spliceSpans`
  */
 export function splice(body: Buffer, edits: readonly Edit[]): Buffer | BodyPieces {
@@ -147,16 +146,16 @@ function byPlace(a: Edit, b: Edit): number {
   return a.span.start - b.span.start || a.span.end - b.span.end;
 }
 
-/** Names of models as tokens: a routing table has few, and each request needs two of them. */
+/** Cached tokens of model names: a routing table has few, and each request needs two. */
 const tokens = new RecentMap<string, Buffer>(512);
 const MAX_TOKEN = 256;
 
-/** `text` as a JSON string token, which is not to be written to. */
+/** `text` as a JSON string token. Do not write to it: it is shared. */
 export function jsonString(text: string): Buffer {
   const known = tokens.get(text);
   if (known !== undefined) return known;
   const token = Buffer.from(JSON.stringify(text));
-  // Where a pattern serves, clients make names up.
+  // With patterns, clients invent names.
   if (text.length <= MAX_TOKEN) tokens.set(text, token);
   return token;
 }

@@ -1,14 +1,14 @@
-// Reads from the events of a realtime session what its answers used: what the upstream reports, and an estimate of what it
-// does not. It sees events one by one, of both sides, and remembers of an answer only sums that are not counted yet.
+// Usage of the answers in a realtime session: as reported by the upstream, and estimated where it is not. It reads the events of both
+// sides one by one, and keeps only sums that are not counted yet.
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import type { Tokens } from './usage-meter.ts';
 
-/** What OpenAI bills: a token for 100 ms of sound that it hears, and for 50 ms that it speaks. */
+/** OpenAI bills a token per 100 ms of input sound and per 50 ms of output sound. */
 const TOKENS_PER_SECOND = { input: 10, output: 20 } as const;
-/** Bytes a second: PCM of 16 bits at 24 kHz, unless the session says G.711, of 8 bits at 8 kHz. */
+/** Bytes per second: 16-bit PCM at 24 kHz, unless the session selects G.711 with 8 bits at 8 kHz. */
 const PCM_RATE = 48_000;
 const G711_RATE = 8_000;
 const G711 = /g711|pcmu|pcma/;
@@ -18,14 +18,14 @@ const QUOTE = 0x22;
 
 export interface SessionUse {
   readonly tokens: Tokens;
-  /** The upstream did not say it. */
+  /** The upstream did not report it. */
   readonly isEstimated: boolean;
 }
 
 /** Output of answers, or input for them, that no report covers. */
 class Pending {
   #events = 0;
-  /** Of text four bytes, of sound its duration. */
+  /** A token per four bytes of text; sound counts by its duration. */
   #tokens = 0;
 
   get isEmpty(): boolean {
@@ -37,7 +37,7 @@ class Pending {
     this.#tokens += tokens;
   }
 
-  /** Takes over what another one has. */
+  /** Moves the counts of `other` to this one. */
   take(other: Pending): void {
     this.#events += other.#events;
     this.#tokens += other.#tokens;
@@ -60,12 +60,12 @@ export class SessionUsage {
   readonly #count = new TextCount();
   readonly #output = new Pending();
   readonly #transcripts = new Pending();
-  /** What the client has sent for answers that have begun, and since. */
+  /** Client input for running answers, and input since then. */
   readonly #prompt = new Pending();
   readonly #input = new Pending();
-  /** Answers that have begun and not ended. */
+  /** Running answers. */
   #open = 0;
-  /** One was asked for, by the client or by what it said, and has not begun. */
+  /** An answer was requested, explicitly or by speech, and has not started. */
   #isAsked = false;
   /** Tokens of the conversation up to the last answer. */
   #context = 0;
@@ -76,12 +76,12 @@ export class SessionUsage {
     this.#onUse = onUse;
   }
 
-  /** What an answer used is still to be reported. */
+  /** The usage of an answer is still to be reported. */
   get isOwed(): boolean {
     return this.#isAsked || this.#open > 0 || !this.#output.isEmpty;
   }
 
-  /** @param text an event of the upstream's */
+  /** @param text an event from the upstream */
   read(text: Buffer): void {
     const type = this.#scan(text, 'delta');
     if (type.endsWith('.delta')) {
@@ -102,7 +102,7 @@ export class SessionUsage {
     }
   }
 
-  /** @param text an event of the client's */
+  /** @param text an event from the client */
   readInput(text: Buffer): void {
     const type = this.#scan(text, 'audio');
     if (type === 'input_audio_buffer.append') this.#input.add(this.#tokensOf('input', true));
@@ -113,7 +113,7 @@ export class SessionUsage {
     if (type === 'response.create') this.#isAsked = true;
   }
 
-  /** An event of the upstream's that is too long to be read. @param head what it begins with */
+  /** Counts an upstream event too long to parse. @param head its beginning */
   readLong(bytes: number, head: Buffer): void {
     const start = head.toString('latin1');
     if (start.includes('.delta"')) {
@@ -121,14 +121,14 @@ export class SessionUsage {
     } else if (start.includes('"response.done"')) this.#estimate();
   }
 
-  /** The same of the client's: text, or sound or an image in base64, whatever it begins with. */
+  /** Counts a client event too long to parse: text, or base64 sound or images. */
   readLongInput(bytes: number, head: Buffer): void {
     const isMedia = /"(?:input_audio_buffer\.append|input_audio|input_image)"/.test(head.toString('latin1'));
     this.#input.add(this.#ofBytes(bytes, 'input', isMedia));
     if (head.includes('"response.create"')) this.#isAsked = true;
   }
 
-  /** The session is over: what came of an answer that was not finished is estimated, and what was sent for it. */
+  /** The session ended: estimates unfinished answers from their input and output. */
   end(): void {
     const isOwed = this.isOwed || !this.#transcripts.isEmpty;
     this.#output.take(this.#transcripts);
@@ -142,7 +142,7 @@ export class SessionUsage {
     const response = memberOf(event, 'response');
     const tokens = reported(memberOf(response, 'usage'));
     const isTold = tokens !== undefined && (tokens.prompt + tokens.completion > 0 || this.#output.isEmpty);
-    // One that failed before any output has used nothing.
+    // An answer that failed before any output used nothing.
     const isNothing = !isTold && this.#output.isEmpty && memberOf(response, 'status') === 'failed';
     if (!isTold && !isNothing) this.#estimate();
     else {
@@ -154,7 +154,7 @@ export class SessionUsage {
   #estimate(): void {
     const hasBegun = this.#open > 0;
     if (!hasBegun || this.#isAsked) this.#prompt.take(this.#input);
-    // The upstream reads all of the conversation again, and has it in its cache.
+    // The upstream reads the whole conversation again, from its cache.
     const cached = hasBegun || this.#isAsked ? this.#context : 0;
     const prompt = this.#prompt.tokens(false) + cached;
     const completion = this.#output.tokens(true);
@@ -168,7 +168,7 @@ export class SessionUsage {
     this.#onUse(use);
   }
 
-  /** An answer is over, and counted. What was sent while it was under way is for the next one. */
+  /** An answer ended and is counted. Input received meanwhile belongs to the next one. */
   #close(): void {
     if (this.#open === 0) this.#input.clear();
     this.#open = Math.max(0, this.#open - 1);
@@ -176,7 +176,7 @@ export class SessionUsage {
     this.#prompt.clear();
   }
 
-  /** @returns its type; empty where it is none */
+  /** @returns the event's type; empty where it has none */
   #scan(text: Buffer, member: 'delta' | 'audio'): string {
     const scanner = this.#scanner;
     let type = '';
@@ -213,13 +213,13 @@ export class SessionUsage {
   }
 }
 
-/** Of a byte of base64. */
+/** Tokens per byte of base64. */
 function soundTokens(side: 'input' | 'output', format: unknown): number {
   const rate = typeof format === 'string' && G711.test(format) ? G711_RATE : PCM_RATE;
   return TOKENS_PER_SECOND[side] / (rate * BASE64);
 }
 
-/** @returns undefined where it holds no count of tokens (null, or a duration) */
+/** @returns undefined where it holds no token counts (null, or a duration) */
 function reported(usage: unknown): Tokens | undefined {
   const prompt = memberOf(usage, 'input_tokens');
   const completion = memberOf(usage, 'output_tokens');

@@ -50,7 +50,7 @@ export class RequestSlot {
   async take(): Promise<void> {
     if (this.#lease !== undefined) return;
     const lease = await this.admit(MIN_TOKENS);
-    // The client may have left meanwhile.
+    // The request may have ended meanwhile.
     if (this.#isReleased) lease.settle(0);
     else this.#lease = lease;
   }

@@ -1,5 +1,5 @@
-// The account of what nobody can estimate: one request and one place for as long as it runs, and tokens when they are known, of
-// which a realtime session has many and a call without a model none. A request for a model is settled once for all (usage-reservation.ts).
+// The reservation of work without an estimate: one request and one slot while it runs, and tokens as they are reported: many times in
+// a realtime session, never in a passthrough call. usage-reservation.ts reserves and settles requests for a model.
 import type { Principal } from '../../auth/key/principal.ts';
 import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
@@ -28,7 +28,7 @@ interface RunningReservationOrder {
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
-  /** Of all tiers: a holder may come to another one, and what is used now counts there. */
+  /** Of all tiers: usage counts even without limits now, because the holder may change to a limited tier. */
   readonly tiers: DynamicConfig['tiers'];
 }
 
@@ -56,7 +56,7 @@ export class RunningReservation {
   }
 
   /**
-   * Takes a request and a place, or nothing. Says in the headers of the answer how the limits stand.
+   * Takes a request and a slot, or nothing. Sets the limit headers of the response.
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   static async open(
@@ -69,8 +69,8 @@ export class RunningReservation {
   }
 
   /**
-   * The session is asked for at this upstream: from now on it counts as a request, whatever becomes of it.
-   * @returns how many upstreams were asked
+   * The session is requested from this upstream: from now on it counts as a request, however it ends.
+   * @returns the number of upstreams asked so far
    */
   asked(upstream: string): number {
     this.#upstream = upstream;
@@ -78,12 +78,12 @@ export class RunningReservation {
     return this.#attempts;
   }
 
-  /** The upstream that was asked last has opened the session. */
+  /** The last asked upstream opened the session. */
   opened(): void {
     this.#isOpen = true;
   }
 
-  /** The session is over. @param outcome `ok`, or a code of the error table */
+  /** The session ended. @param outcome `ok`, or a code of the error table */
   ended(outcome: string): void {
     this.#outcome = outcome;
   }
@@ -107,8 +107,8 @@ export class RunningReservation {
   }
 
   /**
-   * Whether the holder has no tokens left, as of now.
-   * @returns the refusal that a new session would get
+   * Checks whether the holder still has tokens.
+   * @returns the rejection that a new session would receive; undefined while tokens are left
    */
   async spent(): Promise<GatewayError | undefined> {
     const { limiter, metrics } = this.#parts;
@@ -131,7 +131,7 @@ export class RunningReservation {
     return undefined;
   }
 
-  /** To be called when the session is over, or there was none. The second time does nothing. */
+  /** Call when the session ended or never started. Idempotent. */
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
@@ -155,7 +155,7 @@ export class RunningReservation {
       holderId: principal.holderId,
       prefix: principal.prefix,
       tier: principal.tier,
-      // Clients invent names where a pattern serves: only those that somebody answered to become rows.
+      // With patterns, clients invent names: only names that an upstream accepted become rows.
       model: this.#isOpen ? (exchange.model ?? route.entry) : route.entry,
       upstream: this.#upstream ?? '',
       attempts: this.#attempts,

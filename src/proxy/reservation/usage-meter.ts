@@ -1,4 +1,4 @@
-// What one request has used, put together from what its attempts have seen. It counts nothing itself and writes nothing down.
+// The usage of one request, aggregated from its attempts. It records nothing.
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
@@ -6,17 +6,17 @@ import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
 export type Tokens = Pick<Usage, 'prompt' | 'completion' | 'cached' | 'reasoning'>;
 
 interface MeterReading {
-  /** Of the attempt that counts: the one that the client was answered from, or else the last. */
+  /** Of the relevant attempt: the one that answered the client, or else the last. */
   readonly upstream: string;
   readonly provider: string;
-  /** Requests to upstreams, of which some may not have been sent. */
+  /** Started attempts, including those that were never sent. */
   readonly attempts: number;
   readonly tokens: Tokens;
-  /** No upstream said it, or not all of it. Without use there is nothing to estimate. */
+  /** At least part of the tokens is estimated. False without any usage. */
   readonly isEstimated: boolean;
-  /** The upstream said it, all of it: a measurement. */
+  /** All of the tokens are reported by the upstream. */
   readonly isReported: boolean;
-  /** What others have used before or beside it. */
+  /** Usage of the other attempts. */
   readonly extra: readonly {
     readonly upstream: string;
     readonly provider: string;
@@ -24,16 +24,13 @@ interface MeterReading {
   }[];
 }
 
-/**
- * The least that an estimate counts of what an upstream bills for output: no token of text has less than a byte, and as many bytes
- * count as one.
- */
+/** The least share of billed output that an estimate counts: a text token has a byte or more, and BYTES_PER_TOKEN bytes count as a token. */
 export const COUNTED_SHARE = 1 / BYTES_PER_TOKEN;
-/** How fast models think that show nothing of it. */
+/** The fastest models with hidden reasoning. */
 const FASTEST_TOKENS_PER_SECOND = 200;
-/** What a model is taken to think while it shows nothing. Most are nearer to this; the time also holds their queue. */
+/** Assumed hidden reasoning during silence. Most models are closer to this; the silence also includes queueing. */
 export const HIDDEN_TOKENS_PER_SECOND = FASTEST_TOKENS_PER_SECOND * COUNTED_SHARE;
-/** Of the silence, the way there and back and the reading of the prompt. */
+/** Part of the silence: round trip and prompt processing. */
 export const PREFILL_MS = 250;
 const SEEN: Unreported = { textBytes: 0, silentMs: 0, isReserved: false };
 
@@ -64,18 +61,18 @@ export class UsageMeter {
     return { upstream, provider, attempts: this.#attempts, ...this.#count(last), extra };
   }
 
-  /** What the upstream says counts, and for what came behind its last word an estimate. */
+  /** Reported usage counts, plus an estimate of the output after the last report. */
   #count(use: AttemptUse): Pick<MeterReading, 'tokens' | 'isEstimated' | 'isReported'> {
     const { usage, outcome, outputs, isRefused = false } = use;
     if (usage !== null) {
       const tokens = tokensOf(usage);
-      // Behind the report of a whole answer nothing is left, unless it reports early, or the input alone.
+      // A complete answer's report leaves nothing, unless it came early or covers the input alone.
       const more = isUnfinished(use) ? this.#unreported(use, usage.completion) : visible(use);
       const completion = tokens.completion + more;
       return { tokens: { ...tokens, completion }, isEstimated: more > 0, isReported: more === 0 };
     }
     const isReported = false;
-    // An upstream that failed before any output, or said itself that it failed, has charged nothing.
+    // An upstream that failed before any output, or reported its own failure, has charged nothing.
     if (isRefused || (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed')) {
       return { tokens: NOTHING, isEstimated: false, isReported };
     }
@@ -86,9 +83,9 @@ export class UsageMeter {
   }
 
   /**
-   * Output of an answer that nobody waited for or that broke off: what was seen of it, and what may have been thought in silence;
-   * where none was to be seen before all of it, at least what was reserved. The client's own bound holds for what nobody saw.
-   * @param reported tokens of it that the upstream has told
+   * Output of an aborted or broken answer: what was seen, plus assumed reasoning in silence; for answers that are all or nothing, at
+   * least the reserved amount. The client's limit bounds the unseen part.
+   * @param reported tokens of it in the upstream's report
    */
   #unreported(use: AttemptUse, reported: number): number {
     const { completion, isBounded, choices = 0 } = this.#estimate;
@@ -101,7 +98,7 @@ export class UsageMeter {
   }
 }
 
-/** By its bytes, and at least a token for each frame. */
+/** From its bytes, but at least a token per frame. */
 function visible({ outputs, unreported }: AttemptUse): number {
   return Math.max(outputs, Math.floor((unreported?.textBytes ?? 0) / BYTES_PER_TOKEN));
 }

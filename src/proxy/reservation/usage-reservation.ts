@@ -1,4 +1,4 @@
-// The account of one request: what was reserved for it, what it used, and the one moment in which the two are settled.
+// The reservation of one request: reserves its estimate before it runs, and settles it once with the actual usage.
 import type { Principal } from '../../auth/key/principal.ts';
 import type { TierLimits } from '../../config/limit-table.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
@@ -24,7 +24,7 @@ interface ReservationOrder {
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
   readonly limits: TierLimits;
-  /** Of this request. */
+  /** The slot of this request. */
   readonly slot: RequestSlot;
   readonly estimate: Estimate;
 }
@@ -37,7 +37,7 @@ export class UsageReservation {
   #isSettled = false;
 
   /**
-   * Reserves all that the request may need, or nothing. Says in the headers of the answer how the limits stand.
+   * Reserves everything the request may need, or nothing. Sets the limit headers of the response.
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
   static open(
@@ -57,7 +57,7 @@ export class UsageReservation {
     this.meter = new UsageMeter(order.estimate);
   }
 
-  /** To be called when the request is over, however it ended. The second time does nothing. */
+  /** Call when the request ended, however it did. Idempotent. */
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
@@ -80,7 +80,7 @@ export class UsageReservation {
       provider,
       outcome,
       seconds: exchange.elapsed / 1000,
-      // An answer that comes as a whole has no first token.
+      // Complete answers have no first token.
       firstToken:
         exchange.isStream === true && firstOutputMs !== undefined ? firstOutputMs / 1000 : undefined,
       tokens: isReported ? tokens : undefined,
@@ -93,7 +93,7 @@ export class UsageReservation {
       holderId: principal.holderId,
       prefix: principal.prefix,
       tier: principal.tier,
-      // Clients invent names where a pattern serves: only those that somebody answered to become rows.
+      // With patterns, clients invent names: only names that an upstream accepted become rows.
       model: outcome === 'ok' ? (exchange.model ?? route.entry) : route.entry,
       upstream,
       attempts,
@@ -112,7 +112,7 @@ export class UsageReservation {
   }
 }
 
-/** Puts into the headers of the answer how the limits of a holder stand. Reserves nothing. */
+/** Sets the response headers that show the holder's limits. Reserves nothing. */
 export async function setLimitHeaders(
   limiter: Pick<Limiter, 'peek'>,
   exchange: Exchange,

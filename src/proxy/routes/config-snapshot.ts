@@ -1,17 +1,17 @@
-// The configuration as one request sees it, from its beginning to its end. How one follows another is routing.ts.
+// The configuration that one request uses from beginning to end. routing.ts replaces it on reload.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { RouteTable } from './route-table.ts';
 
-/** All that one loaded configuration means to requests. A request ends with the snapshot that it began with. */
+/** One loaded configuration. A request keeps the snapshot that it started with. */
 export interface ConfigSnapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
-  /** A request that may ask its upstreams has begun: they stay until it says `leave`. */
+  /** A request that may use the upstreams starts: they stay open until `leave`. */
   enter(): void;
   leave(): void;
 }
 
-/** Keeps the upstreams of a snapshot for as long as `work` takes. */
+/** Keeps the snapshot's upstreams open while `work` runs. */
 export async function whileHeld(
   snapshot: ConfigSnapshot,
   work: (held: ConfigSnapshot) => Promise<void>,

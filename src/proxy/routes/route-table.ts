@@ -1,5 +1,5 @@
-// Which route a model name takes: exact names first, then the longest pattern. Built once from the configuration; it
-// knows names and targets, not the state of upstreams.
+// Model name → route: exact names first, then the longest pattern. Built once per configuration, without the state of
+// upstreams.
 
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../../config/schema/endpoint-names.ts';
@@ -9,37 +9,37 @@ import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
 import { foldPath, WatchedMembers } from './watched-members.ts';
 
-/** Where a request may go: an upstream, and the name that the model has there. */
+/** A destination of requests: an upstream, and the model's name there. */
 export interface Target {
   readonly upstream: Upstream;
   readonly model: string;
-  /** As it is configured: the name, or the pattern that the client's own words went into. */
+  /** The model as configured: the name, or the pattern before substitution. */
   readonly entry: string;
   readonly weight: number;
   readonly priority: number;
-  /** Where its model or the target itself sets some. Default: those of the upstream. */
+  /** Set where the model or the target overrides the upstream's. */
   readonly timeouts?: Timeouts;
-  /** Members of requests that it does not get, as they are configured, by their folded paths. Default: none. */
+  /** Request members that this target does not receive: folded path → configured path. Default: none. */
   readonly removed?: ReadonlyMap<string, string>;
 }
 
-/** A model name resolved: what a request with this name may do. */
+/** A resolved model name. */
 export interface Route {
-  /** The name that was asked for, which the client reads back. */
+  /** The requested name, which the client reads back. */
   readonly model: string;
-  /** The entry of the table that it took: the name itself, or a pattern. */
+  /** The matching entry of the table: the name itself, or a pattern. */
   readonly entry: string;
   readonly price: ModelConfig['price'] | undefined;
   readonly tiers: readonly Tier[];
-  /** Where it is offered, to tiers that take nothing away. */
+  /** Endpoints of the model, before the tier's restrictions. */
   readonly endpoints: readonly EndpointName[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
-  /** When a second target is asked beside a silent one; undefined for never. */
+  /** When a silent target is hedged with a second one; undefined for never. */
   readonly hedge: ModelConfig['hedge'] | undefined;
-  /** Members of requests that one of its targets refuses, as they are configured, by their folded paths. Default: none. */
+  /** Request members that one of its targets rejects: folded path → configured path. Default: none. */
   readonly refused?: ReadonlyMap<string, string>;
-  /** Ascending priority, in the configuration's order within one. Never empty. */
+  /** Ascending priority, and in configured order within one. Never empty. */
   readonly targets: readonly Target[];
 }
 
@@ -53,14 +53,14 @@ interface Pattern {
 export class RouteTable {
   readonly #exact = new Map<string, Route>();
   readonly #patterns: Pattern[] = [];
-  /** Members of requests that some rule of the configuration is about; undefined for none. */
+  /** Request members that some rule names; undefined for none. */
   readonly watched: WatchedMembers | undefined;
   readonly #tiers: DynamicConfig['tiers'];
   readonly #upstreams: ReadonlyMap<string, Upstream>;
 
   /**
-   * @param upstreams by name; the configuration was checked to name no other
-   * @param tiers of which only `endpoints` matters here
+   * @param upstreams by name; the configuration is validated to name no others
+   * @param tiers only `endpoints` is used
    */
   constructor(
     models: DynamicConfig['models'],
@@ -113,16 +113,16 @@ export class RouteTable {
       if (star === -1) this.#exact.set(name, route);
       else this.#patterns.push({ name, prefix: name.slice(0, star), suffix: name.slice(star + 1), route });
     }
-    // The most specific pattern decides; of two equally long ones the order of their names, so that it is the same everywhere.
+    // The most specific pattern wins; equally long ones are ordered by name, so that all replicas agree.
     this.#patterns.sort((a, b) => b.name.length - a.name.length || (a.name < b.name ? -1 : 1));
   }
 
   /**
-   * @param name as in the request: compared as a whole, case counts, no character has a special meaning
-   * @param endpoint what it is asked for, which `checkTier` found that the tier has; default: anything
+   * @param name from the request; compared as a whole, case-sensitive, no character has a special meaning
+   * @param endpoint the requested endpoint, which passed `checkTier`; default: any
    * @returns the route that this tier may use
-   * @throws GatewayError model_not_found, also for a model of another tier: its existence is not given away;
-   *   endpoint_not_offered for one that this tier may use elsewhere
+   * @throws GatewayError model_not_found, also for a model of another tier, to hide its existence;
+   *   endpoint_not_offered for a model that this tier may use for other endpoints
    */
   resolve(name: string, tier: Tier, endpoint?: EndpointName): Route {
     const route = this.find(name);
@@ -142,7 +142,7 @@ export class RouteTable {
     return route;
   }
 
-  /** @throws GatewayError endpoint_not_offered where the tier has it with no model */
+  /** @throws GatewayError endpoint_not_offered where the tier has this endpoint for no model */
   checkTier(tier: Tier, endpoint: EndpointName): void {
     const { endpoints } = this.#tiers[tier] ?? {};
     if (endpoints?.includes(endpoint) !== false) return;
@@ -152,27 +152,27 @@ export class RouteTable {
     );
   }
 
-  /** For what a tier may use a model that it may use. */
+  /** The endpoints for which a tier may use a model. */
   endpointsOf({ endpoints }: Route, tier: Tier): readonly EndpointName[] {
     return offered(endpoints, this.#tiers[tier]?.endpoints);
   }
 
-  /** The upstream of this name, for what it alone can answer. */
+  /** The upstream of this name, for calls that only it can answer. */
   upstream(name: string): Upstream | undefined {
     return this.#upstreams.get(name);
   }
 
-  /** The route of a name, whoever may use it. */
+  /** The route of a name, regardless of tier. */
   find(name: string): Route | undefined {
     return this.#exact.get(name) ?? this.#match(name);
   }
 
-  /** The exact names that a tier may use, in the configuration's order. Patterns are no names and are not among them. */
+  /** The exact names that a tier may use, in configured order; no patterns. */
   names(tier: Tier): string[] {
     return [...this.#exact.values()].filter((route) => this.#mayUse(route, tier)).map((route) => route.model);
   }
 
-  /** The patterns that a tier may use, from the most specific one: each stands for every name that matches it. */
+  /** The patterns that a tier may use, most specific first. */
   patterns(tier: Tier): string[] {
     return this.#patterns.filter(({ route }) => this.#mayUse(route, tier)).map(({ name }) => name);
   }
@@ -190,7 +190,7 @@ export class RouteTable {
       if (matched === '') continue;
       const targets = route.targets.map((target) => {
         const star = target.model.indexOf('*');
-        // Put together by hand: `replace` would read `$&` in a name as a command.
+        // No `replace`: it would interpret `$&` in a name.
         return star === -1
           ? target
           : { ...target, model: target.model.slice(0, star) + matched + target.model.slice(star + 1) };
@@ -201,7 +201,7 @@ export class RouteTable {
   }
 }
 
-/** Nothing where no member is meant, so that nothing is looked up. */
+/** Empty without members, so that requests skip the lookup. */
 function withMembers<K extends string>(
   key: K,
   lists: readonly (readonly string[] | undefined)[],
@@ -214,7 +214,7 @@ function withMembers<K extends string>(
   return result;
 }
 
-/** A name as the client sent it, short enough and without control characters for an error message. */
+/** The client's name for an error message: masked, shortened, without control characters. */
 function quote(name: string): string {
   const masked = maskKeys(name);
   return JSON.stringify(masked.length > 100 ? `${masked.slice(0, 100)}…` : masked);

@@ -1,5 +1,5 @@
-// The configuration in force as requests see it, and the succession of one by the next: what is unchanged stays as an
-// object with all that it has learned, what is gone ends with the last request that may still need it.
+// The current configuration, and its replacement on reload: unchanged upstreams keep their object and state; removed ones close
+// after the last request that may use them.
 import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
@@ -13,12 +13,12 @@ interface RoutingOptions {
   /** `user-agent` of requests to upstreams. */
   readonly userAgent: string;
   readonly metrics: Metrics;
-  /** An upstream is no part of the configuration any more; requests that began before may still use it. */
+  /** The upstream left the configuration; running requests may still use it. */
   readonly onDropped: (upstream: Upstream) => void;
   readonly logger: Logger;
 }
 
-/** One loaded configuration. It lives while it is in force, and then until the last request that began under it has ended. */
+/** One loaded configuration. It lives while it is current, and then until its last request ends. */
 class Generation implements ConfigSnapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
@@ -47,7 +47,7 @@ class Generation implements ConfigSnapshot {
     if (this.#running === 0 && !this.#isInForce) this.#onOver(this);
   }
 
-  /** Another one has taken its place. */
+  /** Another generation has replaced it. */
   succeed(): void {
     this.#isInForce = false;
     if (this.#running === 0) this.#onOver(this);
@@ -56,9 +56,9 @@ class Generation implements ConfigSnapshot {
 
 export class Routing {
   readonly #options: RoutingOptions;
-  /** Upstream → how many living generations have it. */
+  /** Upstream → number of living generations that have it. */
   readonly #holders = new Map<Upstream, number>();
-  /** No generation has them any more; what is under way there ends by its own deadlines. */
+  /** In no living generation; their remaining calls end by their own deadlines. */
   readonly #retiring = new Set<Upstream>();
   #current: Generation;
   #isClosed = false;
@@ -69,7 +69,7 @@ export class Routing {
     this.#adopt(this.#current);
   }
 
-  /** What a request that begins now is to keep to its end. */
+  /** The snapshot for a new request, which keeps it to its end. */
   get snapshot(): ConfigSnapshot {
     return this.#current;
   }
@@ -78,14 +78,14 @@ export class Routing {
     return this.#current.upstreams;
   }
 
-  /** Upstreams that are gone from the configuration and not yet closed. */
+  /** Upstreams removed from the configuration but not closed yet. */
   get retiring(): number {
     return this.#holders.size + this.#retiring.size - this.#current.upstreams.size;
   }
 
   /**
-   * Puts a configuration in force for all requests that begin from now on.
-   * @throws what is wrong with it, and then nothing has changed
+   * Applies a configuration to all new requests.
+   * @throws the error of an invalid configuration; nothing has changed then
    */
   swap(config: DynamicConfig): void {
     if (this.#isClosed) return;
@@ -102,7 +102,7 @@ export class Routing {
     before.succeed();
   }
 
-  /** Begins the active checks of the first configuration. */
+  /** Starts the active health checks of the first configuration. */
   start(): void {
     for (const upstream of this.#current.upstreams.values()) upstream.start();
   }
@@ -114,7 +114,7 @@ export class Routing {
     await Promise.all(all.map((upstream) => upstream.close()));
   }
 
-  /** Unchanged upstreams are taken over: with their pools, breakers, averages and checks. */
+  /** Reuses unchanged upstreams with their pools, breakers, averages and checks. */
   #build(config: DynamicConfig, before: ReadonlyMap<string, Upstream>): Generation {
     const { userAgent, metrics } = this.#options;
     const upstreams = new Map<string, Upstream>();
@@ -173,7 +173,7 @@ export class Routing {
   async #retire(upstream: Upstream): Promise<void> {
     if (this.#isClosed) return;
     this.#retiring.add(upstream);
-    // What fails in closing is closed too.
+    // An upstream whose close fails counts as closed.
     await upstream.retire().catch(() => undefined);
     this.#retiring.delete(upstream);
     const { name } = upstream;

@@ -1,5 +1,5 @@
-// Members of a request that the configuration refuses or removes: which there are, and where they stand in a body, in any
-// spelling that some reader takes for the same.
+// Request members that the configuration rejects or removes, and the search for them in a body, in any spelling that some
+// server takes for the same.
 
 import type { MemberRules } from '../../config/schema/member-rules.ts';
 import { GatewayError } from '../../errors.ts';
@@ -9,34 +9,34 @@ import { MemberNames } from '../../wire/json-bytes.ts';
 import type { WalkListener } from '../../wire/json-walk.ts';
 
 interface FoundMember {
-  /** From the quote of its name to the end of its value. */
+  /** From the opening quote of its name to the end of its value. */
   readonly span: Span;
-  /** It stands there more than once. */
+  /** It occurs more than once. */
   readonly isTwice: boolean;
 }
 
-/** By the folded path. */
+/** By folded path. */
 export type FoundMembers = ReadonlyMap<string, FoundMember>;
 
 interface Node {
-  /** The folded path, where this member itself is watched, and not only one within. */
+  /** The folded path where this member itself is watched, not only a nested one. */
   path: string | undefined;
   readonly within: Map<string, Node>;
   names: MemberNames;
 }
 
-/** What a path of the configuration is known by: two that some reader takes for the same are the same. */
+/** The key of a configured path: equal for paths that some server takes for the same. */
 export function foldPath(path: string): string {
   return path.split('.').map(foldName).join('.');
 }
 
-/** All members that some rule is about. */
+/** All members that some rule names. */
 export class WatchedMembers {
   readonly root: Node = newNode();
-  /** Of the deepest one. */
+  /** Of the deepest member. */
   readonly depth: number = 0;
 
-  /** @param paths of at least one member */
+  /** @param paths at least one */
   constructor(paths: readonly string[]) {
     for (const path of paths) {
       const steps = foldPath(path).split('.');
@@ -52,7 +52,7 @@ export class WatchedMembers {
     }
   }
 
-  /** Of every rule there is; undefined where there is none, so that nothing is looked for. */
+  /** Collects the paths of all rules; undefined without any, so that bodies are not searched. */
   static of(rules: Iterable<MemberRules | undefined>): WatchedMembers | undefined {
     const paths = [...rules].flatMap((each) => (each === undefined ? [] : [...each.refuse, ...each.remove]));
     return paths.length === 0 ? undefined : new WatchedMembers(paths);
@@ -63,11 +63,11 @@ function newNode(): Node {
   return { path: undefined, within: new Map(), names: new MemberNames([]) };
 }
 
-/** Finds the watched members of one JSON text as it is walked over. */
+/** Finds the watched members during a walk over one JSON text. */
 export class MemberSearch implements WalkListener {
   readonly depth: number;
   readonly found = new Map<string, FoundMember>();
-  /** By depth: what the last key there leads to, and where it began. */
+  /** By depth: the node of the last key, and its offset. */
   readonly #nodes: (Node | undefined)[];
   readonly #starts: number[] = [];
 
@@ -77,7 +77,7 @@ export class MemberSearch implements WalkListener {
   }
 
   opened(depth: number, isObject: boolean): void {
-    // Elements of an array have no names.
+    // Array elements have no names.
     if (!isObject) this.#nodes[depth] = undefined;
   }
 
@@ -97,7 +97,7 @@ export class MemberSearch implements WalkListener {
   }
 }
 
-/** @param param as it is configured */
+/** @param param as configured */
 export function unsupportedMember(param: string): GatewayError {
   return new GatewayError(
     'unsupported_parameter',
