@@ -188,7 +188,7 @@ describe('an error before any output means', () => {
     ],
     [eventFrame({ type: 'error', message: 'x', code: null }), 502, true],
     ['data: {"error":{"message":"m","code":403}}\n\n', 403, true],
-    ['data: {"error":{"message":"m","code":401}}\n\n', 502, true],
+    ['data: {"error":{"message":"m","code":401}}\n\n', 406, true],
     ['data: {"error":{"message":"m","code":429}}\n\n', 429, true],
   ])('%#', (frame, status, next) => {
     const judged = reader().judge(Buffer.from(frame), {});
