@@ -22,6 +22,7 @@ const ROWS = [
     about: 'Tokens, of input and output, in a minute.',
   },
   { name: 'requests_per_day', window: 'day', counts: 'requests', about: 'Requests in a day (UTC).' },
+  { name: 'tokens_per_day', window: 'day', counts: 'tokens', about: 'Tokens in a day (UTC).' },
   { name: 'tokens_per_month', window: 'month', counts: 'tokens', about: 'Tokens in a calendar month (UTC).' },
   { name: 'concurrency', window: 'concurrent', counts: 'running', about: 'Requests under way at once.' },
 ] as const satisfies readonly LimitRow[];

@@ -172,6 +172,30 @@ describe('on one gateway', () => {
     ]).toEqual([429, 'false', 'insufficient_quota']);
   });
 
+  test('tokens of a day that are used up are a rate limit, also after a restart, and the headers are of the nearest limit', async () => {
+    const limits = { tokens_per_minute: 1000, tokens_per_day: 60, tokens_per_month: 1000 };
+    await using gateway = await startGateway({ process: true, config: configOf(limits) });
+    const key = await gateway.issueKey('Lite');
+    upstream.next(json(200, completion({ tokens: { prompt: 40, completion: 20 } })));
+    const first = await gateway.chat(chatRequest({ model: 'm' }), { key });
+    expect([first.status, limitsIn(first)['limit-tokens']]).toEqual([200, '60']);
+    const check = (refused: RawResponse) => {
+      expect([refused.status, refused.header('x-ratelimit-remaining-tokens')]).toEqual([429, '0']);
+      expect(field(refused.json(), 'error')).toMatchObject({
+        message: 'The limit of 60 tokens per day is reached.',
+        type: 'tokens',
+        code: 'rate_limit_exceeded',
+      });
+    };
+    check(await gateway.chat(chatRequest({ model: 'm' }), { key }));
+    gateway.child.kill('SIGTERM');
+    await until(() => gateway.child.exitCode !== null, 'the end of the process');
+    await using again = await startGateway({
+      config: { ...configOf(limits), store: `sqlite:${gateway.directory.file('tollgate.db')}` },
+    });
+    check(await again.chat(chatRequest({ model: 'm' }), { key }));
+  });
+
   test('a place is free again when its answer has ended, and rotation frees none', async () => {
     await using gateway = await gatewayWith({ concurrency: 1, requests_per_minute: 4 });
     const key = await gateway.issueKey('Lite');

@@ -3,7 +3,12 @@ import { MINUTE } from './model.ts';
 import type { Play, Step } from './play.ts';
 import { DAY, NOON, totals } from './setting.ts';
 
-const LIMITS = { tokens_per_month: 1_000_000, requests_per_day: 1000, concurrency: 50 };
+const LIMITS = {
+  tokens_per_month: 1_000_000,
+  tokens_per_day: 500_000,
+  requests_per_day: 1000,
+  concurrency: 50,
+};
 const MONTH_END = Date.UTC(2027, 5, 1);
 
 const admit = (tokens = 4000): Step => ({ kind: 'admit', tokens });
@@ -14,7 +19,7 @@ const HERE: Step = { kind: 'store', isAway: false };
 const AWAY: Step = { kind: 'store', isAway: true };
 const FLUSH: Step = { kind: 'flush' };
 
-const prior = totals({ requests_per_day: 10, tokens_per_month: 7000 });
+const prior = totals({ requests_per_day: 10, tokens_per_day: 900, tokens_per_month: 7000 });
 const base = { start: NOON, limits: LIMITS, prior };
 
 export const CASES: readonly (Play & { readonly name: string })[] = [
@@ -109,6 +114,38 @@ export const CASES: readonly (Play & { readonly name: string })[] = [
       settle(),
       admit(),
       settle(),
+    ],
+  },
+  {
+    name: 'tokens of a request that begins on one day and ends on the next are reserved on the first and count on the second',
+    ...base,
+    start: NOON + DAY / 2 - 10_000,
+    steps: [
+      admit(),
+      admit(),
+      settle(50),
+      pass(15_000),
+      admit(30),
+      settle(200),
+      { kind: 'change', which: 0, tokens: 700 },
+      settle(20),
+    ],
+  },
+  {
+    name: 'tokens of a day that are used up come back on the next day, and those of the month do not',
+    ...base,
+    start: NOON + DAY / 2 - 10_000,
+    limits: { tokens_per_day: 1000, tokens_per_month: 8000 },
+    steps: [
+      admit(100),
+      admit(1),
+      settle(100),
+      admit(1),
+      pass(10_000),
+      admit(900),
+      settle(900),
+      admit(100),
+      admit(1),
     ],
   },
   {

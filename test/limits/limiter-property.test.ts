@@ -28,6 +28,7 @@ const limitsOf: fc.Arbitrary<TierLimits> = fc
     requests_per_minute: limit(1, 3, 5),
     tokens_per_minute: limit(60, 200),
     requests_per_day: limit(4, 8, 12),
+    tokens_per_day: limit(200, 600),
     tokens_per_month: limit(300, 1000),
     concurrency: limit(1, 2, 4),
   })
@@ -54,7 +55,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('store'), isAway: fc.boolean() }) },
   { weight: 1, arbitrary: fc.constant({ kind: 'flush' }) },
 );
-const prior = fc.constantFrom(NOTHING, totals({ requests_per_day: 3, tokens_per_month: 200 }));
+const prior = fc.constantFrom(
+  NOTHING,
+  totals({ requests_per_day: 3, tokens_per_day: 90, tokens_per_month: 200 }),
+);
 
 describe.each<[string, MakeRig, number]>([
   ['in memory', memoryRig, RUNS],

@@ -28,6 +28,7 @@ const ALL: TierLimits = {
   requests_per_minute: 100,
   tokens_per_minute: 1000,
   requests_per_day: 500,
+  tokens_per_day: 45_000,
   tokens_per_month: 50_000,
   concurrency: 50,
 };
@@ -46,6 +47,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     ['requests_per_day', 7],
     ['concurrency', 7],
     ['tokens_per_minute', 70],
+    ['tokens_per_day', 70],
     ['tokens_per_month', 70],
   ] as const)(
     '%s: of ten times as many at once exactly as many as allowed are admitted',
@@ -94,6 +96,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
       requests_per_minute: 1,
       tokens_per_minute: 20,
       requests_per_day: 1,
+      tokens_per_day: 20,
       tokens_per_month: 20,
       concurrency: 1,
     };
@@ -442,7 +445,7 @@ describe.each(RIGS)('%s', (_name, makeRig) => {
     const holder = newHolder();
     const empty = await rig.limiter.peek(holder, ALL);
     expect(Object.keys(empty)).toEqual(Object.keys(ALL));
-    expect(Object.values(empty).map(({ used }) => used)).toEqual([0, 0, 0, 0, 0]);
+    expect(Object.values(empty).every(({ used }) => used === 0)).toBe(true);
     await rig.limiter.peek(holder, ALL);
     expect(admitted(await rig.limiter.admit(holder, ALL, 1000)).states).toMatchObject({
       requests_per_minute: { used: 1, remaining: 99, resetMs: MINUTE },

@@ -25,6 +25,7 @@ const ALL: TierLimits = {
   requests_per_minute: 100,
   tokens_per_minute: 1000,
   requests_per_day: 500,
+  tokens_per_day: 40_000,
   tokens_per_month: 50_000,
   concurrency: 3,
 };

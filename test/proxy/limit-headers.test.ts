@@ -68,6 +68,7 @@ describe('the headers', () => {
         requests_per_minute: state(20, 10, 30_000),
         requests_per_day: state(500, 20, 3_600_000),
         tokens_per_minute: state(1000, 10, 30_000),
+        tokens_per_day: state(5000, 60, 3_600_000),
         tokens_per_month: state(10_000, 5000, 86_400_000),
         concurrency: state(2, 0, 0),
       }),
@@ -106,13 +107,15 @@ describe('the error', () => {
     ['requests_per_day', 60_000, { 'x-should-retry': 'false' }],
     ['requests_per_day', 59_000, { 'retry-after': '59', 'retry-after-ms': '59000' }],
     ['requests_per_day', 3_600_000, { 'x-should-retry': 'false' }],
+    ['tokens_per_day', 3_600_000, { 'x-should-retry': 'false' }],
+    ['tokens_per_day', 500, { 'retry-after': '1', 'retry-after-ms': '500' }],
     ['concurrency', 1000, { 'retry-after': '1', 'retry-after-ms': '1000' }],
   ] as const)('of %s in %d ms', (limit, ms, headers) => {
     const error = rejectionError(refused(limit, ms), 5);
     expect([error.status, error.code, error.type]).toEqual([
       429,
       'rate_limit_exceeded',
-      limit === 'tokens_per_minute' ? 'tokens' : 'requests',
+      limit.startsWith('tokens') ? 'tokens' : 'requests',
     ]);
     expect(retryHeaders(error)).toEqual(headers);
   });
@@ -126,7 +129,7 @@ describe('the error', () => {
     ]);
   });
 
-  test.each(['tokens_per_minute', 'tokens_per_month'] as const)(
+  test.each(['tokens_per_minute', 'tokens_per_day', 'tokens_per_month'] as const)(
     'of a request larger than %s names both figures',
     (limit) => {
       const error = rejectionError(refused(limit, undefined, { reason: 'too_large' }), 5000);

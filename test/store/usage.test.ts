@@ -108,6 +108,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(line?.sums).toMatchObject({ requests: 3, prompt: MAX, completion: MAX });
       expect(await store.usage.usageOf('holder-1', '2030-01-02')).toEqual({
         requests_per_day: 3,
+        tokens_per_day: MAX,
         tokens_per_month: MAX,
       });
     });
@@ -195,11 +196,20 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       batch([...hours.map((hour) => row({ hour, sums })), row({ hour: '2030-01-31T22', holderId: 'else' })]),
     );
     const use = (day: string) => store.usage.usageOf('holder-1', day);
-    expect(await use('2030-01-31')).toEqual({ requests_per_day: 1, tokens_per_month: 30 });
-    expect(await use('2030-01-02')).toEqual({ requests_per_day: 0, tokens_per_month: 30 });
-    expect(await use('2030-02-01')).toEqual({ requests_per_day: 1, tokens_per_month: 15 });
+    expect(await use('2030-01-31')).toEqual({
+      requests_per_day: 1,
+      tokens_per_day: 15,
+      tokens_per_month: 30,
+    });
+    expect(await use('2030-01-02')).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 30 });
+    expect(await use('2030-02-01')).toEqual({
+      requests_per_day: 1,
+      tokens_per_day: 15,
+      tokens_per_month: 15,
+    });
     expect(await store.usage.usageOf('nobody', '2030-01-31')).toEqual({
       requests_per_day: 0,
+      tokens_per_day: 0,
       tokens_per_month: 0,
     });
   });

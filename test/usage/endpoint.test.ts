@@ -161,17 +161,17 @@ describe('totals for limits', () => {
       ledger.record(record({ at: Date.parse(at) }));
     }
     const totals = () => usage.totalsOf('holder-1');
-    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_month: 220 });
+    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
     await ledger.flush();
-    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_month: 220 });
+    expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
     ledger.record(record({ at: now }));
     faulty.next.push('refuses');
     await ledger.flush();
-    expect(await totals()).toEqual({ requests_per_day: 3, tokens_per_month: 330 });
+    expect(await totals()).toEqual({ requests_per_day: 3, tokens_per_day: 330, tokens_per_month: 330 });
     now = Date.parse('2030-02-02T00:00:00Z');
-    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_month: 330 });
+    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 330 });
     now = Date.parse('2030-03-01T00:00:00Z');
-    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_month: 0 });
+    expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 0 });
   });
 
   test('miss nothing that goes to the store between its answer and the sum', async () => {
@@ -180,7 +180,11 @@ describe('totals for limits', () => {
       faulty.onRead = undefined;
       expect(await ledger.flush()).toBe(true);
     };
-    expect(await usage.totalsOf('holder-1')).toEqual({ requests_per_day: 1, tokens_per_month: 110 });
+    expect(await usage.totalsOf('holder-1')).toEqual({
+      requests_per_day: 1,
+      tokens_per_day: 110,
+      tokens_per_month: 110,
+    });
   });
 
   test('are the same before, during and after a write', async () => {
