@@ -1,5 +1,5 @@
 // `tollgate usage`: what was used, for support. It reads the store alone: what a running gateway has recorded in the last
-// second, or keeps in its spool, is not in it yet.
+// second, or keeps in its outbox, is not in it yet.
 import { loadConfig } from '../config/load-config.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import { readDuration } from '../config/schema/units.ts';

@@ -7,7 +7,7 @@ interface Part {
   readonly close: () => Promise<unknown>;
 }
 
-/** Above what any part allows itself, the usage ledger among them. */
+/** Above what any part allows itself, the usage outbox among them. */
 const CLOSE_MS = 10_000;
 
 export class Lifecycle {

@@ -59,10 +59,10 @@ function refusal(what: string, signs: readonly string[], file: string | undefine
   );
 }
 
-/** Files of the spool: usage, signs of life of its owners, and files kept aside. */
+/** Files of the usage outbox, also in the former format, and files kept aside. */
 function holdsUse(folder: string): boolean {
   try {
-    return readdirSync(folder).some((name) => /\.(jsonl|alive|aside)$/.test(name));
+    return readdirSync(folder).some((name) => /\.(outbox|damaged|jsonl|alive|aside)$/.test(name));
   } catch {
     return false;
   }

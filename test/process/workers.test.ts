@@ -1,8 +1,8 @@
 // Several workers, as real processes on a real Redis: they serve as one, and the end of one of them is not the end of the others.
 // TOLLGATE_LONG=1 adds one that hangs.
-import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { LAUNCHER, Program } from '../e2e/program.ts';
@@ -21,6 +21,7 @@ import {
 } from '../helpers/hostile-upstream.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { tempDir, until, within } from '../helpers/wait.ts';
+import { files, stored } from '../usage/samples.ts';
 import {
   connectTo,
   connectToBoth,
@@ -72,10 +73,10 @@ function exitCode({ child }: Gateway): Promise<number | null> {
   ).then(([code]) => code ?? null);
 }
 
-/** Whether a process has written lines of use that it has not sent yet. */
-function hasSpooled({ directory }: Gateway, pid: number): boolean {
-  const names = readdirSync(directory.file('usage'));
-  return names.some((name) => name.includes(`.${pid}.`) && name.endsWith('.jsonl'));
+/** Whether a process has written down usage that it has not sent yet. */
+function hasUnsent({ directory }: Gateway, pid: number): boolean {
+  const folder = directory.file('usage');
+  return files(folder).some((name) => name.startsWith(`${pid}.`) && stored(join(folder, name)).length > 0);
 }
 
 async function usageOf(gateway: Gateway): Promise<Record<string, number>> {
@@ -192,8 +193,8 @@ describe('two workers', () => {
       });
       expect(response.status).toBe(200);
       ended += 1;
-      return await until(() => hasSpooled(gateway, killed), 'a line in the spool', 700).catch(() => false);
-    }, 'a line in the spool');
+      return await until(() => hasUnsent(gateway, killed), 'unsent usage', 700).catch(() => false);
+    }, 'unsent usage');
     const counted = await gateway.metric(CHAT);
     process.kill(killed, 'SIGKILL');
     expect(counted).toBe(ended);

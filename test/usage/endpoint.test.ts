@@ -14,7 +14,7 @@ import { AT, BY_HAND, open, record } from './samples.ts';
 let dir: TempDir;
 let store: Store;
 let faulty: FaultyStore;
-let ledger: UsageOutbox;
+let outbox: UsageOutbox;
 let usage: HolderUsage;
 let served: Served;
 let now: number;
@@ -24,8 +24,8 @@ beforeEach(async () => {
   dir = await tempDir();
   store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
   faulty = new FaultyStore(store.usage);
-  ({ ledger } = await open(faulty, dir.file('spool'), BY_HAND, () => now));
-  usage = new HolderUsage(ledger, faulty, () => now);
+  ({ outbox } = await open(faulty, dir.file('directory'), BY_HAND, () => now));
+  usage = new HolderUsage(outbox, faulty, () => now);
   const endpoint = new UsageEndpoint({
     authenticate: async (authorization) => {
       const holderId = /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
@@ -43,7 +43,7 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await served[Symbol.asyncDispose]();
-  await ledger.abandon();
+  await outbox.abandon();
   await store.close();
   await dir.remove();
 });
@@ -56,11 +56,11 @@ async function get(query = '', holder = 'holder-1') {
 
 describe('GET /admin/usage', () => {
   test('has the days and models of the holder, with all of its keys, the stored and the pending', async () => {
-    ledger.record(record({ upstream: 'secret-upstream' }));
-    await ledger.flush();
-    ledger.record(record({ prefix: 'ffffffff', upstream: 'other-upstream', outcome: 'upstream_error' }));
-    ledger.record(record({ model: 'llama', at: AT - 86_400_000, costNanos: undefined, ttftMs: undefined }));
-    ledger.record(record({ holderId: 'holder-2' }));
+    outbox.record(record({ upstream: 'secret-upstream' }));
+    await outbox.flush();
+    outbox.record(record({ prefix: 'ffffffff', upstream: 'other-upstream', outcome: 'upstream_error' }));
+    outbox.record(record({ model: 'llama', at: AT - 86_400_000, costNanos: undefined, ttftMs: undefined }));
+    outbox.record(record({ holderId: 'holder-2' }));
     const response = await get();
     expect(response.status).toBe(200);
     expect(response.header('cache-control')).toBe('no-store');
@@ -118,7 +118,7 @@ describe('GET /admin/usage', () => {
   });
 
   test('is of as many days as asked for, with today', async () => {
-    for (const daysAgo of [0, 1, 29, 30, 89, 90]) ledger.record(record({ at: AT - daysAgo * 86_400_000 }));
+    for (const daysAgo of [0, 1, 29, 30, 89, 90]) outbox.record(record({ at: AT - daysAgo * 86_400_000 }));
     const requests = async (query: string) =>
       property(property((await get(query)).json(), 'totals'), 'requests');
     for (const [query, expected] of [
@@ -129,7 +129,7 @@ describe('GET /admin/usage', () => {
       ['?days=90', 5],
     ] as const) {
       expect([query, await requests(query)]).toEqual([query, expected]);
-      await ledger.flush();
+      await outbox.flush();
       expect([query, await requests(query)]).toEqual([query, expected]);
     }
   });
@@ -158,15 +158,15 @@ describe('totals for limits', () => {
   test('are of the day and the month in UTC, with what is pending', async () => {
     now = Date.parse('2030-02-01T00:00:00Z');
     for (const at of ['2030-01-31T23:59:59Z', '2030-02-01T00:00:00Z', '2030-02-01T00:00:01Z']) {
-      ledger.record(record({ at: Date.parse(at) }));
+      outbox.record(record({ at: Date.parse(at) }));
     }
     const totals = () => usage.totalsOf('holder-1');
     expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
-    await ledger.flush();
+    await outbox.flush();
     expect(await totals()).toEqual({ requests_per_day: 2, tokens_per_day: 220, tokens_per_month: 220 });
-    ledger.record(record({ at: now }));
+    outbox.record(record({ at: now }));
     faulty.next.push('refuses');
-    await ledger.flush();
+    await outbox.flush();
     expect(await totals()).toEqual({ requests_per_day: 3, tokens_per_day: 330, tokens_per_month: 330 });
     now = Date.parse('2030-02-02T00:00:00Z');
     expect(await totals()).toEqual({ requests_per_day: 0, tokens_per_day: 0, tokens_per_month: 330 });
@@ -175,10 +175,10 @@ describe('totals for limits', () => {
   });
 
   test('miss nothing that goes to the store between its answer and the sum', async () => {
-    ledger.record(record({ at: now }));
+    outbox.record(record({ at: now }));
     faulty.onRead = async () => {
       faulty.onRead = undefined;
-      expect(await ledger.flush()).toBe(true);
+      expect(await outbox.flush()).toBe(true);
     };
     expect(await usage.totalsOf('holder-1')).toEqual({
       requests_per_day: 1,
@@ -189,9 +189,9 @@ describe('totals for limits', () => {
 
   test('are the same before, during and after a write', async () => {
     for (let round = 1; round <= 20; round += 1) {
-      ledger.record(record({ at: now }));
+      outbox.record(record({ at: now }));
       const reads = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
-      const flushed = ledger.flush();
+      const flushed = outbox.flush();
       const more = Array.from({ length: 5 }, () => usage.totalsOf('holder-1'));
       for (const { requests_per_day } of await Promise.all([...reads, ...more]))
         expect(requests_per_day).toBe(round);

@@ -1,11 +1,11 @@
 // Rows of the table of losses in docs/usage.md that need a whole gateway: how a process ends, and what others do beside it.
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
+import { readRow } from '../../src/usage/outbox/outbox-row.ts';
 import { field, rotate } from '../e2e/holder.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
@@ -23,7 +23,7 @@ import {
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
 import { until, within } from '../helpers/wait.ts';
 import { row } from './losses.ts';
-import { open, QUICK, segments } from './samples.ts';
+import { files, open, QUICK, stored } from './samples.ts';
 
 /** Streams that have begun, and end when they are released. */
 function heldStreams(): { readonly step: Step; release: () => void } {
@@ -49,14 +49,14 @@ async function exit(child: ChildProcess): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) await within(once(child, 'exit'), 'the exit');
 }
 
-/** What the store has after the next process has sent what the spool holds. */
+/** What the store has after the next process has sent what the directory holds. */
 async function usageAfter(gateway: Gateway): Promise<UsageSums | undefined> {
   const store = await openStore({ kind: 'sqlite', path: gateway.directory.file('tollgate.db') });
   try {
-    const spool = gateway.directory.file('usage');
-    const { ledger } = await open(store.usage, spool, QUICK);
-    await until(() => segments(spool).length === 0, 'an empty spool');
-    await ledger.close(30_000);
+    const directory = gateway.directory.file('usage');
+    const { outbox } = await open(store.usage, directory, QUICK);
+    await until(() => outbox.flush(), 'an empty outbox');
+    await outbox.close(30_000);
     return (await store.usage.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums;
   } finally {
     await store.close();
@@ -84,7 +84,7 @@ describe('what happens', () => {
     release();
     for (const client of clients) expect((await client.response()).complete).toBe(true);
     await exit(gateway.child);
-    expect(segments(gateway.directory.file('usage'))).toEqual([]);
+    expect(files(gateway.directory.file('usage'))).toEqual([]);
     expect(await usageAfter(gateway)).toMatchObject({
       requests: 3,
       estimated: 0,
@@ -119,13 +119,13 @@ describe('what happens', () => {
       upstream.next(standardAnswer);
       expect((await gateway.chat(chatRequest())).status).toBe(200);
     }
-    // What has ended is in the store, or in lines of the spool.
-    const spool = gateway.directory.file('usage');
+    // What has ended is in the store, or in lines of the directory.
+    const directory = gateway.directory.file('usage');
     const store = await openStore({ kind: 'sqlite', path: gateway.directory.file('tollgate.db') });
     await until(async () => {
       const stored =
         (await store.usage.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums.requests ?? 0;
-      return stored + requestsIn(spool) >= 4;
+      return stored + requestsIn(directory) >= 4;
     }, 'lines');
     await store.close();
     gateway.child.kill('SIGKILL');
@@ -184,17 +184,15 @@ describe('what happens', () => {
         const body: unknown = await response.json();
         return field(body, 'totals', 'requests') === 4 ? body : undefined;
       }, 'the report');
-      // The counter of the day begins again with what the ledger has.
+      // The counter of the day begins again with what the outbox has.
       expect(field(report, 'limits', '0', 'used')).toBeGreaterThanOrEqual(4);
     });
   });
 });
 
-/** Requests in the lines that are whole. */
-function requestsIn(spool: string): number {
-  return readdirSync(spool)
-    .filter((name) => name.endsWith('.jsonl'))
-    .flatMap((name) => readFileSync(join(spool, name), 'utf8').split('\n').slice(0, -1))
-    .flatMap((line): (readonly (number | string)[])[] => JSON.parse(line).rows)
-    .reduce((sum, cells) => sum + Number(cells[5]), 0);
+/** Requests in the files of the outbox. */
+function requestsIn(directory: string): number {
+  return files(directory)
+    .flatMap((name) => stored(join(directory, name)))
+    .reduce((sum, { cells }) => sum + (readRow(cells)?.sums.requests ?? 0), 0);
 }

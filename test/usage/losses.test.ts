@@ -1,77 +1,75 @@
 // The table of losses in docs/usage.md: one test for each of its rows, named by the row, and that no row is without one. What needs
 // whole gateways is in losses-process.test.ts.
-import {
-  appendFileSync,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  utimesSync,
-  writeFileSync,
-} from 'node:fs';
-import { open as openFile } from 'node:fs/promises';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { writeLine } from '../../src/usage/outbox/outbox-line.ts';
+import { OutboxDisk } from '../../src/usage/outbox/outbox-disk.ts';
+import { OutboxFile } from '../../src/usage/outbox/outbox-file.ts';
+import { readRow, writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { startChild } from '../store/processes.ts';
 import { FaultyStore } from './faulty-store.ts';
 import { losses, row, tested } from './losses.ts';
-import { BY_HAND, open as openLedger, QUICK, record, segments, sums } from './samples.ts';
+import {
+  age,
+  BY_HAND,
+  files,
+  open as openOutbox,
+  QUICK,
+  record,
+  stored,
+  sums,
+  type Told,
+  writeOldFile,
+} from './samples.ts';
 
-const FOREIGN = 'aaaaaaaaaaaa.123.bbbbbbbbbbbb';
 const DAY = 86_400_000;
 
 let dir: TempDir;
 let store: Store;
 let faulty: FaultyStore;
-let spool: string;
-let ledgers: UsageOutbox[];
+let directory: string;
+let outboxes: UsageOutbox[];
 
 beforeEach(async () => {
   dir = await tempDir();
-  spool = dir.file('spool');
+  directory = dir.file('directory');
   store = await openStore({ kind: 'sqlite', path: dir.file('keys.db') });
   faulty = new FaultyStore(store.usage);
-  ledgers = [];
+  outboxes = [];
 });
 
 afterEach(async () => {
   vi.restoreAllMocks();
-  await Promise.all(ledgers.map((ledger) => ledger.abandon()));
+  await Promise.all(outboxes.map((outbox) => outbox.abandon()));
   await store.close();
   await dir.remove();
 });
 
 async function open(limits: Partial<UsageOutboxLimits> = BY_HAND, clock?: () => number) {
-  const opened = await openLedger(faulty, spool, limits, clock);
-  ledgers.push(opened.ledger);
+  const opened = await openOutbox(faulty, directory, limits, clock);
+  outboxes.push(opened.outbox);
   return opened;
 }
 
-/** Bytes of the spool's files that have a line of this holder. */
+/** Requests of a holder in the files. */
 function written(holderId: string): number {
-  const sizes = segments(spool).map((name) => {
-    try {
-      const text = readFileSync(join(spool, name), 'utf8');
-      return text.includes(`"${holderId}"`) && text.endsWith('\n') ? text.length : 0;
-    } catch {
-      // Sent and removed meanwhile.
-      return 0;
-    }
-  });
-  return sizes.reduce((sum, size) => sum + size, 0);
+  return files(directory)
+    .flatMap((name) => stored(join(directory, name)))
+    .map(({ cells }) => readRow(cells))
+    .reduce((sum, found) => sum + (found?.holderId === holderId ? found.sums.requests : 0), 0);
 }
 
 const counted = async () => (await sums(store.usage))?.requests ?? 0;
-const isSent = () => until(() => segments(spool).length === 0, 'an empty spool');
-const write = (ledger: UsageOutbox, count: number, changed: Parameters<typeof record>[0] = {}) => {
-  for (let index = 0; index < count; index += 1) ledger.record(record({ model: `m${index}`, ...changed }));
+const isSent = (told: Told) => until(() => told.waiting.segments === 0, 'an empty outbox');
+const write = (outbox: UsageOutbox, count: number, changed: Parameters<typeof record>[0] = {}) => {
+  for (let index = 0; index < count; index += 1) outbox.record(record({ model: `m${index}`, ...changed }));
 };
 
 test('every row of docs/usage.md has a test, and every test a row', () => {
@@ -81,63 +79,72 @@ test('every row of docs/usage.md has a test, and every test a row', () => {
 
 describe('what happens', () => {
   row('a worker is killed', async () => {
-    // To the spool a worker is a process, and its siblings are others on the same directory.
+    // To the directory a worker is a process, and its siblings are others on the same directory.
     await using child = startChild(fileURLToPath(new URL('./children/record.ts', import.meta.url)), [
       dir.file('keys.db'),
-      spool,
+      directory,
       'killed',
     ]);
-    const { ledger } = await open(QUICK);
-    await until(() => written('killed') > 0, 'a line of the other');
+    const { outbox } = await open(QUICK);
+    await until(() => written('killed') > 0, 'a row of the other');
     const taken = child.lines.length;
     child.process.kill('SIGKILL');
     await child.ended;
-    write(ledger, 3, { holderId: 'sibling' });
-    await until(() => readdirSync(spool).filter((name) => name.endsWith('.alive')).length === 1, 'one owner');
-    await isSent();
+    write(outbox, 3, { holderId: 'sibling' });
+    await until(() => files(directory).length === 1, 'one file');
+    await until(() => outbox.flush(), 'an empty outbox');
     const of = async (holderId: string) =>
       (await store.usage.usageReport({ holderId, from: '2000', by: [], limit: 1 }))[0]?.sums.requests ?? 0;
     expect(await of('sibling')).toBe(3);
-    // At least what a line held by then; at most all of it.
+    // At least what the file held by then; at most all of it.
     expect(await of('killed')).toBeGreaterThan(0);
     expect(await of('killed')).toBeLessThanOrEqual(child.lines.length + 1);
     expect(taken).toBeGreaterThan(0);
   });
 
   row('the power fails', async () => {
-    const handle = await openFile(dir.file('any'), 'w');
-    const synced = vi.spyOn(Object.getPrototypeOf(handle), 'datasync');
-    await handle.close();
-    const { ledger } = await open();
-    write(ledger, 1);
-    expect(await ledger.flush()).toBe(true);
-    // The store has it a second later, so the disk is not asked to hurry.
-    expect(synced).not.toHaveBeenCalled();
+    // What the thread does, in this one: SQLite syncs each commit when it is told `full`, and checkpoints alone with `normal`.
+    const executed = vi.spyOn(DatabaseSync.prototype, 'exec');
+    const file = new OutboxFile(directory);
+    file.open();
+    const told = () =>
+      executed.mock.calls.flatMap(([text]) => /synchronous = (normal|full)/.exec(text)?.[1] ?? []);
+    expect(told().at(-1)).toBe('normal');
+    file.setSync(true);
+    expect(told().at(-1)).toBe('full');
+    expect(executed.mock.lastCall?.[0]).toContain('wal_checkpoint');
+    file.close();
+    // While the store takes usage, the disk is not asked to hurry.
+    const { outbox } = await open();
+    const called = vi.spyOn(OutboxDisk.prototype, 'call');
+    const asked = () => called.mock.calls.flatMap(([name, isOn]) => (name === 'setSync' ? [isOn] : []));
+    write(outbox, 1);
+    expect(await outbox.flush()).toBe(true);
+    expect(asked()).toEqual([]);
     faulty.rest = 'refuses';
-    // One that was closed before anybody knew, and those after it.
-    for (let file = 1; file <= 3; file += 1) {
-      synced.mockClear();
-      write(ledger, 1);
-      expect(await ledger.flush()).toBe(false);
-      expect(synced).toHaveBeenCalled();
-    }
+    write(outbox, 1);
+    expect(await outbox.flush()).toBe(false);
+    expect(asked()).toEqual([true]);
+    faulty.rest = 'none';
+    expect(await outbox.flush()).toBe(true);
+    expect(asked()).toEqual([true, false]);
   });
 
   row('the store is away, slow, or refuses', async () => {
-    const { ledger, told } = await open({ ...QUICK, spoolBytes: 2000 });
+    const { outbox, told } = await open({ ...QUICK, diskBytes: 100_000 });
     faulty.rest = 'refuses';
-    write(ledger, 3);
+    write(outbox, 3);
     await until(() => told.batches.failed > 2, 'several attempts');
     faulty.rest = 'forgets to answer';
-    write(ledger, 3);
+    write(outbox, 3);
     await until(() => told.batches.failed > 5, 'several attempts');
     faulty.rest = 'none';
     await until(async () => (await counted()) === 6, 'all of it');
     expect(told.dropped).toEqual({});
-    // Beyond the bound the oldest files go, counted and logged.
+    // Beyond the bound the oldest batches go, counted and logged.
     faulty.rest = 'refuses';
     await until(() => {
-      write(ledger, 3);
+      write(outbox, 200);
       return (told.dropped['spool_full'] ?? 0) > 0;
     }, 'the bound');
     expect(told.log).toContain('usage is not counted');
@@ -145,141 +152,193 @@ describe('what happens', () => {
 
   row('nobody knows whether a batch was committed', async () => {
     let now = Date.parse('2030-01-01T00:00:00Z');
-    const { ledger } = await open(BY_HAND, () => now);
+    const { outbox } = await open(BY_HAND, () => now);
     for (const fault of ['commits and fails', 'is late', 'forgets to answer'] as const) {
-      write(ledger, 1);
+      write(outbox, 1);
       faulty.next.push(fault);
-      await ledger.flush();
+      await outbox.flush();
       await Promise.all(faulty.late);
     }
     now += 6 * DAY;
-    expect(await ledger.flush()).toBe(true);
+    expect(await outbox.flush()).toBe(true);
     expect(await counted()).toBe(3);
   });
 
   row('the store never takes one batch', async () => {
-    const { ledger, told } = await open(QUICK);
+    const { outbox, told } = await open(QUICK);
     faulty.next.push('refuses');
-    write(ledger, 1);
+    write(outbox, 1);
     const bad = await until(() => faulty.seen[0]?.id, 'the first attempt');
     faulty.refused.add(bad);
     let others = 0;
     await until(() => {
-      ledger.record(record({ model: 'good' }));
+      outbox.record(record({ model: 'good' }));
       others += 1;
-      return existsSync(join(spool, `${bad}.aside`));
+      return existsSync(join(directory, `${bad}.aside`));
     }, 'the file kept aside');
     expect(told.dropped).toEqual({ refused: 1 });
     await until(async () => (await counted()) === others, 'all others');
     // As the page says: renamed by hand, it counts after all.
     faulty.refused.clear();
-    const text = readFileSync(join(spool, `${bad}.aside`));
-    writeFileSync(join(spool, `000000000000.1.000000000000.${bad}.jsonl`), text);
+    renameSync(join(directory, `${bad}.aside`), join(directory, `000000000000.1.000000000000.${bad}.jsonl`));
     await until(async () => (await counted()) === others + 1, 'that one too');
   });
 
   row('the disk is full, or the directory cannot be written', async () => {
-    writeFileSync(spool, 'a file where the directory belongs');
-    const { ledger, told } = await open({ ...BY_HAND, memoryRows: 10 });
-    write(ledger, 8);
-    expect(await ledger.flush()).toBe(true);
+    writeFileSync(directory, 'a file where the directory belongs');
+    const { outbox, told } = await open({ ...BY_HAND, memoryRows: 10 });
+    write(outbox, 8);
+    expect(await outbox.flush()).toBe(true);
     expect([await counted(), told.dropped]).toEqual([8, {}]);
     expect(told.log).toContain('in memory alone');
     faulty.rest = 'refuses';
-    write(ledger, 15);
+    write(outbox, 15);
     // One that needs no other line has room.
-    ledger.record(record({ model: 'm0' }));
+    outbox.record(record({ model: 'm0' }));
     expect(told.dropped).toEqual({ memory: 5 });
     faulty.rest = 'none';
-    expect(await ledger.flush()).toBe(true);
+    expect(await outbox.flush()).toBe(true);
     expect(await counted()).toBe(8 + 11);
   });
 
-  row('the directory of the spool is lost', async () => {
+  row('the disk does not answer', async () => {
+    const { outbox, told } = await open(QUICK);
+    const { call } = OutboxDisk.prototype;
+    let answer = () => {};
+    const answered = new Promise<void>((resolve) => (answer = resolve));
+    const hung = vi.spyOn(OutboxDisk.prototype, 'call').mockImplementation(async function (
+      this: OutboxDisk,
+      ...args
+    ) {
+      await answered;
+      return call.apply(this, args);
+    });
+    write(outbox, 3);
+    await until(() => told.log.includes('in memory alone'), 'the log line');
+    write(outbox, 5);
+    expect([await counted(), told.dropped]).toEqual([0, {}]);
+    answer();
+    await until(async () => (await counted()) === 8, 'all requests');
+    hung.mockRestore();
+  });
+
+  row('the directory of the outbox is lost', async () => {
     const first = await open();
-    write(first.ledger, 2);
-    expect(await first.ledger.flush()).toBe(true);
+    write(first.outbox, 2);
+    expect(await first.outbox.flush()).toBe(true);
     faulty.rest = 'refuses';
-    write(first.ledger, 3);
-    await first.ledger.flush();
-    await first.ledger.abandon();
-    rmSync(spool, { recursive: true });
+    write(first.outbox, 3);
+    await first.outbox.flush();
+    await first.outbox.abandon();
+    rmSync(directory, { recursive: true });
     faulty.rest = 'none';
     const second = await open();
-    write(second.ledger, 1);
-    expect(await second.ledger.flush()).toBe(true);
+    write(second.outbox, 1);
+    expect(await second.outbox.flush()).toBe(true);
     expect(await counted()).toBe(3);
   });
 
-  row('a file of the spool is damaged', async () => {
-    const { ledger } = await open();
-    write(ledger, 1);
-    expect(await ledger.flush()).toBe(true);
-    const line = writeLine(rowsOf(record()));
-    const id = '0000000000000001';
-    appendFileSync(join(spool, `${FOREIGN}.${id}.jsonl`), `${line}damaged\n${line}${line.slice(0, 9)}`);
+  row('a file of the outbox is damaged', async () => {
+    const first = await open();
+    faulty.rest = 'refuses';
+    for (let batch = 0; batch < 30; batch += 1) {
+      write(first.outbox, 20, { upstream: `u${batch}` });
+      await first.outbox.flush();
+    }
+    await first.outbox.abandon();
+    faulty.rest = 'none';
+    const path = join(directory, files(directory)[0] ?? '');
+    const bytes = readFileSync(path);
+    const at = bytes.indexOf('"u15"');
+    bytes.fill(0x55, at - (at % 4096), at - (at % 4096) + 4096);
+    writeFileSync(path, bytes);
     const { told } = await open(QUICK);
-    await until(() => existsSync(join(spool, `${id}.aside`)), 'the file kept aside');
-    expect(await counted()).toBe(3);
-    expect(told.log).toContain('could not be read');
+    await until(() => told.log.includes('could not be read'), 'the log line');
+    await isSent(told);
+    const damaged = path.replace(/outbox$/, 'damaged');
+    expect(statSync(damaged).size).toBe(bytes.length);
+    // A page of 4 KiB holds some 30 of these rows.
+    expect(await counted()).toBeGreaterThan(500);
+    expect(await counted()).toBeLessThan(600);
   });
 
   row('a file is found after more than 6 days', async () => {
-    const { ledger } = await open();
-    write(ledger, 1);
-    expect(await ledger.flush()).toBe(true);
-    for (const [id, days] of [
-      ['0000000000000001', 5.9],
-      ['0000000000000002', 6.1],
-    ] as const) {
-      const path = join(spool, `${FOREIGN}.${id}.jsonl`);
-      writeFileSync(path, writeLine(rowsOf(record())));
-      const past = (Date.now() - days * DAY) / 1000;
-      utimesSync(path, past, past);
+    for (const days of [6.1, 5.9]) {
+      const { outbox } = await open(BY_HAND, () => Date.now() - days * DAY);
+      faulty.rest = 'refuses';
+      write(outbox, 1);
+      expect(await outbox.flush()).toBe(false);
+      await outbox.abandon();
+      faulty.rest = 'none';
     }
     const { told } = await open(QUICK);
-    await isSent();
-    expect([await counted(), told.dropped]).toEqual([2, { too_old: 1 }]);
-    expect(existsSync(join(spool, '0000000000000002.aside'))).toBe(true);
+    await until(async () => (await counted()) === 1, 'the younger one');
+    await isSent(told);
+    expect([await counted(), told.dropped]).toEqual([1, { too_old: 1 }]);
+    const [aside = ''] = readdirSync(directory).filter((name) => name.endsWith('.aside'));
+    // As the page says: renamed by hand and given today's time, it counts after all.
+    const renamed = join(directory, `000000000000.1.000000000000.${aside.slice(0, 16)}.jsonl`);
+    renameSync(join(directory, aside), renamed);
+    age(renamed, 0);
+    await until(async () => (await counted()) === 2, 'the older one');
   });
 
   row('the process was stopped for over a minute', async () => {
-    const { ledger } = await open({ ...BY_HAND, writeMs: 5 });
-    write(ledger, 1);
-    await until(() => segments(spool).some((name) => readFileSync(join(spool, name)).length > 0), 'a line');
-    // Another process took it for gone, and renamed its file, while it was stopped.
-    const [name = ''] = segments(spool);
-    const text = readFileSync(join(spool, name));
-    rmSync(join(spool, name));
-    writeFileSync(join(spool, `${FOREIGN}.${name.split('.').at(-2)}.jsonl`), text);
-    await open(QUICK);
-    await until(async () => (await counted()) === 1, 'the first one');
-    // Awake again: what it still has of the segment counts once, and what comes later is its own.
-    write(ledger, 2);
-    expect(await ledger.flush()).toBe(true);
-    expect(await counted()).toBe(3);
+    await using child = startChild(fileURLToPath(new URL('./children/record.ts', import.meta.url)), [
+      dir.file('other.db'),
+      directory,
+      'stopped',
+    ]);
+    await until(() => child.lines.length > 100, 'records');
+    child.process.kill('SIGSTOP');
+    for (const name of files(directory)) age(join(directory, name), 2 * 60_000);
+    const { outbox, told } = await open({ ...BY_HAND, scanMs: 10 });
+    write(outbox, 1);
+    expect(await outbox.flush()).toBe(true);
+    await new Promise((done) => setTimeout(done, 200));
+    // Its file is its own: the other process has taken nothing.
+    expect([await counted(), told.waiting.segments]).toEqual([1, 0]);
+    child.process.kill('SIGCONT');
+    child.process.kill('SIGTERM');
+    expect([await child.ended, child.stderr()]).toEqual([0, '']);
+    const other = await openStore({ kind: 'sqlite', path: dir.file('other.db') });
+    expect((await sums(other.usage))?.requests).toBe(child.lines.length);
+    await other.close();
   });
 
-  row('several processes share the spool', async () => {
+  row('an earlier build left its files', async () => {
+    const id = '0000000000000001';
+    const line = rowsOf(record()).map(writeRow).map(writeLine).join('');
+    const path = writeOldFile(directory, id, `${line}damaged\n${line}${line.slice(0, 9)}`);
+    const { told } = await open(QUICK);
+    age(path, 2 * 60_000);
+    await until(async () => (await counted()) === 2, 'both lines');
+    await isSent(told);
+    expect([existsSync(path), existsSync(join(directory, `${id}.aside`))]).toEqual([false, true]);
+    expect(told.log).toContain('could not be read');
+  });
+
+  row('several processes share the directory', async () => {
     const three = [await open(QUICK), await open(QUICK), await open(QUICK)];
     faulty.rest = 'refuses';
-    for (const { ledger } of three) write(ledger, 10);
+    for (const { outbox } of three) write(outbox, 10);
     await until(() => three.every(({ told }) => told.batches.failed > 0), 'attempts of all');
-    await three[0]?.ledger.abandon();
+    await three[0]?.outbox.abandon();
     faulty.rest = 'none';
-    await isSent();
+    await until(async () => (await counted()) === 30, 'all requests');
+    await Promise.all(three.slice(1).map(({ told }) => isSent(told)));
     expect(await counted()).toBe(30);
   });
 
   row('the clock jumps', async () => {
     let now = Date.parse('2030-01-02T03:59:59Z');
-    const { ledger } = await open(BY_HAND, () => now);
+    const { outbox } = await open(BY_HAND, () => now);
     for (const jump of [0, 2 * 3_600_000, -5 * 3_600_000, 400 * DAY, -400 * DAY]) {
       now += jump;
-      ledger.record(record({ at: now }));
+      outbox.record(record({ at: now }));
       faulty.next.push('commits and fails');
-      await ledger.flush();
-      await until(() => ledger.flush(), 'the store to take it');
+      await outbox.flush();
+      await until(() => outbox.flush(), 'the store to take it');
     }
     expect(await counted()).toBe(5);
     const hours = await store.usage.usageReport({ from: '2000', by: ['hour'], limit: 100 });
@@ -292,37 +351,37 @@ describe('what happens', () => {
   });
 
   row('an answer of more than a billion tokens', async () => {
-    const { ledger } = await open();
+    const { outbox } = await open();
     const usage = { prompt: 5e9, completion: Number.MAX_VALUE, cached: 2e9, reasoning: 0 };
-    ledger.record(record({ usage }));
-    expect(await ledger.flush()).toBe(true);
+    outbox.record(record({ usage }));
+    expect(await outbox.flush()).toBe(true);
     expect(await sums(store.usage)).toMatchObject({ prompt: 1e9, completion: 1e9, cached: 1e9 });
   });
 
   row('a sum reaches 2^53 - 1', async () => {
-    const { ledger } = await open();
+    const { outbox } = await open();
     for (let index = 0; index < 3; index += 1) {
-      ledger.record(record({ costNanos: Number.MAX_SAFE_INTEGER - 10 }));
-      expect(await ledger.flush()).toBe(true);
+      outbox.record(record({ costNanos: Number.MAX_SAFE_INTEGER - 10 }));
+      expect(await outbox.flush()).toBe(true);
     }
     expect(await sums(store.usage)).toMatchObject({ requests: 3, cost: Number.MAX_SAFE_INTEGER });
   });
 
   row('a record cannot be read', async () => {
-    const { ledger, told } = await open();
+    const { outbox, told } = await open();
     for (const wrong of [undefined, {}, { ...record(), model: undefined }])
-      Reflect.apply(ledger.record, ledger, [wrong]);
-    write(ledger, 1);
-    expect(await ledger.flush()).toBe(true);
+      Reflect.apply(outbox.record, outbox, [wrong]);
+    write(outbox, 1);
+    expect(await outbox.flush()).toBe(true);
     expect([await counted(), told.dropped]).toEqual([1, { refused: 3 }]);
     expect(told.log).toContain('usage is not counted');
   });
 
   row('a record comes after the end', async () => {
-    const { ledger, told } = await open();
-    write(ledger, 2);
-    await ledger.close(30_000);
-    write(ledger, 1);
+    const { outbox, told } = await open();
+    write(outbox, 2);
+    await outbox.close(30_000);
+    write(outbox, 1);
     expect([await counted(), told.dropped]).toEqual([2, { closed: 1 }]);
   });
 });

@@ -1,10 +1,10 @@
-// The ledger over a PostgreSQL server that pauses, and one that ends its connections at any moment.
+// The outbox over a PostgreSQL server that pauses, and one that ends its connections at any moment.
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { POSTGRES_TIMEOUT, type PostgresServer, query, startPostgres } from '../helpers/postgres.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
-import { open, QUICK, record, segments, sums } from './samples.ts';
+import { open, QUICK, record, sums } from './samples.ts';
 
 let server: PostgresServer;
 let store: Store;
@@ -27,30 +27,34 @@ afterEach(async () => {
   await dir.remove();
 });
 
-test('while the server pauses the spool grows, and it drains when the server goes on', async () => {
-  const { ledger, told } = await open(store.usage, dir.file('spool'), QUICK);
-  ledger.record(record());
+test('while the server pauses the outbox grows, and it drains when the server goes on', async () => {
+  const { outbox, told } = await open(store.usage, dir.file('directory'), QUICK);
+  outbox.record(record());
   await until(async () => (await sums(store.usage))?.requests === 1, 'the first request');
   server.pause();
   for (let index = 0; index < 500; index += 1) {
-    ledger.record(record({ model: `m${index % 50}` }));
+    outbox.record(record({ model: `m${index % 50}` }));
     if (index % 50 === 0) await new Promise((done) => setTimeout(done, 10));
   }
   await until(() => told.batches.failed > 1, 'attempts');
-  expect(segments(dir.file('spool')).length).toBeGreaterThan(0);
+  expect(told.waiting.segments).toBeGreaterThan(0);
   expect(told.dropped).toEqual({});
   server.resume();
-  await until(() => segments(dir.file('spool')).length === 0, 'an empty spool');
+  await until(() => told.waiting.segments === 0, 'an empty outbox');
   expect((await until(() => sums(store.usage))).requests).toBe(501);
-  await ledger.close(30_000);
+  await outbox.close(30_000);
 }, 120_000);
 
 test('connections that break at any moment, in a commit too, lose nothing and double nothing', async () => {
-  const { ledger, told } = await open(store.usage, dir.file('spool'), { ...QUICK, writeMs: 1, sendMs: 1 });
+  const { outbox, told } = await open(store.usage, dir.file('directory'), {
+    ...QUICK,
+    writeMs: 1,
+    sendMs: 1,
+  });
   let recorded = 0;
   for (let round = 0; round < 40; round += 1) {
     for (let index = 0; index < 10; index += 1) {
-      ledger.record(record({ model: `m${index}` }));
+      outbox.record(record({ model: `m${index}` }));
       recorded += 1;
     }
     await new Promise((done) => setTimeout(done, round % 7));
@@ -59,11 +63,8 @@ test('connections that break at any moment, in a commit too, lose nothing and do
       `select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate'`,
     );
   }
-  await until(
-    async () => segments(dir.file('spool')).length === 0 && (await ledger.flush()),
-    'an empty spool',
-  );
+  await until(() => outbox.flush(), 'an empty outbox');
   expect((await until(() => sums(store.usage))).requests).toBe(recorded);
   expect(told.batches.failed).toBeGreaterThan(0);
-  await ledger.close(30_000);
+  await outbox.close(30_000);
 }, 120_000);

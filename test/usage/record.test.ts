@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { readLine, writeLine } from '../../src/usage/outbox/outbox-line.ts';
+import { readLine, readRow, writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
 import { rowsOf } from '../../src/usage/records/request-usage.ts';
 import { costOf } from '../../src/usage/records/token-price.ts';
 import { UsageTotals } from '../../src/usage/records/usage-totals.ts';
@@ -162,7 +162,8 @@ describe('a cost', () => {
   });
 });
 
-describe('a line of the spool', () => {
+describe('a row as text', () => {
+  const text = () => rowsOf(record()).map(writeRow)[0] ?? '';
   const arbitrary = fc.record({
     model: fc.string({ unit: 'binary', maxLength: 300 }),
     upstream: fc.string({ maxLength: 200 }),
@@ -171,38 +172,41 @@ describe('a line of the spool', () => {
     durationMs: fc.nat(),
   });
 
-  test('reads back as what was written', () => {
+  test('reads back as what was written, also from a line', () => {
     fc.assert(
-      fc.property(fc.array(arbitrary, { maxLength: 5 }), (changes) => {
-        const rows = changes.flatMap((change) => rowsOf(record(change)));
-        const line = writeLine(rows);
-        expect(line.indexOf('\n')).toBe(line.length - 1);
-        expect(readLine(line.slice(0, -1))).toEqual(rows);
+      fc.property(arbitrary, (change) => {
+        for (const row of rowsOf(record(change))) {
+          expect(readRow(writeRow(row))).toEqual(row);
+          const line = writeLine(writeRow(row));
+          expect(line.indexOf('\n')).toBe(line.length - 1);
+          expect(readLine(line).map(readRow)).toEqual([row]);
+        }
       }),
     );
   });
 
-  test('that is cut anywhere is none', () => {
-    const line = writeLine(rowsOf(record()));
-    for (let length = 0; length < line.length - 1; length += 1) {
-      expect(readLine(line.slice(0, length))).toBeUndefined();
-    }
+  test('that is cut anywhere is not valid, nor is a line', () => {
+    for (let length = 0; length < text().length; length += 1)
+      expect(readRow(text().slice(0, length))).toBeUndefined();
+    const line = writeLine(text());
+    for (let length = 0; length < line.length - 1; length += 1)
+      expect(readLine(line.slice(0, length)).map(readRow)).toEqual([undefined]);
   });
 
   test.each([
     ['no JSON', 'x'],
     ['null', 'null'],
-    ['another version', '{"v":2,"rows":[]}'],
-    ['rows that are none', '{"v":1,"rows":{}}'],
-    ['a row that is none', '{"v":1,"rows":[1]}'],
-    ['too few numbers', '{"v":1,"rows":[["2030-01-02T03","h","p","m","u",1]]}'],
-    ['a negative number', writeLine(rowsOf(record())).replace('1234', '-1')],
-    ['a fraction', writeLine(rowsOf(record())).replace('1234', '1.5')],
-    ['too large a number', writeLine(rowsOf(record())).replace('1234', '1e16')],
-    ['no hour', writeLine(rowsOf(record())).replace('2030-01-02T03', '2030-01-02')],
-    ['a control character', writeLine(rowsOf(record())).replace('gpt', 'g\\u0000')],
-  ])('with %s is wrong', (_name, line) => {
-    expect(readLine(line.trimEnd())).toBeUndefined();
+    ['no array', '{}'],
+    ['too few numbers', '["2030-01-02T03","h","p","m","u",1]'],
+    ['too many numbers', text().replace(/]$/, ',1]')],
+    ['a negative number', text().replace('1234', '-1')],
+    ['a fraction', text().replace('1234', '1.5')],
+    ['too large a number', text().replace('1234', '1e16')],
+    ['no hour', text().replace('2030-01-02T03', '2030-01-02')],
+    ['a number as a name', text().replace('"gpt"', '1')],
+    ['a control character', text().replace('gpt', 'g\\u0000')],
+  ])('with %s is not valid', (_name, wrong) => {
+    expect(readRow(wrong)).toBeUndefined();
   });
 });
 

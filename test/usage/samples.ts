@@ -1,5 +1,17 @@
-// Records and ledgers for the tests of this folder.
-import { readdirSync } from 'node:fs';
+// Records and outboxes for the tests of this folder.
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { Writable } from 'node:stream';
 import type { UsageStore } from '../../src/store/store.ts';
 import type { UsageSums } from '../../src/store/usage-record.ts';
@@ -28,7 +40,7 @@ export function record(changed: Partial<UsageRecord> = {}): UsageRecord {
   };
 }
 
-/** What a ledger told of itself. */
+/** What a outbox told of itself. */
 export class Told {
   readonly batches: Record<'written' | 'known' | 'failed', number> = { written: 0, known: 0, failed: 0 };
   readonly dropped: Record<string, number> = {};
@@ -65,7 +77,7 @@ export async function open(
   clock?: () => number,
 ) {
   const told = new Told();
-  const ledger = await UsageOutbox.open({
+  const outbox = await UsageOutbox.open({
     store,
     directory,
     logger: told.logger,
@@ -73,7 +85,7 @@ export async function open(
     limits,
     ...(clock && { clock }),
   });
-  return { ledger, told };
+  return { outbox, told };
 }
 
 /** Nothing happens by itself. */
@@ -85,6 +97,40 @@ export async function sums(store: UsageStore): Promise<UsageSums | undefined> {
   return (await store.usageReport({ from: '2000', by: [], limit: 1 }))[0]?.sums;
 }
 
-export function segments(directory: string): string[] {
-  return readdirSync(directory).filter((name) => name.endsWith('.jsonl'));
+/** Outbox files, one for each process. */
+export function files(directory: string): string[] {
+  return readdirSync(directory).filter((name) => name.endsWith('.outbox'));
+}
+
+/** The rows of a file whose process has ended, by batch. It is copied before: what SQLite opens it also recovers. */
+export function stored(path: string): readonly { id: string; cells: string }[] {
+  const copy = mkdtempSync(join(tmpdir(), 'outbox-'));
+  try {
+    for (const suffix of ['', '-wal']) {
+      if (existsSync(path + suffix)) copyFileSync(path + suffix, join(copy, `copy${suffix}`));
+    }
+    const database = new DatabaseSync(join(copy, 'copy'));
+    const rows = database.prepare('select id, cells from usage_rows join batches on number = batch').all();
+    database.close();
+    return rows.map(({ id, cells }) => ({ id: String(id), cells: String(cells) }));
+  } finally {
+    rmSync(copy, { recursive: true });
+  }
+}
+
+/** Writes a file in the former format. */
+export function writeOldFile(directory: string, id: string, text: string, owner = FOREIGN): string {
+  mkdirSync(directory, { recursive: true });
+  const path = join(directory, `${owner}.${id}.jsonl`);
+  writeFileSync(path, text);
+  return path;
+}
+
+/** The owner in the name of such a file, on another machine. */
+export const FOREIGN = 'aaaaaaaaaaaa.123.bbbbbbbbbbbb';
+
+/** Sets the time of a file. */
+export function age(path: string, ms: number): void {
+  const past = (Date.now() - ms) / 1000;
+  utimesSync(path, past, past);
 }

@@ -44,7 +44,7 @@ export interface Metering {
   readonly endpoint: UsageEndpoint<Principal>;
   /** Replicas should share limits, but this process counts alone at the moment. */
   readonly isDegraded: boolean;
-  /** Flushes the outbox. After the deadline the rest stays in the spool, for the next process. */
+  /** Flushes the outbox. After the deadline the rest stays in the file, for the next process. */
   close(deadlineMs: number): Promise<void>;
 }
 
@@ -54,7 +54,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     store,
     directory: resolve(outboxDirectory(config)),
     logger,
-    events: metrics.ledger,
+    events: metrics.outbox,
   });
   const usage = new HolderUsage(outbox, store);
   const initialTotals = new InitialTotals({ read: (holder) => usage.totalsOf(holder), metrics });

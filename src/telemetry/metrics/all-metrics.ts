@@ -29,7 +29,7 @@ export function createMetrics() {
     ...realtimeMetrics(catalogue),
     ...keyMetrics(catalogue),
     ...limitMetrics(catalogue),
-    ledger: outboxMetrics(catalogue),
+    outbox: outboxMetrics(catalogue),
     redis: redisMetrics(catalogue),
     billing: billingMetrics(catalogue),
     ...processMetrics(catalogue),

@@ -81,7 +81,7 @@ export function keyMetrics(catalogue: MetricCatalogue) {
       labels: {},
       across: 'min',
       action:
-        '0: no key can be made, rotated or revoked, and use waits in the spool. The log says why: a full disk, a lock, a standby.',
+        '0: no key can be made, rotated or revoked, and use waits in the outbox. The log says why: a full disk, a lock, a standby.',
     }),
   };
 }

@@ -1,4 +1,4 @@
-// Metrics of what is counted: limits, the ledger of usage, and the Redis that replicas share.
+// Metrics of what is counted: limits, the usage outbox, and the Redis that replicas share.
 import type { MetricCatalogue } from './metric-catalogue.ts';
 
 export function limitMetrics(catalogue: MetricCatalogue) {
@@ -47,7 +47,7 @@ export function limitMetrics(catalogue: MetricCatalogue) {
   };
 }
 
-/** In the form in which the ledger tells them. */
+/** For `UsageOutboxEvents`. */
 export function outboxMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Usage');
   const batches = catalogue.counter({
@@ -65,9 +65,11 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
   });
   const waiting = catalogue.gauge({
     name: 'tollgate_usage_waiting',
-    meaning: 'Usage that the store does not have yet: segments of the spool, their bytes, rows in memory.',
+    meaning:
+      'Usage that the store does not have yet: batches in the outbox file (`segments`), bytes of the file, rows in memory.',
     labels: { of: '`segments`, `bytes`, `rows`' },
-    action: '`segments` grow: the store is away or slow. Keep room on the disk of the spool.',
+    action:
+      '`segments` grow: the store is away or slow. Keep room on the disk. `rows` grow: the disk does not answer.',
   });
   return {
     onBatch: (outcome: string) => batches.inc({ outcome }),

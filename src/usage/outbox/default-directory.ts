@@ -1,4 +1,4 @@
-// Where the spool is when the configuration does not say.
+// Where the outbox files are when the configuration does not say.
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
 
 /** @returns a path, relative to the working directory where it is not absolute */

@@ -1,4 +1,4 @@
-// Hours and days as the ledger names them: UTC always, so that no change of a clock to summer time doubles or hides one.
+// Hours and days of usage: UTC always, so that no change of a clock to summer time doubles or hides one.
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;

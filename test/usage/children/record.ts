@@ -4,17 +4,17 @@ import { openStore } from '../../../src/store/open.ts';
 import { OUTBOX_LIMITS } from '../../../src/usage/usage-outbox.ts';
 import { open, record } from '../samples.ts';
 
-const [path = '', spool = '', holderId = ''] = process.argv.slice(2);
+const [path = '', directory = '', holderId = ''] = process.argv.slice(2);
 const store = await openStore({ kind: 'sqlite', path });
-const { ledger } = await open(store.usage, spool, { ...OUTBOX_LIMITS, scanMs: 500 });
+const { outbox } = await open(store.usage, directory, { ...OUTBOX_LIMITS, scanMs: 500 });
 let count = 0;
 const timer = setInterval(() => {
-  ledger.record(record({ holderId, model: `m${count % 5}` }));
+  outbox.record(record({ holderId, model: `m${count % 5}` }));
   count += 1;
   writeSync(1, `${Math.round(performance.now())}\n`);
 }, 2);
 process.on('SIGTERM', async () => {
   clearInterval(timer);
-  await ledger.close(30_000);
+  await outbox.close(30_000);
   await store.close();
 });

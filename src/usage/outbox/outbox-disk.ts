@@ -1,0 +1,98 @@
+// The outbox file as the event loop sees it: each call goes to the thread that has the file, so that a disk that is slow, or that
+// does not answer, does not block the event loop.
+import { Worker } from 'node:worker_threads';
+import { withDeadline } from '../../deadline.ts';
+import type { ClaimedUsage } from './abandoned-files.ts';
+import type { OutboxFile } from './outbox-file.ts';
+
+const ANSWER_MS = 5000;
+/** Calls that wait for the disk. More are rejected. */
+const MAX_CALLS = 100;
+/** Beside this file, which is TypeScript or compiled. */
+const THREAD = new URL(import.meta.url.replace(/disk(\.[jt]s)$/, 'thread$1'));
+
+type Calls = Pick<OutboxFile, 'add' | 'next' | 'postpone' | 'remove' | 'setAside'> &
+  Pick<OutboxFile, 'rowsOf' | 'setSync' | 'close'> & {
+    readonly claim: (staleBefore: number, maxBytes: number) => ClaimedUsage;
+  };
+
+export interface DiskCall {
+  readonly number: number;
+  readonly name: keyof Calls;
+  readonly args: readonly unknown[];
+}
+
+export interface DiskReply {
+  readonly number: number;
+  readonly value?: unknown;
+  readonly error?: unknown;
+  readonly state: { readonly batches: number; readonly bytes: number };
+}
+
+export class OutboxDisk {
+  readonly #directory: string;
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
+  #worker: Worker | undefined;
+  #calls = 0;
+  /** What waits in the file, as of the last reply. */
+  state: DiskReply['state'] = { batches: 0, bytes: 0 };
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /**
+   * Calls a method of the file in its thread. Calls run in the order in which they are made.
+   * @returns when it is done, however long that takes
+   * @throws what the method throws
+   */
+  async call<Name extends keyof Calls>(
+    name: Name,
+    ...args: Parameters<Calls[Name]>
+  ): Promise<ReturnType<Calls[Name]>> {
+    if (this.#waiting.size >= MAX_CALLS) throw notAnswering();
+    this.#worker ??= this.#start();
+    this.#calls += 1;
+    const reply = Promise.withResolvers<unknown>();
+    this.#waiting.set(this.#calls, reply);
+    const call: DiskCall = { number: this.#calls, name, args };
+    this.#worker.postMessage(call);
+    // What the method of this name returns.
+    return (await reply.promise) as ReturnType<Calls[Name]>;
+  }
+
+  /** As `call`, with a deadline. When it rejects, the call may still be done later. */
+  callInTime<Name extends keyof Calls>(name: Name, ...args: Parameters<Calls[Name]>) {
+    return withDeadline(this.call(name, ...args), ANSWER_MS, notAnswering);
+  }
+
+  /** Ends the thread as if the process had been killed. */
+  async abandon(): Promise<void> {
+    await this.#worker?.terminate();
+  }
+
+  #start(): Worker {
+    const worker = new Worker(THREAD, { workerData: this.#directory, env: {}, execArgv: [] });
+    worker.unref();
+    worker.on('message', ({ number, value, error, state }: DiskReply) => {
+      const reply = this.#waiting.get(number);
+      this.#waiting.delete(number);
+      this.state = state;
+      if (error === undefined) reply?.resolve(value);
+      else reply?.reject(error);
+    });
+    worker.on('error', () => {});
+    // The next call starts another thread, whose first `claim` takes over the file.
+    worker.on('exit', () => {
+      this.#worker = undefined;
+      for (const { reject } of this.#waiting.values())
+        reject(new Error('the thread of the usage outbox ended'));
+      this.#waiting.clear();
+    });
+    return worker;
+  }
+}
+
+function notAnswering(): Error {
+  return new Error('the disk of the usage outbox does not answer');
+}

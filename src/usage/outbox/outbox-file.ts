@@ -1,0 +1,302 @@
+// The outbox file of this process: a SQLite database (WAL) with the usage that the store does not have yet. The process holds its
+// lock, which the system releases however the process ends. Usage that the disk does not take is kept in a database in memory.
+// The API is synchronous, because it runs in a thread.
+import { randomBytes } from 'node:crypto';
+import { closeSync, existsSync, mkdirSync, openSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { primaryCode } from '../../store/sqlite/sqlite-queue.ts';
+import type { UsageRow } from '../../store/usage-record.ts';
+import { UsageTotals } from '../records/usage-totals.ts';
+import { HOLDER_CELL, readRow, writeLine } from './outbox-row.ts';
+
+const SETUP = `
+  pragma locking_mode = exclusive;
+  pragma auto_vacuum = full;
+  pragma journal_mode = wal;
+  pragma synchronous = normal;
+  begin immediate;
+  create table if not exists batches (number integer primary key, id text not null unique, at integer not null) strict;
+  create table if not exists usage_rows (
+    batch integer not null references batches on delete cascade, holder text not null, cells text not null) strict;
+  create index if not exists usage_rows_by_batch on usage_rows (batch);
+  create index if not exists usage_rows_by_holder on usage_rows (holder);
+  commit;`;
+const INSERT_BATCH =
+  'insert into batches (id, at) values (?, ?) on conflict (id) do update set id = id returning number';
+const INSERT_ROW = `insert into usage_rows (batch, holder, cells) values (?, ?2 ->> ${HOLDER_CELL}, ?2)`;
+/** A batch with as many rows takes nothing more. */
+const BATCH_ROWS = 500;
+/** Batches in memory, beyond which the caller keeps what the disk does not take. */
+const MAX_MEMORY_BATCHES = 8;
+const PAGE_BYTES = 4096;
+
+export interface OutboxBatch {
+  readonly id: string;
+  /** Each key once. */
+  readonly rows: readonly UsageRow[];
+  /** Another process wrote it, and may have sent it. */
+  readonly isInherited: boolean;
+}
+
+interface WaitingBatch {
+  readonly database: DatabaseSync;
+  readonly at: number;
+  readonly isInherited: boolean;
+  rows: number;
+}
+
+export class OutboxFile {
+  readonly directory: string;
+  readonly #memory = openLocked(':memory:');
+  #path = '';
+  #file: DatabaseSync | undefined;
+  /** By id, in the order of the next attempts. */
+  readonly #waiting = new Map<string, WaitingBatch>();
+  /** The batch that rows are added to, and the one that `next` returned last. */
+  #openId = '';
+  #sendingId = '';
+
+  constructor(directory: string) {
+    this.directory = directory;
+  }
+
+  /** What waits. */
+  get state(): { readonly batches: number; readonly bytes: number } {
+    return { batches: this.#waiting.size, bytes: this.#waiting.size === 0 ? 0 : this.#bytes };
+  }
+
+  /** Creates the file where there is none, or where it was deleted. @throws the system's error, or SQLite's */
+  open(): void {
+    if (this.#file !== undefined && existsSync(this.#path)) return;
+    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
+    this.#path = join(this.directory, `${process.pid}.${randomBytes(6).toString('hex')}.outbox`);
+    closeSync(openSync(this.#path, 'wx', 0o600));
+    this.#file = openLocked(this.#path);
+  }
+
+  /** Whether this is the path of the file, or of its log. */
+  isOwn(path: string): boolean {
+    return this.#file !== undefined && path.startsWith(this.#path);
+  }
+
+  /**
+   * Appends rows, all in one transaction.
+   * @param at milliseconds since 1970
+   * @param cells from `writeRow`
+   * @returns why they are in memory alone; undefined when they are in the file
+   * @throws the same when there is no room in memory
+   */
+  add(at: number, cells: readonly string[]): unknown {
+    try {
+      if (this.#file === undefined) throw new Error(`there is no outbox file in ${this.directory}`);
+      this.#addTo(this.#file, at, cells);
+      return undefined;
+    } catch (error) {
+      const inMemory = [...this.#waiting.values()].filter(({ database }) => database === this.#memory);
+      if (inMemory.length >= MAX_MEMORY_BATCHES) throw error;
+      this.#addTo(this.#memory, at, cells);
+      return error;
+    }
+  }
+
+  /** Adds a batch that another process wrote. */
+  inherit(id: string, at: number, cells: readonly string[]): void {
+    // What was copied before is whole, because each batch is one transaction.
+    if (this.#file === undefined || cells.length === 0 || this.#waiting.has(id)) return;
+    this.#save(this.#file, [{ id, at, cells }]);
+    this.#waiting.set(id, { database: this.#file, at, isInherited: true, rows: cells.length });
+  }
+
+  /** @returns the batch to be sent now: nothing is added to it any more */
+  next(): OutboxBatch | undefined {
+    const [id] = this.#waiting.keys();
+    if (id === undefined) return undefined;
+    if (id === this.#openId) this.#openId = '';
+    this.#sendingId = id;
+    return this.#read(id, this.#cellsOf(id));
+  }
+
+  /** The store did not take a batch: others are next. */
+  postpone(id: string): void {
+    const batch = this.#waiting.get(id);
+    if (batch === undefined) return;
+    this.#waiting.delete(id);
+    this.#waiting.set(id, batch);
+  }
+
+  /** The store has a batch. */
+  remove(id: string): void {
+    const { database } = this.#waiting.get(id) ?? {};
+    if (id === this.#openId) this.#openId = '';
+    if (database !== undefined)
+      this.#use(database, () => database.prepare('delete from batches where id = ?').run(id));
+    this.#waiting.delete(id);
+  }
+
+  /** The store refuses a batch: it is written to a file that nothing sends. */
+  setAside(id: string): void {
+    this.export(id, this.#cellsOf(id));
+    this.remove(id);
+  }
+
+  /** Drops the oldest batches until the file has at most `maxBytes`. @returns requests in them */
+  shrink(maxBytes: number): number {
+    let requests = 0;
+    for (const [id, { database }] of this.#waiting) {
+      if (this.#bytes <= maxBytes) break;
+      // The store may have counted what is being sent.
+      if (id === this.#sendingId || database === this.#memory) continue;
+      for (const { sums } of this.#read(id, this.#cellsOf(id)).rows) requests += sums.requests;
+      this.remove(id);
+    }
+    return requests;
+  }
+
+  /** What waits of one holder, by batch. */
+  rowsOf(holderId: string): readonly OutboxBatch[] {
+    const query = 'select id, cells from usage_rows join batches on number = batch where holder = ?';
+    const databases = new Set(Array.from(this.#waiting.values(), ({ database }) => database));
+    const found = [...databases].flatMap((database) =>
+      this.#use(database, () => database.prepare(query).all(holderId)),
+    );
+    const batches = Map.groupBy(found, ({ id }) => String(id));
+    return Array.from(batches, ([id, rows]) =>
+      this.#read(
+        id,
+        rows.map(({ cells }) => String(cells)),
+      ),
+    );
+  }
+
+  /** @param isOn whether each commit must survive a loss of power, earlier ones too; else SQLite syncs at checkpoints */
+  setSync(isOn: boolean): void {
+    this.#file?.exec(
+      isOn ? 'pragma synchronous = full; pragma wal_checkpoint' : 'pragma synchronous = normal',
+    );
+  }
+
+  /** A line for each row, so that one that cannot be read does not spoil the others. */
+  export(id: string, cells: readonly string[]): void {
+    writeFileSync(join(this.directory, `${id}.aside`), cells.map(writeLine).join(''), { mode: 0o600 });
+  }
+
+  /** Moves what is in memory to the file, and releases its lock. @returns requests for which that failed */
+  close(): number {
+    let lost = 0;
+    for (const [id, { database, at }] of this.#waiting) {
+      if (database !== this.#memory) continue;
+      const cells = this.#cellsOf(id);
+      try {
+        this.open();
+        if (this.#file !== undefined) this.#save(this.#file, [{ id, at, cells }]);
+      } catch {
+        for (const { sums } of this.#read(id, cells).rows) lost += sums.requests;
+        this.#waiting.delete(id);
+      }
+    }
+    // Before the lock is released, so that no other process takes over an empty file.
+    if (this.#waiting.size === 0 && this.#file !== undefined) removeFile(this.#path);
+    this.#file?.close();
+    return lost;
+  }
+
+  get #bytes(): number {
+    const { page_count } = this.#file?.prepare('pragma page_count').get() ?? {};
+    return PAGE_BYTES * Number(page_count ?? 0);
+  }
+
+  #addTo(database: DatabaseSync, at: number, cells: readonly string[]): void {
+    const open = this.#waiting.get(this.#openId);
+    const isOpen = open?.database === database && open.rows < BATCH_ROWS;
+    const added = [];
+    for (let from = 0; from < cells.length; from += BATCH_ROWS) {
+      const id = from === 0 && isOpen ? this.#openId : randomBytes(8).toString('hex');
+      added.push({ id, at, cells: cells.slice(from, from + BATCH_ROWS) });
+    }
+    this.#save(database, added);
+    for (const {
+      id,
+      cells: { length },
+    } of added) {
+      const batch = this.#waiting.get(id) ?? { database, at, isInherited: false, rows: 0 };
+      batch.rows += length;
+      this.#waiting.set(id, batch);
+      this.#openId = id;
+    }
+  }
+
+  #save(
+    database: DatabaseSync,
+    batches: readonly { id: string; at: number; cells: readonly string[] }[],
+  ): void {
+    this.#use(database, () => {
+      database.exec('begin immediate');
+      try {
+        const insert = database.prepare(INSERT_ROW);
+        for (const { id, at, cells } of batches) {
+          const number = Number(database.prepare(INSERT_BATCH).get(id, at)?.['number']);
+          for (const row of cells) insert.run(number, row);
+        }
+        database.exec('commit');
+      } finally {
+        if (database.isTransaction) database.exec('rollback');
+      }
+    });
+  }
+
+  /** As they are stored: a key may be in several. */
+  #cellsOf(id: string): readonly string[] {
+    const { database } = this.#waiting.get(id) ?? {};
+    if (database === undefined) return [];
+    const query = 'select cells from usage_rows where batch = (select number from batches where id = ?)';
+    return this.#use(database, () => database.prepare(query).all(id)).map(({ cells }) => String(cells));
+  }
+
+  #read(id: string, cells: readonly string[]): OutboxBatch {
+    const totals = new UsageTotals();
+    totals.addAll(cells.map(readRow).filter((row) => row !== undefined));
+    return { id, rows: [...totals.rows()], isInherited: this.#waiting.get(id)?.isInherited === true };
+  }
+
+  /** A file that is damaged is left to the next `claim`, which takes over what can be read of it. */
+  #use<T>(database: DatabaseSync, work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      if (isDamaged(error)) {
+        for (const [id, batch] of this.#waiting) if (batch.database === database) this.#waiting.delete(id);
+        if (this.#file === database) this.#file = undefined;
+        database.close();
+      }
+      throw error;
+    }
+  }
+}
+
+/** @throws SQLite's error: see `isLocked` and `isDamaged` */
+export function openLocked(path: string): DatabaseSync {
+  const database = new DatabaseSync(path, { timeout: 0 });
+  try {
+    database.exec(SETUP);
+    return database;
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/** Removes a file and its log. SQLite leaves the log of a file that was removed. */
+export function removeFile(path: string): void {
+  for (const suffix of ['', '-wal']) rmSync(path + suffix, { force: true });
+}
+
+/** Whether another connection has the file: its process lives. SQLITE_BUSY, SQLITE_LOCKED. */
+export function isLocked(error: unknown): boolean {
+  return [5, 6].includes(primaryCode(error));
+}
+
+/** SQLITE_CORRUPT, SQLITE_NOTADB. */
+export function isDamaged(error: unknown): boolean {
+  return [11, 26].includes(primaryCode(error));
+}

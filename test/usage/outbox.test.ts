@@ -1,0 +1,440 @@
+// From a record to the store: counted once whatever fails on the way, and in the directory as long as the store does not have it.
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { open as openFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { openStore } from '../../src/store/open.ts';
+import type { Store } from '../../src/store/store.ts';
+import { writeLine, writeRow } from '../../src/usage/outbox/outbox-row.ts';
+import { rowsOf } from '../../src/usage/records/request-usage.ts';
+import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
+import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
+import { FaultyStore } from './faulty-store.ts';
+import {
+  age,
+  BY_HAND,
+  FOREIGN,
+  files,
+  open as openOutbox,
+  QUICK,
+  record,
+  stored,
+  sums,
+  writeOldFile,
+} from './samples.ts';
+
+const cells = (): string[] => rowsOf(record()).map(writeRow);
+const line = (): string => cells().map(writeLine).join('');
+
+describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
+  let source: StoreSource;
+  let store: Store;
+  let faulty: FaultyStore;
+  let dir: TempDir;
+  let directory: string;
+  let outboxes: UsageOutbox[];
+
+  beforeAll(async () => {
+    source = await start();
+  }, timeout);
+
+  afterAll(() => source[Symbol.asyncDispose]());
+
+  beforeEach(async () => {
+    store = await openStore(await source.fresh());
+    faulty = new FaultyStore(store.usage);
+    dir = await tempDir();
+    directory = dir.file('directory');
+    outboxes = [];
+  });
+
+  afterEach(async () => {
+    await Promise.all(outboxes.map((outbox) => outbox.abandon()));
+    await store.close();
+    await dir.remove();
+  });
+
+  async function open(limits = BY_HAND, clock?: () => number) {
+    const opened = await openOutbox(faulty, directory, limits, clock);
+    outboxes.push(opened.outbox);
+    return opened;
+  }
+
+  const counted = async () => (await sums(store.usage))?.requests;
+
+  test('what is recorded is in the store soon, in few batches, and nowhere else then', async () => {
+    const { outbox, told } = await open(QUICK);
+    for (let index = 0; index < 1000; index += 1) outbox.record(record({ model: `m${index % 7}` }));
+    await until(async () => (await counted()) === 1000, 'all requests');
+    await until(() => told.waiting.segments === 0, 'an empty outbox');
+    expect(await sums(store.usage)).toMatchObject({ prompt: 100_000, cost: 7_000_000, ttft_count: 1000 });
+    expect(told.batches.written).toBeLessThan(10);
+    expect(told.dropped).toEqual({});
+  });
+
+  test('the file holds a record before the store does, and is for this user alone', async () => {
+    const { outbox } = await open({ ...BY_HAND, writeMs: 5 });
+    outbox.record(record());
+    const [name = ''] = files(directory);
+    await until(() => stored(join(directory, name)).length > 0, 'a row');
+    expect((statSync(directory).mode & 0o777).toString(8)).toBe('700');
+    for (const each of [name, `${name}-wal`])
+      expect((statSync(join(directory, each)).mode & 0o777).toString(8)).toBe('600');
+    await outbox.abandon();
+    expect(await counted()).toBe(0);
+    expect(stored(join(directory, name)).map((row) => row.cells)).toEqual(cells());
+  });
+
+  test.each(['refuses', 'forgets to answer', 'commits and fails', 'is late'] as const)(
+    'a store that %s is asked again, and counts once',
+    async (fault) => {
+      const { outbox, told } = await open();
+      faulty.next.push(fault, fault);
+      outbox.record(record());
+      expect(await outbox.flush()).toBe(false);
+      expect(told.waiting.segments).toBe(1);
+      expect(await outbox.flush()).toBe(false);
+      await Promise.all(faulty.late);
+      expect(await outbox.flush()).toBe(true);
+      expect(await counted()).toBe(1);
+      expect(told.waiting.segments).toBe(0);
+      expect(told.batches.failed).toBe(2);
+      expect(told.log).toContain('the store does not take it');
+    },
+  );
+
+  test('while the store is away the outbox grows by few batches, and drains when it is back', async () => {
+    const { outbox, told } = await open(QUICK);
+    faulty.rest = 'refuses';
+    for (let index = 0; index < 40; index += 1) {
+      outbox.record(record());
+      await new Promise((done) => setTimeout(done, 5));
+    }
+    await until(() => told.batches.failed > 3, 'several attempts');
+    expect(told.waiting.segments).toBeLessThan(10);
+    expect(await counted()).toBe(0);
+    faulty.rest = 'none';
+    await until(async () => (await counted()) === 40, 'all requests');
+    await until(() => told.waiting.segments === 0, 'an empty outbox');
+  });
+
+  test('what a process left behind is sent by the next one, whether the store had it or not', async () => {
+    const first = await open();
+    faulty.next.push('commits and fails', 'refuses');
+    first.outbox.record(record());
+    expect(await first.outbox.flush()).toBe(false);
+    first.outbox.record(record());
+    expect(await first.outbox.flush()).toBe(false);
+    await first.outbox.abandon();
+    const second = await open(QUICK);
+    await until(() => second.told.batches.known > 0 && second.told.waiting.segments === 0, 'an empty outbox');
+    expect(await counted()).toBe(2);
+    expect(second.told.batches).toEqual({ written: 1, known: 1, failed: 0 });
+    expect(second.told.log).toContain('usage that another process left is sent');
+    expect(files(directory)).toHaveLength(1);
+  });
+
+  test('of several that start at once, one sends what was left', async () => {
+    const first = await open();
+    faulty.rest = 'refuses';
+    for (let index = 0; index < 20; index += 1) {
+      first.outbox.record(record());
+      await first.outbox.flush();
+    }
+    await first.outbox.abandon();
+    faulty.rest = 'none';
+    faulty.seen.length = 0;
+    const others = await Promise.all(Array.from({ length: 5 }, () => open(QUICK)));
+    await until(async () => (await counted()) === 20, 'all requests');
+    await until(() => others.every(({ told }) => told.waiting.segments === 0), 'empty outboxes');
+    expect(files(directory)).toHaveLength(5);
+    expect(others.reduce((sum, { told }) => sum + told.batches.known, 0)).toBe(0);
+  });
+
+  test('two on one directory leave each other alone', async () => {
+    const [one, two] = [await open({ ...BY_HAND, scanMs: 5 }), await open({ ...BY_HAND, scanMs: 5 })];
+    faulty.rest = 'refuses';
+    for (const { outbox } of [one, two]) {
+      outbox.record(record());
+      await outbox.flush();
+    }
+    await new Promise((done) => setTimeout(done, 100));
+    expect([one.told.waiting.segments, two.told.waiting.segments]).toEqual([1, 1]);
+    faulty.rest = 'none';
+    expect([await one.outbox.flush(), await two.outbox.flush()]).toEqual([true, true]);
+    expect(await counted()).toBe(2);
+  });
+
+  test('a process that is stopped keeps its file', async () => {
+    const { outbox } = await open();
+    faulty.rest = 'refuses';
+    outbox.record(record());
+    await outbox.flush();
+    const [name = ''] = files(directory);
+    age(join(directory, name), 86_400_000);
+    faulty.rest = 'none';
+    const other = await open({ ...BY_HAND, scanMs: 5 });
+    await new Promise((done) => setTimeout(done, 100));
+    expect(other.told.waiting.segments).toBe(0);
+    outbox.record(record());
+    expect(await outbox.flush()).toBe(true);
+    expect(await counted()).toBe(2);
+  });
+
+  describe('a file of the former format', () => {
+    test('counts when its process has gone, under the id of its batch', async () => {
+      const path = writeOldFile(directory, '0123456789abcdef', line());
+      writeFileSync(join(directory, `${FOREIGN}.alive`), '');
+      const { told } = await open(QUICK);
+      await new Promise((done) => setTimeout(done, 100));
+      expect([existsSync(path), await counted()]).toEqual([true, 0]);
+      age(path, 120_000);
+      age(join(directory, `${FOREIGN}.alive`), 120_000);
+      await until(async () => (await counted()) === 1, 'the request');
+      await until(() => told.waiting.segments === 0, 'an empty outbox');
+      expect(faulty.seen.map(({ id }) => id)).toEqual(['0123456789abcdef']);
+      expect(readdirSync(directory).filter((name) => !name.includes('.outbox'))).toEqual([]);
+    });
+
+    test('counts without a last line that was cut, and without a wrong line, which is kept aside', async () => {
+      age(writeOldFile(directory, '0000000000000001', line() + line().slice(0, -20)), 120_000);
+      age(writeOldFile(directory, '0000000000000002', `${line()}what is this?\n${line()}`), 120_000);
+      age(writeOldFile(directory, '0000000000000003', ''), 120_000);
+      writeFileSync(join(directory, 'README'), 'not ours');
+      const { told } = await open(QUICK);
+      await until(async () => (await counted()) === 3, 'all that can be read');
+      expect(readFileSync(join(directory, '0000000000000002.aside'), 'utf8')).toContain('what is this?');
+      expect(told.log).toContain('could not be read');
+      expect(existsSync(join(directory, 'README'))).toBe(true);
+    });
+
+    test('that is so old that its batch may be forgotten is kept aside, loudly', async () => {
+      age(writeOldFile(directory, '0000000000000001', line()), 7 * 86_400_000);
+      const { told } = await open(QUICK);
+      await until(() => existsSync(join(directory, '0000000000000001.aside')), 'the file');
+      expect(told.dropped).toEqual({ too_old: 1 });
+      expect(told.log).toContain('usage is not counted');
+      expect(await counted()).toBe(0);
+    });
+  });
+
+  describe('a file that is damaged', () => {
+    /** A file with 40 batches of a process that has gone. */
+    async function abandoned(): Promise<string> {
+      const { outbox } = await open();
+      faulty.rest = 'refuses';
+      for (let index = 0; index < 40; index += 1) {
+        for (let row = 0; row < 20; row += 1) outbox.record(record({ model: `m${index}-${row}` }));
+        await outbox.flush();
+      }
+      await outbox.abandon();
+      faulty.rest = 'none';
+      const [name = ''] = files(directory);
+      return join(directory, name);
+    }
+
+    test('in the middle counts what can be read, and is kept', async () => {
+      const path = await abandoned();
+      const at = readFileSync(path).indexOf('"m20-10"');
+      const handle = await openFile(path, 'r+');
+      await handle.write(Buffer.alloc(4096, 0x55), 0, 4096, at - (at % 4096));
+      await handle.close();
+      const { told } = await open(QUICK);
+      await until(() => told.log.includes('could not be read'), 'the log line');
+      await until(() => told.waiting.segments === 0, 'an empty outbox');
+      const count = (await counted()) ?? 0;
+      expect(count).toBeGreaterThan(700);
+      expect(count).toBeLessThan(800);
+      expect(existsSync(path.replace(/outbox$/, 'damaged'))).toBe(true);
+    });
+
+    test('from its first byte on is kept, and the outbox works', async () => {
+      const path = await abandoned();
+      writeFileSync(path, 'this is no database, and never was one. '.repeat(1000));
+      const { outbox, told } = await open(BY_HAND);
+      expect(told.log).toContain('could not be read');
+      expect(existsSync(path.replace(/outbox$/, 'damaged'))).toBe(true);
+      outbox.record(record());
+      expect(await outbox.flush()).toBe(true);
+      expect(await counted()).toBe(1);
+    });
+
+    test('at the end of its log counts all earlier writes', async () => {
+      const { outbox } = await open();
+      faulty.rest = 'refuses';
+      for (let index = 0; index < 5; index += 1) {
+        outbox.record(record());
+        await outbox.flush();
+      }
+      const [name = ''] = files(directory);
+      // As at the moment of a kill: SQLite itself leaves no log behind.
+      for (const suffix of ['', '-wal'])
+        copyFileSync(join(directory, name + suffix), join(dir.path, `copy.outbox${suffix}`));
+      truncateSync(join(dir.path, 'copy.outbox-wal'), statSync(join(dir.path, 'copy.outbox-wal')).size - 100);
+      await outbox.abandon();
+      faulty.rest = 'none';
+      directory = dir.path;
+      await open(QUICK);
+      await until(async () => (await counted()) === 4, 'four of five');
+    });
+  });
+
+  test('a batch that the store never takes is kept aside and holds up nobody', async () => {
+    const { outbox, told } = await open(QUICK);
+    faulty.next.push('refuses');
+    outbox.record(record());
+    const bad = await until(() => faulty.seen[0]?.id, 'the first attempt');
+    faulty.refused.add(bad);
+    for (let index = 0; told.dropped['refused'] === undefined && index < 2000; index += 1) {
+      outbox.record(record({ model: 'good' }));
+      await new Promise((done) => setTimeout(done, 10));
+    }
+    expect(told.dropped).toEqual({ refused: 1 });
+    // It is told first and moved then.
+    await until(() => existsSync(join(directory, `${bad}.aside`)), 'the file kept aside');
+    await until(() => told.waiting.segments === 0, 'an empty outbox');
+  });
+
+  test('a directory that is full drops its oldest batches, counted and told', async () => {
+    const { outbox, told } = await open({ ...BY_HAND, scanMs: 10, diskBytes: 200_000 });
+    faulty.rest = 'refuses';
+    let recorded = 0;
+    await until(async () => {
+      for (let index = 0; index < 50; index += 1) outbox.record(record({ model: `m${recorded + index}` }));
+      recorded += 50;
+      await outbox.flush();
+      return (told.dropped['spool_full'] ?? 0) > 0;
+    }, 'a drop');
+    await until(() => told.waiting.bytes <= 200_000, 'a small file');
+    faulty.rest = 'none';
+    expect(await outbox.flush()).toBe(true);
+    expect(((await counted()) ?? 0) + (told.dropped['spool_full'] ?? 0)).toBe(recorded);
+    expect(told.log).toContain('usage is not counted');
+  });
+
+  test('a directory that cannot be used is told, and the store counts all the same', async () => {
+    writeFileSync(directory, 'a file');
+    const { outbox, told } = await open();
+    outbox.record(record());
+    faulty.next.push('refuses');
+    expect(await outbox.flush()).toBe(false);
+    expect(await outbox.flush()).toBe(true);
+    expect(await counted()).toBe(1);
+    expect(told.log).toContain('in memory alone');
+  });
+
+  test('with neither disk nor store the memory has a bound; what is beyond is dropped, counted and told', async () => {
+    writeFileSync(directory, 'a file');
+    const { outbox, told } = await open({ ...BY_HAND, memoryRows: 10 });
+    faulty.rest = 'refuses';
+    for (let index = 0; index < 30; index += 1) outbox.record(record({ model: `m${index}` }));
+    expect(told.dropped).toEqual({ memory: 20 });
+    // A row that is there takes no more memory.
+    outbox.record(record({ model: 'm0' }));
+    faulty.rest = 'none';
+    expect(await outbox.flush()).toBe(true);
+    expect(await counted()).toBe(11);
+    outbox.record(record({ model: 'again' }));
+    expect(await outbox.flush()).toBe(true);
+    expect(await counted()).toBe(12);
+  });
+
+  test('a file that is deleted is replaced, and what it holds is sent', async () => {
+    const { outbox, told } = await open({ ...BY_HAND, scanMs: 5 });
+    faulty.rest = 'refuses';
+    outbox.record(record());
+    expect(await outbox.flush()).toBe(false);
+    const [deleted = ''] = files(directory);
+    for (const suffix of ['', '-wal']) rmSync(join(directory, deleted + suffix));
+    const [next = ''] = await until(
+      () => (files(directory).length > 0 ? files(directory) : undefined),
+      'another file',
+    );
+    outbox.record(record());
+    expect(await outbox.flush()).toBe(false);
+    expect(stored(join(directory, next))).toHaveLength(1);
+    expect((await outbox.withPending('holder-1', async () => 0)).pending).toHaveLength(2);
+    faulty.rest = 'none';
+    expect(await outbox.flush()).toBe(true);
+    expect([await counted(), told.dropped]).toEqual([2, {}]);
+  });
+
+  test('a record that is none is dropped and does no harm', async () => {
+    const { outbox, told } = await open();
+    Reflect.apply(outbox.record, outbox, [{}]);
+    expect(told.dropped).toEqual({ refused: 1 });
+    outbox.record(record());
+    expect(await outbox.flush()).toBe(true);
+  });
+
+  describe('closing', () => {
+    test('sends what is left, and nothing remains', async () => {
+      const { outbox, told } = await open();
+      outbox.record(record());
+      await outbox.close(30_000);
+      expect(await counted()).toBe(1);
+      expect(readdirSync(directory)).toEqual([]);
+      outbox.record(record());
+      expect(told.dropped).toEqual({ closed: 1 });
+    });
+
+    test('ends in time without a store, and the next process sends the rest', async () => {
+      const { outbox, told } = await open();
+      faulty.rest = 'refuses';
+      outbox.record(record());
+      const begun = performance.now();
+      await outbox.close(300);
+      expect(performance.now() - begun).toBeLessThan(20_000);
+      expect(files(directory)).toHaveLength(1);
+      expect(told.log).toContain('left in the spool');
+      faulty.rest = 'none';
+      await open(QUICK);
+      await until(async () => (await counted()) === 1, 'the request');
+    });
+
+    test('without time keeps what was recorded while a write was under way', async () => {
+      const { outbox } = await open({ ...BY_HAND, writeMs: 1 });
+      faulty.rest = 'refuses';
+      outbox.record(record());
+      const first = outbox.flush();
+      outbox.record(record());
+      await outbox.close(0);
+      await first;
+      faulty.rest = 'none';
+      await open(QUICK);
+      await until(async () => (await counted()) === 2, 'both');
+    });
+
+    test('with a store that never answers ends in time too', async () => {
+      const silent = { ...faulty, addUsage: () => new Promise<'written'>(() => {}) };
+      const { outbox } = await openOutbox(Object.assign(Object.create(faulty), silent), directory, BY_HAND);
+      outboxes.push(outbox);
+      outbox.record(record());
+      const begun = performance.now();
+      await outbox.close(100);
+      expect(performance.now() - begun).toBeLessThan(20_000);
+      expect(files(directory)).toHaveLength(1);
+    });
+  });
+
+  test('ids of batches are forgotten after a week', async () => {
+    let now = Date.parse('2030-01-01T00:00:00Z');
+    const { outbox } = await open(QUICK, () => now);
+    outbox.record(record());
+    await until(async () => (await counted()) === 1, 'the request');
+    const [old] = faulty.seen;
+    now += 8 * 86_400_000;
+    await until(() => store.usage.forgetBatches('2030-01-05', 1).then((count) => count === 0), 'forgetting');
+    if (old === undefined) throw new Error('no batch');
+    expect(await store.usage.addUsage({ ...old, rows: [] })).toBe('written');
+  });
+});
