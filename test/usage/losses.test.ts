@@ -113,6 +113,10 @@ describe('what happens', () => {
     file.setSync(true);
     expect(told().at(-1)).toBe('full');
     expect(executed.mock.lastCall?.[0]).toContain('wal_checkpoint');
+    // A file that replaces it is synced too.
+    rmSync(directory, { recursive: true });
+    file.open();
+    expect(told().at(-1)).toBe('full');
     file.close();
     // While the store takes usage, the disk is not asked to hurry.
     const { outbox } = await open();

@@ -56,6 +56,7 @@ export class OutboxFile {
   /** The batch that rows are added to, and the one that `next` returned last. */
   #openId = '';
   #sendingId = '';
+  #isSync = false;
 
   constructor(directory: string) {
     this.directory = directory;
@@ -73,6 +74,7 @@ export class OutboxFile {
     this.#path = join(this.directory, `${process.pid}.${randomBytes(6).toString('hex')}.outbox`);
     closeSync(openSync(this.#path, 'wx', 0o600));
     this.#file = openLocked(this.#path);
+    this.setSync(this.#isSync);
   }
 
   /** Whether this is the path of the file, or of its log. */
@@ -171,6 +173,7 @@ export class OutboxFile {
 
   /** @param isOn whether each commit must survive a loss of power, earlier ones too; else SQLite syncs at checkpoints */
   setSync(isOn: boolean): void {
+    this.#isSync = isOn;
     this.#file?.exec(
       isOn ? 'pragma synchronous = full; pragma wal_checkpoint' : 'pragma synchronous = normal',
     );
