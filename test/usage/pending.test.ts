@@ -1,9 +1,10 @@
 // What a holder used while the store does not have it: every record exactly once, in memory, in files or on its way.
 import fc from 'fast-check';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
+import { OutboxDisk } from '../../src/usage/outbox/outbox-disk.ts';
 import type { UsageOutbox, UsageOutboxLimits } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir, until } from '../helpers/wait.ts';
 import { STORE_KINDS, type StoreSource } from '../store/stores.ts';
@@ -148,6 +149,55 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       return recorded === 90 && told.waiting.segments === 0;
     }, 'an empty outbox');
     expect(await seen(usage, holderId)).toBe(90);
+  });
+
+  test('a report that batches have disturbed makes the next ones wait', async () => {
+    const { outbox, told, usage } = await open();
+    const holderId = newHolder();
+    faulty.rest = 'refuses';
+    for (let index = 0; index < 150; index += 1) {
+      outbox.record(record({ holderId, model: `m${index}` }));
+      await outbox.flush();
+    }
+    expect(told.waiting.segments).toBeGreaterThan(12);
+    faulty.rest = 'none';
+    const pause = (ms: number) => new Promise((done) => setTimeout(done, ms));
+    const adding = vi.spyOn(faulty, 'addUsage').mockImplementation(async (batch) => {
+      await pause(20);
+      return store.usage.addUsage(batch);
+    });
+    faulty.onRead = () => pause(25);
+    const draining = outbox.flush();
+    await until(() => adding.mock.calls.length > 0, 'the first batch');
+    for (let report = 0; report < 3; report += 1)
+      expect((await usage.totalsOf(holderId)).dayRequests).toBe(150);
+    expect(await draining).toBe(true);
+  });
+
+  test('what is being written to the file is counted once', async () => {
+    const { outbox, usage } = await open({ ...BY_HAND, writeMs: 5 });
+    const holderId = newHolder();
+    const { call } = OutboxDisk.prototype;
+    let go = () => {};
+    const writing = new Promise<void>((resolve) => (go = resolve));
+    const calls = vi.spyOn(OutboxDisk.prototype, 'call').mockImplementation(async function (
+      this: OutboxDisk,
+      ...args
+    ) {
+      if (args[0] === 'add') await writing;
+      return call.apply(this, args);
+    });
+    outbox.record(record({ holderId }));
+    await until(() => calls.mock.calls.some(([name]) => name === 'add'), 'the write');
+    expect(await seen(usage, holderId)).toBe(1);
+    const during = seen(usage, holderId);
+    go();
+    expect(await during).toBe(1);
+    await until(
+      async () => (await outbox.withPending(holderId, async () => 0)).pending.length === 1,
+      'the row',
+    );
+    calls.mockRestore();
   });
 
   test('what cannot be read in time is an error and no half of an answer, and holds up nobody', async () => {
