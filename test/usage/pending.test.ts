@@ -170,7 +170,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const draining = outbox.flush();
     await until(() => adding.mock.calls.length > 0, 'the first batch');
     for (let report = 0; report < 3; report += 1)
-      expect((await usage.totalsOf(holderId)).dayRequests).toBe(150);
+      expect((await usage.totalsOf(holderId)).requests_per_day).toBe(150);
     expect(await draining).toBe(true);
   });
 
