@@ -291,8 +291,8 @@ export class UsageOutbox {
     const { logger } = this.#options;
     const staleBefore = daysBefore(this.#clock(), STALE_DAYS);
     try {
-      const claimed = await this.#disk.callInTime('claim', staleBefore, this.#limits.diskBytes);
-      const { moved: segments, stale, dropped, damaged } = claimed;
+      const taken = await this.#disk.callInTime('takeOver', staleBefore, this.#limits.diskBytes);
+      const { moved: segments, stale, dropped, damaged } = taken;
       if (segments > 0) logger.info({ segments }, 'usage that another process left is sent');
       if (stale > 0) this.#dropped('too_old', stale);
       if (dropped > 0) this.#dropped('spool_full', dropped);

@@ -13,7 +13,7 @@ const NO_HOST = '000000000000';
 /** While a process of an earlier build runs, it writes to its `.alive` file and to the last of its others more often than this. */
 const ABANDONED_MS = 60_000;
 
-export interface ClaimedUsage {
+export interface AbandonedUsage {
   /** Batches that were moved into the file. */
   readonly moved: number;
   /** Requests in batches that were set aside, because they are too old. */
@@ -30,7 +30,7 @@ export interface ClaimedUsage {
  * @param maxBytes of the directory
  * @throws the system's error, or SQLite's
  */
-export function claim(file: OutboxFile, staleBefore: number, maxBytes: number): ClaimedUsage {
+export function takeOver(file: OutboxFile, staleBefore: number, maxBytes: number): AbandonedUsage {
   file.open();
   const before = file.state.batches;
   const mover = new Mover(file, staleBefore);

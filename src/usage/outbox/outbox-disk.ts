@@ -2,7 +2,7 @@
 // does not answer, does not block the event loop.
 import { Worker } from 'node:worker_threads';
 import { withDeadline } from '../../deadline.ts';
-import type { ClaimedUsage } from './abandoned-files.ts';
+import type { AbandonedUsage } from './abandoned-files.ts';
 import type { OutboxFile } from './outbox-file.ts';
 
 const ANSWER_MS = 5000;
@@ -13,7 +13,7 @@ const THREAD = new URL(import.meta.url.replace(/disk(\.[jt]s)$/, 'thread$1'));
 
 type Calls = Pick<OutboxFile, 'add' | 'next' | 'postpone' | 'remove' | 'setAside'> &
   Pick<OutboxFile, 'rowsOf' | 'setSync' | 'close'> & {
-    readonly claim: (staleBefore: number, maxBytes: number) => ClaimedUsage;
+    readonly takeOver: (staleBefore: number, maxBytes: number) => AbandonedUsage;
   };
 
 export interface DiskCall {
@@ -82,7 +82,7 @@ export class OutboxDisk {
       else reply?.reject(error);
     });
     worker.on('error', () => {});
-    // The next call starts another thread, whose first `claim` takes over the file.
+    // The next call starts another thread, whose first `takeOver` takes over the file.
     worker.on('exit', () => {
       this.#worker = undefined;
       for (const { reject } of this.#waiting.values())

@@ -262,7 +262,7 @@ export class OutboxFile {
     return { id, rows: [...totals.rows()], isInherited: this.#waiting.get(id)?.isInherited === true };
   }
 
-  /** A file that is damaged is left to the next `claim`, which takes over what can be read of it. */
+  /** A file that is damaged is left to the next `takeOver`, which takes over what can be read of it. */
   #use<T>(database: DatabaseSync, work: () => T): T {
     try {
       return work();

@@ -1,6 +1,6 @@
 // The thread of the outbox file: runs the calls of `OutboxDisk` one after the other.
 import { parentPort, workerData } from 'node:worker_threads';
-import { claim } from './abandoned-files.ts';
+import { takeOver } from './abandoned-files.ts';
 import type { DiskCall, DiskReply } from './outbox-disk.ts';
 import { OutboxFile } from './outbox-file.ts';
 
@@ -9,7 +9,7 @@ const file = new OutboxFile(String(workerData));
 parentPort?.on('message', ({ number, name, args }: DiskCall) => {
   let result: Pick<DiskReply, 'value' | 'error'>;
   try {
-    const method = name === 'claim' ? claim.bind(undefined, file) : file[name];
+    const method = name === 'takeOver' ? takeOver.bind(undefined, file) : file[name];
     result = { value: Reflect.apply(method, file, args) };
   } catch (error) {
     result = { error };
