@@ -1,4 +1,4 @@
-// The gateway as one object: started from a configuration file, reloaded, closed. What it consists of is in composition.ts.
+// The gateway as one object: start from a configuration file, reload, close. composition.ts wires its components.
 import type { KeyIssuer } from './auth/key-issuer.ts';
 import type { Billing } from './billing/billing-wiring.ts';
 import { type AppOptions, type Composed, compose } from './composition.ts';
@@ -15,7 +15,7 @@ export { type AppOptions, VERSION } from './composition.ts';
 
 /** A running gateway. */
 export interface App {
-  /** The one in force: its dynamic part changes with the file. */
+  /** The configuration in force; a reload changes its dynamic part. */
   readonly config: Config;
   /** `http://host:port` of the public listener. */
   readonly url: string;
@@ -26,18 +26,18 @@ export interface App {
   readonly metrics: Metrics;
   /** Orders and payments. */
   readonly billing: Billing;
-  /** How the breaker of a model at an upstream stands; undefined when it was never asked. */
+  /** State of the circuit breaker of a model at an upstream; undefined before the first request. */
   breaker(upstream: string, model: string): BreakerSnapshot | undefined;
-  /** Answers under way. */
+  /** Requests in flight. */
   readonly inFlight: number;
-  /** Upstreams that are gone from the configuration and still answer, or are being closed. */
+  /** Upstreams removed from the configuration that are still draining or closing. */
   readonly retiring: number;
-  /** Reads the configuration file now, whatever the watch thinks of it. Resolves when it is in force or was refused. */
+  /** Reloads the configuration file now, even if unchanged. Resolves when it was applied or rejected. */
   reload(): Promise<void>;
   /**
-   * Stops accepting and lets running answers end, at most for `drain.timeout`. Calling it again ends them at once; both
-   * calls resolve when everything is closed.
-   * @returns whether every part closed as it should
+   * Shuts down gracefully: stops accepting requests and drains those in flight for at most `drain.timeout`. A second call ends them
+   * at once; both calls resolve when everything is closed.
+   * @returns whether every resource closed cleanly
    */
   close(): Promise<boolean>;
 }
@@ -73,7 +73,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     await products.usageReads.close(endsAt - performance.now());
     const failures = await resources.close();
     for (const [name, error] of failures)
-      logger.error({ part: name, err: error }, 'a part could not be closed');
+      logger.error({ part: name, err: error }, 'failed to close a resource');
     return failures.size === 0;
   };
   return {
@@ -83,8 +83,8 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     url: composed.url,
     adminUrl: admin.url,
     member: {
-      take: (bytes) => reloader.take(bytes),
-      refuse: () => reloader.refuse(),
+      reload: (bytes) => reloader.reload(bytes),
+      markRejected: () => reloader.markRejected(),
       health: () => admin.health.report(),
       report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), targets: admin.targets() }),
     },
@@ -103,11 +103,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     },
     async reload() {
       if (closing === undefined) await watch.check();
-      else
-        logger.warn(
-          { file: reloader.config.file },
-          'the configuration is not read again: the process is shutting down',
-        );
+      else logger.warn({ file: reloader.config.file }, 'ignoring the reload: shutting down');
     },
     close() {
       if (closing !== undefined) {

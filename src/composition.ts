@@ -1,5 +1,5 @@
-// The composition root: the parts of a gateway, opened step by step in the order of their dependencies. A part that a later
-// step opens is reached by a callback.
+// The composition root: opens the components of a gateway step by step, in the order of their dependencies. Callbacks reach the
+// components that a later step opens.
 import { readFileSync } from 'node:fs';
 import { openKeys } from './auth/key-wiring.ts';
 import { RotationEndpoint } from './auth/rotation-endpoint.ts';
@@ -46,23 +46,23 @@ import { outboxDirectory } from './usage/outbox/default-directory.ts';
 
 export const VERSION = readVersion();
 
-/** How long shutdown waits for the store to take the usage that is left. */
+/** How long shutdown waits to flush the remaining usage to the store. */
 const FLUSH_MS = 5000;
 
-/** Uploads that may be in temporary files at once: with `max_body` it bounds their disk space. */
+/** Maximum uploads in temporary files at once; with `max_body` it bounds their disk space. */
 const MAX_SPOOLED_UPLOADS = 32;
 
 export interface AppOptions {
   readonly configFile: string;
   readonly env: NodeJS.ProcessEnv;
   readonly logger?: Logger;
-  /** Whether it looks for changes of the file by itself. Default true; false where somebody else calls `reload`. */
+  /** Whether to watch the file for changes. Default: true, except in a worker. */
   readonly watch?: boolean;
-  /** What was read from the file already. Default: it is read now. */
+  /** The file content, if it was read already. Default: read it now. */
   readonly loaded?: { readonly config: Config; readonly source: FileBytes };
-  /** Of a worker: it has no admin listener, and hears of its file and its end from its primary alone. */
+  /** Set in a worker, which has no admin listener and gets reloads and shutdown from its primary. */
   readonly slot?: WorkerSlot;
-  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's own clock. */
+  /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's clock. */
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded), for the choice between targets and for jitter. */
   readonly random?: () => number;
@@ -77,7 +77,7 @@ interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'> {
   readonly resources: Lifecycle;
 }
 
-/** A gateway that listens. */
+/** A listening gateway. */
 export type Composed = Awaited<ReturnType<typeof compose>>;
 
 type Foundation = Awaited<ReturnType<typeof openFoundation>>;
@@ -86,7 +86,7 @@ type Usage = Awaited<ReturnType<typeof openUsage>>;
 type Products = ReturnType<typeof openProducts>;
 
 /**
- * Opens all parts and starts to listen.
+ * Opens all components and starts to listen.
  * @throws StoreOpenError, SecretError or the system's error when a port is taken; resources opened before stay in `resources`
  */
 export async function compose(options: CompositionOptions) {
@@ -102,7 +102,7 @@ export async function compose(options: CompositionOptions) {
   const url = await listen(options, front);
   configuration.start(url);
   if (foundation.store.isNew)
-    options.logger.warn('made a new store, which holds no keys; keys of another store are answered with 401');
+    options.logger.warn('created a new, empty store; keys issued by another store get a 401');
   foundation.routing.start();
   front.overload.start();
   products.billing.start();
@@ -139,7 +139,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
   return { metrics, tracing, routing, snapshot, resilience, store };
 }
 
-/** What a request meets first: the listener, overload control and authentication. */
+/** The components that a request reaches first: listener, overload control and authentication. */
 async function openFront(
   { config, slot, logger, resources }: CompositionOptions,
   { metrics, tracing, snapshot, store }: Foundation,
@@ -179,7 +179,7 @@ async function openFront(
   return { keys, server, overload };
 }
 
-/** Limits, and the delivery of usage to the store. Closed before Redis and the store, which it still writes to. */
+/** Limits and the usage outbox. It is closed before Redis and the store, because closing writes to both. */
 async function openUsage(
   { config, logger, resources }: CompositionOptions,
   { metrics, snapshot, store }: Foundation,
@@ -200,7 +200,7 @@ async function openUsage(
   return metering;
 }
 
-/** Everything that answers a request: models, stored objects, sessions, pages. */
+/** The request handlers: models, stored objects, sessions, pages. */
 function openProducts(
   { config, logger, resources }: CompositionOptions,
   { metrics, snapshot, resilience, store }: Foundation,
@@ -210,7 +210,7 @@ function openProducts(
   const room = new SpoolRoom({
     limit: MAX_SPOOLED_UPLOADS,
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
-    onTrouble: (cause) => logger.warn({ err: cause }, 'an upload could not be kept in a temporary file'),
+    onTrouble: (cause) => logger.warn({ err: cause }, 'failed to keep an upload in a temporary file'),
   });
   const stored = new StoredResponses({ store: store.responses, logger });
   const objects = new ObjectOwners({ store: store.objects, logger });
@@ -255,17 +255,17 @@ function followConfiguration(
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
     server.writeStall = dynamic.stream.write_stall;
   };
-  const isEcho = slot !== undefined;
-  const reloader = new Reloader({ config, env, apply, logger, metrics: metrics.config, isEcho });
+  const isQuiet = slot !== undefined;
+  const reloader = new Reloader({ config, env, apply, logger, metrics: metrics.config, isQuiet });
   const watch = new FileWatch({
     file: config.file,
     known: source.bytes,
-    onContent: (bytes) => reloader.take(bytes),
+    onContent: (bytes) => reloader.reload(bytes),
     onUnreadable: (error) => reloader.reject(error),
-    onBlind: (cause) =>
+    onWatchFailed: (cause) =>
       logger.warn(
         { file: config.file, err: cause },
-        'the configuration file cannot be watched; it is polled',
+        'cannot watch the configuration file; polling it instead',
       ),
   });
   return {
@@ -322,7 +322,7 @@ function openAdmin(
   };
 }
 
-/** Which handler answers which method and path of the public listener. */
+/** Registers the routes of the public listener. */
 function mountRoutes(
   { server, overload }: Front,
   metering: Usage,
@@ -357,7 +357,7 @@ async function listen({ config, slot }: CompositionOptions, { server }: Front): 
   return httpUrl(at.host, at.port);
 }
 
-/** The configured number of connections, with a warning where the limit on open files is too low for it. */
+/** This process's share of `listen.max_connections`. It warns when the limit on open files is too low for it. */
 function maxConnections(
   { listen }: StaticConfig,
   workers: number,
@@ -368,8 +368,8 @@ function maxConnections(
   const open_files = descriptorLimit();
   const advised = connectionsWithin(open_files);
   if (max_connections > advised) {
-    const words = 'listen.max_connections leaves too few open files for connections to upstreams';
-    logger.warn({ max_connections, open_files, advised }, words);
+    const text = 'listen.max_connections leaves too few open files for connections to upstreams';
+    logger.warn({ max_connections, open_files, advised }, text);
   }
   return { maxConnections: max_connections };
 }

@@ -1,4 +1,4 @@
-// The command line: which command, its arguments, signals and exit codes. What a command does is elsewhere.
+// The command line: selects the command, and owns signals and exit codes. The commands are in cli/.
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -23,18 +23,18 @@ import { createLogger, type Logger, writeWorkerLine } from './telemetry/log/logg
 
 const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
-  tollgate init              write a config.yaml to begin with
-  tollgate serve             run the gateway; with --new-store also where the former store is gone, without its keys
-  tollgate check             check a configuration and say what it means
-  tollgate explain           where a request would go: --model M [--tier T] [--json]
-  tollgate keys issue        make a key: --tier Free|Lite|Pro [--label TEXT]
-  tollgate keys list         all keys, without their secrets
-  tollgate keys show         one key and what happened to it: PREFIX
-  tollgate keys revoke       end a key for ever: PREFIX [--reason TEXT]
-  tollgate orders            who ordered what, and whether it is paid: list, show, check, trust, lapse
-  tollgate usage             what was used: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
+  tollgate init              write a first config.yaml
+  tollgate serve             run the gateway; --new-store creates an empty store where the previous one is gone
+  tollgate check             validate a configuration and summarize it
+  tollgate explain           show where a request would go: --model M [--tier T] [--json]
+  tollgate keys issue        create a key: --tier Free|Lite|Pro [--label TEXT]
+  tollgate keys list         list all keys, without their secrets
+  tollgate keys show         show a key and its history: PREFIX
+  tollgate keys revoke       revoke a key permanently: PREFIX [--reason TEXT]
+  tollgate orders            show and manage orders and their payments: list, show, check, trust, lapse
+  tollgate usage             report usage: [--key PREFIX] [--tier T] [--since 7d] [--by model|day|upstream] [--json|--csv]
 
-All of them take --config FILE (default ./config.yaml). --version and --help say what they say.
+All commands take --config FILE (default ./config.yaml). --version prints the version, --help this text.
 `;
 
 const OK = 0;
@@ -44,8 +44,8 @@ const WRONG_USAGE = 2;
 /**
  * Runs one command.
  * @param argv arguments without the interpreter and the script
- * @param io of all commands but `serve`, which is the whole process
- * @returns the exit code; `serve` returns when it has been told to stop and everything is closed
+ * @param io streams and environment for all commands except `serve`, which uses those of the process
+ * @returns the exit code; `serve` returns after shutdown
  */
 export async function main(argv: string[], io: CommandIo = process): Promise<number> {
   const [command, ...rest] = argv;
@@ -77,13 +77,13 @@ export async function main(argv: string[], io: CommandIo = process): Promise<num
       return OK;
     default:
       io.stderr.write(
-        command === undefined ? USAGE : `tollgate: there is no command ${maskKeys(command)}\n\n${USAGE}`,
+        command === undefined ? USAGE : `tollgate: unknown command ${maskKeys(command)}\n\n${USAGE}`,
       );
       return WRONG_USAGE;
   }
 }
 
-/** The value of `--config`; undefined, after saying why, when the arguments are wrong. */
+/** @returns the value of `--config`; undefined, after printing the error, when the arguments are wrong */
 function configFile(argv: string[], { stderr }: CommandIo): string | undefined {
   try {
     const { values } = parseArgs({
@@ -97,11 +97,11 @@ function configFile(argv: string[], { stderr }: CommandIo): string | undefined {
   }
 }
 
-/** One process that serves, or the one above several. */
+/** The gateway of this process, or the primary of several workers. */
 type Served = Pick<App, 'config' | 'url' | 'adminUrl' | 'inFlight' | 'reload' | 'close'> &
   Partial<Pick<Primary, 'workers'>>;
 
-/** The gateway of this process, and V8 set for it. */
+/** Starts the gateway in this process and tunes V8 for it. */
 async function startServing(options: AppOptions): Promise<App> {
   const app = await startApp(options);
   tuneHeap();
@@ -116,7 +116,7 @@ async function start(
 ): Promise<Served> {
   const source = readConfigFile(file);
   const config = parseBytes(source.bytes, file, env);
-  // Once, here: a worker that starts later must not replace a store that vanished meanwhile.
+  // Only once, here: a worker that restarts later must not replace a store that has disappeared.
   if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
   if (workerCount(config.static.workers) === 1) {
     return startServing({ configFile: file, env, logger, loaded: { config, source } });
@@ -126,7 +126,7 @@ async function start(
   return startPrimary({ config, source, env, logger, version: VERSION, exec, args, onLine: writeWorkerLine });
 }
 
-/** As one of several: everything but the log goes through the primary. */
+/** Runs as a worker: the primary controls everything except the log. */
 async function serveAsWorker(file: string, number: number): Promise<number> {
   const logger = createLogger().child({ worker: number });
   const { env } = process;
@@ -145,7 +145,7 @@ async function serve(file: string, isNewStore: boolean): Promise<number> {
   const number = workerNumber(process.env);
   if (number !== undefined) return serveAsWorker(file, number);
   const signals = new Signals();
-  // A reader that has gone (a closed terminal, say) ends no gateway.
+  // A closed terminal must not end the gateway.
   process.stderr.on('error', () => undefined);
   const logger = createLogger();
   let app: Served;
@@ -155,36 +155,37 @@ async function serve(file: string, isNewStore: boolean): Promise<number> {
     process.stderr.write(`${startFault(error)}\n`);
     return FAILED;
   }
-  signals.attend({
-    onHurry: () => void app.close(),
+  signals.listen({
+    onSecondStop: () => void app.close(),
     onReload: () => void app.reload(),
-    onRejection: (err) => logger.error({ err }, 'a promise failed that nobody waited for'),
-    onFault: (err) => logger.fatal({ err }, 'an exception that nothing caught'),
+    onRejection: (err) => logger.error({ err }, 'unhandled promise rejection'),
+    onFault: (err) => logger.fatal({ err }, 'uncaught exception'),
   });
   const isEarly = signals.isStopped;
-  // For people, and apart from the log on stdout, which is for programs.
+  // For people, on stderr; the log on stdout is for programs.
   if (!isEarly) process.stderr.write(welcome(app));
 
   const reason = await signals.stopped;
   if (reason.kind === 'fault') {
-    logger.fatal({ err: reason.error }, 'an exception that nothing caught: the process drains, and ends');
+    logger.fatal({ err: reason.error }, 'uncaught exception; draining and exiting');
   }
+  const { inFlight } = app;
   process.stderr.write(
-    `${reason.kind === 'signal' ? reason.name : 'fault'}: ${app.inFlight} running requests may end; a second signal ends them at once\n`,
+    `${reason.kind === 'signal' ? reason.name : 'fault'}: draining ${inFlight} ${inFlight === 1 ? 'request' : 'requests'}; send the signal again to stop now\n`,
   );
   const closing = app.close();
-  // Told to stop while it started: it has promised nothing to anybody.
+  // Stopped during startup: there are no requests to drain.
   if (isEarly) void app.close();
   const isClean = await closing;
   await flushLog(logger);
-  // Nothing is left to do; what still hangs (a disk that does not answer, say) is left behind.
+  // Shutdown is complete. Do not wait for anything that still hangs, such as a stalled disk.
   setTimeout(() => process.exit(), EXIT_MS).unref();
   return isClean && reason.kind === 'signal' ? OK : FAILED;
 }
 
-/** How long the end waits for a reader of the log that does not read. */
+/** How long shutdown waits for a blocked reader of the log. */
 const LOG_FLUSH_MS = 1_000;
-/** From there to an exit that waits for nothing. */
+/** Time from there to the forced exit. */
 const EXIT_MS = 1_000;
 
 function flushLog(logger: Logger): Promise<void> {
@@ -204,7 +205,7 @@ function welcome({ url, adminUrl, config, workers }: Served): string {
 `;
 }
 
-/** Why it did not start, in words for whoever has to change something; a stack only for what nobody foresaw. */
+/** The operator's message for a failed start; it has a stack only for unexpected errors. */
 function startFault(error: unknown): string {
   if (error instanceof ConfigError) return faultReport(error);
   if (!(error instanceof Error)) return `tollgate: ${String(error)}`;
@@ -214,19 +215,19 @@ function startFault(error: unknown): string {
     return `tollgate: ${address} is in use. Set listen.port (or the variable PORT) or admin.port to another port, 0 for a free one.`;
   }
   if (code === 'EADDRNOTAVAIL')
-    return `tollgate: ${address} is no address of this machine. Set listen.host or admin.host.`;
+    return `tollgate: ${address} is not an address of this machine. Set listen.host or admin.host.`;
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
     return `tollgate: the host name ${String(Reflect.get(error, 'hostname'))} cannot be resolved. Set listen.host or admin.host.`;
   }
   if (code === 'EACCES' && Reflect.get(error, 'syscall') === 'listen') {
-    return `tollgate: this process may not listen on ${address}.`;
+    return `tollgate: no permission to listen on ${address}. Set listen.port or admin.port to a port above 1023.`;
   }
   if (error.name === 'WorkersStartError') return error.message;
   if (error.name === 'StoreOpenError' || error.name === 'SecretError') return `tollgate: ${error.message}`;
   return `tollgate: ${error.stack ?? error.message}`;
 }
 
-/** Whether this file is what Node was asked to run, also by way of a link. */
+/** Whether Node runs this file, directly or through a symlink. */
 function isEntryPoint(): boolean {
   const script = process.argv[1];
   return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);

@@ -1,6 +1,6 @@
-// Notices that a configuration file has changed, however it was changed: written in place, renamed over, deleted and made
-// again, swapped behind a symlink (the `..data` of a Kubernetes ConfigMap). Events of directories only hint and get lost (NFS,
-// no more inotify watches), so a slow poll looks too, and what decides is always the content. It does not read what it means.
+// Detects changes of a configuration file: written in place, renamed over, recreated, or swapped behind a symlink (`..data` of a
+// Kubernetes ConfigMap). Directory events are only hints and get lost (NFS, no inotify watches left), so it also polls, and
+// compares content. It does not parse the file.
 import { type FSWatcher, watch } from 'node:fs';
 import { realpath, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -9,15 +9,15 @@ import { digestOf, rereadConfigFile } from './source/config-file.ts';
 
 /** In milliseconds. */
 export interface WatchTimes {
-  /** From the first event to a look: a save is several events. */
+  /** From the first event to the read: one save causes several events. */
   readonly debounce: number;
-  /** So long content must stay the same before it counts: an editor may write a file in pieces. */
+  /** How long content must stay unchanged before it is reported: an editor may write a file in pieces. */
   readonly settle: number;
-  /** So long a file that never comes to rest is waited for. */
+  /** Maximum wait for a file that keeps changing. */
   readonly patience: number;
-  /** So long it may be missing or unreadable before that counts: it is while it is being replaced. */
+  /** How long it may be unreadable before that is reported: it is unreadable while it is replaced. */
   readonly absence: number;
-  /** Between two looks without an event. */
+  /** Poll interval. */
   readonly poll: number;
 }
 
@@ -31,60 +31,60 @@ const WATCH_TIMES: WatchTimes = {
 
 interface WatchOptions {
   readonly file: string;
-  /** What it held when it was read last, so that nothing which happened since is missed. */
+  /** The content last read, so that no change since then is missed. */
   readonly known: Buffer;
-  /** It holds something else than it did when this was last called, or it can be read again. Must not throw. */
+  /** The content has changed since the last call, or the file is readable again. Must not throw. */
   readonly onContent: (bytes: Buffer) => void;
-  /** It cannot be read, and has not been for `absence`. Called again only after it was readable. Must not throw. */
+  /** The file has been unreadable for `absence`. Called again only after it was readable. Must not throw. */
   readonly onUnreadable: (error: ConfigError) => void;
-  /** Directories cannot be watched, so that changes are found by the poll alone. Called once. */
-  readonly onBlind?: (cause: unknown) => void;
+  /** Directories cannot be watched, so only the poll detects changes. Called once. */
+  readonly onWatchFailed?: (cause: unknown) => void;
   readonly times?: Partial<WatchTimes>;
 }
 
-/** What a look saw. `key` tells two of them apart. */
-type Sight =
+/** Result of one read. `key` identifies the content. */
+type FileState =
   | { readonly key: string; readonly bytes: Buffer }
   | { readonly key: 'unreadable'; readonly error: ConfigError };
 
-interface Watched {
+interface WatchedDirectory {
   readonly watcher: FSWatcher;
-  /** Device and inode: a directory that was replaced has another. */
+  /** Device and inode; a replaced directory has another identity. */
   readonly identity: string;
 }
 
 export class FileWatch {
   readonly #options: WatchOptions;
   readonly #times: WatchTimes;
-  readonly #directories = new Map<string, Watched>();
-  /** What was told last. */
-  #told: string;
-  /** Something else, that has to last before it is told. `first`: since when anything else was seen. */
+  readonly #directories = new Map<string, WatchedDirectory>();
+  /** Key of the state reported last. */
+  #reported: string;
+  /** A different state that must settle first. `first`: when the first difference was seen. */
   #candidate: { readonly key: string; readonly since: number; readonly first: number } | undefined;
   #timer: NodeJS.Timeout | undefined;
   #poll: NodeJS.Timeout | undefined;
-  /** The look that is under way: there is never more than one. */
-  #looking: Promise<void> | undefined;
-  /** The next look that somebody asked for. */
-  #asked: Promise<void> | undefined;
-  #isBlind = false;
+  /** The read in progress; there is at most one. */
+  #reading: Promise<void> | undefined;
+  /** The next requested check. */
+  #requested: Promise<void> | undefined;
+  #hasWatchFailed = false;
   #isStopped = false;
 
   constructor(options: WatchOptions) {
     this.#options = options;
     this.#times = { ...WATCH_TIMES, ...options.times };
-    this.#told = digestOf(options.known);
+    this.#reported = digestOf(options.known);
   }
 
-  /** Begins to watch. Nothing of it keeps the process alive. */
+  /** Starts watching. It does not keep the process alive. */
   start(): void {
-    this.#poll = setInterval(() => this.#look(), this.#times.poll);
+    this.#poll = setInterval(() => this.#scan(), this.#times.poll);
     this.#poll.unref();
-    // Also what happened between the first reading and now.
-    this.#look();
+    // Catches changes between the first read and now.
+    this.#scan();
   }
 
-  /** Nothing is told any more. Idempotent. */
+  /** Stops all notifications. Idempotent. */
   stop(): void {
     this.#isStopped = true;
     clearTimeout(this.#timer);
@@ -94,87 +94,87 @@ export class FileWatch {
   }
 
   /**
-   * Reads it now and tells what is there, also where that is nothing new: somebody asked.
-   * @returns when it was told
+   * Reads the file now and reports its state even if unchanged.
+   * @returns when it was reported
    */
   check(): Promise<void> {
-    // Whoever asks before the reading has begun is answered by it.
-    this.#asked ??= (async () => {
-      do await this.#looking;
-      while (this.#looking !== undefined);
-      this.#asked = undefined;
-      await this.#run(async () => this.#tell(await this.#read()));
+    // Single-flight: calls before the read begins share it.
+    this.#requested ??= (async () => {
+      do await this.#reading;
+      while (this.#reading !== undefined);
+      this.#requested = undefined;
+      await this.#run(async () => this.#report(await this.#read()));
     })();
-    return this.#asked;
+    return this.#requested;
   }
 
-  #look(): void {
-    if (this.#looking !== undefined) {
-      // What is being read may be from before the event.
-      this.#lookIn(this.#times.debounce);
+  #scan(): void {
+    if (this.#reading !== undefined) {
+      // The read in progress may have begun before the event.
+      this.#scanIn(this.#times.debounce);
       return;
     }
     void this.#run(async () => {
-      await this.#arm();
-      this.#judge(await this.#read());
+      await this.#updateWatches();
+      this.#evaluate(await this.#read());
     });
   }
 
   #run(work: () => Promise<void>): Promise<void> {
-    const looking = work().finally(() => {
-      this.#looking = undefined;
+    const reading = work().finally(() => {
+      this.#reading = undefined;
     });
-    this.#looking = looking;
-    return looking;
+    this.#reading = reading;
+    return reading;
   }
 
-  /** The events after the first do not move the look: a busy directory must not put it off for ever. */
-  #lookIn(ms: number): void {
+  /** Later events do not postpone the scan: a busy directory must not delay it for ever. */
+  #scanIn(ms: number): void {
     if (this.#isStopped || this.#timer !== undefined) return;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#look();
+      this.#scan();
     }, ms);
     this.#timer.unref();
   }
 
-  async #read(): Promise<Sight> {
+  async #read(): Promise<FileState> {
     const found = await rereadConfigFile(this.#options.file);
     return found instanceof ConfigError
       ? { key: 'unreadable', error: found }
       : { key: digestOf(found), bytes: found };
   }
 
-  #judge(sight: Sight): void {
-    if (sight.key === this.#told) {
+  #evaluate(state: FileState): void {
+    if (state.key === this.#reported) {
       this.#candidate = undefined;
       return;
     }
     const now = performance.now();
     const before = this.#candidate;
     const first = before?.first ?? now;
-    const since = before?.key === sight.key ? before.since : now;
+    const since = before?.key === state.key ? before.since : now;
     const { settle, absence, patience } = this.#times;
     const isDue =
-      sight.key === 'unreadable' ? now - since >= absence : now - since >= settle || now - first >= patience;
+      state.key === 'unreadable' ? now - since >= absence : now - since >= settle || now - first >= patience;
     if (isDue) {
-      this.#tell(sight);
+      this.#report(state);
     } else {
-      this.#candidate = { key: sight.key, since, first };
-      this.#lookIn(settle);
+      this.#candidate = { key: state.key, since, first };
+      this.#scanIn(settle);
     }
   }
 
-  #tell(sight: Sight): void {
+  #report(state: FileState): void {
     this.#candidate = undefined;
     if (this.#isStopped) return;
-    this.#told = sight.key;
-    if ('bytes' in sight) this.#options.onContent(sight.bytes);
-    else this.#options.onUnreadable(sight.error);
+    this.#reported = state.key;
+    if ('bytes' in state) this.#options.onContent(state.bytes);
+    else this.#options.onUnreadable(state.error);
   }
 
-  /** Watches the directory in which the file is named and the one in which it really is; both may change. */
-  async #arm(): Promise<void> {
+  /** Watches the directory of the path and that of the symlink's target; both may change. */
+  async #updateWatches(): Promise<void> {
     const { file } = this.#options;
     const wanted = new Set([dirname(file)]);
     const real = await realpath(file).catch(() => undefined);
@@ -197,23 +197,23 @@ export class FileWatch {
 
   #watch(directory: string, identity: string): void {
     try {
-      const watcher = watch(directory, { persistent: false }, () => this.#lookIn(this.#times.debounce));
+      const watcher = watch(directory, { persistent: false }, () => this.#scanIn(this.#times.debounce));
       watcher.on('error', (error) => {
         watcher.close();
         this.#directories.delete(directory);
-        this.#blind(error);
+        this.#watchFailed(error);
       });
       this.#directories.set(directory, { watcher, identity });
-      // What happened before the watcher was there made no event.
-      this.#lookIn(this.#times.debounce);
+      // Changes before the watcher existed caused no event.
+      this.#scanIn(this.#times.debounce);
     } catch (error) {
-      this.#blind(error);
+      this.#watchFailed(error);
     }
   }
 
-  #blind(cause: unknown): void {
-    if (this.#isBlind) return;
-    this.#isBlind = true;
-    this.#options.onBlind?.(cause);
+  #watchFailed(cause: unknown): void {
+    if (this.#hasWatchFailed) return;
+    this.#hasWatchFailed = true;
+    this.#options.onWatchFailed?.(cause);
   }
 }

@@ -1,4 +1,4 @@
-// What `/health` and the admin listener are told about the parts of a running gateway. It asks nothing that costs.
+// The health checks of a running gateway for `/health`, and the target states for the admin listener. All checks are cheap.
 import type { Keys } from '../auth/key-wiring.ts';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
@@ -9,7 +9,7 @@ import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
-/** Between two checks while no real write tells the state, in milliseconds. */
+/** Interval of checks, in milliseconds. */
 const STORE_CHECK_MS = 5000;
 
 interface StoreCheckOptions {
@@ -19,8 +19,8 @@ interface StoreCheckOptions {
 }
 
 /**
- * Whether the store answers and can be written, also where no probe asks. The gateway serves verified keys for a while without its
- * store, so a store that is away degrades and does not fail it; but it is not ready.
+ * Checks at an interval, and for each probe, whether the store is writable. The gateway serves verified keys for a while without its
+ * store, so an unavailable store makes it degraded and not ready, but not failed.
  */
 export class StoreCheck {
   readonly #options: StoreCheckOptions;
@@ -39,10 +39,11 @@ export class StoreCheck {
     const { store, logger } = this.#options;
     try {
       await store.ping();
-      if (this.#turned(true)) logger.info('the store can be written again');
+      if (this.#hasChanged(true)) logger.info('the store is writable again');
       return 'ok';
     } catch (err) {
-      if (this.#turned(false)) logger.error({ err }, 'the store cannot be written; known keys are served');
+      if (this.#hasChanged(false))
+        logger.error({ err }, 'the store is not writable; serving verified keys only');
       return 'degraded';
     }
   }
@@ -51,8 +52,8 @@ export class StoreCheck {
     clearInterval(this.#timer);
   }
 
-  /** Whether it is another state than before. */
-  #turned(isWritable: boolean): boolean {
+  /** Records the state. @returns whether it differs from the previous one */
+  #hasChanged(isWritable: boolean): boolean {
     const isNew = isWritable !== this.#isWritable;
     this.#isWritable = isWritable;
     if (isNew) this.#options.writable.set({}, isWritable ? 1 : 0);
@@ -60,12 +61,12 @@ export class StoreCheck {
   }
 }
 
-/** Without Redis, or without the messages that come through it, replicas go on by themselves. */
+/** Degraded without Redis or its subscription: replicas then enforce limits independently. */
 export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering): 'ok' | 'degraded' {
   return redis?.isUp === true && isLinked && !isDegraded ? 'ok' : 'degraded';
 }
 
-/** How the targets at one upstream are doing, for the admin listener. */
+/** The state of an upstream's targets, for the admin listener. */
 export function targetStatesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
   return Array.from(standings.known(upstream), ([model, { breaker }]) => {
     const { state, inFlight, rejection } = breaker.snapshot();

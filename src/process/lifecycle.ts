@@ -1,30 +1,29 @@
-// The parts that were opened, and their end in the opposite order: each has its time, and one that fails keeps no other from
-// being closed.
+// The registry of open resources. It closes them in reverse order, each with its own deadline; a failure does not stop the others.
 import { withDeadline } from '../deadline.ts';
 
-interface Part {
+interface Resource {
   readonly name: string;
   readonly close: () => Promise<unknown>;
 }
 
-/** Above what any part allows itself, the usage outbox among them. */
+/** Longer than the deadline of any resource, the usage outbox included. */
 const CLOSE_MS = 10_000;
 
 export class Lifecycle {
-  readonly #parts: Part[] = [];
+  readonly #resources: Resource[] = [];
 
   add(name: string, close: () => Promise<unknown>): void {
-    this.#parts.push({ name, close });
+    this.#resources.push({ name, close });
   }
 
   /**
-   * Closes what was opened last first. Never rejects.
-   * @param deadlineMs for each part
-   * @returns why parts could not be closed, by their names; empty if all were
+   * Closes the resources, last opened first. Never rejects.
+   * @param deadlineMs deadline of each resource
+   * @returns the errors by resource name; empty when all closed
    */
   async close(deadlineMs = CLOSE_MS): Promise<ReadonlyMap<string, unknown>> {
     const failures = new Map<string, unknown>();
-    for (const { name, close } of this.#parts.splice(0).reverse()) {
+    for (const { name, close } of this.#resources.splice(0).reverse()) {
       const late = () => new Error(`it did not close within ${deadlineMs} ms`);
       try {
         await withDeadline(close(), deadlineMs, late);

@@ -1,6 +1,5 @@
-// The process above several workers: it reads the configuration, has the admin listener, and passes on what it is told. It
-// serves no request and opens neither store nor Redis. Its `Primary` is to the command line what the gateway of a single
-// process is.
+// The primary process of several workers: reads the configuration, runs the admin listener, and forwards reloads and shutdown.
+// It serves no requests and opens neither store nor Redis.
 import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { httpUrl } from '../config/schema/addresses.ts';
@@ -15,10 +14,10 @@ import { Reloader } from './config-reload.ts';
 import { MergedMetrics, mergeChecks, mergeTargets } from './worker-merge.ts';
 import { Workers, type WorkerTimes } from './workers.ts';
 
-/** How long a page waits for the report of a worker that is busy. */
-const REPORT_PATIENCE_MS = 2_000;
-/** Beyond delay and timeout of the drain: sockets are cut, use is flushed, parts are closed, each in its time. */
-const END_MS = 30_000;
+/** Timeout of a worker's report for an admin page. */
+const REPORT_TIMEOUT_MS = 2_000;
+/** Time after the drain for closing sockets, flushing usage and closing resources. */
+const CLOSE_MS = 30_000;
 
 interface PrimaryOptions {
   readonly config: Config;
@@ -26,14 +25,15 @@ interface PrimaryOptions {
   readonly env: NodeJS.ProcessEnv;
   readonly logger: Logger;
   readonly version: string;
-  /** The script that is run as a worker, and its arguments. */
+  /** Script of the workers, and its arguments. */
   readonly exec: string;
   readonly args: readonly string[];
-  /** Takes lines of the workers' logs. */
+  /** Receives log lines of the workers. */
   readonly onLine: (line: string) => void;
   readonly times?: WorkerTimes;
 }
 
+/** A running primary; the command line uses it like the gateway of a single process. */
 export interface Primary {
   readonly config: Config;
   readonly url: string;
@@ -44,13 +44,13 @@ export interface Primary {
   close(): Promise<boolean>;
 }
 
-/** How many processes serve: `auto` is as many as this one has processors for, a limit of its container included. */
+/** Number of serving processes: `auto` is the number of available CPUs, with the container's limit applied. */
 export function workerCount(workers: StaticConfig['workers']): number {
   return workers === 'auto' ? availableParallelism() : workers;
 }
 
 /**
- * Starts the workers. Resolves when one of them serves.
+ * Starts the workers. Resolves when the first one serves.
  * @throws WorkersStartError, or the system's error when the admin port is taken
  */
 export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
@@ -60,7 +60,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
   const metrics = createMetrics();
   metrics.buildInfo.set({ version, node: process.version }, 1);
   const merged = new MergedMetrics();
-  /** What is in force, for workers that start later. */
+  /** File content in force, for workers that start later. */
   let bytes = source.bytes;
   let closing: Promise<boolean> | undefined;
 
@@ -78,14 +78,14 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     logger,
     metrics: metrics.workers,
     onLine: options.onLine,
-    onGone: ({ samples }) => merged.keep(samples),
+    onExited: ({ samples }) => merged.addExited(samples),
     ...(options.times === undefined ? {} : { times: options.times }),
   });
   const watch = new FileWatch({
     file: first.file,
     known: source.bytes,
     onContent: (found) => {
-      reloader.take(found);
+      reloader.reload(found);
       if (reloader.isRejected) workers.broadcast({ kind: 'rejected' });
       else {
         bytes = found;
@@ -96,8 +96,11 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
       reloader.reject(error);
       workers.broadcast({ kind: 'rejected' });
     },
-    onBlind: (cause) =>
-      logger.warn({ file: first.file, err: cause }, 'the configuration file cannot be watched; it is polled'),
+    onWatchFailed: (cause) =>
+      logger.warn(
+        { file: first.file, err: cause },
+        'cannot watch the configuration file; polling it instead',
+      ),
   });
 
   const report = async (): Promise<HealthReport> => {
@@ -136,8 +139,8 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
         contentType: registry.contentType,
         async metrics() {
           const own = await registry.getMetricsAsJSON();
-          // Last: whoever ends from now on is in this sum, and not yet in that of those who have ended.
-          const reports = await workers.reports(REPORT_PATIENCE_MS);
+          // Last: a worker that exits from now on is in these reports and not yet in the exited sums.
+          const reports = await workers.reports(REPORT_TIMEOUT_MS);
           return merged.page(
             reports.map(({ samples }) => samples),
             own,
@@ -148,7 +151,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     { report },
     {
       upstreams: async () => {
-        const reports = await workers.reports(REPORT_PATIENCE_MS);
+        const reports = await workers.reports(REPORT_TIMEOUT_MS);
         return mergeTargets(reports.map(({ targets }) => targets));
       },
       hosts: at.hosts ?? [],
@@ -167,8 +170,11 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
   const close = async (): Promise<boolean> => {
     watch.stop();
     const { delay, timeout } = reloader.config.dynamic.drain;
-    logger.info({ in_flight: workers.inFlight, delay_ms: delay, timeout_ms: timeout }, 'the workers drain');
-    const isClean = await workers.close(delay + timeout + END_MS);
+    logger.info(
+      { in_flight: workers.inFlight, delay_ms: delay, timeout_ms: timeout },
+      'draining the workers',
+    );
+    const isClean = await workers.close(delay + timeout + CLOSE_MS);
     await admin.close();
     return isClean;
   };
@@ -184,11 +190,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     },
     async reload() {
       if (closing === undefined) await watch.check();
-      else
-        logger.warn(
-          { file: first.file },
-          'the configuration is not read again: the process is shutting down',
-        );
+      else logger.warn({ file: first.file }, 'ignoring the reload: shutting down');
     },
     close() {
       if (closing !== undefined) workers.broadcast({ kind: 'close' });
@@ -199,13 +201,13 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
 }
 
 function setUpCluster({ exec, args }: PrimaryOptions): void {
-  // Each worker accepts from the one listening socket. Handed out by the primary, a connection that is on its way to a worker
-  // that hangs would be lost without being closed, and without a primary there would be no drain.
+  // Workers accept from the shared listening socket. With round-robin, connections handed to a hung worker would be lost without a
+  // close, and workers could not drain without the primary.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({
     exec,
     args: [...args],
-    // The log comes through the primary, line by line: lines of several writers of one pipe can mix.
+    // The primary writes all log lines: several writers to one pipe could interleave lines.
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     serialization: 'advanced',
   });

@@ -1,9 +1,9 @@
-// What is left of a request when it has ended: a line of the access log, the counters, the end of the span.
+// Records a finished request: access log line, metrics, end of the span.
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { AccessLog } from '../telemetry/log/access-log.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 
-/** To be called once for each exchange, when its answer or its connection has ended. */
+/** Call it once per exchange, when its response or its connection has ended. */
 export function recordEnd(exchange: Exchange, log: AccessLog, metrics: Metrics): void {
   const { access, response, stopReason, error, route } = exchange;
   const status = stopReason?.code === 'client_closed' ? stopReason.status : response.statusCode;

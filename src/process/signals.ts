@@ -1,31 +1,31 @@
-// What reaches the process from outside while it runs, from the first moment on: a signal that comes before everything is
-// started is kept, because by default it would end the process in the middle of something.
+// Signals, uncaught exceptions and unhandled rejections of the process. It listens from the start: by default, a signal during
+// startup would end the process in the middle of a step.
 import { closeSync, openSync } from 'node:fs';
 import { constants } from 'node:os';
 
 type StopReason = { readonly kind: 'signal'; readonly name: NodeJS.Signals } | Fault;
 
-/** An exception that nothing caught. Nobody knows what it left half done. */
+/** An uncaught exception. The state of the process is unknown after it. */
 interface Fault {
   readonly kind: 'fault';
   readonly error: unknown;
 }
 
 interface SignalListeners {
-  /** Asked to stop again, after `stopped`: what is left is to be ended at once. */
-  readonly onHurry: () => void;
-  /** SIGHUP: the configuration is to be read. */
+  /** A second stop signal, after `stopped`: stop at once. */
+  readonly onSecondStop: () => void;
+  /** SIGHUP: reload the configuration. */
   readonly onReload: () => void;
-  /** A promise failed and nobody waited for it: one piece of work is lost, and nothing else is in doubt. */
+  /** An unhandled rejection: one operation failed; the process state is still sound. */
   readonly onRejection: (reason: unknown) => void;
-  /** An exception beyond the first one, which is the reason of `stopped`. */
+  /** Any uncaught exception after the first, which resolves `stopped`. */
   readonly onFault: (error: unknown) => void;
 }
 
-/** How long a start may go on that was told to stop. */
-const START_PATIENCE_MS = 3_000;
+/** How long startup may continue after a stop signal. */
+const START_GRACE_MS = 3_000;
 
-/** Listens from its making on. There is one in a process that serves; with several processes it is the primary's. */
+/** Listens from construction. A serving process has one; with several workers only the primary does. */
 export class Signals {
   /** Resolves at the first reason to stop. */
   readonly stopped: Promise<StopReason>;
@@ -40,49 +40,49 @@ export class Signals {
     this.#stop = resolve;
     const onStop = (name: NodeJS.Signals) => {
       if (!this.#isStopped) {
-        this.#end({ kind: 'signal', name });
-        this.#leaveUnlessStarted(128 + constants.signals[name]);
-      } else if (this.#listeners !== undefined) this.#listeners.onHurry();
-      // Twice while it starts: nothing was served, so nothing has to be ended well.
+        this.#stopFor({ kind: 'signal', name });
+        this.#exitUnlessStarted(128 + constants.signals[name]);
+      } else if (this.#listeners !== undefined) this.#listeners.onSecondStop();
+      // A second signal during startup: there are no requests to drain.
       else process.exit(1);
     };
     process.on('SIGTERM', onStop).on('SIGINT', onStop);
     const hadTerminal = hasTerminal();
     process.on('SIGHUP', () => {
-      // Somebody closed the window in which it was started, and asks for no reload.
+      // The terminal was closed, which is no request to reload.
       if (hadTerminal && !hasTerminal()) onStop('SIGHUP');
       else if (this.#listeners === undefined) this.#hasHangup = true;
       else this.#listeners.onReload();
     });
     process.on('uncaughtException', (error) => {
       if (this.#isStopped) this.#listeners?.onFault(error);
-      else this.#end({ kind: 'fault', error });
+      else this.#stopFor({ kind: 'fault', error });
     });
     process.on('unhandledRejection', (reason) => {
       if (this.#listeners !== undefined) this.#listeners.onRejection(reason);
-      else this.#end({ kind: 'fault', error: reason });
+      else this.#stopFor({ kind: 'fault', error: reason });
     });
   }
 
-  /** Whether somebody asked to stop. */
+  /** Whether a reason to stop has occurred. */
   get isStopped(): boolean {
     return this.#isStopped;
   }
 
-  /** From now on there is somebody to tell; a SIGHUP that came before is told now. */
-  attend(listeners: SignalListeners): void {
+  /** Sets the listeners when startup is complete, and delivers a SIGHUP that came earlier. */
+  listen(listeners: SignalListeners): void {
     this.#listeners = listeners;
     if (this.#hasHangup) listeners.onReload();
     this.#hasHangup = false;
   }
 
-  /** A start that waits for something does not keep the process: as process 1 it could not be ended in another way. */
-  #leaveUnlessStarted(code: number): void {
+  /** Exits when startup is still blocked after the grace period: process 1 could not be stopped otherwise. */
+  #exitUnlessStarted(code: number): void {
     if (this.#listeners !== undefined) return;
-    setTimeout(() => this.#listeners ?? process.exit(code), START_PATIENCE_MS).unref();
+    setTimeout(() => this.#listeners ?? process.exit(code), START_GRACE_MS).unref();
   }
 
-  #end(reason: StopReason): void {
+  #stopFor(reason: StopReason): void {
     this.#isStopped = true;
     this.#stop(reason);
   }

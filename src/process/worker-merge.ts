@@ -1,65 +1,67 @@
-// What several workers come to that answer as one: their health, their targets, their metrics. Counters of a worker that has
-// ended stay in the sum, so that none goes backwards.
+// Merges health, targets and metrics of all workers into one view. The counters of exited workers stay in the sums, so that no
+// counter decreases.
 import { AggregatorRegistry } from 'prom-client';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { CheckState, HealthReport } from '../http/admin/health.ts';
 import type { Samples } from './worker-messages.ts';
 
-/** What the primary says itself and no sum would: it reads the file, and it has the workers. */
-const OWN =
+/** Metrics that only the primary reports: it reads the configuration file and manages the workers. */
+const PRIMARY_ONLY =
   /^(tollgate_config_|tollgate_workers$|tollgate_worker_restarts_total$|process_start_time_seconds$)/;
 
 export class MergedMetrics {
-  /** Of all workers that have ended. */
-  #gone: Samples = [];
+  /** Sums over all exited workers. */
+  #exited: Samples = [];
 
-  /** A worker has ended, and this is what it reported last. */
-  keep(samples: Samples): void {
-    const sums = samples.filter(({ type }) => isCumulative(type));
-    this.#gone = asSamples(this.#gone, sums);
+  /** Adds the last report of a worker that exited. */
+  addExited(samples: Samples): void {
+    const cumulative = samples.filter(({ type }) => isCumulative(type));
+    this.#exited = sumSamples(this.#exited, cumulative);
   }
 
   /**
-   * @param own of the primary, which is a process as well: what it counts and holds is added, where it says something
-   * @returns the text of one page
+   * @param own metrics of the primary; its counters and its process resources are added to those of the workers
+   * @returns the page in the Prometheus text format
    */
   page(workers: readonly Samples[], own: Samples): Promise<string> {
-    const said = own.filter(({ name }) => OWN.test(name));
-    const names = new Set(said.map(({ name }) => name));
+    const primaryOnly = own.filter(({ name }) => PRIMARY_ONLY.test(name));
+    const names = new Set(primaryOnly.map(({ name }) => name));
     const added = own.filter(
       ({ name, type, aggregator }) =>
         !names.has(name) && (isCumulative(type) || (/^(process|nodejs)_/.test(name) && aggregator === 'sum')),
     );
-    const others = [...workers, added, this.#gone].map((samples) =>
+    const others = [...workers, added, this.#exited].map((samples) =>
       samples.filter(({ name }) => !names.has(name)),
     );
-    // What the primary says alone has no second value, so that any way to join them will do.
+    // Only one process reports these, so the aggregator does not matter.
     return AggregatorRegistry.aggregate([
       ...others,
-      said.map((metric) => ({ ...metric, aggregator: 'first' })),
+      primaryOnly.map((metric) => ({ ...metric, aggregator: 'first' })),
     ]).metrics();
   }
 }
 
-/** prom-client's types say that it is a number, and it is a word. */
+/** prom-client declares `type` as a number; at run time it is a string. */
 function isCumulative(type: unknown): boolean {
   return type === 'counter' || type === 'histogram';
 }
 
-function asSamples(a: Samples, b: Samples): Samples {
+function sumSamples(a: Samples, b: Samples): Samples {
   const merged: Samples = [];
   const byName = new Map(a.map((metric) => [metric.name, metric]));
   for (const metric of b) {
     const before = byName.get(metric.name);
     byName.delete(metric.name);
-    merged.push(before === undefined ? metric : { ...metric, values: added(before.values, metric.values) });
+    merged.push(
+      before === undefined ? metric : { ...metric, values: sumValues(before.values, metric.values) },
+    );
   }
   return [...merged, ...byName.values()];
 }
 
 type Values = Samples[number]['values'];
 
-function added(a: Values, b: Values): Values {
+function sumValues(a: Values, b: Values): Values {
   const sums = new Map<string, Values[number]>();
   for (const value of [...a, ...b]) {
     const key = keyOf(value);
@@ -69,7 +71,7 @@ function added(a: Values, b: Values): Values {
   return [...sums.values()];
 }
 
-/** Parts of a histogram have names of their own. */
+/** `metricName` distinguishes the series of a histogram: buckets, sum and count. */
 function keyOf(value: Values[number]): string {
   const labels = Object.entries(value.labels).sort(([x], [y]) => (x < y ? -1 : 1));
   return JSON.stringify([Reflect.get(value, 'metricName'), labels]);
@@ -77,7 +79,7 @@ function keyOf(value: Values[number]): string {
 
 const STATES: readonly TargetState['state'][] = ['closed', 'half_open', 'open'];
 
-/** Each target once: requests are added, and of breakers the one that is worst off is shown. */
+/** One row per target: the sum of requests in flight, and the worst breaker state. */
 export function mergeTargets(workers: readonly (readonly TargetState[])[]): TargetState[] {
   const merged = new Map<string, TargetState>();
   for (const target of workers.flat()) {
@@ -102,7 +104,7 @@ export function mergeTargets(workers: readonly (readonly TargetState[])[]): Targ
 
 const CHECKS: readonly CheckState[] = ['ok', 'degraded', 'failed'];
 
-/** Of each check the worst state that any worker has found. */
+/** The worst state of each check over all workers. */
 export function mergeChecks(reports: readonly Pick<HealthReport, 'checks'>[]): Record<string, CheckState> {
   const merged: Record<string, CheckState> = {};
   for (const { checks } of reports) {

@@ -1,58 +1,58 @@
-// What the primary and its workers say to each other. Both ends are always of this file: a worker is forked by its primary
-// from the same code, and nobody else has the channel.
+// The messages between the primary and its workers. The protocol needs no version: the primary forks workers from the same code,
+// and the IPC channel is private.
 import type { Registry } from 'prom-client';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 
-/** Metrics of one process as prom-client gives them. */
+/** Metrics of one process, in prom-client's JSON form. */
 export type Samples = Awaited<ReturnType<Registry['getMetricsAsJSON']>>;
 
-/** All that the admin listener has to know of a worker. */
+/** What the admin listener shows of a worker. */
 export interface WorkerReport {
   readonly samples: Samples;
   readonly targets: readonly TargetState[];
 }
 
-/** With what a worker starts. */
+/** The data that a worker starts with. */
 export interface WorkerStart {
   readonly kind: 'begin';
   readonly file: string;
-  /** With which the primary began: what takes a restart is read from here. */
+  /** Content of the file when the primary started: source of the fields that need a restart. */
   readonly first: Buffer;
-  /** In force now: all else is read from here. */
+  /** Content in force now: source of all other fields. */
   readonly bytes: Buffer;
-  /** The file holds something else by now, which cannot be used. */
+  /** The file has changed since, and its present content is invalid. */
   readonly isRejected: boolean;
-  /** Of the public listener. 0 takes a free one, the same for all who are there. */
+  /** Port of the public listener. With 0, all running workers share one free port. */
   readonly port: number;
-  /** How many workers there are. */
+  /** Number of workers. */
   readonly count: number;
 }
 
 export type ToWorker =
   | WorkerStart
-  /** A configuration that was found to be good; the worker is to come to this hash. */
+  /** A valid configuration; the worker must end up with the same hash. */
   | { readonly kind: 'config'; readonly bytes: Buffer; readonly hash: string }
   | { readonly kind: 'rejected' }
   | { readonly kind: 'report' }
-  /** Drain and end; said again, at once. */
+  /** Drain and exit. A second message stops at once. */
   | { readonly kind: 'close' };
 
 export type FromWorker =
-  /** It hears what is said to it from now on. */
+  /** The worker now receives messages. */
   | { readonly kind: 'hello' }
   | { readonly kind: 'ready'; readonly url: string }
-  /** It cannot start. In words for whoever has to change something. */
+  /** The worker cannot start; the message is for the operator. */
   | { readonly kind: 'failed'; readonly message: string }
   | { readonly kind: 'beat'; readonly inFlight: number; readonly health?: HealthReport }
   | { readonly kind: 'report'; readonly report: WorkerReport }
-  /** It ends by itself when what runs has ended, and takes nothing new: another one is to take its place. */
+  /** The worker drains and exits after a fault, and accepts no new requests: replace it. */
   | { readonly kind: 'leaving' };
 
-/** Set for a worker, and removed by it: in another cluster (a process manager's) this process is no worker. */
+/** Set for a worker, which removes it. It tells our workers from those of another cluster, such as a process manager's. */
 export const WORKER_VARIABLE = 'TOLLGATE_WORKER';
 
-/** Between two signs of life. */
-export const BEAT_MS = 1_000;
-/** Between two reports that nobody asked for: what a worker counted since then is lost when it is killed. */
+/** Heartbeat interval. */
+export const HEARTBEAT_MS = 1_000;
+/** Interval of unrequested reports. Counts since the last report are lost when a worker is killed. */
 export const REPORT_MS = 5_000;

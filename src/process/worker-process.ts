@@ -1,5 +1,4 @@
-// One worker as the primary sees it: forked, spoken to, heard of, and its end. When another takes its place is workers.ts's
-// affair.
+// One worker process as the primary sees it: fork, messages, heartbeats, log lines and exit. workers.ts owns the restarts.
 
 import cluster, { type Worker } from 'node:cluster';
 import { StringDecoder } from 'node:string_decoder';
@@ -7,22 +6,22 @@ import { startDeadline } from '../deadline.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import { type FromWorker, type ToWorker, WORKER_VARIABLE, type WorkerReport } from './worker-messages.ts';
 
-export interface Ended {
+export interface WorkerExit {
   readonly code: number | null;
   readonly signal: string | null;
 }
 
 interface WorkerProcessOptions {
-  /** Of its place among the workers, from 1: whoever takes the place has it too. */
+  /** Number of the worker slot, from 1; a replacement has the same number. */
   readonly number: number;
-  /** What to say to it when it can hear. */
-  readonly greet: () => ToWorker;
+  /** The reply to its `hello`. */
+  readonly firstMessage: () => ToWorker;
   readonly onReady: (url: string) => void;
   readonly onLeaving: () => void;
-  /** Whole lines of its log. */
+  /** Receives complete log lines. */
   readonly onLine: (line: string) => void;
-  /** Called once, when nothing more comes from it. */
-  readonly onEnded: (end: Ended) => void;
+  /** Called once, after the exit and the last log line. */
+  readonly onExit: (exit: WorkerExit) => void;
   /** Monotonic milliseconds. */
   readonly now: () => number;
 }
@@ -32,29 +31,29 @@ export class WorkerProcess {
   readonly #options: WorkerProcessOptions;
   readonly #worker: Worker;
   #state: 'starting' | 'serving' | 'leaving' | 'ended' = 'starting';
-  #heardAt: number;
+  #lastHeartbeatAt: number;
   #report: WorkerReport | undefined;
   #waiters: (() => void)[] = [];
   #health: HealthReport | undefined;
   #inFlight = 0;
   #failure: string | undefined;
-  /** Why the primary killed it. */
+  /** Why the primary killed it, if it did. */
   #killed: 'hung' | 'late' | undefined;
   #hasServed = false;
 
   constructor(options: WorkerProcessOptions) {
     this.#options = options;
     this.number = options.number;
-    this.#heardAt = options.now();
+    this.#lastHeartbeatAt = options.now();
     const worker = cluster.fork({ [WORKER_VARIABLE]: `${options.number}` });
     this.#worker = worker;
-    worker.on('message', (message: FromWorker) => this.#hear(message));
-    // A channel that breaks ends with the process, and a process that cannot be forked has no other event.
+    worker.on('message', (message: FromWorker) => this.#onMessage(message));
+    // A broken channel is followed by the exit. A failed fork emits nothing but 'error' on the process.
     worker.on('error', () => undefined);
-    worker.process.on('error', () => this.#end({ code: null, signal: null }));
+    worker.process.on('error', () => this.#onExit({ code: null, signal: null }));
     readLines(worker.process.stdout, options.onLine);
-    // 'close' and not 'exit': until then there may be lines of its log.
-    worker.process.on('close', (code, signal) => this.#end({ code, signal }));
+    // 'close' instead of 'exit': log lines may still arrive after 'exit'.
+    worker.process.on('close', (code, signal) => this.#onExit({ code, signal }));
   }
 
   get pid(): number | undefined {
@@ -65,12 +64,12 @@ export class WorkerProcess {
     return this.#state;
   }
 
-  /** One that never did has promised nothing to anybody. */
+  /** Whether it ever accepted requests. */
   get hasServed(): boolean {
     return this.#hasServed;
   }
 
-  /** What it said last of itself. */
+  /** The last report received. */
   get report(): WorkerReport | undefined {
     return this.#report;
   }
@@ -79,12 +78,12 @@ export class WorkerProcess {
     return this.#health;
   }
 
-  /** Answers under way, as of its last sign of life. */
+  /** Requests in flight at the last heartbeat. */
   get inFlight(): number {
     return this.#inFlight;
   }
 
-  /** Why it could not start, in its own words. */
+  /** The worker's own message about why it cannot start. */
   get failure(): string | undefined {
     return this.#failure;
   }
@@ -93,21 +92,21 @@ export class WorkerProcess {
     return this.#killed;
   }
 
-  /** Milliseconds without a sign of life; of one that starts, since its fork. */
+  /** Milliseconds since the last heartbeat; while starting, since the fork. */
   get silentMs(): number {
-    return this.#options.now() - this.#heardAt;
+    return this.#options.now() - this.#lastHeartbeatAt;
   }
 
-  /** The primary itself did not listen for a while: nobody else is to blame. */
-  forgive(): void {
-    this.#heardAt = this.#options.now();
+  /** Restarts the heartbeat timeout, after the primary itself was stalled. */
+  resetHeartbeat(): void {
+    this.#lastHeartbeatAt = this.#options.now();
   }
 
   send(message: ToWorker): void {
     if (this.#worker.isConnected()) this.#worker.send(message, () => undefined);
   }
 
-  /** Asks for a report. Resolves when it is there, or after `ms`: then the last one has to do. */
+  /** Requests a report. Resolves when it arrives, or after `ms`; then `report` is the previous one. */
   refresh(ms: number): Promise<void> {
     if (this.#state !== 'serving' && this.#state !== 'leaving') return Promise.resolve();
     return new Promise((resolve) => {
@@ -120,19 +119,19 @@ export class WorkerProcess {
     });
   }
 
-  /** Signals that can be caught are not heard by workers. */
+  /** Uses SIGKILL, because workers ignore catchable signals. */
   kill(why?: 'hung' | 'late'): void {
     this.#killed ??= why;
     this.#worker.process.kill('SIGKILL');
   }
 
-  #hear(message: FromWorker): void {
+  #onMessage(message: FromWorker): void {
     switch (message.kind) {
       case 'hello':
-        this.send(this.#options.greet());
+        this.send(this.#options.firstMessage());
         return;
       case 'ready':
-        this.#heardAt = this.#options.now();
+        this.#lastHeartbeatAt = this.#options.now();
         this.#state = 'serving';
         this.#hasServed = true;
         this.#options.onReady(message.url);
@@ -141,7 +140,7 @@ export class WorkerProcess {
         this.#failure = message.message;
         return;
       case 'beat':
-        this.#heardAt = this.#options.now();
+        this.#lastHeartbeatAt = this.#options.now();
         this.#inFlight = message.inFlight;
         this.#health = message.health ?? this.#health;
         return;
@@ -155,18 +154,18 @@ export class WorkerProcess {
     }
   }
 
-  #end(end: Ended): void {
+  #onExit(exit: WorkerExit): void {
     if (this.#state === 'ended') return;
     this.#state = 'ended';
     for (const done of this.#waiters.splice(0)) done();
-    this.#options.onEnded(end);
+    this.#options.onExit(exit);
   }
 }
 
-/** What is longer is no line of a log. */
+/** Longer lines are discarded. In characters. */
 const MAX_LINE = 16 * 1024 * 1024;
 
-/** A line that was cut by the end of its process is left out: half of a JSON object is of no use to anybody. */
+/** Splits a log into lines. It drops an incomplete last line, which would be invalid JSON. */
 function readLines(stream: NodeJS.ReadableStream | null, onLine: (line: string) => void): void {
   const decoder = new StringDecoder('utf8');
   let rest = '';

@@ -1,6 +1,5 @@
-// One worker of several, from its first message to its end: it starts a gateway with what the primary gives it, does what it is
-// told, and drains by itself when the primary is gone. Signals are the primary's: those that reach a whole process group
-// (Ctrl-C, a service manager) are not heard here, so that they do not count twice.
+// The lifecycle of a worker process: starts a gateway with the configuration from the primary, follows its messages, and drains
+// when the primary is gone. It ignores signals, which the primary handles: Ctrl-C or a service manager may signal the whole group.
 import cluster from 'node:cluster';
 import { parseBytes } from '../config/load-config.ts';
 import { reloadableConfig } from '../config/reloadable.ts';
@@ -9,8 +8,8 @@ import type { FileBytes } from '../config/source/config-file.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
-  BEAT_MS,
   type FromWorker,
+  HEARTBEAT_MS,
   REPORT_MS,
   type ToWorker,
   WORKER_VARIABLE,
@@ -18,15 +17,15 @@ import {
   type WorkerStart,
 } from './worker-messages.ts';
 
-/** The most of its time that a worker spends on reports nobody asked for. */
+/** Maximum share of a worker's time for unrequested reports. */
 const REPORT_SHARE = 0.01;
 
-/** What a gateway does for the primary that it belongs to. */
+/** What the primary can ask of a worker's gateway. */
 export interface WorkerMember {
-  /** Puts this content of the file in force, or keeps what is. */
-  take(bytes: Buffer): void;
-  /** The file holds something that cannot be used; the primary has said what is wrong with it. */
-  refuse(): void;
+  /** Applies this file content; keeps the configuration in force when it is invalid. */
+  reload(bytes: Buffer): void;
+  /** Notes that the file is invalid. The primary has logged why. */
+  markRejected(): void;
   health(): Promise<HealthReport>;
   report(): Promise<WorkerReport>;
 }
@@ -40,53 +39,53 @@ interface WorkerApp {
   close(): Promise<boolean>;
 }
 
-/** Of a worker's gateway, beside what every gateway is told. */
+/** The options that only a worker's gateway has. */
 export interface WorkerSlot {
-  /** Of the public listener. */
+  /** Port of the public listener. */
   readonly port: number;
-  /** How many workers share what the configuration says of all together. */
+  /** Number of workers that share the limits that the configuration sets for all of them together. */
   readonly count: number;
 }
 
 interface WorkerOptions {
   readonly env: NodeJS.ProcessEnv;
-  /** With the number of the worker in every line. */
+  /** Has the worker number in every line. */
   readonly logger: Logger;
   readonly start: (
     loaded: { readonly config: Config; readonly source: FileBytes },
     slot: WorkerSlot,
   ) => Promise<WorkerApp>;
-  /** Why it did not start, in words. */
+  /** The operator's message for a failed start. */
   readonly describe: (error: unknown) => string;
-  /** Writes out what is left of the log. */
+  /** Flushes the log. */
   readonly flush: () => Promise<void>;
 }
 
-/** The number of this worker, from 1; undefined when this process is none. To be asked once. */
+/** @returns the number of this worker, from 1; undefined when this process is not a worker. Call it once. */
 export function workerNumber(env: NodeJS.ProcessEnv): number | undefined {
   const text = env[WORKER_VARIABLE];
   delete env[WORKER_VARIABLE];
   return text === undefined || !cluster.isWorker ? undefined : Number(text);
 }
 
-/** Serves until it is told to end. @returns the exit code: 0 when everything was closed as it should be */
+/** Serves until the primary asks it to stop. @returns the exit code: 0 after a clean shutdown */
 export async function runWorker(options: WorkerOptions): Promise<number> {
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => undefined);
   const code = await new WorkerRun(options).run();
   await options.flush();
-  // The channel alone would keep it.
+  // An open channel would keep the process alive.
   if (process.connected) process.disconnect?.();
   return code;
 }
 
 class WorkerRun {
   readonly #options: WorkerOptions;
-  readonly #begun = Promise.withResolvers<WorkerStart>();
-  /** Resolves with the exit code that a clean end has. */
+  readonly #begin = Promise.withResolvers<WorkerStart>();
+  /** Resolves with the exit code for a clean shutdown. */
   readonly #stopped = Promise.withResolvers<0 | 1>();
   #app: WorkerApp | undefined;
-  /** What was said while it started, newest last. */
-  #early: ToWorker[] = [];
+  /** Messages received during the start, newest last. */
+  #earlyMessages: ToWorker[] = [];
   #isStopped = false;
   #health: HealthReport | undefined;
   #reporting: NodeJS.Timeout | undefined;
@@ -98,32 +97,32 @@ class WorkerRun {
   async run(): Promise<number> {
     const { logger, env, start, describe } = this.#options;
     this.#listen();
-    say({ kind: 'hello' });
-    const begin = await Promise.race([this.#begun.promise, this.#stopped.promise]);
+    send({ kind: 'hello' });
+    const begin = await Promise.race([this.#begin.promise, this.#stopped.promise]);
     if (typeof begin === 'number') return begin;
     let app: WorkerApp;
     try {
       app = await start(loadedFrom(begin, env), { port: begin.port, count: begin.count });
     } catch (error) {
-      await saidFully({ kind: 'failed', message: describe(error) });
+      await sendAndWait({ kind: 'failed', message: describe(error) });
       return 1;
     }
     this.#app = app;
-    if (begin.isRejected) app.member.refuse();
-    for (const message of this.#early.splice(0)) this.#hear(message);
-    if (!this.#isStopped) say({ kind: 'ready', url: app.url });
-    const beating = setInterval(() => this.#beat(app), BEAT_MS);
-    this.#beat(app);
-    this.#reportIn(app, REPORT_MS);
-    logger.info({ pid: process.pid }, 'a worker serves');
+    if (begin.isRejected) app.member.markRejected();
+    for (const message of this.#earlyMessages.splice(0)) this.#onMessage(message);
+    if (!this.#isStopped) send({ kind: 'ready', url: app.url });
+    const heartbeat = setInterval(() => this.#sendHeartbeat(app), HEARTBEAT_MS);
+    this.#sendHeartbeat(app);
+    this.#scheduleReport(app, REPORT_MS);
+    logger.info({ pid: process.pid }, 'worker ready');
 
     const isEarly = this.#isStopped;
     const code = await this.#stopped.promise;
     const closing = app.close();
-    // Told to stop while it started: it has promised nothing to anybody.
+    // Stopped during the start: there are no requests to drain.
     if (isEarly) void app.close();
     const isClean = await closing;
-    clearInterval(beating);
+    clearInterval(heartbeat);
     clearTimeout(this.#reporting);
     await this.#report(app);
     return isClean ? code : 1;
@@ -131,49 +130,46 @@ class WorkerRun {
 
   #listen(): void {
     const { logger } = this.#options;
-    process.on('message', (message: ToWorker) => this.#hear(message));
+    process.on('message', (message: ToWorker) => this.#onMessage(message));
     const { worker } = cluster;
     worker?.on('disconnect', () => {
-      // Node would end the process here, with all that runs.
+      // Otherwise Node exits here, without a drain.
       worker.exitedAfterDisconnect = true;
-      if (!this.#isStopped)
-        logger.warn({ pid: process.pid }, 'the primary is gone: the worker drains, and ends');
-      // A start may wait for something, and nobody needs its end.
+      if (!this.#isStopped) logger.warn({ pid: process.pid }, 'the primary is gone; draining and exiting');
+      // A pending start may be blocked and is no longer needed.
       if (this.#app === undefined) process.exit(1);
       this.#stop(0);
     });
     process.on('uncaughtException', (err) => {
-      logger.fatal({ err }, 'an exception that nothing caught: the worker drains, and ends');
+      logger.fatal({ err }, 'uncaught exception; draining and exiting');
       if (this.#isStopped) return;
-      say({ kind: 'leaving' });
+      send({ kind: 'leaving' });
       this.#stop(1);
     });
-    process.on('unhandledRejection', (err) =>
-      logger.error({ err }, 'a promise failed that nobody waited for'),
-    );
+    process.on('unhandledRejection', (err) => logger.error({ err }, 'unhandled promise rejection'));
   }
 
-  #hear(message: ToWorker): void {
-    if (message.kind === 'begin') this.#begun.resolve(message);
+  #onMessage(message: ToWorker): void {
+    if (message.kind === 'begin') this.#begin.resolve(message);
     else if (message.kind === 'close') {
       if (this.#isStopped) void this.#app?.close();
       else this.#stop(0);
-    } else if (this.#app === undefined) this.#early.push(message);
-    else this.#act(this.#app, message);
+    } else if (this.#app === undefined) this.#earlyMessages.push(message);
+    else this.#handle(this.#app, message);
   }
 
-  #act(app: WorkerApp, message: Exclude<ToWorker, { kind: 'begin' | 'close' }>): void {
+  #handle(app: WorkerApp, message: Exclude<ToWorker, { kind: 'begin' | 'close' }>): void {
     switch (message.kind) {
       case 'config': {
-        app.member.take(message.bytes);
+        app.member.reload(message.bytes);
         const { hash } = app.config;
         if (hash === message.hash) return;
-        const words = 'this worker could not take over the configuration, and goes on with its last one';
+        const words = 'this worker failed to apply the configuration; keeping its previous one';
         this.#options.logger.error({ config_hash: hash, wanted: message.hash }, words);
         return;
       }
       case 'rejected':
-        app.member.refuse();
+        app.member.markRejected();
         return;
       case 'report':
         void this.#report(app);
@@ -185,32 +181,32 @@ class WorkerRun {
     this.#stopped.resolve(code);
   }
 
-  /** It waits for nothing: a store that hangs is no hung worker. */
-  #beat(app: WorkerApp): void {
+  /** Does not wait for the health checks: a store that hangs must not make the worker look hung. */
+  #sendHeartbeat(app: WorkerApp): void {
     const health = this.#health;
-    say({ kind: 'beat', inFlight: app.inFlight, ...(health === undefined ? {} : { health }) });
+    send({ kind: 'beat', inFlight: app.inFlight, ...(health === undefined ? {} : { health }) });
     void app.member.health().then((report) => {
-      if (this.#health === undefined) say({ kind: 'beat', inFlight: app.inFlight, health: report });
+      if (this.#health === undefined) send({ kind: 'beat', inFlight: app.inFlight, health: report });
       this.#health = report;
     });
   }
 
-  #reportIn(app: WorkerApp, ms: number): void {
+  #scheduleReport(app: WorkerApp, ms: number): void {
     this.#reporting = setTimeout(async () => {
       const began = performance.now();
       await this.#report(app);
-      // With thousands of models it takes long, and requests wait meanwhile.
+      // With thousands of models a report is slow and blocks requests.
       if (!this.#isStopped)
-        this.#reportIn(app, Math.max(REPORT_MS, (performance.now() - began) / REPORT_SHARE));
+        this.#scheduleReport(app, Math.max(REPORT_MS, (performance.now() - began) / REPORT_SHARE));
     }, ms);
   }
 
   async #report(app: WorkerApp): Promise<void> {
-    await saidFully({ kind: 'report', report: await app.member.report() });
+    await sendAndWait({ kind: 'report', report: await app.member.report() });
   }
 }
 
-/** What was given at the start of the primary with what is in force now, as a process that lived through both has it. */
+/** The static configuration of the primary's start with the dynamic one in force, as after a reload in one process. */
 function loadedFrom({ file, first, bytes }: WorkerStart, env: NodeJS.ProcessEnv) {
   const config = parseBytes(first, file, env);
   const source: FileBytes = { bytes, isRegular: false };
@@ -218,12 +214,12 @@ function loadedFrom({ file, first, bytes }: WorkerStart, env: NodeJS.ProcessEnv)
   return { config: reloadableConfig(config, parseBytes(bytes, file, env)).config, source };
 }
 
-function say(message: FromWorker): void {
-  // Whoever does not hear it any more needs no answer.
+function send(message: FromWorker): void {
+  // Errors are ignored: without a channel there is no receiver.
   if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
 }
 
-function saidFully(message: FromWorker): Promise<void> {
+function sendAndWait(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     if (!process.connected || process.send === undefined) resolve();
     else process.send(message, undefined, undefined, () => resolve());

@@ -39,7 +39,7 @@ test.each([[[KEY]], [['serve', `--${KEY}`]], [['check', KEY]]])(
 );
 
 test.each([
-  ['203.0.113.9', '203.0.113.9:1 is no address of this machine'],
+  ['203.0.113.9', '203.0.113.9:1 is not an address of this machine'],
   ['no-such-host.invalid', 'the host name no-such-host.invalid cannot be resolved'],
 ])('a listener on %s is refused with a sentence', async (host, sentence) => {
   await using files = await tempDir();

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { DynamicConfig } from '../../src/config/schema/config-schema.ts';
-import { Shedding } from '../../src/process/overload-control.ts';
+import { LoadShedder } from '../../src/process/overload-control.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -22,56 +22,56 @@ import { until } from '../helpers/wait.ts';
 const LIMITS: DynamicConfig['overload'] = { event_loop_delay: 100, heap: 0.8 };
 
 /** Of a hundred requests, how many are turned away. */
-function refused(shedding: Shedding): number {
-  return Array.from({ length: 100 }, () => shedding.refuses()).filter(Boolean).length;
+function refused(shedder: LoadShedder): number {
+  return Array.from({ length: 100 }, () => shedder.shouldReject()).filter(Boolean).length;
 }
 
 const CALM_MS = 100_000;
 
 describe('the share that is turned away', () => {
   test('is nothing for a stall or two, however long', () => {
-    const shedding = new Shedding();
+    const shedder = new LoadShedder();
     for (const delayMs of [5_000, 5_000, 10, 900, 900, 0, 101, 101])
-      shedding.note({ delayMs, heap: 0 }, LIMITS);
-    expect([shedding.share, shedding.cause, refused(shedding)]).toEqual([0, undefined, 0]);
+      shedder.update({ delayMs, heap: 0 }, LIMITS);
+    expect([shedder.share, shedder.cause, refused(shedder)]).toEqual([0, undefined, 0]);
   });
 
   test('grows while the loop is late, stays while it is neither late nor calm, and goes slowly', () => {
-    const shedding = new Shedding();
+    const shedder = new LoadShedder();
     const note = (delayMs: number, windows: number) => {
-      for (let window = 0; window < windows; window += 1) shedding.note({ delayMs, heap: 0 }, LIMITS);
+      for (let window = 0; window < windows; window += 1) shedder.update({ delayMs, heap: 0 }, LIMITS);
     };
     note(300, 4);
-    expect(shedding.share).toBeCloseTo(0.6);
-    expect(shedding.cause).toBe('event_loop');
-    expect(refused(shedding)).toBe(60);
+    expect(shedder.share).toBeCloseTo(0.6);
+    expect(shedder.cause).toBe('event_loop');
+    expect(refused(shedder)).toBe(60);
     note(70, 100);
-    expect(shedding.share).toBeCloseTo(0.6);
+    expect(shedder.share).toBeCloseTo(0.6);
     note(20, 4);
-    expect(shedding.share).toBeCloseTo(0.4);
+    expect(shedder.share).toBeCloseTo(0.4);
     note(20, 8);
-    expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+    expect([shedder.share, refused(shedder)]).toEqual([0, 0]);
     note(300, 100);
     // Some are always tried.
-    expect(refused(shedding)).toBe(95);
+    expect(refused(shedder)).toBe(95);
   });
 
   test('is all of them while the heap is full, until it has fallen well below', () => {
-    const shedding = new Shedding();
-    shedding.note({ delayMs: 0, heap: 0.81 }, LIMITS);
-    expect([shedding.share, shedding.cause, refused(shedding)]).toEqual([1, 'heap', 100]);
-    shedding.note({ delayMs: 0, heap: 0.75 }, LIMITS);
-    expect(shedding.share).toBe(1);
-    shedding.note({ delayMs: 0, heap: 0.7 }, LIMITS);
-    expect(shedding.share).toBe(0);
+    const shedder = new LoadShedder();
+    shedder.update({ delayMs: 0, heap: 0.81 }, LIMITS);
+    expect([shedder.share, shedder.cause, refused(shedder)]).toEqual([1, 'heap', 100]);
+    shedder.update({ delayMs: 0, heap: 0.75 }, LIMITS);
+    expect(shedder.share).toBe(1);
+    shedder.update({ delayMs: 0, heap: 0.7 }, LIMITS);
+    expect(shedder.share).toBe(0);
   });
 
   test('is nothing where it is off, and ends when it is switched off', () => {
-    const shedding = new Shedding();
+    const shedder = new LoadShedder();
     const off: DynamicConfig['overload'] = { event_loop_delay: 'off', heap: 'off' };
-    shedding.note({ delayMs: 0, heap: 1 }, LIMITS);
-    for (let window = 0; window < 30; window += 1) shedding.note({ delayMs: 1e6, heap: 1 }, off);
-    expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+    shedder.update({ delayMs: 0, heap: 1 }, LIMITS);
+    for (let window = 0; window < 30; window += 1) shedder.update({ delayMs: 1e6, heap: 1 }, off);
+    expect([shedder.share, refused(shedder)]).toEqual([0, 0]);
   });
 
   test('is kept to, whatever happens, and ends when all is calm', () => {
@@ -81,15 +81,15 @@ describe('the share that is turned away', () => {
     });
     fc.assert(
       fc.property(fc.array(load, { maxLength: 60 }), (loads) => {
-        const shedding = new Shedding();
+        const shedder = new LoadShedder();
         for (const each of loads) {
-          shedding.note(each, LIMITS);
-          expect(shedding.share).toBeGreaterThanOrEqual(0);
-          expect(shedding.share).toBeLessThanOrEqual(1);
-          expect(Math.abs(refused(shedding) - 100 * shedding.share)).toBeLessThanOrEqual(1);
+          shedder.update(each, LIMITS);
+          expect(shedder.share).toBeGreaterThanOrEqual(0);
+          expect(shedder.share).toBeLessThanOrEqual(1);
+          expect(Math.abs(refused(shedder) - 100 * shedder.share)).toBeLessThanOrEqual(1);
         }
-        for (let window = 0; window < 25; window += 1) shedding.note({ delayMs: 0, heap: 0 }, LIMITS);
-        expect([shedding.share, refused(shedding)]).toEqual([0, 0]);
+        for (let window = 0; window < 25; window += 1) shedder.update({ delayMs: 0, heap: 0 }, LIMITS);
+        expect([shedder.share, refused(shedder)]).toEqual([0, 0]);
       }),
     );
   });

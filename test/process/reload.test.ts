@@ -118,7 +118,7 @@ describe('a bad file', () => {
     expect(at).toBeGreaterThan(1_700_000_000);
     await writeFile(gateway.configFile, 'listen: { prt: 1 }\nmodels: 3\n');
     const line = await gateway.logLine(
-      (each) => String(each['msg']).includes('cannot be used'),
+      (each) => String(each['msg']).startsWith('failed to apply the configuration'),
       'the faults in the log',
     );
     expect(line['level']).toBe('error');

@@ -1,4 +1,4 @@
-// What reaches a process from outside, in a process of its own: signals and what nothing caught.
+// Signals, uncaught exceptions and unhandled rejections, in a child process.
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { Program } from '../e2e/program.ts';
@@ -40,14 +40,14 @@ describe('a process that listens for signals', () => {
     expect((await program.end()).code).toBe(0);
   });
 
-  test('a promise that nobody waited for is told and ends nothing', async () => {
+  test('an unhandled rejection is reported and does not stop the process', async () => {
     await using program = child('reject');
     await program.wrote(/rejection lost work/, 'stdout');
     program.child.kill('SIGTERM');
     await program.wrote(/stopped signal/, 'stdout');
   });
 
-  test('an exception that nothing caught is a reason to stop, a second one is told', async () => {
+  test('an uncaught exception is a reason to stop; a second one is reported', async () => {
     await using program = child('throw');
     await program.wrote(/stopped fault thrown/, 'stdout');
     await program.wrote(/fault thrown/, 'stdout');

@@ -99,7 +99,7 @@ describe('one page of several', () => {
             sum += each.by;
           } else {
             worker.connections.set(9);
-            merged.keep(await samplesOf(worker));
+            merged.addExited(await samplesOf(worker));
             workers[each.worker] = createMetrics();
           }
           const page = await pageOf(merged, workers);

@@ -34,7 +34,7 @@ export async function startWorkers(
 /** All that ever served, in the order in which they began to. */
 export function workersOf(gateway: Gateway): LoggedWorker[] {
   return gateway.logs.flatMap(({ msg, worker, pid }) =>
-    msg === 'a worker serves' ? [{ worker: Number(worker), pid: Number(pid) }] : [],
+    msg === 'worker ready' ? [{ worker: Number(worker), pid: Number(pid) }] : [],
   );
 }
 

@@ -401,9 +401,9 @@ describe('no start, or no end of it', () => {
     await using ended = program;
     const { code, stdout } = await ended.end();
     expect(code).toBe(1);
-    expect(stdout).toMatch(/failed: .*no worker serves after 4 s: it ended with 3/);
+    expect(stdout).toMatch(/failed: .*no worker serves after 4 s: it exited with code 3/);
     // Two places, and with the shortest waits five tries for each; a slow machine does less.
-    const restarts = stdout.match(/another one is to take its place/g) ?? [];
+    const restarts = stdout.match(/worker exited; restarting it/g) ?? [];
     expect(restarts.length).toBeGreaterThanOrEqual(2);
     expect(restarts.length).toBeLessThanOrEqual(10);
   });
@@ -413,7 +413,7 @@ describe('no start, or no end of it', () => {
     await using _ = directory;
     await using running = program;
     await running.wrote(/started/, 'stdout');
-    await running.wrote(/a worker hangs, and is killed/, 'stdout');
+    await running.wrote(/worker is hung; killing it/, 'stdout');
     await running.wrote(/"signal":"SIGKILL","cause":"hung"/, 'stdout');
   });
 

@@ -48,14 +48,14 @@ test('another process that holds the lock of the file: writes 503, not ready, de
   expect(await states()).toEqual([503, 200, 'degraded', 'degraded', false]);
   expect(await served()).toBe(200);
   await until(async () => (await gateway.metric('tollgate_store_writable')) === 0, 'the metric');
-  await gateway.logLine(({ msg }) => String(msg).startsWith('the store cannot be written'));
+  await gateway.logLine(({ msg }) => String(msg).startsWith('the store is not writable'));
   other.exec('rollback');
   other.close();
   await until(async () => (await states())[0] === 200, 'readiness');
   expect(await states()).toEqual([200, 200, 'ok', 'ok', undefined]);
   expect((await write()).status).toBe(201);
   expect(await gateway.metric('tollgate_store_writable')).toBe(1);
-  await gateway.logLine(({ msg }) => msg === 'the store can be written again');
+  await gateway.logLine(({ msg }) => msg === 'the store is writable again');
 });
 
 test.concurrent.each<[string, (file: string) => void]>([
@@ -72,7 +72,7 @@ test.concurrent.each<[string, (file: string) => void]>([
   await expect(gateway.issueKey()).rejects.toThrow();
   await until(async () => !(await isReady()), 'unreadiness');
   expect(await chat()).toBe(200);
-  const { err } = await gateway.logLine(({ msg }) => String(msg).startsWith('the store cannot be written'));
+  const { err } = await gateway.logLine(({ msg }) => String(msg).startsWith('the store is not writable'));
   expect(JSON.stringify(err)).toMatch(/deleted|replaced/);
 });
 

@@ -18,8 +18,8 @@ if (when === 'late') {
   await once(process.stdin, 'data');
 }
 const hurried = Promise.withResolvers<void>();
-signals.attend({
-  onHurry: () => {
+signals.listen({
+  onSecondStop: () => {
     say('hurry');
     hurried.resolve();
   },
