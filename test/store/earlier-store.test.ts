@@ -141,6 +141,8 @@ describe('the program', () => {
 
   test('warns when it has made a new store', async () => {
     await using gateway = await startGateway();
-    await gateway.logLine(({ msg, level }) => level === 'warn' && String(msg).startsWith('created a new, empty store'));
+    await gateway.logLine(
+      ({ msg, level }) => level === 'warn' && String(msg).startsWith('created a new, empty store'),
+    );
   });
 });
