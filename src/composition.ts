@@ -13,7 +13,7 @@ import { GatewayError } from './errors.ts';
 import { connectionsWithin, descriptorLimit } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
 import { Health } from './http/admin/health.ts';
-import { SpoolRoom } from './http/body/upload-spool.ts';
+import { SpoolFiles } from './http/body/upload-spool.ts';
 import { clientAddress } from './http/client-address.ts';
 import { loopbackCheck } from './http/loopback.ts';
 import { BufferPool } from './http/pieces/buffer-pool.ts';
@@ -207,10 +207,10 @@ function openProducts(
   { keys: { authenticator, issuer } }: Front,
   { accounts, limiter }: Usage,
 ) {
-  const room = new SpoolRoom({
+  const room = new SpoolFiles({
     limit: MAX_SPOOLED_UPLOADS,
     gauges: { files: metrics.uploadFiles, bytes: metrics.uploadFileBytes },
-    onTrouble: (cause) => logger.warn({ err: cause }, 'failed to keep an upload in a temporary file'),
+    onError: (cause) => logger.warn({ err: cause }, 'failed to keep an upload in a temporary file'),
   });
   const stored = new StoredResponses({ store: store.responses, logger });
   const objects = new ObjectOwners({ store: store.objects, logger });

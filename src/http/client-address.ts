@@ -1,12 +1,10 @@
-// Addresses: the one a request counts for (the peer's, or behind trusted proxies the one they report), and the one that a
-// listener got.
+// Client addresses (the peer's, or the one reported by trusted proxies) and the bound address of a listener.
 import { BlockList, isIP, type Server } from 'node:net';
 import { GatewayError } from '../errors.ts';
 
 /**
- * @param networks addresses and CIDR ranges of proxies whose `x-forwarded-for` counts
- * @returns a function from the peer's address and the header to the client's address; an address it cannot read ends the
- *   search, and the last one that was read counts
+ * @param networks addresses and CIDR ranges of proxies whose `x-forwarded-for` is trusted
+ * @returns a function from peer address and header to client address; at an unparsable address, the last parsed one is used
  */
 export function clientAddress(
   networks: readonly string[],
@@ -15,7 +13,7 @@ export function clientAddress(
   return (peer, forwardedFor) => {
     const address = plain(peer);
     if (networks.length === 0 || forwardedFor === undefined || !isTrusted(address)) return address;
-    // Each proxy appends the address it saw, so the list is believed from the right, as far as trust reaches.
+    // Each proxy appends the address it saw, so read from the right while the hops are trusted.
     let client = address;
     for (const hop of forwardedFor.split(',').reverse()) {
       const candidate = plain(withoutPort(hop.trim()));
@@ -45,7 +43,7 @@ export function trustedAddresses(networks: readonly string[]): (address: string)
   };
 }
 
-/** Where a server listens, after it has begun to. */
+/** The address that a server listens on. */
 export function boundAddress(server: Server): { host: string; port: number } {
   const address = server.address();
   if (address === null || typeof address === 'string') {
@@ -55,8 +53,8 @@ export function boundAddress(server: Server): { host: string; port: number } {
 }
 
 /**
- * One spelling per address: IPv4 that a dual-stack socket reports as `::ffff:1.2.3.4` is `1.2.3.4`, and the zone of a
- * link-local one (`fe80::1%eth0`, RFC 4007) names an interface of this machine and not a client.
+ * Canonical form of an address: the IPv4 address of a mapped `::ffff:1.2.3.4` (dual-stack sockets), and no zone of a link-local
+ * address (`fe80::1%eth0`, RFC 4007), which names an interface of this machine.
  */
 function plain(address: string): string {
   const zone = address.indexOf('%');

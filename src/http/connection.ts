@@ -1,56 +1,55 @@
-// One client connection: at most one exchange at a time, the requests that wait behind it, and how it ends. It opens no
-// exchange itself and does not listen.
+// One client connection: its current exchange, the pipelined requests behind it, and its end.
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
 import { afterPoll } from './accept/poll-phase.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { closingAnswer } from './exchange/response-writer.ts';
 
-/** Requests that a client may have sent on one connection before it has read their answers. */
+/** Maximum pipelined requests per connection. */
 const MAX_WAITING = 1_000;
-/** Requests answered on one connection. */
+/** Maximum requests per connection. */
 const MAX_REQUESTS = 1_000;
 
-/** How long a client may take to read the last words of a connection. */
-const FAREWELL_MS = 1_000;
+/** Time for a client to read the last response before the connection is destroyed. */
+const CLOSE_MS = 1_000;
 
-/** From one write that looks for a client to the next, doubling. */
+/** First interval between probe writes; it doubles up to the maximum. */
 const PROBE_MS = 25;
-const PROBE_MOST_MS = 5_000;
-/** A client that left has answered a probe with RST by then, if it is within 75 ms of here. */
+const PROBE_MAX_MS = 5_000;
+/** A client that left has answered a probe with RST by then, up to a round trip of 75 ms. */
 const PROBED_MS = PROBE_MS * 4;
 
-/** Places for waiting requests, shared by all connections: each costs a few KiB that its sender paid with 30 bytes. */
-export interface WaitingRoom {
-  places: number;
+/** Slots for pipelined requests, shared by all connections: each costs a few KiB, but its sender only 30 bytes. */
+export interface PipelineSlots {
+  free: number;
 }
 
 export class Connection {
   readonly socket: Socket;
-  readonly #room: WaitingRoom;
+  readonly #slots: PipelineSlots;
   readonly #isOverloaded: () => boolean;
   #current: Exchange | undefined;
-  /** What begins the requests that arrived before the one in front of them was answered, in order. */
+  /** Starts the pipelined requests, in order. */
   readonly #waiting: (() => void)[] = [];
-  /** The answer to bytes that are no request, when those before them are answered. */
-  #refusal: GatewayError | undefined;
+  /** Error for unparsable bytes, sent after the responses to earlier requests. */
+  #rejection: GatewayError | undefined;
   #closing = false;
-  /** The answer under way says that it is the last, because nothing waited behind it when that was decided. */
+  /** The current response announces `connection: close`, because nothing waited behind it when that was decided. */
   #isLast = false;
-  /** The client sent FIN: nothing more will be read. */
+  /** The client sent FIN. */
   #hasEnded = false;
   #requests = 0;
-  /** It is a WebSocket, or asks to be one: what comes on it is not read here. */
+  /** A WebSocket, or a handshake for one: its handler reads the socket. */
   #isHandedOver = false;
 
-  /** @param isOverloaded whether there is no time to probe a client before its request is sent to an upstream */
-  constructor(socket: Socket, room: WaitingRoom, isOverloaded: () => boolean) {
+  /** @param isOverloaded whether there is no time to probe a client before its request is sent upstream */
+  constructor(socket: Socket, slots: PipelineSlots, isOverloaded: () => boolean) {
     this.socket = socket;
-    this.#room = room;
+    this.#slots = slots;
     this.#isOverloaded = isOverloaded;
     socket.once('end', () => this.#onEnd());
     socket.once('close', () => this.#dropWaiting());
-    // Node takes its own listener away once it has reported a fault or a CONNECT; 'close' follows and tells enough.
+    // Node removes its own listener after a parse error or a CONNECT; 'close' follows.
     socket.on('error', () => undefined);
   }
 
@@ -58,29 +57,29 @@ export class Connection {
     return this.#current;
   }
 
-  /** No more requests will be read: the one that is answered last may say so. */
+  /** No more requests will be read; the last response may announce it. */
   get closing(): boolean {
     return this.#closing;
   }
 
-  /** Set when what came was no request: nothing more is understood, so that no body becomes complete any more. */
-  get refusal(): GatewayError | undefined {
-    return this.#refusal;
+  /** Set after unparsable bytes: no incomplete body can become complete any more. */
+  get rejection(): GatewayError | undefined {
+    return this.#rejection;
   }
 
   /**
-   * Begins a request now or when those in front of it are answered; not at all if the connection ends before.
+   * Starts a request, now or after those before it; never if the connection ends first.
    * @param begin calls `take`, or does nothing
    */
   enter(begin: () => void): void {
     if (this.#current === undefined) {
       begin();
-    } else if (this.#room.places === 0 || this.#waiting.length >= MAX_WAITING) {
+    } else if (this.#slots.free === 0 || this.#waiting.length >= MAX_WAITING) {
       this.socket.destroy();
     } else {
-      this.#room.places -= 1;
+      this.#slots.free -= 1;
       this.#waiting.push(begin);
-      // Somebody is behind it after all, and is to be answered too.
+      // This request follows, so the current response is not the last one after all.
       if (this.#isLast && this.#current.response.headersSent === false) {
         this.#isLast = false;
         this.#current.response.shouldKeepAlive = true;
@@ -88,7 +87,7 @@ export class Connection {
     }
   }
 
-  /** The connection is to end soon: the answer under way says so, if it has not begun and nothing waits behind it. */
+  /** Announces the end of the connection in the current response, unless its head was sent or requests wait behind it. */
   announceEnd(): void {
     const { response } = this.#current ?? {};
     if (response === undefined || response.headersSent || this.#waiting.length > 0) return;
@@ -101,10 +100,10 @@ export class Connection {
     this.#current = exchange;
     exchange.connection = this;
     this.#requests += 1;
-    // Node's own limit would answer what was pipelined behind it, without a body.
+    // Node's own limit would answer the pipelined requests behind it, without a body.
     if (this.#requests >= MAX_REQUESTS) exchange.response.shouldKeepAlive = false;
-    // It waited its turn, and meanwhile the client ended in the middle of its body. Where the parser said so, it is told.
-    if (this.#hasEnded && this.#refusal === undefined && !exchange.request.complete) this.socket.destroy();
+    // While it waited, the client sent FIN within its body. After a parse error it gets the rejection instead.
+    if (this.#hasEnded && this.#rejection === undefined && !exchange.request.complete) this.socket.destroy();
   }
 
   get isOverloaded(): boolean {
@@ -112,15 +111,15 @@ export class Connection {
   }
 
   /**
-   * Calls back when everything that its client has sent so far was read. If it sent FIN, it is probed first: a client that left
-   * has closed the connection by then, and its exchange is stopped.
+   * Calls back after all data received so far was read. After a FIN the client is probed first: if it has left, the connection is
+   * closed by then and its exchange stopped.
    */
   whenRead(callback: () => void): void {
     const { socket } = this;
     const current = this.#current;
     const proceed = () => {
       const isEnding = socket.destroyed && current !== undefined && this.#current === current;
-      // Its exchange is stopped then, which Node tells some ticks after the end of the socket.
+      // Node reports the end of the response some ticks after that of the socket; the exchange is stopped then.
       if (isEnding) current.response.once('close', callback);
       else callback();
     };
@@ -132,68 +131,68 @@ export class Connection {
     });
   }
 
-  /** The answer is complete or cut: on to what waits behind it. */
+  /** The response is complete or cut: start the next pipelined request. */
   leave(): void {
     this.#current = undefined;
     this.#isLast = false;
-    // Ended by either side: what waits could be worked on but never be answered.
+    // Waiting requests could never be answered.
     if (!this.socket.writable) this.#dropWaiting();
     const next = this.#waiting.shift();
     if (next !== undefined) {
-      this.#room.places += 1;
+      this.#slots.free += 1;
       next();
-    } else if (this.#refusal !== undefined) {
-      this.#say(this.#refusal);
+    } else if (this.#rejection !== undefined) {
+      this.#sendRejection(this.#rejection);
     } else if (this.#closing) {
       this.socket.destroySoon();
     }
   }
 
   /**
-   * The parser cannot go on. What was asked before is still answered, in order; then this, and then the connection ends.
-   * @returns whether this is the answer now, so that it is counted once
+   * Ends the connection after a parse error: earlier requests are answered in order, then `rejection` is sent.
+   * @returns whether this is the first rejection, so that it is counted once
    */
-  refuse(rejection: GatewayError): boolean {
-    if (this.#refusal !== undefined) return false;
-    this.#refusal = rejection;
-    if (this.#current === undefined) this.#say(rejection);
+  reject(rejection: GatewayError): boolean {
+    if (this.#rejection !== undefined) return false;
+    this.#rejection = rejection;
+    if (this.#current === undefined) this.#sendRejection(rejection);
     return true;
   }
 
-  /** From now on whoever took the handshake reads it, and sees its end. */
+  /** From now on the handler of the handshake reads the socket and handles its end. */
   handOver(): void {
     this.#isHandedOver = true;
   }
 
-  /** Ends after the answer under way; without one, a request whose head is just arriving gets a moment to be answered. */
+  /** Closes after the current response; without one, a request whose head is just arriving may still be answered. */
   finish(): void {
     if (this.#closing) return;
     this.#closing = true;
     if (this.#current === undefined) {
       setTimeout(() => {
         if (this.#current === undefined) this.socket.destroy();
-      }, FAREWELL_MS).unref();
+      }, CLOSE_MS).unref();
     } else this.announceEnd();
   }
 
-  /** A connection that has not been used yet gets another patience; a used one gets it with its next request. */
-  renewPatience(ms: number): void {
+  /** Sets the inactivity timeout of an unused connection; a used one gets it with its next request. */
+  updateTimeout(ms: number): void {
     if (this.#requests === 0) this.socket.setTimeout(ms);
   }
 
-  /** No byte moved for `patience` milliseconds: an idle connection is closed, and so is one whose answer is not read. */
-  onInactive(patience: number): void {
-    if (this.#current !== undefined && this.socket.writableLength === 0) this.socket.setTimeout(patience);
+  /** No byte moved for `timeoutMs`: closes an idle connection, and one whose client does not read. */
+  onInactive(timeoutMs: number): void {
+    if (this.#current !== undefined && this.socket.writableLength === 0) this.socket.setTimeout(timeoutMs);
     else this.socket.destroy();
   }
 
-  /** The client sent FIN. In the middle of a body that means that it left; Node does not say so of one with `upgrade`. */
+  /** FIN from the client. Within a body it means that the client left; Node does not report that for requests with `upgrade`. */
   #onEnd(): void {
     this.#hasEnded = true;
     if (this.#isHandedOver) return;
     const current = this.#current;
     const isUnanswered = current !== undefined && !current.answered;
-    // A probe takes several ticks: under overload, its request could be sent to an upstream before the answer is known.
+    // A probe takes several ticks: under overload, the request could be sent upstream before its result.
     const hasLeft =
       isUnanswered && (!current.request.complete || (this.#isOverloaded() && !current.response.headersSent));
     if (hasLeft) this.socket.destroy();
@@ -201,9 +200,9 @@ export class Connection {
   }
 
   /**
-   * The client either left or half-closed and still reads. Only writes can tell, so send the one thing that
-   * HTTP allows before an answer; within an answer, its writer knows what may stand. A client that left replies with RST,
-   * which the write after it reports, as a socket that has been read to its end is not watched any more.
+   * After a FIN the client has either left or half-closed and still reads. Only writes can tell: before a response an interim 1xx,
+   * within one a no-op of its writer. A client that left replies with RST, which only the following write reports, as Node no longer
+   * watches a socket that was read to its end.
    */
   #probe(wait: number): void {
     if (this.socket.destroyed || this.#isHandedOver) return;
@@ -212,23 +211,23 @@ export class Connection {
     // RFC 9110, 15.2: no 1xx to HTTP/1.0.
     else if (current !== undefined && current.request.httpVersionMinor !== 0)
       current.response.writeProcessing();
-    setTimeout(() => this.#probe(Math.min(wait * 2, PROBE_MOST_MS)), wait).unref();
+    setTimeout(() => this.#probe(Math.min(wait * 2, PROBE_MAX_MS)), wait).unref();
   }
 
-  /** Written past Node's responses, of which there is none for what llhttp refused. */
-  #say(rejection: GatewayError): void {
+  /** Written to the socket directly, because Node creates no response after a parse error. */
+  #sendRejection(rejection: GatewayError): void {
     const { socket } = this;
     if (!socket.writable) {
       socket.destroy();
       return;
     }
     socket.end(closingAnswer(rejection));
-    // Not at once: over bytes that were not read the kernel would send RST, and the answer would be lost.
-    setTimeout(() => socket.destroy(), FAREWELL_MS).unref();
+    // Not at once: with unread bytes the kernel would send RST, and the response would be lost.
+    setTimeout(() => socket.destroy(), CLOSE_MS).unref();
   }
 
   #dropWaiting(): void {
-    this.#room.places += this.#waiting.length;
+    this.#slots.free += this.#waiting.length;
     this.#waiting.length = 0;
   }
 }

@@ -1,11 +1,11 @@
-// Which web pages may call the gateway from a browser (Fetch standard, 3.2): the answer to preflights, and the headers on
-// all other answers. Keys are sent in a header and never as cookies, so no credentials are allowed.
+// CORS (Fetch standard, 3.2): preflight responses and the headers of all other responses. Keys are sent in a header and never in
+// cookies, so credentials are not allowed.
 
 import { ALLOWED_METHODS } from './edge.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answer } from './exchange/response-writer.ts';
 
-/** What SDKs send from browsers; `*` would not cover authorization. */
+/** Headers that SDKs send from browsers; `*` would not include authorization. */
 const ALLOWED_HEADERS = [
   'authorization',
   'content-type',
@@ -37,10 +37,10 @@ const ALLOWED_HEADERS = [
   'x-stainless-timeout',
 ];
 const ALLOWED_SET = new Set(ALLOWED_HEADERS);
-/** New versions of the SDKs bring new ones of these; they mean nothing to the gateway. */
+/** New SDK versions add such headers; the gateway ignores them. */
 const SDK_HEADER = /^x-stainless-[a-z-]{1,40}$/;
 
-/** Invisible to a page unless named, and then an SDK waits blindly. */
+/** Scripts can only read headers listed here; SDKs need them to time retries. */
 const EXPOSED_HEADERS = [
   'x-request-id',
   'retry-after',
@@ -61,7 +61,7 @@ const MAX_AGE_S = 86_400;
 export class Cors {
   readonly #origins: () => readonly string[];
 
-  /** @param origins exact origins, or `*` for all; none means that browsers are given no access. Asked for every request. */
+  /** @param origins exact origins, or `*` for all; none disables CORS. Read for every request. */
   constructor(origins: () => readonly string[]) {
     this.#origins = origins;
   }
@@ -70,12 +70,12 @@ export class Cors {
     return this.#origins().length > 0;
   }
 
-  /** Sets the headers that every answer of this exchange carries for the page that asks. */
+  /** Sets the CORS headers of all responses of this exchange. */
   apply({ request, headers }: Exchange): void {
     const origins = this.#origins();
     if (origins.length === 0) return;
     const all = origins.includes('*');
-    // Also on answers to nobody's page: a cache must not give them to one.
+    // Also without an origin, so that a cache does not serve that response to a page.
     if (!all) headers['vary'] = 'origin';
     const { origin } = request.headers;
     if (origin === undefined || !(all || origins.includes(origin))) return;
@@ -83,7 +83,7 @@ export class Cors {
     headers['access-control-expose-headers'] = EXPOSED_HEADERS;
   }
 
-  /** Answers OPTIONS: what may be asked, to whom it may be told. Needs no key, since a browser sends none here. */
+  /** Answers OPTIONS. Needs no key, since browsers send none with a preflight. */
   answerOptions(exchange: Exchange, allow: string): void {
     const { headers } = exchange;
     if (headers['access-control-allow-origin'] !== undefined) {
@@ -98,9 +98,9 @@ export class Cors {
   }
 }
 
-/** Those of the names asked for that may be sent, or all that may be. */
-function allowed(asked: string | string[] | undefined): string {
-  if (typeof asked !== 'string') return ALLOWED_HEADERS.join(', ');
-  const names = asked.split(',').map((name) => name.trim().toLowerCase());
+/** The allowed ones of the requested names; all allowed names if none are requested. */
+function allowed(requested: string | string[] | undefined): string {
+  if (typeof requested !== 'string') return ALLOWED_HEADERS.join(', ');
+  const names = requested.split(',').map((name) => name.trim().toLowerCase());
   return names.filter((name) => ALLOWED_SET.has(name) || SDK_HEADER.test(name)).join(', ');
 }

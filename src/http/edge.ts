@@ -1,30 +1,30 @@
-// The rules of the edge: what a request must look like before anything else reads it. Everything not allowed here is
-// refused, so that nothing behind has to think about it. Pure: it looks at the parsed head and decides.
+// Edge checks: validates the request line and headers before anything else reads them (an allow-list). Pure functions of the parsed
+// head.
 import type { IncomingMessage } from 'node:http';
 import { GatewayError } from '../errors.ts';
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']);
-/** For the `allow` header of a 405 where no route says which methods it has. */
+/** Default `allow` header of a 405. */
 export const ALLOWED_METHODS = [...METHODS].join(', ');
 
 const MAX_FIELDS = 100;
 /** RFC 9112, 3.2.1: origin form, printable ASCII; no backslash (some servers read it as a slash), no fragment. */
 const TARGET = /^\/[\x21\x22\x24-\x5b\x5d-\x7e]*$/;
-/** Encoded NUL and line ends have no honest use in a target. */
+/** Encoded NUL and line ends have no legitimate use in a target. */
 const ENCODED_CONTROL = /%0[0ad]/i;
-/** RFC 9110, 7.2 with the characters that hosts have; IPv6 in brackets. */
+/** RFC 9110, 7.2, restricted to characters of host names; IPv6 in brackets. */
 const HOST = /^(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?$/;
 const PLAIN_NAME = /^[A-Za-z0-9-]+$/;
 /** RFC 9110, 5.6.2. */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const ASCII_VALUE = /^[\x20-\x7e\t]*$/;
-/** RFC 9110, 5.5: with bytes above ASCII, whose meaning is the sender's. */
+/** RFC 9110, 5.5: including bytes above ASCII. */
 const FIELD_VALUE = /^[\x20-\x7e\x80-\xff\t]*$/;
-/** Of a name in a message, in characters. */
+/** Length of a name in a message, in characters. */
 const MAX_NAME = 64;
-/** RFC 9112, 6.2; up to what a number holds exactly. One spelling: no sign, no list, no leading zero. */
+/** RFC 9112, 6.2, up to what a number holds exactly. One spelling: no sign, list or leading zero. */
 const CONTENT_LENGTH = /^(?:0|[1-9]\d{0,14})$/;
-/** Fields of which a second one would make two readers see two requests. */
+/** Fields whose repetition is ambiguous between parsers (request smuggling). */
 const SINGLE = new Map(
   [
     'host',
@@ -38,8 +38,8 @@ const SINGLE = new Map(
 );
 
 /**
- * Fields that the gateway reads or passes on. CGI-like servers read `content_length` as `content-length`, so another spelling
- * of one is refused. Values of these are ASCII, but for cookies.
+ * Fields that the gateway reads or forwards. CGI-like servers read `content_length` as `content-length`, so other spellings of these
+ * are rejected. Their values are ASCII, except for cookies.
  */
 const READ = new Set([
   ...SINGLE.keys(),
@@ -75,7 +75,7 @@ const READ = new Set([
   'x-request-id',
 ]);
 
-/** Spellings that clients use → as in SINGLE, 0 for any other field: of these the name need not be looked at again. */
+/** Common spellings → bit of SINGLE, 0 for any other field: a fast path without further checks of the name. */
 const COMMON = new Map(
   [
     ...SINGLE.keys(),
@@ -91,15 +91,15 @@ const COMMON = new Map(
 );
 
 /**
- * Checks a request's line and headers (RFC 9110, RFC 9112 and the narrower rules above).
- * @returns the refusal, or undefined if the request may pass
+ * Validates the request line and headers (RFC 9110, RFC 9112 and the stricter rules above).
+ * @returns the rejection; undefined if the request is valid
  */
 export function checkEdge(request: IncomingMessage): GatewayError | undefined {
   const { method = '', url = '', rawHeaders, httpVersionMajor, httpVersionMinor } = request;
-  // Node's parser also lets 0.9 and 2.0 pass as words of the request line.
-  if (httpVersionMajor !== 1 || httpVersionMinor > 1) return refuse('The HTTP version is not supported.');
+  // Node's parser also accepts 0.9 and 2.0 in the request line.
+  if (httpVersionMajor !== 1 || httpVersionMinor > 1) return invalid('The HTTP version is not supported.');
   if (!METHODS.has(method)) return new GatewayError('method_not_allowed');
-  if (!TARGET.test(url) || ENCODED_CONTROL.test(url)) return refuse('The request target is malformed.');
+  if (!TARGET.test(url) || ENCODED_CONTROL.test(url)) return invalid('The request target is malformed.');
 
   if (rawHeaders.length > MAX_FIELDS * 2) return new GatewayError('headers_too_large');
   /** One bit per field of SINGLE. */
@@ -114,62 +114,64 @@ export function checkEdge(request: IncomingMessage): GatewayError | undefined {
     let bit = COMMON.get(field);
     if (bit === undefined) {
       const fault = checkName(field);
-      if (fault !== undefined) return refuse(fault);
+      if (fault !== undefined) return invalid(fault);
       bit = SINGLE.get(field.toLowerCase()) ?? 0;
     }
     if (!ASCII_VALUE.test(value) && (isAsciiOnly(field.toLowerCase()) || !FIELD_VALUE.test(value)))
-      return refuse(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
+      return invalid(`The header ${field.slice(0, MAX_NAME)} has a character that is not allowed.`);
     if (bit === 0) continue;
     const name = field.toLowerCase();
-    if ((seen & bit) !== 0) return refuse(`The header ${name} is given more than once.`);
+    if ((seen & bit) !== 0) return invalid(`The header ${name} is given more than once.`);
     seen |= bit;
     if (name === 'host') {
-      if (!HOST.test(value)) return refuse('The Host header is malformed.');
+      if (!HOST.test(value)) return invalid('The Host header is malformed.');
       host = true;
     } else if (name === 'content-length') length = value;
     else if (name === 'transfer-encoding') coding = value;
     else if (name === 'expect') expected = value;
   }
-  if (!host && httpVersionMinor !== 0) return refuse('The Host header is missing.');
+  if (!host && httpVersionMinor !== 0) return invalid('The Host header is missing.');
 
-  if (length !== undefined && !CONTENT_LENGTH.test(length)) return refuse('The Content-Length is malformed.');
+  if (length !== undefined && !CONTENT_LENGTH.test(length))
+    return invalid('The Content-Length is malformed.');
   if (coding !== undefined) {
-    // RFC 9112, 6.1: the last word in request smuggling, so one spelling and nothing beside it.
-    if (coding.toLowerCase() !== 'chunked') return refuse('The only supported Transfer-Encoding is chunked.');
-    if (length !== undefined) return refuse('Content-Length and Transfer-Encoding exclude each other.');
-    if (httpVersionMinor === 0) return refuse('Transfer-Encoding needs HTTP/1.1.');
+    // RFC 9112, 6.1: against request smuggling, only one spelling and no Content-Length beside it.
+    if (coding.toLowerCase() !== 'chunked')
+      return invalid('The only supported Transfer-Encoding is chunked.');
+    if (length !== undefined) return invalid('Content-Length and Transfer-Encoding cannot be combined.');
+    if (httpVersionMinor === 0) return invalid('Transfer-Encoding needs HTTP/1.1.');
   }
   if (
     (method === 'GET' || method === 'HEAD') &&
     (coding !== undefined || (length !== undefined && length !== '0'))
   ) {
-    return refuse(`A ${method} request has no body here.`);
+    return invalid(`A ${method} request cannot have a body here.`);
   }
   if (expected !== undefined && !/^100-continue$/i.test(expected))
     return new GatewayError('expectation_failed');
   return undefined;
 }
 
-/** @returns what is wrong with the name of a field, or undefined */
+/** @returns what is wrong with a field name; undefined if it is valid */
 function checkName(field: string): string | undefined {
   if (PLAIN_NAME.test(field)) return undefined;
-  if (!TOKEN.test(field)) return 'A header field has a name that is not allowed.';
+  if (!TOKEN.test(field)) return 'The name of a header field is not allowed.';
   const name = field.toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
   return READ.has(name) ? `The header ${field} could be taken for ${name}.` : undefined;
 }
 
-function refuse(message: string): GatewayError {
+function invalid(message: string): GatewayError {
   return new GatewayError('invalid_http', message);
 }
 
-/** @param code why llhttp, or Node's server, could not read a request */
+/** @param code error code of llhttp or of Node's server */
 export function edgeRejectionFor(code: string | undefined): GatewayError {
   if (code === 'HPE_HEADER_OVERFLOW') return new GatewayError('headers_too_large');
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new GatewayError('request_timeout');
   return new GatewayError('invalid_http');
 }
 
-/** Cookies of other applications on the domain come with any bytes, and browsers send them all. */
+/** Not for cookies: those of other applications on the domain may contain any bytes, and browsers send them all. */
 function isAsciiOnly(name: string): boolean {
   return READ.has(name) && name !== 'cookie';
 }

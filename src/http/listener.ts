@@ -1,29 +1,29 @@
-// Node's HTTP server with the gateway's limits, timeouts and strictness, and nothing of what requests mean.
+// Creates Node's HTTP server with the gateway's limits, timeouts and strict parsing.
 import http from 'node:http';
 import { BACKLOG } from './accept/accept-queue.ts';
 import { connectionsWithin, descriptorLimit } from './accept/descriptors.ts';
 
 export interface ListenerLimits {
-  /** Milliseconds that an answer may wait for a client that does not read. Default 60 s. */
+  /** Milliseconds that a response may wait for a client that does not read. Default 60 s. */
   readonly writeStall?: number;
   /** Milliseconds from the first byte of a request, or from the connection, to the end of its headers. Default 10 s. */
   readonly headersTimeout?: number;
-  /** Milliseconds that an idle connection is kept between two requests. Default 75 s. */
+  /** Milliseconds that an idle connection is kept. Default 75 s. */
   readonly keepAlive?: number;
-  /** Most connections at one time. Default: by the limit on open files. */
+  /** Maximum of connections. Default: derived from the limit on open files. */
   readonly maxConnections?: number;
 }
 
 const MAX_HEADER_BYTES = 16 * 1024;
 const HEADERS_TIMEOUT_MS = 10_000;
-/** Longer than the 60 s after which most load balancers close idle connections: the side that closes first can lose a request. */
+/** Longer than the 60 s idle timeout of most load balancers: the side that closes first can lose a request. */
 const KEEP_ALIVE_MS = 75_000;
-/** A client that takes nothing of its answer for this long has left without saying so. */
+/** A client that reads nothing for this long is considered gone. */
 const WRITE_STALL_MS = 60_000;
 
 /**
- * @param shouldUpgrade whether a request becomes 'upgrade' instead of 'request'
- * @returns a server that does not listen yet. Its `timeout` is the write stall: on 'timeout' no byte moved for as long
+ * @param shouldUpgrade whether a request is emitted as 'upgrade' instead of 'request'
+ * @returns a server that is not listening. Its `timeout` is the write stall: 'timeout' means that no byte moved for that time
  */
 export function createListener(
   { writeStall, headersTimeout, keepAlive, maxConnections }: ListenerLimits,
@@ -33,27 +33,27 @@ export function createListener(
     shouldUpgradeCallback: shouldUpgrade,
     maxHeaderSize: MAX_HEADER_BYTES,
     headersTimeout: headersTimeout ?? HEADERS_TIMEOUT_MS,
-    // The body has its own deadlines (read-body.ts); a large one on a slow line is no fault.
+    // read-body.ts has deadlines for the body; a large one on a slow line is valid.
     requestTimeout: 0,
     keepAliveTimeout: keepAlive ?? KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1_000, headersTimeout ?? 1_000),
     insecureHTTPParser: false,
-    // Checked at the edge, where the refusal gets a body.
+    // edge.ts checks it, so that the rejection has a body.
     requireHostHeader: false,
     noDelay: true,
   });
-  // Otherwise Node truncates silently; the edge counts and refuses.
+  // Node would truncate silently; edge.ts enforces the limit.
   server.maxHeadersCount = 0;
   server.maxConnections = maxConnections ?? connectionsWithin(descriptorLimit());
   server.timeout = writeStall ?? WRITE_STALL_MS;
-  // A client that half-closed may still read its answer. Node's property for this has no type.
+  // A half-closed client may still read. Node's types lack this property.
   Object.assign(server, { httpAllowHalfOpen: true });
   return server;
 }
 
 /**
- * @param port 0 takes a free one
- * @param onError what accept() reports later (no descriptors left, say), which ends no process
+ * @param port 0 picks a free one
+ * @param onError called for later errors of accept(), such as EMFILE, which must not end the process
  * @throws the system's error (EADDRINUSE, EACCES)
  */
 export function startListening(

@@ -1,10 +1,9 @@
-// Whether a request comes from a program on this machine. It fails closed: whatever speaks of another machine on the way, in any
-// of the usual headers, makes the request a foreign one.
+// Detects requests from a program on this machine. Fails closed: any header that reports another machine makes the request foreign.
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { isLoopbackAddress, isLoopbackHost } from '../config/schema/addresses.ts';
 import { trustedAddresses, withoutPort } from './client-address.ts';
 
-/** Headers by which proxies and tunnels report where a request came from. `x-forwarded-for` is read, the others are not. */
+/** Headers in which proxies and tunnels report the origin. Only `x-forwarded-for` is parsed. */
 const OTHER_REPORTS = new Set([
   'cf-connecting-ip',
   'client-ip',
@@ -19,12 +18,12 @@ const OTHER_REPORTS = new Set([
   'x-real-ip',
 ]);
 
-/** What a proxy says of the name and the scheme it was reached by; it is no report of an address. */
+/** Proxy headers about name and scheme, which report no address. */
 const SURROUNDINGS = /^x-forwarded-(host|port|proto|scheme|server|ssl|prefix)$/;
 
 /**
  * @param networks `listen.trusted_proxies`
- * @returns whether a request was sent on this machine, to a name of this machine
+ * @returns whether a request was sent from this machine to a name of this machine
  */
 export function loopbackCheck(networks: readonly string[]): (request: IncomingMessage) => boolean {
   const isTrusted = trustedAddresses(networks);
@@ -32,7 +31,7 @@ export function loopbackCheck(networks: readonly string[]): (request: IncomingMe
     const peer = socket.remoteAddress ?? '';
     return (
       isLoopbackAddress(peer) &&
-      // A page elsewhere can have its own name lead to this machine (DNS rebinding).
+      // DNS rebinding: a foreign page can point its own name at this machine.
       isLoopbackHost(hostOf(headers)) &&
       isReportedLocal(headers, isTrusted(peer))
     );
@@ -52,7 +51,7 @@ function isReportedLocal(headers: IncomingHttpHeaders, isTrusted: boolean): bool
   );
 }
 
-/** Without the port and the brackets. */
+/** The host without port and brackets. */
 function hostOf({ host = '' }: IncomingHttpHeaders): string {
   return /^\[([^\]]*)\](?::\d*)?$/.exec(host)?.[1] ?? host.replace(/:\d*$/, '');
 }

@@ -1,16 +1,16 @@
-// Which names in a Host header are the gateway's own. A page of somebody else's can give its own name the gateway's address (DNS
-// rebinding), and is then of one origin with it; it cannot do that with an address, nor with a name that no public DNS has.
+// Host header checks against DNS rebinding: a foreign page can point its own name at the gateway and become same-origin with it, but not
+// with an address or a name that public DNS cannot have.
 import { isIP } from 'node:net';
 import { isLoopback } from '../config/schema/addresses.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange/exchange.ts';
 
-/** Hosts that a listener may bind to and that no client can connect to by that name (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
+/** Addresses to bind to that no client connects to (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2). */
 const UNSPECIFIED = new Set(['0.0.0.0', '[::]']);
-/** Top-level domains that cannot be registered (RFC 6761, RFC 6762, RFC 8375, ICANN), and what Kubernetes calls services by. */
+/** Top-level domains that cannot be registered (RFC 6761, RFC 6762, RFC 8375, ICANN), and Kubernetes service names. */
 const PRIVATE = /\.(?:localhost|local|internal|test|svc|home\.arpa)$/;
 
-/** @returns undefined for what names no host */
+/** @returns undefined if the header is not a host */
 function hostOf(header: string, scheme = 'http:'): URL | undefined {
   const text = `${scheme}//${header.replace(/\.(?=:\d*$|$)/, '')}`;
   return URL.canParse(text) ? new URL(text) : undefined;
@@ -20,17 +20,17 @@ function isAddress({ hostname }: URL): boolean {
   return isIP(hostname.replace(/^\[|\]$/g, '')) !== 0;
 }
 
-/** Whether a URL names no host by which the gateway could be reached. */
+/** Whether the host of a URL is an unspecified address, which no client can use. */
 export function isUnspecified({ hostname }: URL): boolean {
   return UNSPECIFIED.has(hostname);
 }
 
 /**
- * Pages are for the host and the port of `public_url`, and for addresses: a proxy may put the gateway's into Host. Loopback names are
- * as good, with any port, where the gateway is for this machine: a forwarded port is another one.
+ * Pages are served under the host and port of `public_url`, and under addresses, which a proxy may put into Host. Loopback names are
+ * accepted with any port if the gateway is local, because a forwarded port differs.
  *
- * @param publicUrl where the pages are published
- * @param listenHost what the listener binds to
+ * @param publicUrl URL under which the pages are published
+ * @param listenHost host that the listener binds to
  * @throws GatewayError unknown_host
  */
 export function requireOwnHost({ request }: Exchange, publicUrl: string, listenHost: string): void {
@@ -42,17 +42,17 @@ export function requireOwnHost({ request }: Exchange, publicUrl: string, listenH
     const isLocal = isLoopback(own) || isUnspecified(own) || (listens !== undefined && isLoopback(listens));
     if (isAddress(host) || (isLocal && isLoopback(host))) return;
   }
-  // A name that is the operator's own business is in no message.
-  const isNamed = !isUnspecified(own) && !isLoopback(own);
-  const way = isNamed
+  // The message must not reveal an internal name.
+  const isPublic = !isUnspecified(own) && !isLoopback(own);
+  const advice = isPublic
     ? `Open it at ${publicUrl}.`
     : 'Open it by an address, or have the operator set public_url.';
-  throw new GatewayError('unknown_host', `This page is not published under this name. ${way}`);
+  throw new GatewayError('unknown_host', `This page is not published under this name. ${advice}`);
 }
 
 /**
- * Whether an origin other than the published one is the gateway's own: the same as in the Host header, and an address or a loopback
- * name. Any other name could be somebody else's for the gateway's address.
+ * Whether an origin other than the published one is the gateway's own: it equals the Host header and is an address or a loopback
+ * name. Any other name may be a foreign one for the gateway's address.
  */
 export function isLocalOrigin(origin: string, host: string | undefined): boolean {
   if (!URL.canParse(origin)) return false;
@@ -61,16 +61,16 @@ export function isLocalOrigin(origin: string, host: string | undefined): boolean
   return isSame && (isAddress(url) || isLoopback(url));
 }
 
-/** The names by which the admin listener may be asked. */
+/** Host names that the admin listener accepts. */
 export class AdminHosts {
   readonly #names: ReadonlySet<string>;
 
-  /** @param names beyond addresses and names that no public DNS has; `*` for all */
+  /** @param names besides addresses and names outside public DNS; `*` for all */
   constructor(names: readonly string[]) {
     this.#names = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
   }
 
-  /** @param header the Host header; without one, no browser asks */
+  /** @param header the Host header; browsers always send one */
   accepts(header: string | undefined): boolean {
     if (header === undefined || this.#names.has('*')) return true;
     const url = hostOf(header);

@@ -1,5 +1,4 @@
-// Small bodies of pages: a form from a browser or the same as JSON from a program, as names and texts. Also the rule that
-// a form comes from the gateway's own pages.
+// Small request bodies of pages: a browser's form, or the same fields as JSON from a program. Also rejects cross-origin forms (CSRF).
 import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
 import { readBody } from './body/read-body.ts';
@@ -10,15 +9,13 @@ import { isLocalOrigin } from './own-host.ts';
 const MAX_FORM_BYTES = 16 * 1024;
 
 export interface PageForm {
-  /** A browser's form wants a page for an answer, JSON wants JSON. */
+  /** Kind of the request, and of the expected response: a page or JSON. */
   readonly kind: 'form' | 'json';
-  /** The field's text; undefined if it is missing or is no text. */
+  /** Text of the field; undefined if it is missing or not a text. */
   get(name: string): string | undefined;
 }
 
-/**
- * @throws GatewayError invalid_json, invalid_body, unsupported_content_type and what readBody throws
- */
+/** @throws GatewayError invalid_json, invalid_body, unsupported_content_type and errors of readBody */
 export async function readPageForm(exchange: Exchange): Promise<PageForm> {
   const type = mediaType(exchange.request.headers);
   if (type === 'application/x-www-form-urlencoded') {
@@ -39,8 +36,8 @@ export async function readPageForm(exchange: Exchange): Promise<PageForm> {
 }
 
 /**
- * Browsers say where a form comes from (`sec-fetch-site`, `origin`); programs say nothing and carry no cookies to abuse.
- * @param own the origin that the pages are published under
+ * Browsers report the origin of a form (`sec-fetch-site`, `origin`); programs do not, and have no cookies to abuse.
+ * @param own origin of `public_url`
  * @throws GatewayError cross_origin_form
  */
 export function requireSameOrigin(exchange: Exchange, own: string): void {
@@ -48,9 +45,9 @@ export function requireSameOrigin(exchange: Exchange, own: string): void {
   if (site !== undefined && site !== 'same-origin' && site !== 'none')
     throw new GatewayError('cross_origin_form');
   if (origin === undefined || origin === own) return;
-  // A page without a referrer sends its forms with this origin; then the other header has to vouch for it.
+  // Origin of forms on pages without a referrer; the other header must then prove the site.
   if (origin === 'null' && site === 'same-origin') return;
-  // Reached under another name than the public one: a port forward, a local address.
+  // Accessed by another name than the public one: a port forward or a local address.
   if (!isLocalOrigin(origin, host)) throw new GatewayError('cross_origin_form');
 }
 
@@ -60,7 +57,7 @@ function parseObject(bytes: Buffer): Map<string, unknown> {
   try {
     value = JSON.parse(bytes.toString());
   } catch {
-    // Without the parser's error: it quotes what stands around the fault, and that would reach the log.
+    // Without the parser's error, which quotes the text and would reach the log.
     throw new GatewayError('invalid_json');
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value))

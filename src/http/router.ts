@@ -1,5 +1,4 @@
-// From method and path to a handler, by an exact table, and the answers where there is no handler. Paths are compared as they
-// were sent, so a map is all the routing there is.
+// Routes method and path to a handler by exact match, and answers requests without a route. Paths are compared undecoded.
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { answerError } from './exchange/response-writer.ts';
@@ -7,17 +6,17 @@ import { isHandshake } from './exchange/upgrade.ts';
 import { unknownUrl } from './unknown-url.ts';
 
 export type Method = 'GET' | 'POST' | 'DELETE';
-/** Answers the exchange; what it throws is a failure. */
+/** Answers the exchange; an error that it throws is passed to `onFailure`. */
 export type Handler = (exchange: Exchange) => void | Promise<void>;
 
 export class Router {
   /** Path → method → handler. */
   readonly #routes = new Map<string, Map<string, Handler>>();
   readonly #onFailure: (exchange: Exchange, error: unknown) => void;
-  /** Paths that stand for everything below them. */
+  /** Paths that include everything below them. */
   readonly #mounts: string[] = [];
 
-  /** @param onFailure answers for a handler that failed */
+  /** @param onFailure answers for a failed handler */
   constructor(onFailure: (exchange: Exchange, error: unknown) => void) {
     this.#onFailure = onFailure;
   }
@@ -27,17 +26,17 @@ export class Router {
     this.#routes.set(path, handlers.set(method, handler));
   }
 
-  /** As `add`, for the path and everything below it, with every method. The handler reads the target itself. */
+  /** Like `add`, for the path and everything below it, with all methods. The handler parses the target. */
   mount(path: string, handler: Handler): void {
     this.#mounts.push(`${path}/`);
     for (const method of ['GET', 'POST', 'DELETE'] as const) this.add(method, path, handler);
   }
 
-  /** Hands the exchange to its handler, or refuses it. */
+  /** Passes the exchange to its handler, or rejects it. */
   handle(exchange: Exchange): void {
     const path = this.pathOf(exchange.target);
     const handler = this.#routes.get(path)?.get(exchange.method);
-    if (handler === undefined) this.refuse(exchange);
+    if (handler === undefined) this.reject(exchange);
     else {
       exchange.route = path;
       void this.#run(handler, exchange);
@@ -52,7 +51,7 @@ export class Router {
     }
   }
 
-  /** The methods of the path that a target names; undefined if it is none of the gateway's. */
+  /** The methods of the target's path; undefined if the path has no route. */
   methodsOf(target: string): readonly string[] | undefined {
     const handlers = this.#routes.get(this.pathOf(target));
     return (
@@ -61,8 +60,8 @@ export class Router {
   }
 
   /**
-   * The path to route on: without the query, never decoded. An encoded letter elsewhere is another path, which does not
-   * exist, so that no two spellings reach one handler.
+   * The path to route on: without the query, not decoded. An encoded letter makes it another path, so that no two spellings reach
+   * one handler.
    */
   pathOf(url: string): string {
     const query = url.indexOf('?');
@@ -75,12 +74,12 @@ export class Router {
     return this.#mounts.find((mount) => path.startsWith(mount))?.slice(0, -1) ?? path;
   }
 
-  /** 405 where the path has other methods, 404 where it has none. */
-  refuse(exchange: Exchange): void {
+  /** 405 if the path has other methods, else 404. */
+  reject(exchange: Exchange): void {
     const methods = this.methodsOf(exchange.target);
     if (methods === undefined) answerError(exchange, this.#unknown(exchange));
     else if (isHandshake(exchange.request)) {
-      // Clients that open a WebSocket first go on by HTTP after a 426, and repeat the handshake after any other status.
+      // WebSocket-first clients fall back to HTTP after a 426, and retry the handshake after other statuses.
       answerError(exchange, new GatewayError('websocket_not_offered'), { upgrade: 'HTTP/1.1' });
     } else {
       const allow = methods.join(', ');
@@ -95,10 +94,10 @@ export class Router {
   }
 }
 
-/** Where a model's id stands in the path: it may hold `/`, `:` and percent-encoding, so it is not the router's to read. */
+/** Prefix of a model's path. The id may contain `/`, `:` and percent-encoding, so the router does not parse it. */
 export const MODEL_PATH = '/v1/models/';
 
-/** Where a stored response's id stands in the path, alone or before what is to be done with it. */
+/** Prefix of a stored response's path; the id may be followed by an operation. */
 export const RESPONSE_PATH = '/v1/responses/';
-/** Names that are no ids, because a path of their own has them. */
+/** Excludes names that have routes of their own. */
 const RESPONSE = /^\/v1\/responses\/(?!(?:compact|input_tokens)$)[^/]+(\/cancel|\/input_items)?$/;

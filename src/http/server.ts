@@ -1,9 +1,9 @@
-// The public listener: it opens an Exchange for every request, holds it against the rules of the edge, and closes it all
-// down again. What happens on one connection is in connection.ts, which handler answers in router.ts.
+// The public listener: opens an Exchange for every request, applies the edge checks, and drains for a graceful shutdown.
+// connection.ts handles single connections, router.ts routes.
 import type http from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { setImmediate as nextTurn, setTimeout as setTimer } from 'node:timers/promises';
+import { setImmediate as nextTick, setTimeout as setTimer } from 'node:timers/promises';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -12,7 +12,7 @@ import { AcceptQueue } from './accept/accept-queue.ts';
 import { backlogLength } from './accept/backlog.ts';
 import { interceptConnections, rejectLate } from './accept/late-connection.ts';
 import { boundAddress } from './client-address.ts';
-import { Connection, type WaitingRoom } from './connection.ts';
+import { Connection, type PipelineSlots } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
 import { Exchange } from './exchange/exchange.ts';
@@ -26,28 +26,28 @@ import { type Handler, type Method, Router } from './router.ts';
 export { MODEL_PATH, RESPONSE_PATH } from './router.ts';
 
 export interface ServerOptions extends ListenerLimits {
-  /** From the peer's address and `x-forwarded-for` to the client's address. */
+  /** Maps the peer address and `x-forwarded-for` to the client address. */
   readonly addressOf: (peer: string, forwardedFor: string | undefined) => string;
-  /** Called once for every exchange when its connection or answer has ended. */
+  /** Called once per exchange, after its connection or response has ended. */
   readonly onEnd: (exchange: Exchange) => void;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** Default: nothing is traced. */
+  /** Default: no tracing. */
   readonly tracing?: Pick<Tracing, 'begin'>;
-  /** Origins of pages that browsers may call from, or `*`; asked for every request. Default: none. */
+  /** Origins allowed by CORS, or `*`; read for every request. Default: none. */
   readonly corsOrigins?: () => readonly string[];
   /** Whether the event loop is so late that a client may have left before its request is read. Default: never. */
   readonly isLate?: () => boolean;
 }
 
 /** Pipelined requests that wait, over all connections. */
-const MAX_WAITING = 10_000;
-/** After everything was told to end, this long until sockets are cut. */
+const MAX_PIPELINED = 10_000;
+/** Time between stopping all exchanges and destroying the remaining sockets. */
 const CUT_MS = 1_000;
-/** Between two lines of the log that say the same about connections. */
+/** Minimum interval between equal log lines about connections. */
 const LOG_EVERY_MS = 10_000;
 
-/** The client went away, or the socket broke: nobody is left to answer. */
+/** The client left or the socket failed: a response is impossible. */
 const GONE = new Set(['ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ECONNABORTED']);
 
 export class Server {
@@ -55,23 +55,23 @@ export class Server {
   readonly #router: Router;
   readonly #options: ServerOptions;
   readonly #cors: Cors;
-  /** Paths on which a handshake is taken. */
+  /** Paths that accept WebSocket handshakes. */
   readonly #upgradable = new Set<string>();
-  /** Of the connections that wait to be accepted. */
+  /** The kernel's queue of unaccepted connections. */
   readonly acceptQueue: AcceptQueue;
   readonly #isLate: () => boolean;
   readonly #isOverloaded = () => this.acceptQueue.isOverloaded;
   readonly #connections = new Map<Socket, Connection>();
-  readonly #room: WaitingRoom = { places: MAX_WAITING };
+  readonly #slots: PipelineSlots = { free: MAX_PIPELINED };
   readonly #active = new Exchanges();
   readonly #inFlightCell: { set(value: number): void };
   #draining = false;
   #dropped = 0;
-  /** Answers that a drain did not wait for. */
+  /** Responses cut by a drain. */
   #cut = 0;
   #droppedLoggedAt = Number.NEGATIVE_INFINITY;
-  /** Aborts when the drain is to be cut short. */
-  readonly #hurry = new AbortController();
+  /** Aborted to end a drain early. */
+  readonly #drainAbort = new AbortController();
 
   constructor(options: ServerOptions) {
     this.#options = options;
@@ -93,34 +93,34 @@ export class Server {
     const enter = (request: IncomingMessage, response: ServerResponse) => this.#enter(request, response);
     server.on('request', enter);
     server.on('upgrade', (request, _socket, head: Buffer) => this.#enterUpgrade(request, head));
-    // 100 Continue is sent by whoever reads the body, and not at all if the request is refused before.
+    // The reader of the body sends 100 Continue; a request rejected before gets none.
     server.on('checkContinue', enter).on('checkExpectation', enter);
     server.on('clientError', (error: Error & { code?: string }, socket: Socket) =>
-      this.#refuseMalformed(error, socket),
+      this.#rejectMalformed(error, socket),
     );
-    // Node's parser takes what follows CONNECT for another protocol, so this never becomes a request.
+    // Node's parser treats the bytes after CONNECT as another protocol, so it is never emitted as a request.
     server.on('connect', (_request, socket: Socket) => {
-      this.#say(socket, new GatewayError('method_not_allowed', 'This is no proxy.'));
+      this.#rejectUnread(socket, new GatewayError('method_not_allowed', 'This server is not a proxy.'));
       socket.resume();
     });
   }
 
   /**
-   * @param path an exact path; `MODEL_PATH` plus `:id` stands for every path below it
-   * @param handler answers the exchange; what it throws is answered as an error, or cuts an answer that has begun
+   * @param path exact path; `MODEL_PATH` plus `:id` matches every path below it
+   * @param handler answers the exchange; if it throws, an error response is sent, or a started response is cut
    */
   route(method: Method, path: string, handler: Handler): void {
     this.#router.add(method, path, handler);
   }
 
-  /** Everything at a path and below it, whatever the method (of GET, POST and DELETE). */
+  /** Routes a path and everything below it, for GET, POST and DELETE. */
   mount(path: string, handler: Handler): void {
     this.#router.mount(path, handler);
   }
 
   /**
-   * A GET route on which a client may also ask for a WebSocket: then the exchange has `upgrade`.
-   * @param handler as for `route`; of a handshake that it takes, it resolves when the connection has ended
+   * A GET route that also accepts WebSocket handshakes; `exchange.upgrade` is then set.
+   * @param handler as for `route`; for a handshake that it accepts, it resolves when the connection has ended
    */
   routeUpgrade(path: string, handler: Handler): void {
     this.#upgradable.add(path);
@@ -128,8 +128,8 @@ export class Server {
   }
 
   /**
-   * @param port 0 takes a free one
-   * @returns the address it listens on
+   * @param port 0 picks a free one
+   * @returns the bound address
    * @throws the system's error (EADDRINUSE, EACCES)
    */
   async listen(host: string, port: number): Promise<{ host: string; port: number }> {
@@ -139,59 +139,59 @@ export class Server {
     return boundAddress(this.#http);
   }
 
-  /** Milliseconds that an answer may wait for a client that does not read; for connections and requests that come. */
+  /** Milliseconds that a response may wait for a client that does not read; applies to new connections and requests. */
   set writeStall(ms: number) {
     if (this.#http.timeout === ms) return;
     this.#http.timeout = ms;
-    // Node gives a connection its time when it is opened, and again with every request but the first.
-    for (const connection of this.#connections.values()) connection.renewPatience(ms);
+    // Node applies the timeout to a new connection, and again with every request but the first.
+    for (const connection of this.#connections.values()) connection.updateTimeout(ms);
   }
 
   get draining(): boolean {
     return this.#draining;
   }
 
-  /** Answers still under way. */
+  /** Running exchanges. */
   get inFlight(): number {
     return this.#active.size;
   }
 
   /**
-   * Says that it is going, waits until load balancers have seen it, stops accepting, lets running answers end.
-   * @param delay milliseconds in which it still accepts
-   * @param timeout milliseconds after that, at which what still runs is ended, truthfully
+   * Graceful shutdown: reports draining, waits for load balancers to notice, stops accepting, and lets running responses complete.
+   * @param delay milliseconds for which it still accepts
+   * @param timeout milliseconds after the delay, at which remaining exchanges are ended with an error
    */
   async drain(delay: number, timeout: number): Promise<void> {
     this.#draining = true;
     const { logger } = this.#options;
     logger.info({ in_flight: this.#active.size, delay_ms: delay, timeout_ms: timeout }, 'draining');
-    // Who asks in the delay is told that this connection ends, as is who waits for an answer already.
+    // Responses from now on announce `connection: close`.
     for (const connection of this.#connections.values()) connection.announceEnd();
-    await setTimer(delay, undefined, { signal: this.#hurry.signal }).catch(() => undefined);
+    await setTimer(delay, undefined, { signal: this.#drainAbort.signal }).catch(() => undefined);
     if (this.#http.listening) {
       const closed = new Promise<void>((resolve) => this.#http.close(() => resolve()));
       for (const connection of this.#connections.values()) connection.finish();
-      const deadline = setTimeout(() => this.endAll(), this.#hurry.signal.aborted ? 0 : timeout);
+      const deadline = setTimeout(() => this.endAll(), this.#drainAbort.signal.aborted ? 0 : timeout);
       await closed;
       clearTimeout(deadline);
-      // The listener counts sockets, and closes before the last of them has told its exchange.
-      while (this.#active.size > 0) await nextTurn();
+      // The listener closes before the last sockets have notified their exchanges.
+      while (this.#active.size > 0) await nextTick();
     }
     logger.info({ cut: this.#cut }, 'drained');
   }
 
-  /** Ends every running exchange at once; a stream is cut so that its client can tell. */
+  /** Ends every running exchange at once; streams are cut visibly. */
   endAll(): void {
-    this.#hurry.abort();
+    this.#drainAbort.abort();
     this.#cut += this.#active.size;
     for (const exchange of this.#active) this.#stop(exchange, new GatewayError('draining'));
-    // Whoever has not closed by now (an unread answer, a client that sends nothing) is cut off.
+    // Destroys what is still open: unread responses, silent clients.
     setTimeout(() => {
       for (const socket of this.#connections.keys()) socket.destroy();
     }, CUT_MS).unref();
   }
 
-  /** Ends the running exchanges for which `matches` holds; a stream is cut so that its client can tell. */
+  /** Ends the running exchanges that match; streams are cut visibly. */
   endWhere(matches: (exchange: Exchange) => boolean, reason: GatewayError): void {
     for (const exchange of this.#active) if (matches(exchange)) this.#stop(exchange, reason);
   }
@@ -206,7 +206,7 @@ export class Server {
   }
 
   #open(socket: Socket): void {
-    this.#connections.set(socket, new Connection(socket, this.#room, this.#isOverloaded));
+    this.#connections.set(socket, new Connection(socket, this.#slots, this.#isOverloaded));
     this.#options.metrics.connections.set(this.#connections.size);
     socket.once('close', () => {
       this.#connections.delete(socket);
@@ -227,7 +227,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    // Silence has another meaning now, and its own deadline.
+    // The HTTP inactivity timeout does not apply to a WebSocket, which has its own.
     socket.setTimeout(0);
     connection.handOver();
     connection.enter(() => this.#begin(connection, request, responseTo(request), { socket, head }));
@@ -239,24 +239,24 @@ export class Server {
     response: ServerResponse,
     upgrade?: Upgrade,
   ): void {
-    // Node emits socket errors on the request too once the client is gone; 'close' of the response tells the same.
+    // Node also emits socket errors here; the response's 'close' event handles them.
     request.on('error', ignore);
     response.on('error', ignore);
     try {
       const exchange = this.#exchange(connection, request, response);
       exchange.upgrade = upgrade;
       if (this.#draining) connection.announceEnd();
-      if (connection.refusal !== undefined && !request.complete) this.#stop(exchange, connection.refusal);
+      if (connection.rejection !== undefined && !request.complete) this.#stop(exchange, connection.rejection);
       this.#cors.apply(exchange);
-      // A session would only be cut, so while draining none begins.
-      const isLate = this.#hurry.signal.aborted || (upgrade !== undefined && this.#draining);
-      const rejection = isLate ? new GatewayError('draining') : checkEdge(request);
-      if (rejection !== undefined) this.#refuse(exchange, rejection);
+      // While draining, a new WebSocket session would only be cut.
+      const isTooLate = this.#drainAbort.signal.aborted || (upgrade !== undefined && this.#draining);
+      const rejection = isTooLate ? new GatewayError('draining') : checkEdge(request);
+      if (rejection !== undefined) this.#reject(exchange, rejection);
       else if (request.method === 'OPTIONS') this.#answerOptions(exchange);
       else if (!this.#isLate()) this.#router.handle(exchange);
       else connection.whenRead(() => this.#handle(exchange));
     } catch (error) {
-      this.#giveUp(request, error);
+      this.#abandon(request, error);
     }
   }
 
@@ -265,13 +265,13 @@ export class Server {
     try {
       this.#router.handle(exchange);
     } catch (error) {
-      this.#giveUp(exchange.request, error);
+      this.#abandon(exchange.request, error);
     }
   }
 
-  /** A fault of the gateway: it costs this connection and no other. */
-  #giveUp(request: IncomingMessage, error: unknown): void {
-    this.#options.logger.error({ err: error }, 'a request could not be begun');
+  /** A bug in the gateway: it costs this connection only. */
+  #abandon(request: IncomingMessage, error: unknown): void {
+    this.#options.logger.error({ err: error }, 'failed to start a request; closing its connection');
     request.socket.destroy();
   }
 
@@ -295,7 +295,7 @@ export class Server {
 
   #answerOptions(exchange: Exchange): void {
     if (!this.#cors.enabled) {
-      this.#router.refuse(exchange);
+      this.#router.reject(exchange);
       return;
     }
     const methods = this.#router.methodsOf(exchange.target);
@@ -305,8 +305,8 @@ export class Server {
     );
   }
 
-  /** A request that breaks a rule of the edge also loses its connection: what follows cannot be trusted to be framed. */
-  #refuse(exchange: Exchange, rejection: GatewayError): void {
+  /** Rejects a request and closes its connection, because the framing of what follows cannot be trusted. */
+  #reject(exchange: Exchange, rejection: GatewayError): void {
     const headers: Record<string, string> = { connection: 'close' };
     if (rejection.code === 'method_not_allowed') {
       headers['allow'] = this.#router.methodsOf(exchange.target)?.join(', ') ?? ALLOWED_METHODS;
@@ -322,7 +322,7 @@ export class Server {
     if (exchange.response.headersSent) {
       exchange.error ??= wrapped;
       exchange.access.outcome = wrapped.code;
-      // Also after a complete answer: then there is nothing to cut.
+      // A complete response is not cut.
       if (!exchange.isEnding && !exchange.response.writableEnded) exchange.response.destroy();
     } else answerError(exchange, wrapped);
   }
@@ -331,7 +331,7 @@ export class Server {
     try {
       exchange.stop(reason);
     } catch (error) {
-      this.#options.logger.error({ err: error, request_id: exchange.id }, 'a request could not be stopped');
+      this.#options.logger.error({ err: error, request_id: exchange.id }, 'failed to stop a request cleanly');
     }
   }
 
@@ -344,37 +344,36 @@ export class Server {
     try {
       onEnd(exchange);
     } catch (error) {
-      logger.error({ err: error }, 'the access log failed');
+      logger.error({ err: error }, 'failed to write the access log');
     }
     connection.leave();
   }
 
-  /** What llhttp refuses never becomes a request; Node's own answer would have no body. */
-  #refuseMalformed(error: Error & { code?: string }, socket: Socket): void {
+  /** Handles parse errors: llhttp emits no request for them, and Node's default response has no body. */
+  #rejectMalformed(error: Error & { code?: string }, socket: Socket): void {
     const connection = this.#connections.get(socket);
     if (connection === undefined || GONE.has(error.code ?? '')) {
       socket.destroy();
       return;
     }
-    // Each further piece of what could not be parsed is reported again.
-    if (connection.refusal !== undefined) return;
+    // Node reports every further piece after a parse error.
+    if (connection.rejection !== undefined) return;
     const { current } = connection;
     const unfinished = current !== undefined && !current.request.complete;
-    // Nothing was ever asked (a connection opened ahead of need, a probe of the port), or the client ended in the middle of
-    // its body: it left.
+    // No request was sent (a preconnection, a port probe), or the client sent FIN within its body: it left.
     if (socket.bytesRead === 0 || (unfinished && error.code === 'HPE_INVALID_EOF_STATE')) {
       socket.destroy();
       return;
     }
     const rejection = edgeRejectionFor(error.code);
     if (unfinished) {
-      // Its body cannot be read to the end. Whoever reads it answers, if that has not been done.
+      // The reader of the incomplete body answers, unless a response was sent.
       this.#stop(current, rejection);
-    } else this.#say(socket, rejection);
+    } else this.#rejectUnread(socket, rejection);
   }
 
-  #say(socket: Socket, rejection: GatewayError): void {
-    if (this.#connections.get(socket)?.refuse(rejection) === true) {
+  #rejectUnread(socket: Socket, rejection: GatewayError): void {
+    if (this.#connections.get(socket)?.reject(rejection) === true) {
       this.#options.metrics.recordUnread('malformed', rejection);
     }
   }
@@ -388,7 +387,7 @@ export class Server {
     const limit = this.#http.maxConnections;
     this.#options.logger.warn(
       { dropped: this.#dropped, limit },
-      'connections are refused: too many are open',
+      'rejecting connections: the limit of open connections is reached',
     );
   }
 }

@@ -1,12 +1,12 @@
-// The 404 for a path that is not one of the gateway: it names the path, and the nearest right one where a base URL or a letter is wrong.
+// The 404 for an unknown path; suggests the nearest path for a wrong base URL or a typo.
 import { nearest } from '../config/schema/nearest.ts';
 import { GatewayError } from '../errors.ts';
 
-/** What a message repeats of a client's path: no encoding, nothing long, and no run of digits that could be a key. */
+/** Paths that may be echoed: no encoding, not long, and no run of digits that could be a key. */
 const PRINTABLE = /^(?!.*[0-9a-f]{32})[\w\-./:~]{1,128}$/i;
 
 /**
- * @param path as it was sent, without its query
+ * @param path as sent, without the query
  * @param isKnown whether a path has a handler
  * @param paths all paths with a handler
  */
@@ -17,28 +17,28 @@ export function unknownUrl(
   paths: Iterable<string>,
 ): GatewayError {
   if (!PRINTABLE.test(path)) return new GatewayError('unknown_url');
-  const meant = otherBases(path).find(isKnown);
-  const near = meant ?? nearest(tidy(path), paths);
-  const isBase = meant !== undefined && `${meant}/` !== path;
-  const words = [
+  const intended = otherBases(path).find(isKnown);
+  const near = intended ?? nearest(tidy(path), paths);
+  const isBase = intended !== undefined && `${intended}/` !== path;
+  const sentences = [
     `Unknown request URL: ${method} ${path}.`,
     ...(near === undefined ? [] : [`Did you mean ${near}?`]),
-    ...(isBase ? ["The base URL of an OpenAI client has to end in '/v1' here, once."] : []),
+    ...(isBase ? ["The base URL of an OpenAI client must end in '/v1' here, once."] : []),
   ];
-  return new GatewayError('unknown_url', words.join(' '));
+  return new GatewayError('unknown_url', sentences.join(' '));
 }
 
-/** The paths that a client with another base URL would have sent. */
+/** Candidate paths that the client would have sent with another base URL. */
 function otherBases(path: string): readonly string[] {
   const plain = tidy(path);
   const last = plain.lastIndexOf('/v1/');
   const segments = plain.split('/').slice(1);
-  // From the longest: `/api/openai/chat/completions` is `/v1/chat/completions`, and not `/v1/completions`.
-  const ends = segments.map((_, index) => `/v1/${segments.slice(index).join('/')}`);
-  return [plain, ...(last > 0 ? [plain.slice(last)] : []), ...ends];
+  // Longest first: `/api/openai/chat/completions` means `/v1/chat/completions`, not `/v1/completions`.
+  const suffixes = segments.map((_, index) => `/v1/${segments.slice(index).join('/')}`);
+  return [plain, ...(last > 0 ? [plain.slice(last)] : []), ...suffixes];
 }
 
-/** Without empty segments and a slash at the end. */
+/** Removes empty segments and a trailing slash. */
 function tidy(path: string): string {
   return path.replaceAll(/\/{2,}/g, '/').replace(/(?<=.)\/$/, '');
 }

@@ -64,8 +64,8 @@ class Counted extends Transform {
       this.#onTooLarge();
       return;
     }
-    this.#work.did(chunk.length);
-    if (this.#work.isDue) this.#work.rest(() => done(null, chunk));
+    this.#work.record(chunk.length);
+    if (this.#work.isDue) this.#work.pause(() => done(null, chunk));
     else done(null, chunk);
   }
 

@@ -4,7 +4,7 @@ import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import { PACE, readBody } from '../http/body/read-body.ts';
-import type { SpoolRoom } from '../http/body/upload-spool.ts';
+import type { SpoolFiles } from '../http/body/upload-spool.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
@@ -48,7 +48,7 @@ export interface PipelineOptions {
   readonly objects: ObjectOwners;
   readonly stored: StoredResponses;
   /** Spool space for uploads. */
-  readonly room: SpoolRoom;
+  readonly room: SpoolFiles;
   /** For large bodies. */
   readonly buffers: BufferPool;
   /** For streams whose clients have left. */

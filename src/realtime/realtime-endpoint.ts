@@ -4,7 +4,7 @@ import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { type Upgrade, upgradeRejectionOf, WANTED } from '../http/exchange/upgrade.ts';
+import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
 import { rejectedAttempt } from '../proxy/attempts/attempts.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
 import { type Next, TargetPlan } from '../proxy/attempts/target-plan.ts';
@@ -70,7 +70,7 @@ export class Realtime {
     const { headers } = exchange.request;
     const { upgrade } = exchange;
     if (upgrade === undefined) {
-      Object.assign(exchange.headers, WANTED);
+      Object.assign(exchange.headers, UPGRADE_REQUIRED_HEADERS);
       throw upgradeRejectionOf(exchange.request) ?? new GatewayError('upgrade_required');
     }
     const offered = readProtocols(headers['sec-websocket-protocol']);

@@ -42,7 +42,7 @@ function fullBody(bytes: number) {
 }
 
 function listen() {
-  return { onStall: vi.fn(), onWritten: vi.fn(), onLost: vi.fn() };
+  return { onStall: vi.fn(), onWritten: vi.fn(), onSourceError: vi.fn() };
 }
 
 test('it arrives byte for byte, at most one piece a turn, and is given back when the last one is taken', async () => {
@@ -72,7 +72,7 @@ test('it arrives byte for byte, at most one piece a turn, and is given back when
   isOver = true;
   expect(Buffer.concat(pieces).equals(expected)).toBe(true);
   await vi.waitFor(() => expect(events.onWritten).toHaveBeenCalledOnce());
-  expect(writer.isWhole).toBe(true);
+  expect(writer.isComplete).toBe(true);
   await vi.waitFor(() => expect(pool.retained).toBe(4 * MIB));
   expect(turns.length).toBeGreaterThanOrEqual(32);
   expect(new Set(turns).size).toBe(turns.length);
@@ -100,7 +100,7 @@ test.each(['cancelled', 'cut'])(
     expect(pool.retained).toBe(0);
     if (how === 'cancelled') {
       writer.cancel();
-      expect(writer.isWhole).toBe(false);
+      expect(writer.isComplete).toBe(false);
       for (let turns = 0; turns < 50; turns++) await new Promise((resolve) => setImmediate(resolve));
       // A piece is still with the system: who reads it must get it.
       expect(near.writableLength).toBeGreaterThan(0);

@@ -23,12 +23,12 @@ function exchange(): Exchange {
   return new Exchange(request, new ServerResponse(request), '192.0.2.1');
 }
 
-const rest = (work: BodyPacing) => new Promise<void>((resolve) => work.rest(resolve));
+const rest = (work: BodyPacing) => new Promise<void>((resolve) => work.pause(resolve));
 
 /** Whether it goes on in the next turn. */
 async function goesOnAtOnce(work: BodyPacing): Promise<boolean> {
   let wentOn = false;
-  work.rest(() => {
+  work.pause(() => {
     wentOn = true;
   });
   await nextTurn();
@@ -49,23 +49,23 @@ afterEach(() => {
 describe('a rest is due', () => {
   test('after so many bytes, however quickly', () => {
     const work = begin();
-    work.did(200 * 1024, 0.01);
+    work.record(200 * 1024, 0.01);
     expect(work.isDue).toBe(false);
-    work.did(56 * 1024, 0.01);
+    work.record(56 * 1024, 0.01);
     expect(work.isDue).toBe(true);
   });
 
   test('after so much time, whatever it came to', () => {
     const work = begin();
-    work.did(1, 0.25);
+    work.record(1, 0.25);
     expect(work.isDue).toBe(false);
-    work.did(1, 0.06);
+    work.record(1, 0.06);
     expect(work.isDue).toBe(true);
   });
 
   test('anew after a rest', async () => {
     const work = begin();
-    work.did(1, 5);
+    work.record(1, 5);
     await rest(work);
     expect(work.isDue).toBe(false);
   });
@@ -121,7 +121,7 @@ test('whoever has ended goes on no more', async () => {
   const other = exchange();
   let wentOn = 0;
   for (const resting of [begin(), begin()]) {
-    resting.rest(() => {
+    resting.pause(() => {
       wentOn += 1;
     });
     resting.end();
@@ -130,7 +130,7 @@ test('whoever has ended goes on no more', async () => {
   exchangeEnded(other);
   await delay(QUIET_MS);
   const work = begin();
-  work.rest(() => {
+  work.pause(() => {
     wentOn += 1;
   });
   work.end();

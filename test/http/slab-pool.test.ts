@@ -25,7 +25,7 @@ test('whatever is taken, held and given back in whatever order: nobody has the m
   let again = 0;
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-      const pool = new BufferPool({ most });
+      const pool = new BufferPool({ maxRetained: most });
       const live: { slab: PooledBuffer; bytes: Buffer; holds: number; mark: number }[] = [];
       for (const [number, each] of steps.entries()) {
         if (each.kind === 'take') {
@@ -100,7 +100,7 @@ test('what goes over the bound is let go at once, and so is what is larger than 
   const before = process.memoryUsage().arrayBuffers;
   let told = 0;
   const pool = new BufferPool({
-    most: 3 * MIB,
+    maxRetained: 3 * MIB,
     gauge: {
       set: (bytes) => {
         told = bytes;

@@ -13,7 +13,7 @@ const PATHS = [
 ];
 const isKnown = (path: string) => PATHS.includes(path) || /^\/v1\/models\/[^/:]+$/.test(path);
 const messageOf = (path: string, method = 'POST') => unknownUrl(method, path, isKnown, PATHS).message;
-const BASE = "The base URL of an OpenAI client has to end in '/v1' here, once.";
+const BASE = "The base URL of an OpenAI client must end in '/v1' here, once.";
 
 describe('a wrong base URL', () => {
   test.each([

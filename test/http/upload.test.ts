@@ -4,7 +4,7 @@ import { readdir } from 'node:fs/promises';
 import { expect, test } from 'vitest';
 import type { BodyPace } from '../../src/http/body/read-body.ts';
 import { Upload } from '../../src/http/body/upload.ts';
-import { SpoolRoom } from '../../src/http/body/upload-spool.ts';
+import { SpoolFiles } from '../../src/http/body/upload-spool.ts';
 import { answerJson } from '../../src/http/exchange/response-writer.ts';
 import { noise } from '../helpers/forms.ts';
 import type { RawClient } from '../helpers/raw-client.ts';
@@ -17,14 +17,14 @@ const PACE: BodyPace = { silence: 150, grace: 400, rate: 1e9 };
 interface Setting {
   /** Where the upload is known well enough, in bytes. */
   readonly knownAt?: number;
-  readonly room?: SpoolRoom;
+  readonly room?: SpoolFiles;
   readonly pace?: BodyPace;
 }
 
 /** Says how each upload was kept and what came of it. */
 function serve({
   knownAt,
-  room = new SpoolRoom({ limit: 1, gauges: gauges() }),
+  room = new SpoolFiles({ limit: 1, gauges: gauges() }),
   pace = PACE,
 }: Setting): Promise<Served> {
   return Served.start({
@@ -42,7 +42,7 @@ function serve({
         };
         const upload = new Upload(exchange, 16 * MIB, watcher, room, pace);
         try {
-          await upload.keep();
+          await upload.buffer();
           const { isLive, whole } = upload;
           const reader = upload.source([]).open();
           const pieces: Buffer[] = [];
@@ -93,7 +93,7 @@ test.each([
 ])('%s', async (_name, length, knownAt, kept) => {
   const counted = gauges();
   await using served = await serve({
-    room: new SpoolRoom({ limit: 1, gauges: counted }),
+    room: new SpoolFiles({ limit: 1, gauges: counted }),
     ...(knownAt === undefined ? {} : { knownAt }),
   });
   expect(await upload(served, length)).toEqual({ ...kept, isSame: true, seen: length });
@@ -133,7 +133,7 @@ test.each([
   ['while it is passed on', 10],
 ])('so is what comes too slowly %s', async (_name, knownAt) => {
   const counted = gauges();
-  const room = new SpoolRoom({ limit: 1, gauges: counted });
+  const room = new SpoolFiles({ limit: 1, gauges: counted });
   const slow = { silence: 10_000, grace: 300, rate: 1e9 };
   await using served = await serve({ room, pace: slow, ...(knownAt === undefined ? {} : { knownAt }) });
   using client = await begin(served, 3 * MIB);
@@ -170,8 +170,8 @@ test('more than there is room for are told to come back', async () => {
 test('a directory that takes no file is the same, and costs no place', async () => {
   const counted = gauges();
   const told: unknown[] = [];
-  const onTrouble = (cause: unknown) => void told.push(cause);
-  const room = new SpoolRoom({ limit: 1, gauges: counted, directory: '/nowhere/at/all', onTrouble });
+  const onError = (cause: unknown) => void told.push(cause);
+  const room = new SpoolFiles({ limit: 1, gauges: counted, directory: '/nowhere/at/all', onError });
   await using served = await serve({ room });
   for (const _ of [1, 2])
     expect(await upload(served, 2 * MIB)).toMatchObject({ error: { code: 'overloaded' } });
@@ -183,7 +183,7 @@ test('the file has no name', async () => {
   await using directory = await tempDir();
   const counted = gauges();
   await using served = await serve({
-    room: new SpoolRoom({ limit: 1, gauges: counted, directory: directory.path }),
+    room: new SpoolFiles({ limit: 1, gauges: counted, directory: directory.path }),
   });
   using client = await begin(served, 3 * MIB);
   await client.write(noise(3 * MIB).subarray(0, 2 * MIB));
@@ -202,10 +202,10 @@ test('what is left of an upload that nobody wants leaves the connection', async 
           exchange,
           16 * MIB,
           watcher,
-          new SpoolRoom({ limit: 1, gauges: gauges() }),
+          new SpoolFiles({ limit: 1, gauges: gauges() }),
           PACE,
         );
-        await upload.keep();
+        await upload.buffer();
         upload.source([]).open().cancel();
         await upload.close();
         answerJson(exchange, 200, {});

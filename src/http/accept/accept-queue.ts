@@ -1,56 +1,55 @@
-// How long new connections wait in the kernel's accept queue, and when they are rejected because of it. Node accepts one
-// connection per event-loop tick, in order of arrival. Where more arrive than can be served, serving them in that order answers
-// only clients that are about to give up; so, as in CoDel, a queue that is too long is rejected as a whole, cheaply, and what
-// comes behind it is served in time.
+// Admission control on the kernel's accept queue: estimates its wait and decides when to reject new connections. Node accepts one
+// connection per event-loop tick, in order of arrival. Under overload, serving in that order answers only clients that are about to
+// give up; so, as in CoDel, a queue that is too long is rejected as a whole, cheaply, and later connections are served in time.
 
-/** Connections that the kernel keeps for `accept`. More are not acknowledged, and their clients try again after a second. */
+/** Backlog of the accept queue. Beyond it the kernel drops SYNs, and clients retry after a second. */
 export const BACKLOG = 1_024;
 
-/** Half of the second that health probes commonly wait. */
+/** Half of the common one-second timeout of health probes. */
 const MAX_WAIT_MS = 500;
-/** Fractions of that: between two measurements of a queue that does not become empty, and what they must span to be compared. */
+/** Fractions of the limit: interval between measurements of a busy queue, and minimum distance of two that are compared. */
 const MEASURE_FACTOR = 0.25;
 const SPAN_FACTOR = 0.75;
-/** Rejecting ends when the queue is this much shorter. */
+/** Rejecting ends when the wait is below this fraction of the limit. */
 const SHORT_FACTOR = 0.25;
 /**
- * More arrive than are served when connections, waiting and open, become more by this share of those accepted. With clients that
- * wait for an answer before they connect again, the queue may be long and connections are never more than clients.
+ * The load exceeds capacity if connections, waiting and open, grow by this share of those accepted. Closed-loop clients, which wait
+ * for a response before they connect again, may cause a long queue without such growth.
  */
 const GROWTH_SHARE = 0.25;
-/** A shorter queue is always served: it is soon over, and says little about the load. */
+/** A shorter queue is always served: it empties soon and says little about the load. */
 const MIN_LENGTH = 50;
-/** A process that gets less than this share of one processor is short of CPU. */
+/** Below this share of one processor, a process is short of CPU. */
 const STARVED_SHARE = 0.3;
-/** A process is not short of CPU either if it accepts a full queue within this multiple of the limit. */
+/** A process is not short of CPU if it accepts a full queue within this multiple of the limit. */
 const BACKLOG_FACTOR = 10;
-/** Otherwise this multiple of the limit is allowed, and for as long, so that a burst is served. */
+/** Without CPU shortage, waits may reach this multiple of the limit, and for as long, so that a burst is served. */
 const BURST_FACTOR = 6;
-/** Where rejecting does not help, some are served again after this multiple. */
+/** After this multiple of the limit, rejecting is suspended if it does not help. */
 const REJECT_FACTOR = 6;
-/** The queue fills and empties by turns, so that overload is over when none was rejected for this long. */
+/** The queue fills and empties in cycles, so overload lasts until no rejection for this long. */
 const OVERLOADED_MS = 5_000;
 
 interface AcceptQueueOptions {
-  /** Connections that are waiting; undefined where it is not known, and then none is rejected. */
+  /** Length of the queue; undefined if unknown, which disables rejecting. */
   readonly length: () => number | undefined;
-  /** Connections that were accepted and are open. Default: none. */
+  /** Open accepted connections. Default: none. */
   readonly open?: () => number;
-  /** Milliseconds that a connection may wait while the process is short of CPU. Default 500. */
+  /** Maximum wait in milliseconds while the process is short of CPU. Default 500. */
   readonly maxWait?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
-  /** Milliseconds of CPU time that this process has used. */
+  /** CPU time used by this process, in milliseconds. */
   readonly cpuTime?: () => number;
-  /** Calls back at the end of the current event-loop tick, after all of its connections were accepted. */
+  /** Runs a callback at the end of the event-loop tick, after all its connections were accepted. */
   readonly atTickEnd?: (callback: () => void) => void;
 }
 
-/** What happened since the last report. */
+/** Figures since the last report. */
 interface AcceptQueueReport {
-  /** The longest that a new connection had to wait, as estimated, in milliseconds. */
+  /** Longest estimated wait, in milliseconds. */
   readonly waitMs: number;
-  /** Connections that were rejected. */
+  /** Number of rejected connections. */
   readonly rejected: number;
 }
 
@@ -74,11 +73,11 @@ export class AcceptQueue {
   readonly #onTickEnd = () => this.#endTick();
   #hasAccepted = false;
   #accepted = 0;
-  /** Since when no tick has found the queue empty. */
+  /** When the queue was last found empty; undefined while it is. */
   #busySince: number | undefined;
   #measureAt = 0;
   #sample: Sample | undefined;
-  /** While it rejects: since when, and how many connections a millisecond it served before. */
+  /** Set while rejecting: its start, and the earlier service rate in connections per millisecond. */
   #rejecting: { readonly since: number; readonly rate: number } | undefined;
   #rejectedAt = Number.NEGATIVE_INFINITY;
   #report = { waitMs: 0, rejected: 0 };
@@ -92,12 +91,12 @@ export class AcceptQueue {
     this.#atTickEnd = atTickEnd ?? setImmediate;
   }
 
-  /** Whether connections were rejected a moment ago. */
+  /** Whether connections were rejected in the last seconds. */
   get isOverloaded(): boolean {
     return this.#now() - this.#rejectedAt < OVERLOADED_MS;
   }
 
-  /** To be called for each connection that was accepted. @returns whether it is to be rejected */
+  /** Call for each accepted connection. @returns whether to reject it */
   accept(): boolean {
     const now = this.#now();
     this.#accepted += 1;
@@ -116,7 +115,7 @@ export class AcceptQueue {
     return true;
   }
 
-  /** Reports and begins anew. */
+  /** Returns the report and resets it. */
   takeReport(): AcceptQueueReport {
     const report = this.#report;
     this.#report = { waitMs: 0, rejected: 0 };
@@ -145,10 +144,10 @@ export class AcceptQueue {
     this.#sample = sample;
     const accepted = sample.accepted - before.accepted;
     const rate = accepted / elapsed;
-    // Little's law: so long waits the last one.
+    // Little's law: the wait of the last in the queue.
     const wait = length / rate;
     this.#report.waitMs = Math.max(this.#report.waitMs, wait);
-    // A burst is over when it has been served.
+    // A burst does not grow once it has arrived.
     const isGrowing =
       (length > before.length && total - before.total > accepted * GROWTH_SHARE) || length >= BACKLOG;
     if (length < MIN_LENGTH || !isGrowing) return;
@@ -166,7 +165,7 @@ export class AcceptQueue {
       this.#atTickEnd(this.#onTickEnd);
       return;
     }
-    // A tick that accepts nothing has found the queue empty.
+    // A tick without a new connection means that the queue is empty.
     this.#busySince = undefined;
     this.#sample = undefined;
     this.#rejecting = undefined;

@@ -1,17 +1,17 @@
-// How many connections wait in the kernel's accept queue of a listening socket. Linux alone says so, in /proc/net/tcp.
+// Length of the kernel's accept queue of a listening socket, from /proc/net/tcp; Linux only.
 import { closeSync, openSync, readSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 
 /** TCP_LISTEN. Listening sockets are listed first. */
 const LISTEN = '0A';
-/** A few lines: for a read that is not full, the kernel walks through its whole table of connections. */
+/** A few lines: with a larger buffer the kernel walks its whole connection table. */
 const READ_BYTES = 600;
-/** Listening sockets beyond it are not found. */
+/** Listening sockets beyond this offset are not found. */
 const MAX_BYTES = 32 * 1024;
 
 /**
- * @param address of a server
- * @returns undefined where it does not listen on TCP, or the system does not say it
+ * @param address of a listening server
+ * @returns undefined if it does not listen on TCP, or the system does not report it
  */
 export function backlogLength(address: AddressInfo | string | null): number | undefined {
   if (address === null || typeof address === 'string') return undefined;
@@ -30,15 +30,15 @@ export function backlogLength(address: AddressInfo | string | null): number | un
 
 function find(file: number, localEnd: string): number | undefined {
   const buffer = Buffer.alloc(READ_BYTES);
-  let rest = '';
+  let partial = '';
   for (let total = 0; total < MAX_BYTES; ) {
     const read = readSync(file, buffer, 0, READ_BYTES, null);
     if (read === 0) return undefined;
     total += read;
-    const lines = (rest + buffer.toString('latin1', 0, read)).split('\n');
-    rest = lines.pop() ?? '';
+    const lines = (partial + buffer.toString('latin1', 0, read)).split('\n');
+    partial = lines.pop() ?? '';
     for (const line of lines) {
-      // Number, local address, remote address, state, lengths of the queues for sending and receiving.
+      // Columns: number, local address, remote address, state, send and receive queue lengths.
       const [, local, , state, queues] = line.trim().split(/\s+/, 5);
       if (local === undefined || queues === undefined || local === 'local_address') continue;
       if (state !== LISTEN) return undefined;

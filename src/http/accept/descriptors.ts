@@ -1,13 +1,13 @@
-// How many connections this process can hold: from the limit on open files, which Node raises to the hard limit at its
-// start and says nothing of when it is reached.
+// The number of connections that fit into the limit on open files. Node raises the soft limit to the hard one at start, and does not
+// report exhaustion.
 import { readFileSync } from 'node:fs';
 
-/** Listeners, store, Redis, log, spool, and what libraries open for a moment. */
+/** For listeners, store, Redis, log, spool, and temporary use by libraries. */
 const RESERVED = 256;
-/** Above it memory is the limit, not descriptors. */
-const MOST = 16_384;
-const FEWEST = 16;
-/** What systems allow where they do not say. */
+/** Above this, memory is the limit. */
+const MAX_CONNECTIONS = 16_384;
+const MIN_CONNECTIONS = 16;
+/** Usual default, if the system does not report its limit. */
 const COMMON_LIMIT = 1024;
 
 /** The soft limit on open files of this process. */
@@ -17,12 +17,12 @@ export function descriptorLimit(): number {
     const [, soft] = /^Max open files\s+(\d+|unlimited)/m.exec(limits) ?? [];
     if (soft !== undefined) return soft === 'unlimited' ? Number.POSITIVE_INFINITY : Number(soft);
   } catch {
-    // No Linux.
+    // Not Linux.
   }
   return reportedLimit() ?? COMMON_LIMIT;
 }
 
-/** As a report of Node has it, on all systems but Windows. It takes some milliseconds. */
+/** From Node's diagnostic report, on all systems but Windows. Takes some milliseconds. */
 function reportedLimit(): number | undefined {
   const report: unknown = process.report.getReport();
   const soft = ['userLimits', 'open_files', 'soft'].reduce<unknown>(
@@ -33,10 +33,7 @@ function reportedLimit(): number | undefined {
   return typeof soft === 'number' ? soft : undefined;
 }
 
-/**
- * Most client connections for a limit on open files: half of what is free, because a request that is relayed has a connection
- * on either side.
- */
+/** Client connections for a limit on open files: half of the free ones, because a relayed request uses one on either side. */
 export function connectionsWithin(limit: number): number {
-  return Math.max(FEWEST, Math.min(MOST, Math.floor((limit - RESERVED) / 2)));
+  return Math.max(MIN_CONNECTIONS, Math.min(MAX_CONNECTIONS, Math.floor((limit - RESERVED) / 2)));
 }

@@ -1,29 +1,29 @@
-// Connections that waited too long in the accept queue. What each costs decides how soon the queue is empty again, so requests
-// under /v1 are rejected without parsing HTTP; everything else (health checks, pages, webhooks) is served as usual.
+// Rejection of connections that waited too long in the accept queue. Its cost decides how fast the queue drains, so requests under
+// /v1 are rejected without HTTP parsing; all others (health checks, pages, webhooks) are served as usual.
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { closingAnswer } from '../exchange/response-writer.ts';
 
-/** With any method: one that no route has would be rejected as well. */
+/** Any method: unknown ones would be rejected too. */
 const API_REQUEST = /^[A-Z]{1,10} \/v1\//;
 const REQUEST_START_BYTES = 16;
-/** As much as Node reads at once: a shorter start is all that the client has sent. */
+/** Node's read size: a shorter piece is all that the client has sent. */
 const READ_BYTES = 64 * 1024;
 /**
- * So much of a longer request is read and dropped: the kernel resets a connection that is closed with unread bytes, and its
- * client would lose the answer.
+ * Bytes of a longer request that are read and dropped: closing with unread bytes makes the kernel send RST, and the client would
+ * lose the response.
  */
 const MAX_DROPPED_BYTES = 1024 * 1024;
-/** For a client that sends nothing, or more than it should. */
+/** Timeout for silent clients and for discarding. */
 const SILENCE_MS = 1_000;
 const RETRY_MS = 2_000;
 
 const LATE = new GatewayError('overloaded', undefined, { retryAfterMs: RETRY_MS });
 const ANSWER = closingAnswer(LATE);
 
-/** Gives every new connection to `accept`, with a function that lets Node read requests from it. */
+/** Passes every new connection to `accept`, with a function that hands it to Node's HTTP parser. */
 export function interceptConnections(
   server: Server,
   accept: (socket: Socket, read: () => void) => void,
@@ -37,8 +37,8 @@ export function interceptConnections(
 }
 
 /**
- * @param serve takes the connection over, as if it had just been accepted
- * @param metrics count it if it was a request under /v1
+ * @param serve serves the connection normally
+ * @param metrics count the rejection of a request under /v1
  */
 export function rejectLate(
   socket: Socket,

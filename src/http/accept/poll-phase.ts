@@ -1,26 +1,26 @@
-// Continues work after the next poll phase of the event loop, in which everything that has arrived on sockets is read: libuv
-// reads the FIN behind a request only one tick after the request.
+// Defers work past the next poll phase of the event loop, in which pending socket data is read: libuv reads a FIN behind a request
+// one tick after the request.
 
-/** Work that continues takes no more of a tick than this, so that what arrives meanwhile is read before the next of it. */
+/** Work per tick, so that new data is read before the next batch. */
 const BUDGET_MS = 2;
 const MAX_PER_TICK = 64;
 
 const waiting: (() => void)[] = [];
 let isActive = false;
-/** Of the running check phase; 0 when nothing was continued in it yet. */
+/** End of the current check phase's budget; 0 before its first callback. */
 let deadline = 0;
 
-/** Calls back after the next poll phase, first come first served. Under load it may be a later one. */
+/** Calls back after the next poll phase, in FIFO order; under load after a later one. */
 export function afterPoll(callback: () => void): void {
   waiting.push(callback);
   if (isActive) return;
   isActive = true;
-  // This immediate may run in the same tick; those that it sets run behind the next poll phase.
+  // This immediate may run in the same tick; those set by it run after the next poll phase.
   setImmediate(scheduleTick);
 }
 
 function scheduleTick(): void {
-  // An immediate for each, because promises continue between two of them and are part of the budget.
+  // One immediate per callback, because promise callbacks run in between and count towards the budget.
   for (let count = Math.min(waiting.length, MAX_PER_TICK); count > 0; count -= 1) setImmediate(continueOne);
   setImmediate(endTick);
 }

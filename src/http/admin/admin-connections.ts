@@ -1,42 +1,42 @@
-// The places of the admin listener. A new connection always gets one: the connection that has been silent for longest makes room, so that
-// no number of silent connections keeps a probe out.
+// Connection limits of the admin listener. A new connection always gets a slot: the one silent for longest is evicted, so that silent
+// connections cannot lock out a probe.
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Over all addresses, and of one. */
+/** In total, and per address. */
 const MAX_CONNECTIONS = 256;
 const MAX_OF_ADDRESS = 64;
-/** Of a connection on which no byte moves; that also ends one whose client does not read. */
+/** Inactivity timeout; it also ends connections whose client does not read. */
 const SILENCE_MS = 5_000;
 
-interface Place {
+interface Slot {
   readonly socket: Socket;
   readonly address: string;
   isBusy: boolean;
 }
 
-/** Gives connections of the server their places. */
+/** Applies the limits to the server. */
 export function limitConnections(server: Server): void {
-  /** Oldest first; an answered one becomes the newest. */
-  const places = new Map<Socket, Place>();
-  /** How many each address has. */
+  /** Oldest first; a served connection becomes the newest. */
+  const slots = new Map<Socket, Slot>();
+  /** Connections per address. */
   const counts = new Map<string, number>();
 
-  const free = (place: Place) => {
-    if (!places.delete(place.socket)) return;
-    const left = (counts.get(place.address) ?? 1) - 1;
-    if (left === 0) counts.delete(place.address);
-    else counts.set(place.address, left);
+  const free = (slot: Slot) => {
+    if (!slots.delete(slot.socket)) return;
+    const left = (counts.get(slot.address) ?? 1) - 1;
+    if (left === 0) counts.delete(slot.address);
+    else counts.set(slot.address, left);
   };
 
-  /** The oldest that is silent, or else the oldest. */
-  const evict = (isMeant: (place: Place) => boolean) => {
-    let oldest: Place | undefined;
-    for (const place of places.values()) {
-      if (!isMeant(place)) continue;
-      oldest ??= place;
-      if (place.isBusy) continue;
-      oldest = place;
+  /** Closes the oldest idle connection, or else the oldest. */
+  const evict = (isEvictable: (slot: Slot) => boolean) => {
+    let oldest: Slot | undefined;
+    for (const slot of slots.values()) {
+      if (!isEvictable(slot)) continue;
+      oldest ??= slot;
+      if (slot.isBusy) continue;
+      oldest = slot;
       break;
     }
     if (oldest === undefined) return;
@@ -47,20 +47,20 @@ export function limitConnections(server: Server): void {
   server.timeout = SILENCE_MS;
   server.on('connection', (socket) => {
     const address = socket.remoteAddress ?? '';
-    if ((counts.get(address) ?? 0) >= MAX_OF_ADDRESS) evict((place) => place.address === address);
-    else if (places.size >= MAX_CONNECTIONS) evict(() => true);
-    const place = { socket, address, isBusy: false };
-    places.set(socket, place);
+    if ((counts.get(address) ?? 0) >= MAX_OF_ADDRESS) evict((slot) => slot.address === address);
+    else if (slots.size >= MAX_CONNECTIONS) evict(() => true);
+    const slot = { socket, address, isBusy: false };
+    slots.set(socket, slot);
     counts.set(address, (counts.get(address) ?? 0) + 1);
-    socket.once('close', () => free(place));
+    socket.once('close', () => free(slot));
   });
   server.on('request', ({ socket }, response) => {
-    const place = places.get(socket);
-    if (place === undefined) return;
-    place.isBusy = true;
+    const slot = slots.get(socket);
+    if (slot === undefined) return;
+    slot.isBusy = true;
     response.once('close', () => {
-      place.isBusy = false;
-      if (places.delete(socket)) places.set(socket, place);
+      slot.isBusy = false;
+      if (slots.delete(socket)) slots.set(socket, slot);
     });
   });
 }

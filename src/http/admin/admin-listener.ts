@@ -1,35 +1,34 @@
-// The admin listener: metrics, probes and the state of the targets, on an address of its own that is not for the public.
+// The admin listener: metrics, probes and target states, on an address that must not be public.
 import http, { type ServerResponse } from 'node:http';
 import { boundAddress } from '../client-address.ts';
 import { AdminHosts } from '../own-host.ts';
 import { limitConnections } from './admin-connections.ts';
 import { type HealthReport, isReady } from './health.ts';
 
-const WRONG_HOST =
-  'unknown host: ask by address, by a name without dots, or by a name that is listed in admin.hosts\n';
+const WRONG_HOST = 'unknown host: use an address, a name without dots, or a name listed in admin.hosts\n';
 
-/** What this process knows of one model at one upstream. `GET /upstreams` answers with a JSON array of these. */
+/** State of one model at one upstream in this process. `GET /upstreams` returns a JSON array of these. */
 export interface TargetState {
-  /** The name of the upstream in the configuration. */
+  /** Name of the upstream in the configuration. */
   readonly upstream: string;
-  /** The model as the upstream calls it. */
+  /** The upstream's name of the model. */
   readonly model: string;
-  /** Of its circuit breaker. */
+  /** State of its circuit breaker. */
   readonly state: 'closed' | 'open' | 'half_open';
-  /** Requests that it is working on for this process. */
+  /** Requests in flight from this process. */
   readonly in_flight: number;
-  /** For how many milliseconds from now it is left alone; left out when it may be asked now. */
+  /** Milliseconds until requests are admitted again; absent if they are now. */
   readonly until_ms?: number;
 }
 
 interface AdminOptions {
-  /** The targets that were asked since they were configured. Without it there is no `/upstreams`. */
+  /** Targets used since they were configured. Without it, `/upstreams` does not exist. */
   readonly upstreams?: () => readonly TargetState[] | Promise<readonly TargetState[]>;
-  /** Names by which it may be asked, beyond those that no page of somebody else's can have (`AdminHosts`). Default: none. */
+  /** Accepted host names besides those that no foreign page can have (`AdminHosts`). Default: none. */
   readonly hosts?: readonly string[];
 }
 
-/** Of a process, or of several that answer as one. */
+/** Metrics of one process, or of several workers combined. */
 interface MetricsPage {
   readonly registry: { readonly contentType: string; metrics(): Promise<string> };
 }
@@ -46,7 +45,7 @@ export class AdminServer {
       '/metrics': async (response) => {
         send(response, 200, metrics.registry.contentType, await metrics.registry.metrics());
       },
-      // Alive is whoever can answer this; a process that cannot reach its store is not helped by a restart.
+      // Liveness means being able to answer: a restart does not help if the store is unreachable.
       '/livez': async (response) => send(response, 200, 'text/plain', 'ok\n'),
       '/readyz': async (response) => {
         const report = await health.report();
@@ -67,7 +66,7 @@ export class AdminServer {
         else if (page === undefined) send(response, 404, 'text/plain', 'not found\n');
         else if (request.method !== 'GET' && request.method !== 'HEAD') {
           response.setHeader('allow', 'GET, HEAD');
-          send(response, 405, 'text/plain', 'only GET\n');
+          send(response, 405, 'text/plain', 'method not allowed: use GET\n');
         } else page(response).catch(() => send(response, 500, 'text/plain', 'failed\n'));
       },
     );
@@ -80,7 +79,7 @@ export class AdminServer {
       this.#server.once('error', reject);
       this.#server.listen({ host, port }, () => {
         this.#server.off('error', reject);
-        // What accept() reports later (no descriptors left, say) ends no process.
+        // Later errors of accept(), such as EMFILE, must not end the process.
         this.#server.on('error', () => undefined);
         resolve(boundAddress(this.#server));
       });

@@ -1,19 +1,19 @@
-// Whether this process can serve: `/health` for everyone, `/livez` and `/readyz` for orchestrators. It asks nothing that
-// costs, and names nothing that an outsider should not know.
+// Health of this process: `/health` for the public, `/livez` and `/readyz` for orchestrators. Checks are cheap, and reports contain
+// nothing confidential.
 import { withDeadline } from '../../deadline.ts';
 import type { Exchange } from '../exchange/exchange.ts';
 import { answerJson } from '../exchange/response-writer.ts';
 
-/** `failed` is for what the gateway cannot serve without, `degraded` for what it can. */
+/** `failed`: the gateway cannot serve without it. `degraded`: it can. */
 export type CheckState = 'ok' | 'degraded' | 'failed';
 
 export interface HealthOptions {
   readonly version: string;
   readonly configHash: () => string;
   readonly draining: () => boolean;
-  /** Parts by name; each answers from what it knows, or within a moment. */
+  /** Checks by name; each answers from known state or within a moment. */
   readonly checks: Readonly<Record<string, () => CheckState | Promise<CheckState>>>;
-  /** Checks that have to be `ok` before the process is ready, though it serves requests without them. */
+  /** Checks that readiness requires to be `ok`, although requests are served without them. */
   readonly needed?: readonly string[];
 }
 
@@ -23,33 +23,33 @@ export interface HealthReport {
   readonly uptime_s: number;
   readonly config_hash: string;
   readonly checks: Readonly<Record<string, CheckState>>;
-  /** Said where requests are served and other work cannot be done: a store that cannot be written, say. */
+  /** Present if requests are served but other work is impossible, such as with a read-only store. */
   readonly ready?: false;
 }
 
-/** Whether a process can do all that it is there for. */
+/** Whether a process can do all of its work. */
 export function isReady({ status, ready }: HealthReport): boolean {
   return ready !== false && (status === 'ok' || status === 'degraded');
 }
 
-/** A flood of health requests costs one check a second. */
-const REMEMBER_MS = 1_000;
-/** A part that has not answered by then is called degraded; a report never waits longer. */
-const PATIENCE_MS = 1_000;
+/** Results are cached for this time, which bounds the cost of a flood of health requests. */
+const CACHE_MS = 1_000;
+/** A check that takes longer is reported as degraded. */
+const CHECK_TIMEOUT_MS = 1_000;
 
 export class Health {
   readonly #options: HealthOptions;
   readonly #started = performance.now();
   #checks: Promise<Record<string, CheckState>> | undefined;
   #checkedAt = 0;
-  /** Checks that still run, so that one that hangs is not begun again and again. */
+  /** Running checks, so that a hanging one is not started again. */
   readonly #running = new Set<string>();
 
   constructor(options: HealthOptions) {
     this.#options = options;
   }
 
-  /** `GET /health`: 200 while requests can be served, 503 if not. */
+  /** `GET /health`: 200 while requests can be served, else 503. */
   async answer(exchange: Exchange): Promise<void> {
     const report = await this.report();
     answerJson(exchange, report.status === 'ok' || report.status === 'degraded' ? 200 : 503, report, {
@@ -76,7 +76,7 @@ export class Health {
 
   #check(): Promise<Record<string, CheckState>> {
     const now = performance.now();
-    if (this.#checks !== undefined && now - this.#checkedAt < REMEMBER_MS) return this.#checks;
+    if (this.#checks !== undefined && now - this.#checkedAt < CACHE_MS) return this.#checks;
     this.#checkedAt = now;
     this.#checks = Promise.all(
       Object.entries(this.#options.checks).map(
@@ -90,7 +90,7 @@ export class Health {
     if (this.#running.has(name)) return 'degraded';
     this.#running.add(name);
     const checked = (async () => await check())().finally(() => this.#running.delete(name));
-    const late = () => new Error(`${name} did not answer within ${PATIENCE_MS} ms`);
-    return withDeadline(checked, PATIENCE_MS, late).catch((): CheckState => 'degraded');
+    const late = () => new Error(`${name} did not answer within ${CHECK_TIMEOUT_MS} ms`);
+    return withDeadline(checked, CHECK_TIMEOUT_MS, late).catch((): CheckState => 'degraded');
   }
 }

@@ -1,4 +1,4 @@
-// Reads a request's body into one Buffer: bounded in size and time, decoded, cancellable. It does not look inside.
+// Reads a request body into one Buffer: bounded in size and time, decoded, cancellable.
 import type { IncomingMessage } from 'node:http';
 import type { Transform } from 'node:stream';
 import * as zlib from 'node:zlib';
@@ -11,7 +11,7 @@ import { BodyBuffer, LARGE_BODY, type LargeBody } from '../pieces/body-buffer.ts
 import { BodyPacing } from '../pieces/body-pacing.ts';
 
 const CHUNK = { chunkSize: 64 * 1024 };
-/** RFC 9659: 8 MiB is the largest window of zstd as a content coding; zlib's own default would allow 128 MiB a request. */
+/** RFC 9659: 8 MiB is the largest zstd window for a content coding; zlib's default would allow 128 MiB per request. */
 const ZSTD = { ...CHUNK, params: { [zlib.constants.ZSTD_d_windowLogMax]: 23 } };
 
 /** One decoder per coding of RFC 9110, 8.4.1 (with the `x-gzip` alias), Brotli (RFC 7932) and Zstandard (RFC 8878). */
@@ -23,25 +23,25 @@ const DECODERS: ReadonlyMap<string, () => Transform> = new Map([
   ['zstd', () => zlib.createZstdDecompress(ZSTD)],
 ]);
 
-/** How slowly a body may come. */
+/** Minimum speed of a body. */
 export interface BodyPace {
-  /** Longest silence between two pieces, in milliseconds. */
+  /** Maximum silence between two pieces, in milliseconds. */
   readonly silence: number;
-  /** The body may take this long, in milliseconds, … */
+  /** Time that any body may take, in milliseconds. */
   readonly grace: number;
-  /** … and longer by the time in which its bytes come at this rate, in bytes a second. */
+  /** Minimum rate beyond `grace`, in bytes per second. */
   readonly rate: number;
 }
 
-/** A phone on a bad line stays well above this; who sends a byte now and then to hold a place does not. */
+/** A phone on a bad line stays well above this; a slow-body attack (slowloris) does not. */
 export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
 
 /**
- * @param limit most bytes, both as sent and as decoded
- * @param large of a large body: where it is put, and who looks at it as it comes
+ * @param limit maximum bytes, both as sent and as decoded
+ * @param large memory and observer of a large body
  * @returns the decoded body
- * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, what
- *   `large.admit` rejects with, or the reason for which the exchange was stopped
+ * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, a rejection of
+ *   `large.admit`, or the stop reason of the exchange
  */
 export function readBody(
   exchange: Exchange,
@@ -61,11 +61,11 @@ export function readBody(
     if (create === undefined) return Promise.reject(new GatewayError('unsupported_content_encoding'));
     decoder = create();
   }
-  const order = { exchange, limit, pace, large, decoder, expected };
+  const reading = { exchange, limit, pace, large, decoder, expected };
   if (expected === undefined || expected <= LARGE_BODY || large?.admit === undefined)
-    return receive(order, large?.admit);
+    return receive(reading, large?.admit);
   return large.admit().then(
-    () => receive(order, undefined),
+    () => receive(reading, undefined),
     (error: unknown) => {
       decoder?.destroy();
       throw error;
@@ -82,7 +82,7 @@ interface Reading {
   readonly expected: number | undefined;
 }
 
-/** @param admit asked when it turns out to be large */
+/** @param admit called once the body turns out to be large */
 function receive(
   { exchange, limit, pace, large, decoder, expected }: Reading,
   admit: LargeBody['admit'],
@@ -92,7 +92,7 @@ function receive(
     decoder?.destroy();
     return Promise.reject(exchange.stopReason);
   }
-  // Only now: a refusal before reaches a client that waits for 100 Continue before it has sent its body (RFC 9110, 10.1.1).
+  // Only now: an earlier rejection reaches a client that waits for 100 Continue before it sends its body (RFC 9110, 10.1.1).
   if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
   return new Promise((resolve, reject) => {
@@ -101,36 +101,36 @@ function receive(
     const started = performance.now();
     let last = started;
     let received = 0;
-    let work: BodyPacing | undefined;
+    let pacing: BodyPacing | undefined;
 
     let stop = () => {};
     let isOver = false;
     const settle = (error: GatewayError | undefined) => {
       isOver = true;
       stop();
-      work?.end();
+      pacing?.end();
       request.off('data', onData).off('end', onEnd).off('error', onError);
       exchange.offStop(onStop);
       decoder?.destroy();
       exchange.access.bytes_in = received;
       if (error === undefined) resolve(body.take());
       else {
-        // Paused perhaps; what is left has to leave the connection.
+        // It may be paused, and the connection needs the rest read.
         request.resume();
         reject(error);
       }
     };
-    /** Where the bytes that are kept come from. */
+    /** Source of the stored bytes. */
     const source = decoder ?? request;
-    const keep = (piece: Buffer, now: number) => {
-      // Its memory may be gone behind the next line.
+    const store = (piece: Buffer, now: number) => {
+      // `push` may free the piece's memory.
       const { length } = piece;
       if (!body.push(piece)) settle(bodyTooLarge(limit));
       else if (body.size > LARGE_BODY && !isOver) {
         exchange.isLarge = true;
-        work ??= new BodyPacing();
-        work.did(length, performance.now() - now);
-        if (admission === 'given') work.hold(source);
+        pacing ??= new BodyPacing();
+        pacing.record(length, performance.now() - now);
+        if (admission === 'given') pacing.throttle(source);
         else if (admission === 'due') waitForAdmission();
       }
     };
@@ -150,7 +150,7 @@ function receive(
     const onData = (piece: Buffer) => {
       last = performance.now();
       received += piece.length;
-      if (decoder === undefined) keep(piece, last);
+      if (decoder === undefined) store(piece, last);
       else if (received > limit) settle(bodyTooLarge(limit));
       else if (!decoder.write(piece)) {
         request.pause();
@@ -163,19 +163,19 @@ function receive(
     };
     const onError = () => settle(new GatewayError('client_closed'));
     const onStop = () => settle(exchange.stopReason ?? new GatewayError('client_closed'));
-    /** One timer for both deadlines; bytes that came only move the time at which it will find them passed. */
+    /** One timer for both deadlines; arriving bytes only move the deadline that it computes when due. */
     const onDue = () => {
       const deadline = Math.min(last + pace.silence, started + pace.grace + (received / pace.rate) * 1000);
       const left = deadline - performance.now();
       if (left <= 0) settle(new GatewayError('request_timeout'));
       else stop = startDeadline(Math.ceil(left), onDue);
     };
-    // Most bodies are there already, and need no timer.
+    // Most bodies have arrived already and need no timer.
     batchWrite(() => {
       if (!isOver) stop = startDeadline(Math.min(pace.silence, pace.grace), onDue);
     });
 
-    decoder?.on('data', (piece: Buffer) => keep(piece, performance.now()));
+    decoder?.on('data', (piece: Buffer) => store(piece, performance.now()));
     decoder?.once('end', () => settle(undefined));
     decoder?.once('error', (cause) =>
       settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
@@ -185,7 +185,7 @@ function receive(
   });
 }
 
-/** RFC 9110, 10.1.1: the expectation of an HTTP/1.0 client is ignored. */
+/** RFC 9110, 10.1.1: expectations of HTTP/1.0 clients are ignored. */
 export function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersionMinor === 1;
 }
@@ -193,6 +193,6 @@ export function waitsForContinue({ headers, httpVersionMinor }: IncomingMessage)
 export function bodyTooLarge(limit: number): GatewayError {
   return new GatewayError(
     'request_too_large',
-    `The request body is larger than the ${limit} bytes that are accepted.`,
+    `The request body is larger than the limit of ${limit} bytes.`,
   );
 }

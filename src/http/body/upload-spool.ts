@@ -1,5 +1,5 @@
-// Keeps what has come of an upload until it can be sent: a little in memory, more in a temporary file that has no name any
-// more as soon as it is open, so that nothing is left of it however the process ends.
+// Spool of an upload: a small amount in memory, more in a temporary file that is unlinked right after its opening, so that nothing
+// remains however the process ends.
 import { randomUUID } from 'node:crypto';
 import { type FileHandle, open, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -7,48 +7,49 @@ import { join } from 'node:path';
 import { GatewayError } from '../../errors.ts';
 import { BodyBuffer } from '../pieces/body-buffer.ts';
 
-/** Beyond this it goes to a file. */
+/** Larger uploads go to a file. */
 export const SPOOL_MEMORY_BYTES = 1024 * 1024;
-/** One read. */
+/** Bytes per read. */
 const READ_BYTES = 64 * 1024;
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
-/** Hears how many files there are and what stands in them. */
+/** Gauges of spool files and their bytes. */
 interface SpoolGauges {
   readonly files: { add(by: number): void };
   readonly bytes: { add(by: number): void };
 }
 
-/** Trouble comes to many uploads at once, and is told once in so long. */
-const TELL_EVERY_MS = 10_000;
+/** Minimum interval between two error reports, since disk errors hit many uploads at once. */
+const REPORT_EVERY_MS = 10_000;
 
-interface SpoolRoomOptions {
-  /** Most files at once. */
+interface SpoolFilesOptions {
+  /** Maximum number of files. */
   readonly limit: number;
   readonly gauges: SpoolGauges;
-  /** Hears why an upload could not be kept, now and then. */
-  readonly onTrouble?: (cause: unknown) => void;
-  /** Default: that of the system for temporary files. */
+  /** Called with the cause when an upload could not be spooled; rate-limited. */
+  readonly onError?: (cause: unknown) => void;
+  /** Default: the system's directory for temporary files. */
   readonly directory?: string;
 }
 
-/** The files of one process, of which there is a bounded number. */
-export class SpoolRoom {
-  readonly #options: SpoolRoomOptions;
+/** The bounded set of spool files of one process. */
+export class SpoolFiles {
+  readonly #options: SpoolFilesOptions;
   readonly #gauges: SpoolGauges;
-  #taken = 0;
-  #toldAt = Number.NEGATIVE_INFINITY;
+  #count = 0;
+  #reportedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: SpoolRoomOptions) {
+  constructor(options: SpoolFilesOptions) {
     this.#options = options;
     this.#gauges = options.gauges;
   }
 
-  /** @throws GatewayError overloaded: there are as many as there may be, or the disk does not take it */
+  /** @throws GatewayError overloaded: the limit is reached, or the disk fails */
   async open(): Promise<FileHandle> {
     const { limit, directory = tmpdir() } = this.#options;
-    if (this.#taken >= limit) throw this.noRoom(new Error(`${limit} uploads are in files`));
-    this.#taken += 1;
+    if (this.#count >= limit)
+      throw this.overloaded(new Error(`the limit of ${limit} spool files is reached`));
+    this.#count += 1;
     this.#gauges.files.add(1);
     try {
       const path = join(directory, `tollgate-${randomUUID()}`);
@@ -61,20 +62,20 @@ export class SpoolRoom {
         throw error;
       }
     } catch (cause) {
-      this.#leave();
-      throw this.noRoom(cause);
+      this.#free();
+      throw this.overloaded(cause);
     }
   }
 
-  /** The error of an upload that cannot be kept. */
-  noRoom(cause: unknown): GatewayError {
+  /** The error for an upload that cannot be spooled; reports its cause. */
+  overloaded(cause: unknown): GatewayError {
     const now = performance.now();
-    if (now - this.#toldAt >= TELL_EVERY_MS) {
-      this.#toldAt = now;
-      this.#options.onTrouble?.(cause);
+    if (now - this.#reportedAt >= REPORT_EVERY_MS) {
+      this.#reportedAt = now;
+      this.#options.onError?.(cause);
     }
     const message =
-      'This gateway cannot keep more uploads at the moment. A form whose `model` stands before its file need not be kept.';
+      'This gateway cannot buffer more uploads at the moment. A form with `model` before its file need not be buffered.';
     return new GatewayError('overloaded', message, { cause });
   }
 
@@ -82,34 +83,34 @@ export class SpoolRoom {
     this.#gauges.bytes.add(by);
   }
 
-  /** Its place in the room ends with the file. */
+  /** Closes a file and frees its slot. */
   async close(file: FileHandle, size: number): Promise<void> {
     this.#gauges.bytes.add(-size);
     try {
-      // Waits for what is under way.
+      // Waits for pending operations.
       await file.close();
     } catch {
-      // It has no name and the descriptor is gone: there is nothing left to be done.
+      // The file is unlinked and the descriptor is gone: nothing is left to clean up.
     } finally {
-      this.#leave();
+      this.#free();
     }
   }
 
-  #leave(): void {
-    this.#taken -= 1;
+  #free(): void {
+    this.#count -= 1;
     this.#gauges.files.add(-1);
   }
 }
 
 export class UploadSpool {
-  readonly #room: SpoolRoom;
+  readonly #files: SpoolFiles;
   #memory: BodyBuffer | undefined = new BodyBuffer(SPOOL_MEMORY_BYTES);
   #file: FileHandle | undefined;
   #size = 0;
   #isClosed = false;
 
-  constructor(room: SpoolRoom) {
-    this.#room = room;
+  constructor(files: SpoolFiles) {
+    this.#files = files;
   }
 
   get size(): number {
@@ -121,8 +122,8 @@ export class UploadSpool {
   }
 
   /**
-   * Keeps a piece behind the others.
-   * @returns undefined when it is kept; else when it is written, before which nothing else may be pushed. Rejects with
+   * Appends a piece.
+   * @returns undefined if it is stored; else a promise for its write, before which no other piece may be pushed. Rejects with
    *   GatewayError overloaded
    */
   push(piece: Buffer): Promise<void> | undefined {
@@ -133,68 +134,68 @@ export class UploadSpool {
     return this.#write(piece);
   }
 
-  /** All of it, when it is in memory. Nothing may be pushed after it. */
+  /** All bytes, if in memory. Push nothing after this. */
   take(): Buffer {
     return this.#memory?.take() ?? NO_BYTES;
   }
 
   /**
-   * A piece of some size from a range of what is kept; never an empty one.
-   * @throws GatewayError (rejects) internal_error: the file cannot be read; client_closed: nothing is kept any more
+   * A non-empty piece from a range of the stored bytes.
+   * @throws GatewayError (rejects) internal_error: the file cannot be read; client_closed: the spool was closed
    */
   async read(from: number, to: number): Promise<Buffer> {
     if (this.#isClosed) throw new GatewayError('client_closed');
-    const most = Math.min(to - from, READ_BYTES);
-    if (this.#file === undefined) return this.take().subarray(from, from + most);
-    const bytes = Buffer.allocUnsafe(most);
+    const maxBytes = Math.min(to - from, READ_BYTES);
+    if (this.#file === undefined) return this.take().subarray(from, from + maxBytes);
+    const bytes = Buffer.allocUnsafe(maxBytes);
     try {
-      const { bytesRead } = await this.#file.read(bytes, 0, most, from);
+      const { bytesRead } = await this.#file.read(bytes, 0, maxBytes, from);
       if (bytesRead > 0) return bytes.subarray(0, bytesRead);
-      throw new Error('the file of an upload is shorter than it was');
+      throw new Error('the spool file of an upload is truncated');
     } catch (cause) {
       throw new GatewayError('internal_error', undefined, { cause });
     }
   }
 
-  /** Forgets all of it. Idempotent, and good at any time. */
+  /** Discards all bytes. Idempotent; allowed at any time. */
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#memory = undefined;
     const file = this.#file;
     this.#file = undefined;
-    if (file !== undefined) await this.#room.close(file, this.#size);
+    if (file !== undefined) await this.#files.close(file, this.#size);
   }
 
   async #write(piece: Buffer): Promise<void> {
     let file = this.#file;
     if (file === undefined) {
-      const opened = await this.#room.open();
+      const opened = await this.#files.open();
       if (this.#isClosed) {
-        await this.#room.close(opened, 0);
+        await this.#files.close(opened, 0);
         return;
       }
       file = this.#file = opened;
       const before = this.take();
       this.#memory = undefined;
-      this.#room.grown(before.length);
+      this.#files.grown(before.length);
       await this.#writeAll(file, before, 0);
     }
     if (this.#isClosed) return;
     const at = this.#size;
     this.#size += piece.length;
-    this.#room.grown(piece.length);
+    this.#files.grown(piece.length);
     await this.#writeAll(file, piece, at);
   }
 
-  async #writeAll(file: FileHandle, bytes: Buffer, place: number): Promise<void> {
+  async #writeAll(file: FileHandle, bytes: Buffer, position: number): Promise<void> {
     try {
       for (let done = 0; done < bytes.length; ) {
-        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, place + done);
+        const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
         done += bytesWritten;
       }
     } catch (cause) {
-      // One that was closed meanwhile is nobody's any more.
-      throw this.#isClosed ? new GatewayError('client_closed') : this.#room.noRoom(cause);
+      // A write after `close` fails for that reason.
+      throw this.#isClosed ? new GatewayError('client_closed') : this.#files.overloaded(cause);
     }
   }
 }

@@ -1,5 +1,5 @@
-// The body of a request that is sent on while it still comes: kept as far as somebody has to look at it first, then passed on
-// piece by piece at the pace of whoever takes it. It does not look inside; that is the watcher's.
+// A request body that may be forwarded while it still arrives: buffered until the watcher knows enough, then passed on piece by piece
+// with backpressure. Only the watcher reads the content.
 import { startDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../exchange/exchange.ts';
@@ -7,27 +7,27 @@ import { hasBody } from '../exchange/response-writer.ts';
 import { LARGE_BODY } from '../pieces/body-buffer.ts';
 import type { BodyReader, BodySource } from '../pieces/body-source.ts';
 import { type BodyPace, bodyTooLarge, PACE, waitsForContinue } from './read-body.ts';
-import { SPOOL_MEMORY_BYTES, type SpoolRoom, UploadSpool } from './upload-spool.ts';
+import { SPOOL_MEMORY_BYTES, type SpoolFiles, UploadSpool } from './upload-spool.ts';
 
-/** Sees all bytes in their order, once. What it throws ends the upload. */
+/** Sees all bytes once, in order. Its errors end the upload. */
 export interface UploadWatcher {
   push(piece: Buffer): void;
   /** The body is complete. */
   end(): void;
-  /** Where stands what has to be known before the body can be sent: its end, in bytes; undefined while it has not come. */
+  /** End offset of what must be known before the body can be sent, in bytes; undefined until it has arrived. */
   readonly knownAt: number | undefined;
 }
 
-/** Other bytes for a span; an empty span is an insertion. */
+/** Replacement bytes for a span; an empty span is an insertion. */
 interface Splice {
   readonly span: { readonly start: number; readonly end: number };
   readonly bytes: Buffer;
 }
 
-/** When so little is to come, or has come since, it is waited for: a body that is there can be sent again. */
+/** If only this much is still to come, wait for it: a complete body can be replayed. */
 const LOOK_AHEAD_BYTES = 256 * 1024;
 
-type State = 'new' | 'keeping' | 'live' | 'ended' | 'over';
+type State = 'new' | 'buffering' | 'streaming' | 'ended' | 'over';
 
 export class Upload {
   readonly #exchange: Exchange;
@@ -40,46 +40,46 @@ export class Upload {
   #received = 0;
   #isOpened = false;
   #isLive = false;
-  /** Why the rest will not come. */
+  /** Why the rest will not arrive. */
   #error: GatewayError | undefined;
   #settle: ((error?: GatewayError) => void) | undefined;
-  /** Came, and nobody has asked for it. */
+  /** Received, but not read yet. */
   readonly #queue: Buffer[] = [];
-  /** Ends the wait for the client. */
-  #stop: (() => void) | undefined;
+  /** Stops the deadline for the client. */
+  #stopTimer: (() => void) | undefined;
   #last = 0;
   #waitingSince = 0;
-  /** Milliseconds for which the client was waited for before. */
+  /** Milliseconds of earlier waits for the client. */
   #waited = 0;
 
-  /** @param limit most bytes */
+  /** @param limit maximum bytes */
   constructor(
     exchange: Exchange,
     limit: number,
     watcher: UploadWatcher,
-    room: SpoolRoom,
+    files: SpoolFiles,
     pace: BodyPace = PACE,
   ) {
     this.#exchange = exchange;
     this.#limit = limit;
     this.#watcher = watcher;
     this.#pace = pace;
-    this.#spool = new UploadSpool(room);
+    this.#spool = new UploadSpool(files);
     const { 'content-length': declared } = exchange.request.headers;
     this.#expected = declared === undefined ? undefined : Number(declared);
   }
 
-  /** Bytes: what was announced, or else what has come. */
+  /** In bytes: the announced length, else the bytes received so far. */
   get size(): number {
     return this.#expected ?? this.#received;
   }
 
-  /** It went on its way before all of it had come. */
+  /** Whether forwarding started before the whole body had arrived. */
   get isLive(): boolean {
     return this.#isLive;
   }
 
-  /** All of it, where that is in memory. */
+  /** The complete body, if it is in memory. */
   get whole(): Buffer | undefined {
     return this.#state === 'ended' && !this.#isLive && this.#spool.isInMemory
       ? this.#spool.take()
@@ -87,33 +87,33 @@ export class Upload {
   }
 
   /**
-   * Reads until the body can be sent: all of it where that is not much or soon there, else as far as the watcher has to see. Once.
-   * @throws GatewayError (rejects) unsupported_content_encoding, request_too_large, request_timeout, overloaded, the reason for
-   *   which the exchange was stopped, and what the watcher throws
+   * Reads until the body can be sent: completely if it is small or almost complete, else as far as the watcher needs. Call once.
+   * @throws GatewayError (rejects) unsupported_content_encoding, request_too_large, request_timeout, overloaded, the stop reason of
+   *   the exchange, and errors of the watcher
    */
-  keep(): Promise<void> {
+  buffer(): Promise<void> {
     const { request, response, stopReason } = this.#exchange;
     if (stopReason !== undefined) return Promise.reject(stopReason);
     const { 'content-encoding': coding = 'identity' } = request.headers;
     if (coding.trim().toLowerCase() !== 'identity') {
-      const message = 'A form has to be sent without a content-encoding.';
+      const message = 'A form must be sent without a content-encoding.';
       return Promise.reject(new GatewayError('unsupported_content_encoding', message));
     }
     if (this.#expected !== undefined && this.#expected > this.#limit)
       return Promise.reject(bodyTooLarge(this.#limit));
     if (waitsForContinue(request) && hasBody(this.#exchange)) response.writeContinue();
-    this.#state = 'keeping';
+    this.#state = 'buffering';
     this.#exchange.onStop(this.#onStop);
     return new Promise((resolve, reject) => {
       this.#settle = (error) => (error === undefined ? resolve() : reject(error));
       request.on('data', this.#onData).once('end', this.#onEnd).once('error', this.#onError);
-      this.#watch();
+      this.#startTimer();
     });
   }
 
   /**
-   * The body with other bytes in some places, all of which have come. One that is live can be opened once.
-   * @param splices in their order, apart from each other
+   * The body with edits, all of which lie in the received bytes. A live body can be opened only once.
+   * @param splices in order, not overlapping
    */
   source(splices: readonly Splice[]): BodySource {
     const more = splices.reduce((sum, { span, bytes }) => sum + bytes.length - (span.end - span.start), 0);
@@ -124,50 +124,50 @@ export class Upload {
     };
   }
 
-  /** It was begun to be sent, and nobody has all of it any more. */
+  /** Whether forwarding has consumed the body, so that it cannot be replayed. */
   get isSpent(): boolean {
     return this.#isLive && this.#isOpened;
   }
 
-  /** Forgets all of it; what still comes is dropped. Idempotent. */
+  /** Discards the body; bytes that still arrive are dropped. Idempotent. */
   close(): Promise<void> {
-    this.#leave();
+    this.#release();
     return this.#spool.close();
   }
 
   #open(splices: readonly Splice[]): BodyReader {
     this.#isOpened = true;
-    const kept = keptPieces(this.#spool, splices);
+    const buffered = bufferedPieces(this.#spool, splices);
     if (!this.#isLive) {
       return {
-        next: async () => (await kept.next()).value,
+        next: async () => (await buffered.next()).value,
         cancel() {},
       };
     }
-    let isThrough = false;
+    let isDrained = false;
     return {
       next: async () => {
-        if (!isThrough) {
-          const { value } = await kept.next();
+        if (!isDrained) {
+          const { value } = await buffered.next();
           if (value !== undefined) return value;
-          isThrough = true;
+          isDrained = true;
           void this.#spool.close();
         }
         return await this.#next();
       },
-      cancel: () => this.#leave(),
+      cancel: () => this.#release(),
     };
   }
 
-  /** The next piece of what was not kept. */
+  /** The next piece behind the buffered ones. */
   #next(): Promise<Buffer | undefined> {
     const piece = this.#queue.shift();
     if (piece !== undefined) return Promise.resolve(piece);
     if (this.#state === 'ended') return Promise.resolve(undefined);
-    if (this.#state !== 'live') return Promise.reject(this.#error ?? new GatewayError('client_closed'));
+    if (this.#state !== 'streaming') return Promise.reject(this.#error ?? new GatewayError('client_closed'));
     return new Promise((resolve, reject) => {
       this.#settle = (error) => (error === undefined ? resolve(this.#queue.shift()) : reject(error));
-      this.#watch();
+      this.#startTimer();
       this.#exchange.request.resume();
     });
   }
@@ -182,41 +182,41 @@ export class Upload {
       return;
     }
     if (!this.#guard(() => this.#watcher.push(piece))) return;
-    if (this.#state === 'live') {
-      this.#hold();
+    if (this.#state === 'streaming') {
+      this.#pause();
       this.#queue.push(piece);
-      this.#tell();
+      this.#settleWait();
       return;
     }
-    // What is to be changed has to be among what is kept.
-    const isKept = (this.#watcher.knownAt ?? Number.POSITIVE_INFINITY) <= this.#spool.size;
-    if (isKept && this.#decide()) {
+    // Edits apply to buffered bytes only.
+    const isBuffered = (this.#watcher.knownAt ?? Number.POSITIVE_INFINITY) <= this.#spool.size;
+    if (isBuffered && this.#startStreaming()) {
       this.#queue.push(piece);
       return;
     }
     const written = this.#spool.push(piece);
-    if (written === undefined) this.#decide();
+    if (written === undefined) this.#startStreaming();
     else {
-      this.#hold();
+      this.#pause();
       written.then(() => {
-        if (this.#state !== 'keeping' || this.#decide()) return;
-        this.#watch();
+        if (this.#state !== 'buffering' || this.#startStreaming()) return;
+        this.#startTimer();
         this.#exchange.request.resume();
-      }, this.#onFault);
+      }, this.#onFailure);
     }
   };
 
-  /** @returns whether it goes on its way now, though more is to come */
-  #decide(): boolean {
+  /** Starts forwarding if possible and worthwhile. @returns whether it has started */
+  #startStreaming(): boolean {
     const { knownAt } = this.#watcher;
     if (knownAt === undefined || this.size <= SPOOL_MEMORY_BYTES) return false;
     if (this.size - knownAt <= LOOK_AHEAD_BYTES || this.#received === this.#expected) return false;
-    this.#hold();
-    this.#state = 'live';
+    this.#pause();
+    this.#state = 'streaming';
     this.#isLive = true;
-    // An answer that comes before the end of it is the last on this connection.
+    // A response before the end of the request is the last on this connection.
     this.#exchange.headers['connection'] = 'close';
-    this.#tell();
+    this.#settleWait();
     return true;
   }
 
@@ -225,23 +225,23 @@ export class Upload {
     if (this.#isLive) delete this.#exchange.headers['connection'];
     this.#detach();
     this.#state = 'ended';
-    this.#tell();
+    this.#settleWait();
   };
 
   readonly #onError = () => this.#fail(new GatewayError('client_closed'));
   readonly #onStop = () => this.#fail(this.#exchange.stopReason ?? new GatewayError('client_closed'));
-  readonly #onFault = (cause: unknown) =>
+  readonly #onFailure = (cause: unknown) =>
     this.#fail(
       cause instanceof GatewayError ? cause : new GatewayError('internal_error', undefined, { cause }),
     );
 
-  /** @returns whether it went well */
+  /** @returns whether the step succeeded */
   #guard(step: () => void): boolean {
     try {
       step();
       return true;
     } catch (error) {
-      this.#onFault(error);
+      this.#onFailure(error);
       return false;
     }
   }
@@ -249,20 +249,20 @@ export class Upload {
   #fail(error: GatewayError): void {
     if (this.#state === 'over' || this.#state === 'ended') return;
     this.#error = error;
-    this.#leave();
-    this.#tell(error);
+    this.#release();
+    this.#settleWait(error);
   }
 
-  #tell(error?: GatewayError): void {
+  #settleWait(error?: GatewayError): void {
     const settle = this.#settle;
     this.#settle = undefined;
     settle?.(error);
   }
 
-  #leave(): void {
-    if (this.#state === 'keeping' || this.#state === 'live') {
+  #release(): void {
+    if (this.#state === 'buffering' || this.#state === 'streaming') {
       this.#detach();
-      // Paused perhaps; what is left has to leave the connection.
+      // It may be paused, and the connection needs the rest read.
       this.#exchange.request.resume();
     }
     this.#queue.length = 0;
@@ -270,43 +270,43 @@ export class Upload {
   }
 
   #detach(): void {
-    this.#unwatch();
+    this.#endTimer();
     const { request } = this.#exchange;
     request.off('data', this.#onData).off('end', this.#onEnd).off('error', this.#onError);
     this.#exchange.offStop(this.#onStop);
   }
 
-  /** The client is not waited for. */
-  #hold(): void {
+  /** Stops reading; the client's deadlines do not run meanwhile. */
+  #pause(): void {
     this.#exchange.request.pause();
-    this.#unwatch();
+    this.#endTimer();
   }
 
-  #watch(): void {
-    if (this.#stop !== undefined) return;
+  #startTimer(): void {
+    if (this.#stopTimer !== undefined) return;
     this.#last = this.#waitingSince = performance.now();
     this.#onDue();
   }
 
-  #unwatch(): void {
-    if (this.#stop === undefined) return;
-    this.#stop();
-    this.#stop = undefined;
+  #endTimer(): void {
+    if (this.#stopTimer === undefined) return;
+    this.#stopTimer();
+    this.#stopTimer = undefined;
     this.#waited += performance.now() - this.#waitingSince;
   }
 
-  /** One timer for both deadlines; bytes that came only move the time at which it will find them passed. */
+  /** One timer for both deadlines; arriving bytes only move the deadline that it computes when due. */
   readonly #onDue = () => {
     const { silence, grace, rate } = this.#pace;
-    const whole = this.#waitingSince - this.#waited + grace + (this.#received / rate) * 1000;
-    const left = Math.min(this.#last + silence, whole) - performance.now();
+    const total = this.#waitingSince - this.#waited + grace + (this.#received / rate) * 1000;
+    const left = Math.min(this.#last + silence, total) - performance.now();
     if (left <= 0) this.#fail(new GatewayError('request_timeout'));
-    else this.#stop = startDeadline(Math.ceil(left), this.#onDue);
+    else this.#stopTimer = startDeadline(Math.ceil(left), this.#onDue);
   };
 }
 
-/** What is kept, with the splices in place. */
-async function* keptPieces(
+/** The buffered bytes with the splices applied. */
+async function* bufferedPieces(
   spool: UploadSpool,
   splices: readonly Splice[],
 ): AsyncGenerator<Buffer, undefined> {

@@ -1,5 +1,4 @@
-// One request and its answer, from the first byte to the last: identity, times, what the access log will say, and the
-// one signal by which everything that works for it learns that it is over.
+// One request and its response: identity, timing, facts for the access log, and the stop signal for all work on its behalf.
 
 import { randomFillSync } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -10,19 +9,19 @@ import { holdsKey, maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { RequestSpan } from '../../telemetry/traces/tracer.ts';
 import type { Upgrade } from './upgrade.ts';
 
-/** A client's own id is kept if it can stand in a log line and a header without harm. */
+/** Pattern of client request ids that are safe in log lines and headers. */
 const SANE_ID = /^[A-Za-z0-9._:-]{1,128}$/;
 
-/** A client is looked for again when its request was not ready to be sent to an upstream within this time. */
+/** A request that takes longer than this before it is sent upstream checks first whether the client is still there. */
 const SLOW_MS = 100;
-/** Under overload, what was not ready by then makes room for requests whose clients will still be there. */
+/** Under overload, a request older than this is rejected in favour of newer ones. */
 const STALE_MS = 1_000;
 const STALE_RETRY_MS = 2_000;
-/** A body of this size comes with its head. */
+/** A body up to this size arrives together with its head. */
 const SMALL_BYTES = 64 * 1024;
 
 const ID_BYTES = 16;
-/** Random bytes for ids, drawn for many at once: each draw costs more than all the rest of an id. */
+/** Random bytes for ids, drawn in bulk: a draw costs more than the rest of an id. */
 const reserve = Buffer.alloc(256 * ID_BYTES);
 let reserveAt = reserve.length;
 
@@ -40,46 +39,46 @@ export class Exchange {
   readonly id: string;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The request target as it was sent: the router sees a rewritten one. */
+  /** The request target as sent; the router sees a rewritten one. */
   readonly target: string;
   readonly address: string;
   /** `performance.now()` at the request line. */
   readonly started: number = performance.now();
-  /** Written by everyone who learns something, read once the request has ended. */
+  /** Filled during the request, read at its end. */
   readonly access: AccessRecord;
-  /** The path of the route that serves the request; undefined where none does. */
+  /** Path of the matched route; undefined if there is none. */
   route: string | undefined;
-  /** Of the key with which the request was authenticated, or that was issued by it. */
+  /** Prefix of the key that authenticated the request or that it issued. */
   keyPrefix: string | undefined;
-  /** The public name of the model that was asked for, without what could be a key in it. */
+  /** Public name of the requested model, with anything that could be a key masked. */
   model: string | undefined;
-  /** Whether the client asked for a stream; undefined where that cannot be asked for. */
+  /** Whether the client requested a stream; undefined if that is not possible. */
   isStream: boolean | undefined;
-  /** For metrics: the entry of the routing table that serves the request, `unknown` where none does. */
+  /** For metrics: the routing-table entry that serves the request, `unknown` if none does. */
   entry: string | undefined;
-  /** What a request for a model asks of it; undefined for others. */
+  /** Endpoint of a model request; undefined for others. */
   endpoint: EndpointName | undefined;
-  /** Undefined where nothing is traced. */
+  /** Undefined without tracing. */
   span: RequestSpan | undefined;
-  /** Headers that every answer of this exchange carries, a stream's and an error's too. Names in lower case. */
+  /** Headers of every response of this exchange, including streams and errors. Names in lower case. */
   readonly headers: Record<string, string>;
-  /** Set for a handshake: whoever takes it writes to the connection itself and no answer. */
+  /** Set for a handshake; its handler writes to the connection instead of the response. */
   upgrade: Upgrade | undefined;
-  /** The error behind the answer, for the log. */
+  /** The error behind the response, for the log. */
   error: GatewayError | undefined;
   /**
-   * Set by whoever writes a stream: sends something that means nothing, at a place where it may stand. Called when the
-   * client has ended its side, because only a write tells a client that still reads from one that left.
+   * Set by the writer of a stream: sends a no-op where the protocol allows one. Called after the client half-closed, because only
+   * a write distinguishes a client that still reads from one that left.
    */
   probe: (() => void) | undefined;
-  /** All of the answer was handed over; it is written at the end of the turn. */
+  /** The complete response was handed over; it is written at the end of the tick. */
   isEnding = false;
-  /** Its body, or its answer, is so large that others are served before it. */
+  /** The body or response is large, so that other requests take precedence. */
   isLarge = false;
-  /** Set by the connection that it came on. */
+  /** Set by the connection. */
   connection: { readonly isOverloaded: boolean; whenRead(callback: () => void): void } | undefined;
-  /** Where it is among those under way; for exchanges.ts alone. */
-  place: number | undefined;
+  /** Index in `Exchanges`, which owns it. */
+  index: number | undefined;
   #stopReason: GatewayError | undefined;
   #onStop: (() => void)[] = [];
   #answered: number | undefined;
@@ -92,7 +91,7 @@ export class Exchange {
     this.address = address;
     const given = request.headers['x-request-id'];
     const isSane = typeof given === 'string' && SANE_ID.test(given);
-    // Clients send keys in the wrong header: such an id is in the log by its prefix alone.
+    // Clients send keys in the wrong header: log only the prefix of such an id.
     const isKept = isSane && !holdsKey(given);
     this.id = isKept ? given : newId();
     this.headers = { 'x-request-id': this.id };
@@ -100,26 +99,26 @@ export class Exchange {
     if (isSane && !isKept) this.access.client_request_id = maskKeys(given);
   }
 
-  /** The method of the handler: RFC 9110, 9.3.2, HEAD is GET without the body, which Node leaves out. */
+  /** The method to route by: HEAD counts as GET (RFC 9110, 9.3.2); Node omits the body. */
   get method(): string {
     const { method = '' } = this.request;
     return method === 'HEAD' ? 'GET' : method;
   }
 
-  /** Why no one waits for the answer any more: the client left, or the drain deadline passed. Undefined while someone does. */
+  /** Why the exchange was stopped: the client left, or the drain deadline passed. Undefined while it runs. */
   get stopReason(): GatewayError | undefined {
     return this.#stopReason;
   }
 
-  /** Throws the reason if the exchange was stopped: called between steps, so that none begins for nobody. */
+  /** Throws the stop reason, if any. Call between steps, so that no step starts after a stop. */
   throwIfStopped(): void {
     if (this.#stopReason !== undefined) throw this.#stopReason;
   }
 
   /**
-   * To be called before work that costs money begins: if the request has taken long so far, its client may have left, and the
-   * FIN is still to be read. Undefined if it has not.
-   * @throws as `throwIfStopped`; GatewayError overloaded (rejects) where its client would soon give up
+   * Call before work that costs money. If the request has taken long, the client may have left with its FIN still unread; the
+   * promise resolves after that check. Undefined if no check is needed.
+   * @throws the stop reason; GatewayError overloaded (rejects) if the request is stale under overload
    */
   checkClient(): Promise<void> | undefined {
     this.throwIfStopped();
@@ -127,17 +126,17 @@ export class Exchange {
     if (connection === undefined || this.elapsed < SLOW_MS) return undefined;
     return new Promise<void>((resolve) => connection.whenRead(resolve)).then(() => {
       this.throwIfStopped();
-      if (connection.isOverloaded && this.elapsed > STALE_MS && this.#cameWhole)
+      if (connection.isOverloaded && this.elapsed > STALE_MS && this.#isSmall)
         throw new GatewayError('overloaded', undefined, { retryAfterMs: STALE_RETRY_MS });
     });
   }
 
-  /** Whether it waited for the gateway, and not for a body that its client was still sending. */
-  get #cameWhole(): boolean {
+  /** Whether its age comes from the gateway, and not from a client that was still sending the body. */
+  get #isSmall(): boolean {
     return Number(this.request.headers['content-length'] ?? 0) < SMALL_BYTES;
   }
 
-  /** Calls `listener` once when the exchange is stopped; not called if it was before, so check `stopReason` first. */
+  /** Calls `listener` once on stop; not for an earlier stop, so check `stopReason` first. */
   onStop(listener: () => void): void {
     this.#onStop.push(listener);
   }
@@ -148,8 +147,8 @@ export class Exchange {
   }
 
   /**
-   * Tells everyone who works for this request to end it. Without effect once the answer is complete.
-   * @throws what a listener throws, after all of them were called
+   * Stops all work for this request. No effect once the response is complete.
+   * @throws the first error of a listener, after all listeners ran
    */
   stop(reason: GatewayError): void {
     if (this.#stopReason !== undefined || this.answered) return;
@@ -165,17 +164,17 @@ export class Exchange {
     if (failures.length > 0) throw failures[0];
   }
 
-  /** The first output is about to be sent to the client. Later calls do nothing. */
+  /** Marks the first output to the client. Later calls do nothing. */
   markFirstOutput(): void {
     this.#firstOutputMs ??= Math.round(this.elapsed);
   }
 
-  /** Milliseconds from the request line to the first output; undefined while there is none. */
+  /** Milliseconds from the request line to the first output; undefined before it. */
   get firstOutputMs(): number | undefined {
     return this.#firstOutputMs;
   }
 
-  /** The client has its answer; what still happens on the connection is not the request's time. */
+  /** Marks the response as complete; later activity on the connection does not count as request time. */
   markAnswered(): void {
     this.#answered ??= performance.now();
   }
@@ -184,7 +183,7 @@ export class Exchange {
     return this.#answered !== undefined || this.response.writableFinished;
   }
 
-  /** Milliseconds since the request line, or from it to the end of the answer. */
+  /** Milliseconds from the request line to now, or to the end of the response. */
   get elapsed(): number {
     return (this.#answered ?? performance.now()) - this.started;
   }

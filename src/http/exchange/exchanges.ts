@@ -1,10 +1,9 @@
-// The exchanges that are under way, to count them and to reach each of them. What is done with them is for the server.
+// The set of running exchanges.
 import type { Exchange } from './exchange.ts';
 
 /**
- * A set as an array in no order, in which each exchange knows its place. A `Set` would be made anew every few hundred
- * requests, and V8 lets each old table hold on to the exchanges in it until the next full garbage collection: at high rates
- * that is almost every request, with all that hangs on it.
+ * An unordered array in which each exchange stores its index. A `Set` is rehashed every few hundred requests, and V8 lets each old
+ * table retain its exchanges until the next full garbage collection: at high rates, almost every request with all that it references.
  */
 export class Exchanges implements Iterable<Exchange> {
   readonly #members: Exchange[] = [];
@@ -13,23 +12,23 @@ export class Exchanges implements Iterable<Exchange> {
     return this.#members.length;
   }
 
-  /** Once for each exchange. */
+  /** Call once per exchange. */
   add(exchange: Exchange): void {
-    exchange.place = this.#members.push(exchange) - 1;
+    exchange.index = this.#members.push(exchange) - 1;
   }
 
-  /** Without effect for one that is not in it. */
+  /** No effect for an exchange that is not in the set. */
   delete(exchange: Exchange): void {
-    const { place } = exchange;
-    if (place === undefined) return;
-    exchange.place = undefined;
+    const { index } = exchange;
+    if (index === undefined) return;
+    exchange.index = undefined;
     const last = this.#members.pop();
     if (last === undefined || last === exchange) return;
-    this.#members[place] = last;
-    last.place = place;
+    this.#members[index] = last;
+    last.index = index;
   }
 
-  /** Over those that are in it now: who is told to end may leave meanwhile. */
+  /** Iterates over a copy, since stopped exchanges may leave meanwhile. */
   [Symbol.iterator](): Iterator<Exchange> {
     return this.#members.slice().values();
   }

@@ -1,4 +1,4 @@
-// The one writer of complete answers: JSON, pages and errors, each with its length. Streams are written by the relay.
+// Writes complete responses: JSON, pages and errors, each with a content-length. The relay writes streams.
 import { STATUS_CODES } from 'node:http';
 import { errorBody, type GatewayError, isServerFault, MAX_RETRY_AFTER_MS } from '../../errors.ts';
 import type { BodyPieces } from '../pieces/body-pieces.ts';
@@ -9,19 +9,19 @@ import { batchWrite } from './write-batch.ts';
 export type AnswerHeaders = Readonly<Record<string, string | number>>;
 
 /**
- * For how long, and for how many bytes, the rest of an unread request is swallowed so that the client can read our answer:
- * many clients send all they have before they read. Silence ends it sooner.
+ * Lingering close: bounds on reading and discarding the rest of an unread request, so that the client can read the response. Many
+ * clients send everything before they read. Silence ends it sooner.
  */
 const LINGER_MS = 30_000;
 const LINGER_SILENCE_MS = 1_000;
 const LINGER_BYTES = 64 * 1024 * 1024;
 
-/** Up to this size a body is copied behind its head, which costs less than a second piece to write. */
-const ONE_PIECE_BYTES = 16 * 1024;
+/** Bodies up to this size are copied behind the head, which is cheaper than a second write. */
+const SINGLE_WRITE_BYTES = 16 * 1024;
 
 /**
- * Writes status, headers and body: at once, or a large body in pieces, each in a turn of its own. Does nothing if an answer has
- * begun or the client is gone.
+ * Writes status, headers and body; a large body in pieces, one per tick. Does nothing if a response has started or the client
+ * is gone.
  * @param body the exact bytes; its length is sent as content-length
  */
 export function answer(
@@ -37,16 +37,16 @@ export function answer(
   // RFC 9110, 8.6: a 204 has no length.
   if (status !== 204) head['content-length'] = bytes.length;
   exchange.access.bytes_out = request.method === 'HEAD' ? 0 : bytes.length;
-  // Not read to its end: what follows on this connection could be taken for a new request (RFC 9112, 9.6).
+  // The request is not fully read, so the rest could be parsed as a new request (RFC 9112, 9.6).
   const unread = !request.complete && hasBody(exchange);
   if (unread) head['connection'] = 'close';
   response.writeHead(status, head);
   if (unread) lingeringEnd(exchange, Buffer.isBuffer(bytes) ? bytes : bytes.whole());
   else if (!Buffer.isBuffer(bytes)) writePieces(exchange, bytes);
-  else if (bytes.length > ONE_PIECE_BYTES) response.end(bytes);
+  else if (bytes.length > SINGLE_WRITE_BYTES) response.end(bytes);
   else {
     exchange.isEnding = true;
-    // As Latin-1, which has a letter for every byte, Node writes it in one piece with the head.
+    // Node writes a Latin-1 string in one piece with the head, and Latin-1 maps every byte.
     batchWrite(() => response.end(bytes.toString('latin1'), 'latin1'));
   }
 }
@@ -57,7 +57,7 @@ function writePieces(exchange: Exchange, pieces: BodyPieces): void {
   const events: BodyEvents = {
     onStall() {},
     onWritten: () => response.end(),
-    onLost: () => response.destroy(),
+    onSourceError: () => response.destroy(),
   };
   const writer = new BodyWriter(response, pieces, events);
   response.once('close', () => writer.cancel());
@@ -72,7 +72,7 @@ export function answerJson(
   answer(exchange, status, { 'content-type': 'application/json', ...headers }, JSON.stringify(value));
 }
 
-/** Answers with the error object, and the retry headers that the error table asks for. */
+/** Writes the error object with the retry headers of the error table. */
 export function answerError(exchange: Exchange, error: GatewayError, headers: AnswerHeaders = {}): void {
   exchange.error = error;
   exchange.access.outcome = error.code;
@@ -84,7 +84,7 @@ export function answerError(exchange: Exchange, error: GatewayError, headers: An
   );
 }
 
-/** RFC 9110, 15.5.2: a 401 says how to authenticate; RFC 6750, 3.1: and whether what was sent is not valid. */
+/** Authentication challenge of a 401 (RFC 9110, 15.5.2), with `invalid_token` for a rejected key (RFC 6750, 3.1). */
 function challenge({ status, code }: GatewayError): Record<string, string> {
   if (status !== 401) return {};
   const fault = code === 'missing_api_key' ? '' : ', error="invalid_token"';
@@ -92,18 +92,18 @@ function challenge({ status, code }: GatewayError): Record<string, string> {
 }
 
 /**
- * `retry-after` (whole seconds, 1 to 60: zero or text makes SDKs loop at once, and some wait without a cap) and
- * `retry-after-ms`, which most SDKs prefer, where waiting helps, `x-should-retry: false` where it does not.
+ * Retry headers for SDKs. If waiting helps: `retry-after` (whole seconds, 1 to 60; zero or text makes SDKs loop at once, and some
+ * wait without a cap) and `retry-after-ms`, which most SDKs prefer. If not: `x-should-retry: false`.
  */
 export function retryHeaders(error: GatewayError): Record<string, string> {
   switch (error.retry) {
     case 'wait': {
-      // Zero and NaN count as one.
+      // Zero and NaN become 1.
       const ms = Math.min(Math.max(Math.ceil(error.retryAfterMs) || 1, 1), MAX_RETRY_AFTER_MS);
       return { 'retry-after': String(Math.ceil(ms / 1000)), 'retry-after-ms': String(ms) };
     }
     case 'no':
-      // Where SDKs would try again, and at 403, which says less than it means: proxies answer so for a moment.
+      // For statuses that SDKs retry, and for 403, which proxies also send for transient conditions.
       return error.status === 429 || error.status === 403 || isServerFault(error.status)
         ? { 'x-should-retry': 'false' }
         : {};
@@ -112,7 +112,7 @@ export function retryHeaders(error: GatewayError): Record<string, string> {
   }
 }
 
-/** An error as the bytes of a whole answer that closes its connection, for where there is no exchange. */
+/** The bytes of a complete error response that closes the connection, for use without an exchange. */
 export function closingAnswer(error: GatewayError): Buffer {
   const body = errorBody(error);
   const headers = {
@@ -127,15 +127,15 @@ export function closingAnswer(error: GatewayError): Buffer {
   );
 }
 
-/** Whether the request announced a body: one of its own length or a chunked one (RFC 9112, 6.3). */
+/** Whether the request has a body: a content-length above 0 or chunked framing (RFC 9112, 6.3). */
 export function hasBody({ request }: Exchange): boolean {
   const length = request.headers['content-length'];
   return request.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }
 
 /**
- * Sends the body, then reads on for a moment before the connection closes: closing over unread bytes makes the kernel
- * send RST, and the client would lose the answer that tells it what was wrong.
+ * Sends the body and keeps reading before the connection closes: closing with unread bytes makes the kernel send RST, and the client
+ * would lose the response.
  */
 function lingeringEnd(exchange: Exchange, bytes: Buffer): void {
   const { request, response } = exchange;
@@ -158,7 +158,7 @@ function lingeringEnd(exchange: Exchange, bytes: Buffer): void {
   response.write(bytes);
   exchange.markAnswered();
   request.on('data', onData).once('end', end).once('close', end);
-  // After its FIN nothing can come that would be lost, whether the body was whole or not.
+  // After a FIN nothing more can arrive, so nothing can be lost.
   socket.once('end', end);
   request.resume();
 }

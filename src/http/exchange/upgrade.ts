@@ -1,28 +1,25 @@
-// Which requests may turn their connection into a WebSocket (RFC 6455, 4.2.1), and what is left of the connection then.
-// What a handshake is for, and what goes over the connection, is not its business.
+// WebSocket handshakes (RFC 6455, 4.2.1): which requests are valid ones, and responses to rejected ones. The session itself is
+// elsewhere.
 import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
 
-/** How long a client may take to read an answer to a handshake that was refused, and to close. */
-const FAREWELL_MS = 1_000;
+/** Time for a client to read the response to a rejected handshake and to close. */
+const CLOSE_MS = 1_000;
 
-/** A connection that is no HTTP any more as far as reading goes: what comes on it belongs to whoever took the handshake. */
+/** A connection that leaves HTTP; the handler of the handshake reads it. */
 export interface Upgrade {
   readonly socket: Socket;
-  /** What came right behind the handshake. */
+  /** Bytes received right after the handshake. */
   readonly head: Buffer;
 }
 
-/**
- * Whether a request asks for a WebSocket in a form that can be taken. Everything else stays a request, so that it gets an
- * answer in HTTP whatever `upgrade` says.
- */
+/** Whether a request is a valid WebSocket handshake. All others are handled as plain HTTP, despite an `upgrade` header. */
 export function isHandshake(request: IncomingMessage): boolean {
   return asksForWebSocket(request) && upgradeRejectionOf(request) === undefined;
 }
 
-/** @returns what is wrong with a request where only a handshake is of use */
+/** @returns the error for a request to a WebSocket-only URL; undefined for a valid handshake */
 export function upgradeRejectionOf(request: IncomingMessage): GatewayError | undefined {
   const { headers } = request;
   if (!asksForWebSocket(request) || headers['sec-websocket-version'] !== '13') {
@@ -35,8 +32,8 @@ export function upgradeRejectionOf(request: IncomingMessage): GatewayError | und
   return undefined;
 }
 
-/** What every answer to something else than a handshake says (RFC 9110, 15.5.22; RFC 6455, 4.4). */
-export const WANTED = { upgrade: 'websocket', 'sec-websocket-version': '13' } as const;
+/** Headers of responses to anything but a handshake (RFC 9110, 15.5.22; RFC 6455, 4.4). */
+export const UPGRADE_REQUIRED_HEADERS = { upgrade: 'websocket', 'sec-websocket-version': '13' } as const;
 
 function asksForWebSocket({ method, headers, httpVersionMinor }: IncomingMessage): boolean {
   return (
@@ -44,7 +41,7 @@ function asksForWebSocket({ method, headers, httpVersionMinor }: IncomingMessage
     httpVersionMinor === 1 &&
     headers.upgrade?.trim().toLowerCase() === 'websocket' &&
     hasToken(headers.connection, 'upgrade') &&
-    // Whatever follows would have to be a body.
+    // A handshake has no body.
     headers['transfer-encoding'] === undefined &&
     (headers['content-length'] ?? '0') === '0'
   );
@@ -55,8 +52,8 @@ function hasToken(value: string | undefined, token: string): boolean {
 }
 
 /**
- * An answer in HTTP for a handshake, for as long as it is not taken: Node makes none. After it the connection ends. To be
- * called when the connection has no other answer under way.
+ * An HTTP response for a handshake, because Node creates none. It closes the connection. Call it only when no other response is
+ * running on the connection.
  */
 export function responseTo(request: IncomingMessage): ServerResponse {
   const { socket } = request;
@@ -65,9 +62,9 @@ export function responseTo(request: IncomingMessage): ServerResponse {
   response.assignSocket(socket);
   response.once('finish', () => {
     socket.end();
-    // Over bytes that were not read the kernel would send RST, and the answer would be lost.
+    // With unread bytes the kernel would send RST, and the response would be lost.
     socket.resume();
-    const cut = setTimeout(() => socket.destroy(), FAREWELL_MS);
+    const cut = setTimeout(() => socket.destroy(), CLOSE_MS);
     socket.once('close', () => clearTimeout(cut));
   });
   return response;

@@ -1,19 +1,18 @@
-// Writes wait for the end of the turn of the event loop in which they were made, and are then made one behind the other. What
-// is written, and to whom, is for others.
+// Write batching: defers writes to the end of the event-loop tick and then runs them together.
 
 /**
- * Under load many sockets become readable in one turn. Written between them, each answer wakes whoever waits for it, which is
- * asleep again before the next one comes; written together, the first wakes it and the others find it awake. Alone on an idle
- * process a write waits for nothing: the turn ends behind it.
+ * Under load many sockets become readable in one tick. If each response is written in between, it wakes its receiver, which sleeps
+ * again before the next one; written together, the first write wakes the receiver for all. On an idle process the tick ends at
+ * once, so a single write is not delayed.
  */
 let due: (() => void)[] = [];
 
-/** @param write called at the end of this turn, behind those that were given before */
+/** @param write called at the end of this tick, in order of the calls */
 export function batchWrite(write: () => void): void {
   if (due.push(write) === 1) setImmediate(flushWrites);
 }
 
-/** Writes all that is due, before the turn ends. */
+/** Runs all pending writes now. */
 export function flushWrites(): void {
   const writes = due;
   due = [];
@@ -21,7 +20,7 @@ export function flushWrites(): void {
     try {
       write();
     } catch (error) {
-      // A fault of the gateway, which the process hears of; the others have done nothing to lose their bytes.
+      // A bug, reported as an uncaught exception; the other writes must still run.
       queueMicrotask(() => {
         throw error;
       });

@@ -1,22 +1,22 @@
-// What a message says its body is. Whether that is true, and who accepts it, is the reader's affair.
+// The declared media type of a message body. Verifying it is the reader's task.
 
-/** The headers of a request or of an answer, names in lower case. */
+/** Headers of a request or response, names in lower case. */
 interface TypedHeaders {
   readonly 'content-type'?: string | readonly string[] | undefined;
 }
 
 /**
- * The media type of a body, without its parameters and in lower case (RFC 9110, 8.3.1).
- * @returns e.g. `application/json`; empty when the message names none, or more than one
+ * The media type, without parameters and in lower case (RFC 9110, 8.3.1).
+ * @returns e.g. `application/json`; empty if there is none or more than one
  */
 export function mediaType(headers: TypedHeaders): string {
   const value = headers['content-type'];
-  // Most say just this.
+  // The common case.
   if (value === 'application/json') return value;
   return typeof value === 'string' ? (value.split(';', 1)[0] ?? '').trim().toLowerCase() : '';
 }
 
-/** Whether a media type is that of a JSON text, as `application/json` or by its suffix (RFC 6839, 3.1). */
+/** Whether a media type is JSON: `application/json`, or a `+json` suffix (RFC 6839, 3.1). */
 export function isJson(type: string): boolean {
   return type === 'application/json' || type.endsWith('+json');
 }

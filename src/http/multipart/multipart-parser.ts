@@ -1,40 +1,40 @@
-// Finds the parts of a form (RFC 7578, 2046) in bytes that come in any pieces: where each begins and ends, without keeping
-// what is inside. What the headers of a part mean is part-head.ts; which parts matter is the listener's.
+// Incremental multipart parser (RFC 7578, RFC 2046): reports the position of each part without buffering its content. part-head.ts
+// parses part headers; the listener decides which parts matter.
 import { GatewayError } from '../../errors.ts';
 import { type PartHead, partHead } from './part-head.ts';
 
-/** Offsets are bytes of the body. */
+/** Offsets in bytes of the body. */
 export interface PartPosition {
-  /** Of the boundary in front of it. */
+  /** Of the boundary before the part. */
   readonly start: number;
   readonly contentStart: number;
-  /** Where the line end of the boundary behind it begins. */
+  /** Start of the CRLF before the next boundary. */
   readonly contentEnd: number;
-  /** Of the boundary behind it. */
+  /** Of the boundary after the part. */
   readonly end: number;
 }
 
 export interface PartListener {
   /**
-   * The headers of a part came.
-   * @param fault makes the error for what the listener does not take
-   * @returns whether it wants to read the content
+   * The headers of a part were parsed.
+   * @param fault creates the error for a part that the listener rejects
+   * @returns whether the listener needs the content
    */
   onPart(head: PartHead, fault: MultipartFault): boolean;
-  /** A piece of a content that is wanted, which is only lent. */
+  /** A piece of requested content; its buffer may be reused after the call. */
   onContent(bytes: Buffer): void;
-  onPartEnd(place: PartPosition): void;
-  /** @param at offset of the last boundary */
+  onPartEnd(position: PartPosition): void;
+  /** @param at offset of the closing boundary */
   onClose(at: number): void;
 }
 
 export type MultipartFault = (what: string) => GatewayError;
 
-/** Of one part; browsers and SDKs send some hundred bytes. */
+/** Header bytes per part; browsers and SDKs send some hundred. */
 const MAX_HEAD_BYTES = 8 * 1024;
-/** More than any endpoint has fields and files. */
+/** More fields and files than any endpoint has. */
 const MAX_PARTS = 1_000;
-/** Of the text in front of the first boundary, and of that behind the last one. Clients send an empty line, if anything. */
+/** Preamble and epilogue, each. Clients send an empty line, if anything. */
 const MAX_TEXT_BYTES = 8 * 1024;
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CR = 0x0d;
@@ -48,40 +48,40 @@ export class MultipartParser {
   readonly #needle: Buffer;
   readonly #listener: PartListener;
   #state: State = 'preamble';
-  /** What has come and is not done with; the first byte of it is at `#base`. */
+  /** Unprocessed bytes; the first one is at offset `#base` of the body. */
   #bytes: Buffer = NO_BYTES;
   #base = 0;
-  /** Done with, as an index in `#bytes`. */
+  /** Index in `#bytes` up to which bytes are processed. */
   #at = 0;
   #parts = 0;
   #start = 0;
   #contentStart = 0;
   #isWanted = false;
-  /** Where the epilogue begins, behind the line end of the last boundary; undefined before it does. */
+  /** Offset of the epilogue, after the CRLF of the closing boundary; undefined before it. */
   #epilogueStart: number | undefined;
 
-  /** @param boundary as `boundaryOf` gives it */
+  /** @param boundary result of `boundaryOf` */
   constructor(boundary: string, listener: PartListener) {
     this.#needle = Buffer.from(`--${boundary}`, 'latin1');
     this.#listener = listener;
   }
 
-  /** @throws GatewayError invalid_form, or what the listener throws: then it is not to be called again */
+  /** @throws GatewayError invalid_form, or an error of the listener; do not call it again then */
   push(piece: Buffer): void {
-    const rest = this.#bytes.subarray(this.#at);
-    if (this.#isSeamless(rest, piece)) {
+    const pending = this.#bytes.subarray(this.#at);
+    if (this.#isSeamless(pending, piece)) {
       this.#pass(this.#bytes.length);
       this.#base += this.#bytes.length;
       this.#bytes = piece;
     } else {
       this.#base += this.#at;
-      this.#bytes = rest.length === 0 ? piece : Buffer.concat([rest, piece]);
+      this.#bytes = pending.length === 0 ? piece : Buffer.concat([pending, piece]);
     }
     this.#at = 0;
     while (this.#step());
   }
 
-  /** @throws GatewayError invalid_form: the last boundary has not come */
+  /** @throws GatewayError invalid_form if the closing boundary is missing */
   end(): void {
     const left = this.#bytes.length - this.#at;
     const isWhole = this.#state === 'epilogue' && (this.#epilogueStart !== undefined || left === 0);
@@ -91,14 +91,14 @@ export class MultipartParser {
     }
   }
 
-  /** Whether no boundary, with its line end, begins before the piece: so that large pieces need not be copied. */
-  #isSeamless(rest: Buffer, piece: Buffer): boolean {
+  /** Whether no boundary starts in the pending bytes, so that a large piece need not be copied behind them. */
+  #isSeamless(pending: Buffer, piece: Buffer): boolean {
     const reach = this.#needle.length + 1;
     if (this.#state !== 'content' || piece.length < reach) return false;
-    return !Buffer.concat([rest, piece.subarray(0, reach)]).includes(this.#needle);
+    return !Buffer.concat([pending, piece.subarray(0, reach)]).includes(this.#needle);
   }
 
-  /** @returns whether another step may be possible with what has come */
+  /** @returns whether another step may be possible with the received bytes */
   #step(): boolean {
     switch (this.#state) {
       case 'preamble':
@@ -114,10 +114,7 @@ export class MultipartParser {
     }
   }
 
-  /**
-   * RFC 2046, 5.1.1: text in front of the first boundary is to be ignored. A boundary in it that does not begin a line is one
-   * for some readers and not for others.
-   */
+  /** RFC 2046, 5.1.1: the preamble is ignored. A boundary in it that does not start a line is ambiguous between parsers. */
   #preamble(): boolean {
     const bytes = this.#bytes;
     const found = bytes.indexOf(this.#needle);
@@ -143,7 +140,7 @@ export class MultipartParser {
       this.#parts += 1;
       if (this.#parts > MAX_PARTS) throw this.#fault(`it has more than ${MAX_PARTS} parts`);
       this.#state = 'head';
-    } else throw this.#fault('a boundary is followed by something else than a line end');
+    } else throw this.#fault('a boundary is not followed by a line end');
     return true;
   }
 
@@ -164,28 +161,28 @@ export class MultipartParser {
     const bytes = this.#bytes;
     const found = this.#find();
     if (found === -1) {
-      // What could be the beginning of a boundary, with its line end and the byte before that.
+      // The end may be the start of a boundary: keep its length, its CRLF and one more byte.
       this.#pass(Math.max(this.#at, bytes.length - this.#needle.length - 2));
       return false;
     }
     const contentEnd = found - 2;
     this.#pass(contentEnd);
-    const place = {
+    const position = {
       start: this.#start,
       contentStart: this.#contentStart,
       contentEnd: this.#base + contentEnd,
       end: this.#base + found,
     };
-    this.#start = place.end;
+    this.#start = position.end;
     this.#at = found + this.#needle.length;
     this.#state = 'delimiter';
-    this.#listener.onPartEnd(place);
+    this.#listener.onPartEnd(position);
     return true;
   }
 
   /**
-   * The index of the next boundary that is complete and begins a line; -1 when there is none.
-   * @throws GatewayError invalid_form: one begins a line for some readers and not for others
+   * The index of the next complete boundary at the start of a line; -1 if there is none.
+   * @throws GatewayError invalid_form if a boundary is ambiguous between parsers
    */
   #find(): number {
     const bytes = this.#bytes;
@@ -193,25 +190,25 @@ export class MultipartParser {
       const found = bytes.indexOf(this.#needle, from);
       if (found === -1) return -1;
       const isFirst = this.#base + found === this.#contentStart;
-      // A byte of content is always kept before what may be a boundary.
+      // The byte before a possible boundary is always kept.
       const before = isFirst ? LF : bytes[found - 1];
       const isLine = before === LF && bytes[found - 2] === CR && this.#base + found - 2 >= this.#contentStart;
       if (isLine) return found;
       if (before === LF || before === CR) {
         this.#at = found;
-        throw this.#fault('a boundary is not behind a line end of CR and LF of its own');
+        throw this.#fault('a boundary is not preceded by CRLF');
       }
       from = found + 1;
     }
   }
 
-  /** The content up to an index is done with. */
+  /** Processes the content up to an index. */
   #pass(to: number): void {
     if (this.#isWanted && to > this.#at) this.#listener.onContent(this.#bytes.subarray(this.#at, to));
     this.#at = Math.max(this.#at, to);
   }
 
-  /** RFC 2046, 5.1.1: text behind the last boundary, on a line of its own, is to be ignored. Some readers go on at a boundary in it. */
+  /** RFC 2046, 5.1.1: the epilogue, which starts on a new line, is ignored. Some parsers would continue at a boundary in it. */
   #epilogue(): boolean {
     const bytes = this.#bytes;
     const [first, second] = bytes.subarray(this.#at, this.#at + 2);

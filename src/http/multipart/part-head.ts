@@ -1,20 +1,19 @@
-// What a form says of itself and of each part: the boundary in its content type, and the headers of a part. Strict, because
-// what two parsers could read differently is how one of them is fooled. Finding the parts is multipart-parser.ts.
+// Parses the boundary of a form and the headers of a part. Strict: whatever two parsers could read differently is rejected.
 import { GatewayError } from '../../errors.ts';
 
 /** The headers of one part (RFC 7578, 4.2). */
 export interface PartHead {
-  /** As it is written, not decoded. */
+  /** As written, not decoded. */
   readonly name: string;
-  /** It says that it is a file. */
+  /** Whether the part declares a file name. */
   readonly isFile: boolean;
-  /** Its content type with parameters, in lower case; undefined when it names none. */
+  /** Content type with parameters, in lower case; undefined if absent. */
   readonly type: string | undefined;
 }
 
-/** RFC 9110, 5.6.2, with `*`, which marks what is encoded by RFC 5987. */
+/** RFC 9110, 5.6.2. `*` marks values encoded by RFC 5987. */
 const TOKEN = /[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
-/** A quote behind a backslash ends the value for some readers and not for others, so it is in neither. */
+/** Without escaped quotes, at which some parsers end the value and others do not. */
 const QUOTED = /"(?:[^"\\]|\\(?!"))*"/;
 const PARAMETER = new RegExp(
   `[ \\t]*;[ \\t]*(${TOKEN.source})=(?:(${TOKEN.source})|(${QUOTED.source}))`,
@@ -25,15 +24,15 @@ const END = /^[ \t]*;?[ \t]*$/;
 /** RFC 2046, 5.1.1. */
 const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=? ]{0,69}[0-9A-Za-z'()+_,\-./:=?]$/;
 const PRINTABLE = /^[\t\x20-\x7e]*$/;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it matches control characters on purpose.
 const CONTROL = /[\x00-\x08\x0a-\x1f\x7f]/;
-/** Those that change nothing (RFC 2045, 6.2). */
+/** Encodings that leave the content unchanged (RFC 2045, 6.2). */
 const PLAIN_ENCODINGS: ReadonlySet<string> = new Set(['7bit', '8bit', 'binary']);
 
 /**
  * The boundary of a form.
- * @param contentType the header of a request for `multipart/form-data`
- * @throws GatewayError invalid_form: there is none, more than one, or one that RFC 2046 does not allow
+ * @param contentType header of a `multipart/form-data` request
+ * @throws GatewayError invalid_form if there is none, more than one, or an invalid one (RFC 2046)
  */
 export function boundaryOf(contentType: string): string {
   const at = contentType.indexOf(';');
@@ -42,16 +41,16 @@ export function boundaryOf(contentType: string): string {
   if (boundary === undefined || !BOUNDARY.test(boundary)) {
     throw new GatewayError(
       'invalid_form',
-      'The content-type of a form has to name one boundary of 1 to 70 characters (RFC 2046, 5.1.1).',
+      'The content-type of a form must have exactly one boundary of 1 to 70 characters (RFC 2046, 5.1.1).',
     );
   }
   return boundary;
 }
 
 /**
- * @param block the lines of the headers in Latin-1, without the empty line behind them
- * @param fault makes the error for what is wrong
- * @throws what `fault` makes
+ * @param block the header lines in Latin-1, without the empty line
+ * @param fault creates the error
+ * @throws the error that `fault` creates
  */
 export function partHead(block: string, fault: (what: string) => GatewayError): PartHead {
   let disposition: string | undefined;
@@ -59,7 +58,7 @@ export function partHead(block: string, fault: (what: string) => GatewayError): 
   for (const line of block.split('\r\n')) {
     const [, field = '', written = ''] = FIELD.exec(line) ?? [];
     const value = written.trim();
-    // Folded lines, line ends of other kinds and what has no colon.
+    // Also rejects folded lines, other line ends and lines without a colon.
     if (field === '' || CONTROL.test(value)) throw fault('a header of a part is malformed');
     switch (field.toLowerCase()) {
       case 'content-disposition':
@@ -90,7 +89,7 @@ export function partHead(block: string, fault: (what: string) => GatewayError): 
   return { name, isFile, type };
 }
 
-/** Name in lower case → value without its quotes; undefined when they are malformed or one stands twice. */
+/** Name in lower case → unquoted value; undefined if malformed or repeated. */
 function parametersOf(text: string, from: number): Map<string, string> | undefined {
   const parameters = new Map<string, string>();
   let at = from;

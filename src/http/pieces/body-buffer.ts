@@ -1,19 +1,19 @@
-// Collects the pieces of a body into one Buffer. A large body of known length is copied piece by piece into its place, so
-// that its end does not stop the event loop for one large copy.
+// Collects the pieces of a body into one Buffer. A large body is copied into place piece by piece, so that its end does not block
+// the event loop with one large copy.
 
-/** Up to this size, in bytes, pieces are kept as they came: most bodies are one piece, and space announced is not yet space needed. */
+/** Up to this size in bytes, pieces are kept as received: most bodies are one piece, and announced bytes may never come. */
 export const LARGE_BODY = 64 * 1024;
 
-/** Where large bodies are put, and who looks at them as they come. */
+/** Memory for a large body, and an observer of its progress. */
 export interface LargeBody {
   /**
-   * Asked once, as soon as the body is known to be large: before it is read where its length is announced, else before more of it
-   * is read. A rejection (with a GatewayError) ends the reading. Default: it may come.
+   * Admission control: called once, as soon as the body is known to be large: before reading if its length is announced, else before
+   * reading on. A rejection (with a GatewayError) ends the reading. Default: always admitted.
    */
   readonly admit?: (() => Promise<void>) | undefined;
-  /** @returns memory for at least so many bytes */
+  /** @returns memory for at least this many bytes */
   take(bytes: number): Buffer;
-  /** @param bytes the memory that was taken last, of which `size` bytes have come; what was taken before is not used any more */
+  /** @param bytes the memory taken last, filled up to `size`; memory taken before is no longer used */
   arrived(bytes: Buffer, size: number): void;
 }
 
@@ -26,9 +26,9 @@ export class BodyBuffer {
   #size = 0;
 
   /**
-   * @param limit most bytes
-   * @param expected how many will come, if that was announced
-   * @param large default: new memory, and nobody. Who gives it also gives the pieces away: nobody reads them any more
+   * @param limit maximum bytes
+   * @param expected announced length, if any
+   * @param large default: new memory, no observer. With it, the caller also hands over the pieces: their memory is freed
    */
   constructor(limit: number, expected?: number, large?: LargeBody) {
     this.#limit = limit;
@@ -40,7 +40,7 @@ export class BodyBuffer {
     return this.#size;
   }
 
-  /** @returns false if this piece goes over the limit; it is not kept then */
+  /** @returns false if the piece exceeds the limit; it is not stored then */
   push(piece: Buffer): boolean {
     const size = this.#size + piece.length;
     if (size > this.#limit) return false;
@@ -58,7 +58,7 @@ export class BodyBuffer {
     return true;
   }
 
-  /** The whole body. Nothing may be pushed after it. */
+  /** The complete body. Push nothing after this. */
   take(): Buffer {
     if (this.#space !== undefined) return this.#space.subarray(0, this.#size);
     const [first] = this.#pieces;
@@ -87,8 +87,8 @@ export class BodyBuffer {
 }
 
 /**
- * Gives back the memory of a piece that was copied, if it is the piece's own. At once: V8 counts what such memory comes to, and
- * would begin to collect all of the heap every three bodies of 20 MiB.
+ * Frees the memory of a copied piece, if it owns its memory. At once, because V8 counts external memory: it would otherwise start a
+ * full garbage collection every three bodies of 20 MiB.
  */
 function free({ buffer, length }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === length) buffer.transfer(0);

@@ -1,37 +1,37 @@
-// What large bodies may take of the event loop and of the machine while others are served. Whoever carries or looks through one
-// tells how long it worked, and is told when it may go on. What is done with a body is for whoever does it.
+// Cooperative scheduling for large bodies: bounds their share of the event loop and the machine while other requests are served.
+// Workers record their work and pause when told; handling the body is their task.
 
 /**
- * So long it is worked, in milliseconds, before everybody else has a turn. Each turn of a request is short, and a few of them
- * make an answer: whoever comes meanwhile waits for this some times.
+ * Milliseconds of work before other requests get a tick. A request needs several short ticks per response and waits for this at
+ * each of them.
  */
 const WORK_MS = 0.3;
-/** Or so much, however quickly: the system has copied it, too, which nobody measures. */
+/** Bytes of work before a pause, however fast: the kernel's copying is not measured. */
 const WORK_BYTES = 256 * 1024;
 /**
- * And so long nothing is done then, while others are served. A turn alone helps those who wait for the event loop, and not those
- * whose client or upstream waits for a processor: a body that moves without a pause wakes its sender and its receiver all the
- * time. Timers count whole milliseconds from the beginning of a turn, so that it is more than one and less than two. What is
- * left is a hundred megabytes a second, as much as a network of 1 Gbit/s brings.
+ * Pause in milliseconds while other requests are served. Yielding a tick alone helps those that wait for the event loop, but not
+ * clients and upstreams that need the processor: a body that moves without pauses wakes its sender and receiver all the time.
+ * Timers count whole milliseconds from the start of a tick, so the pause takes between one and two. Pacing limits large bodies to
+ * about 100 MB/s, as much as a network of 1 Gbit/s carries.
  */
-const REST_MS = 2;
-/** Who was asked something so short a time ago, in milliseconds, will be asked again. */
-const SERVED_MS = 100;
+const PAUSE_MS = 2;
+/** The process counts as serving for this many milliseconds after a small request began. */
+const RECENT_MS = 100;
 
-/** Requests under way, and those of them with whose bodies something is done. */
+/** Running requests, and those of them with a large body in work. */
 let exchanges = 0;
 let working = 0;
-/** When the last request with nothing large began, of those that have ended. */
+/** Start of the latest small request that has ended. */
 let servedAt = Number.NEGATIVE_INFINITY;
-/** When the last rest that was given ends: those of several bodies are one behind the other. */
-let restUntil = 0;
+/** End of the last scheduled pause; pauses of several bodies are consecutive. */
+let pausedUntil = 0;
 
-/** To be told of every request, at its beginning. */
+/** Call at the start of every request. */
 export function exchangeBegan(): void {
   exchanges += 1;
 }
 
-/** And at its end. */
+/** Call at the end of every request. */
 export function exchangeEnded({
   started,
   isLarge,
@@ -43,67 +43,64 @@ export function exchangeEnded({
   if (!isLarge && started > servedAt) servedAt = started;
 }
 
-/** Work on one body that is large, from its beginning to its end. */
+/** Pacing of one large body, from its start to `end`. */
 export class BodyPacing {
-  /** Of what may be done before a rest, from 0 to 1 and beyond. */
+  /** Fraction of the work allowed before a pause; 1 and more means that a pause is due. */
   #spent = 0;
   #timer: NodeJS.Timeout | undefined;
-  #turn: NodeJS.Immediate | undefined;
-  #isHolding = false;
+  #immediate: NodeJS.Immediate | undefined;
+  #isThrottling = false;
   #isOver = false;
 
   constructor() {
     working += 1;
   }
 
-  /** Whether it has to rest now. */
+  /** Whether a pause is due. */
   get isDue(): boolean {
     return this.#spent >= 1;
   }
 
-  /**
-   * Some work was done since the last rest.
-   * @param ms milliseconds, where they were taken
-   */
-  did(bytes: number, ms = 0): void {
+  /** Records work since the last pause. @param ms its duration in milliseconds, if measured */
+  record(bytes: number, ms = 0): void {
     this.#spent += Math.max(ms / WORK_MS, bytes / WORK_BYTES);
   }
 
-  /** One at a time. @param then called when it may go on; not after `end` */
-  rest(then: () => void): void {
+  /** Pauses; one at a time. @param then called after the pause, but not after `end` */
+  pause(then: () => void): void {
     this.#spent = 0;
     const now = performance.now();
-    if (exchanges <= working && now - servedAt > SERVED_MS) {
-      this.#turn = setImmediate(then);
+    if (exchanges <= working && now - servedAt > RECENT_MS) {
+      this.#immediate = setImmediate(then);
       return;
     }
-    restUntil = Math.max(now, restUntil) + REST_MS;
+    pausedUntil = Math.max(now, pausedUntil) + PAUSE_MS;
     this.#timer = setTimeout(
       () => {
-        // Several timers of one turn would bring several pieces of work in it.
-        this.#turn = setImmediate(then);
+        // Timers of one tick would otherwise run several pieces of work in it.
+        this.#immediate = setImmediate(then);
       },
-      Math.ceil(restUntil - now),
+      Math.ceil(pausedUntil - now),
     );
   }
 
-  /** Pauses what the work comes from for the rest that is due, if one is. */
-  hold(source: { pause(): unknown; resume(): unknown }): void {
-    if (this.#isHolding || !this.isDue) return;
-    this.#isHolding = true;
+  /** Pauses the source of the work if a pause is due, and resumes it afterwards. */
+  throttle(source: { pause(): unknown; resume(): unknown }): void {
+    if (this.#isThrottling || !this.isDue) return;
+    this.#isThrottling = true;
     source.pause();
-    this.rest(() => {
-      this.#isHolding = false;
+    this.pause(() => {
+      this.#isThrottling = false;
       source.resume();
     });
   }
 
-  /** It is done, or given up. What was paused stays so. Idempotent. */
+  /** The work is complete or abandoned. A paused source stays paused. Idempotent. */
   end(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     working -= 1;
     clearTimeout(this.#timer);
-    clearImmediate(this.#turn);
+    clearImmediate(this.#immediate);
   }
 }

@@ -1,12 +1,12 @@
-// A large body in memory, with some of its bytes replaced and nothing copied: it is sent piece by piece, so that no single
-// write is long. Whoever sends it holds the slab that it stands in.
+// A large body in memory with edited spans, without a copy. It is sent piece by piece, so that no single write takes long. The
+// reader holds the pooled buffer behind it.
 import { GatewayError } from '../../errors.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
 import { type PooledBuffer, pooledBufferOf } from './buffer-pool.ts';
 
-/** Of one write: what the system takes of it at once, everybody else waits for. */
+/** Bytes per write: the kernel copies them in one go, which blocks the event loop. */
 const STEP = 128 * 1024;
-/** A shorter piece goes out in one with what follows it. */
+/** A shorter piece is sent together with the following bytes. */
 const SHORT = 16 * 1024;
 
 export class BodyPieces implements BodySource {
@@ -14,18 +14,18 @@ export class BodyPieces implements BodySource {
   readonly length: number;
   readonly #pieces: readonly Buffer[];
 
-  /** @param pieces of at most one slab; others are small and nobody's else */
+  /** @param pieces views of at most one pooled buffer; any others are small and owned by the caller */
   constructor(pieces: readonly Buffer[]) {
     this.#pieces = pieces;
     this.length = sizeOf(pieces);
   }
 
   open(): BodyReader {
-    // Given back too early, it is empty: then nothing is sent, instead of something else.
-    return sizeOf(this.#pieces) === this.length ? new PiecesReader(this.#pieces, this.length) : GIVEN_BACK;
+    // A pooled buffer that was released too early is empty: send nothing rather than another body.
+    return sizeOf(this.#pieces) === this.length ? new PiecesReader(this.#pieces, this.length) : RELEASED;
   }
 
-  /** A copy of all of it in one, for who cannot do with less. */
+  /** A contiguous copy of all bytes. */
   whole(): Buffer {
     return Buffer.concat(this.#pieces);
   }
@@ -37,7 +37,7 @@ class PiecesReader implements BodyReader {
   #isHeld = true;
   #left: number;
   #piece = 0;
-  /** Of the present piece. */
+  /** Offset in the current piece. */
   #at = 0;
 
   constructor(pieces: readonly Buffer[], length: number) {
@@ -65,12 +65,12 @@ class PiecesReader implements BodyReader {
     this.#pooled?.release();
   }
 
-  /** The next bytes of several pieces. */
+  /** Copies the next bytes of several short pieces. */
   #gather(): Buffer {
     const bytes = Buffer.allocUnsafe(Math.min(2 * SHORT, this.#left));
     for (let to = 0; to < bytes.length; ) {
       const piece = this.#pieces[this.#piece];
-      if (piece === undefined) throw givenBack();
+      if (piece === undefined) throw releasedError();
       const size = piece.copy(bytes, to, this.#at);
       to += size;
       this.#at += size;
@@ -84,15 +84,15 @@ class PiecesReader implements BodyReader {
   }
 }
 
-const GIVEN_BACK: BodyReader = {
+const RELEASED: BodyReader = {
   async next() {
-    throw givenBack();
+    throw releasedError();
   },
   cancel() {},
 };
 
-function givenBack(): GatewayError {
-  const cause = new Error('a body that was given back before it was sent');
+function releasedError(): GatewayError {
+  const cause = new Error('the buffer of a body was released before the body was sent');
   return new GatewayError('internal_error', undefined, { cause });
 }
 

@@ -1,23 +1,22 @@
-// A body that is sent piece by piece. Where one comes from is upload.ts, or body-pieces.ts; what is sent of it at which pace
-// is for whoever sends.
+// Contract of a body that is sent piece by piece. Sources are upload.ts and body-pieces.ts; the sender sets the pace.
 
 export interface BodySource {
-  /** In bytes, if it is known before the end. */
+  /** In bytes, if known in advance. */
   readonly length: number | undefined;
-  /** All of it is in memory: it can be sent again and again, and nobody is waited for but the receiver. Default false. */
+  /** The body is in memory: it can be replayed, and only the receiver causes waits. Default false. */
   readonly isInMemory?: boolean;
-  /** From its first byte. Whether a second time is for whoever made it to say. */
+  /** Starts at the first byte. Whether it can be opened again depends on the source. */
   open(): BodyReader;
-  /** Of one in memory: all of it in one. */
+  /** For a body in memory: one contiguous copy. */
   whole?(): Buffer;
 }
 
-/** Whether a body is one of these, and not one Buffer. */
+/** Whether a body is a source instead of one Buffer. */
 export function isSource(body: Buffer | BodySource): body is BodySource {
   return 'open' in body;
 }
 
-/** Whether a body is not in memory, so that it comes at a pace of its own, and perhaps only once. */
+/** Whether a body is not in memory, so that it arrives at its own pace and may not be replayable. */
 export function isStreamed(body: Buffer | BodySource): body is BodySource {
   return isSource(body) && body.isInMemory !== true;
 }
@@ -25,11 +24,11 @@ export function isStreamed(body: Buffer | BodySource): body is BodySource {
 export interface BodyReader {
   /**
    * The next piece; undefined at the end. One call at a time.
-   * @throws GatewayError (rejects): the rest will not come
+   * @throws GatewayError (rejects) if the rest will not come
    */
   next(): Promise<Buffer | undefined>;
-  /** Nobody wants the rest. A call of `next` that waits may then never be settled. Idempotent. */
+  /** Abandons the rest. A pending `next` may then never settle. Idempotent. */
   cancel(): void;
-  /** Nobody reads any piece of it any more, the system neither. Absent where that does not matter. Idempotent. */
+  /** The pieces are no longer read, by the kernel either. Absent if the source does not need to know. Idempotent. */
   released?(): void;
 }

@@ -1,16 +1,16 @@
-// Writes a body piece by piece, at the pace of the slower of the two sides, with turns for everybody else between the pieces.
-// What the other side says of it, and what becomes of the connection, is for whoever has it written.
+// Writes a body piece by piece with backpressure, and yields to other requests between pieces. The owner handles the response and
+// the connection.
 import type { Writable } from 'node:stream';
 import { BodyPacing } from './body-pacing.ts';
 import type { BodyReader, BodySource } from './body-source.ts';
 
 export interface BodyEvents {
-  /** Whether the other side takes no more for now. */
+  /** Backpressure starts or ends. */
   onStall(isStalled: boolean): void;
-  /** The last byte of it is written. */
+  /** The last byte was written. */
   onWritten(): void;
-  /** There will be no more of it, and it is not complete. */
-  onLost(cause: unknown): void;
+  /** The source failed; the body stays incomplete. */
+  onSourceError(cause: unknown): void;
 }
 
 const LAST_CHUNK = '0\r\n\r\n';
@@ -20,16 +20,16 @@ export class BodyWriter {
   readonly #reader: BodyReader;
   readonly #isChunked: boolean;
   readonly #events: BodyEvents;
-  readonly #work = new BodyPacing();
+  readonly #pacing = new BodyPacing();
   #isOver = false;
-  #isWhole = false;
-  /** Writes of pieces that the system has not taken yet. */
-  #underWay = 0;
-  /** Undefined where nobody has to know when a piece is not read any more. */
+  #isComplete = false;
+  /** Writes that the kernel has not taken yet. */
+  #pendingWrites = 0;
+  /** Undefined if the source does not need to know when a piece is released. */
   readonly #onTaken: (() => void) | undefined;
   #wake: (() => void) | undefined;
 
-  /** Begins at once, but tells nothing before the next turn. */
+  /** Starts at once, but calls no event before the next tick. */
   constructor(to: Writable, source: BodySource, events: BodyEvents) {
     this.#to = to;
     this.#isChunked = source.length === undefined;
@@ -39,17 +39,17 @@ export class BodyWriter {
     void this.#run();
   }
 
-  /** All was written, or nothing more will be. */
+  /** Everything was written, or writing has ended early. */
   get isOver(): boolean {
     return this.#isOver;
   }
 
-  /** All of it was written. */
-  get isWhole(): boolean {
-    return this.#isWhole;
+  /** Everything was written. */
+  get isComplete(): boolean {
+    return this.#isComplete;
   }
 
-  /** Writes no more and tells nothing more. Idempotent. */
+  /** Stops writing and calls no further events. Idempotent. */
   cancel(): void {
     if (this.#isOver) return;
     this.#end();
@@ -63,58 +63,58 @@ export class BodyWriter {
         const piece = await this.#reader.next();
         if (this.#isOver) return;
         if (piece === undefined) break;
-        // Behind whatever has come to be read: an upstream that refuses and closes at once makes the next write fail, and the
-        // socket would be gone before its refusal was seen.
-        await this.#turn();
+        // After pending reads: if an upstream responds and closes at once, this write fails and would destroy the socket before
+        // its response is read.
+        await this.#nextTick();
         if (this.#isOver) return;
         const began = performance.now();
-        const goesOn = piece.length === 0 || this.#write(piece);
-        this.#work.did(piece.length, performance.now() - began);
-        if (!goesOn) await this.#drained();
+        const hasCapacity = piece.length === 0 || this.#write(piece);
+        this.#pacing.record(piece.length, performance.now() - began);
+        if (!hasCapacity) await this.#drained();
         if (this.#isOver) return;
       }
       if (this.#isChunked) this.#to.write(LAST_CHUNK, 'latin1');
-      this.#isWhole = true;
+      this.#isComplete = true;
       this.#end();
       this.#events.onWritten();
     } catch (error) {
       if (this.#isOver) return;
       this.#end();
       this.#reader.cancel();
-      this.#events.onLost(error);
+      this.#events.onSourceError(error);
     }
   }
 
   #end(): void {
     this.#isOver = true;
-    this.#work.end();
-    if (this.#underWay === 0) this.#reader.released?.();
+    this.#pacing.end();
+    if (this.#pendingWrites === 0) this.#reader.released?.();
   }
 
-  /** Of a piece that was written, or never will be. A socket that breaks says it of all that it had. */
+  /** Called when a piece was written or dropped. A failing socket calls it for all pending pieces. */
   readonly #taken = (): void => {
-    this.#underWay -= 1;
-    if (this.#isOver && this.#underWay === 0) this.#reader.released?.();
+    this.#pendingWrites -= 1;
+    if (this.#isOver && this.#pendingWrites === 0) this.#reader.released?.();
   };
 
-  /** Resolves in a later turn; never, if it ends meanwhile. */
-  #turn(): Promise<void> {
+  /** Resolves in a later tick; never if writing ends meanwhile. */
+  #nextTick(): Promise<void> {
     return new Promise((resolve) => {
-      if (this.#work.isDue) this.#work.rest(resolve);
+      if (this.#pacing.isDue) this.#pacing.pause(resolve);
       else setImmediate(resolve);
     });
   }
 
-  /** @returns false when the other side has to catch up */
+  /** @returns false under backpressure */
   #write(piece: Buffer): boolean {
-    if (this.#onTaken !== undefined) this.#underWay += 1;
+    if (this.#onTaken !== undefined) this.#pendingWrites += 1;
     if (!this.#isChunked) return this.#to.write(piece, this.#onTaken);
     this.#to.cork();
     this.#to.write(`${piece.length.toString(16)}\r\n`, 'latin1');
     this.#to.write(piece, this.#onTaken);
-    const goesOn = this.#to.write('\r\n', 'latin1');
+    const hasCapacity = this.#to.write('\r\n', 'latin1');
     this.#to.uncork();
-    return goesOn;
+    return hasCapacity;
   }
 
   async #drained(): Promise<void> {

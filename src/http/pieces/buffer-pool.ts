@@ -1,30 +1,30 @@
-// Memory for large bodies that is used again: what V8 is given to count as new, for every body, makes it collect all of the heap
-// again and again. Who reads a body, and who writes one, each hold the slab that it stands in; the last one gives it back.
+// Pool of reference-counted buffers for large bodies: new external memory for every body would make V8 run full garbage
+// collections. The reader and the writer of a body each hold its buffer; the last release returns it to the pool.
 import { GatewayError } from '../../errors.ts';
 
 const MIB = 1024 * 1024;
-const SMALLEST = MIB / 8;
-/** Larger bodies are rare enough to get new memory each time. */
-const LARGEST = 32 * MIB;
+const MIN_SIZE = MIB / 8;
+/** Larger bodies are rare and get new memory. */
+const MAX_SIZE = 32 * MIB;
 
 interface BufferPoolOptions {
-  /** Bytes that may be kept for later. What is in use is not in it. Default 128 MiB. */
-  readonly most?: number;
-  /** Milliseconds after which a slab that nobody took is let go. Default 10 seconds. */
+  /** Maximum bytes of free buffers; buffers in use do not count. Default 128 MiB. */
+  readonly maxRetained?: number;
+  /** Milliseconds after which an unused free buffer is dropped. Default 10 seconds. */
   readonly idleMs?: number;
-  /** Hears of the bytes that are kept. */
+  /** Reports the bytes of free buffers. */
   readonly gauge?: { set(bytes: number): void };
 }
 
-/** By its memory, so that whoever has a part of a body can hold all of it. */
-const slabs = new WeakMap<ArrayBufferLike, PooledBuffer>();
+/** By memory, so that a view of a body can hold the whole buffer. */
+const pooled = new WeakMap<ArrayBufferLike, PooledBuffer>();
 
-/** The slab that these bytes stand in; undefined where they are in memory of their own, or it was given back. */
+/** The pooled buffer behind these bytes; undefined if they have their own memory, or it was released. */
 export function pooledBufferOf({ buffer }: Buffer): PooledBuffer | undefined {
-  return slabs.get(buffer);
+  return pooled.get(buffer);
 }
 
-/** Memory that one request has. Who took it holds it. */
+/** A buffer in use. The taker has the first hold. */
 export class PooledBuffer {
   readonly bytes: Buffer;
   readonly #onFree: (memory: ArrayBuffer) => void;
@@ -35,79 +35,79 @@ export class PooledBuffer {
     this.#memory = memory;
     this.bytes = Buffer.from(memory);
     this.#onFree = onFree;
-    slabs.set(memory, this);
+    pooled.set(memory, this);
   }
 
   /**
-   * Nobody else gets the memory before a `release` more.
-   * @throws GatewayError internal_error when it was given back
+   * Adds a hold, which needs a `release` of its own.
+   * @throws GatewayError internal_error if the buffer was already returned
    */
   hold(): void {
-    if (this.#holds === 0) throw spent();
+    if (this.#holds === 0) throw releasedError();
     this.#holds += 1;
   }
 
   /**
-   * To be called once for each hold, when nothing of it is read any more, not by the system either.
-   * @throws GatewayError internal_error when nobody holds it
+   * Ends one hold. Call it when nothing reads the buffer any more, the kernel included.
+   * @throws GatewayError internal_error if there is no hold
    */
   release(): void {
-    if (this.#holds === 0) throw spent();
+    if (this.#holds === 0) throw releasedError();
     this.#holds -= 1;
     if (this.#holds > 0) return;
-    slabs.delete(this.#memory);
-    // The memory goes on in another object, and every view of this one is empty from now on: who reads a body that was given
-    // back finds nothing, and never the body of somebody else.
+    pooled.delete(this.#memory);
+    // The memory moves to a new ArrayBuffer and all views of this one become empty: a use after release reads nothing, and
+    // never another request's body.
     this.#onFree(this.#memory.transfer());
   }
 }
 
-interface Free {
+interface FreeBuffer {
   readonly memory: ArrayBuffer;
   readonly since: number;
 }
 
 export class BufferPool {
-  readonly #most: number;
+  readonly #maxRetained: number;
   readonly #idleMs: number;
   readonly #gauge: BufferPoolOptions['gauge'];
-  /** By size; the last one was given back last, and is taken first. */
-  readonly #free = new Map<number, Free[]>();
+  /** By size, as stacks: the last returned is taken first. */
+  readonly #free = new Map<number, FreeBuffer[]>();
   #retained = 0;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor({ most = 128 * MIB, idleMs = 10_000, gauge }: BufferPoolOptions = {}) {
-    this.#most = most;
+  constructor({ maxRetained = 128 * MIB, idleMs = 10_000, gauge }: BufferPoolOptions = {}) {
+    this.#maxRetained = maxRetained;
     this.#idleMs = idleMs;
     this.#gauge = gauge;
   }
 
-  /** Bytes that are kept for later. */
+  /** Bytes of free buffers. */
   get retained(): number {
     return this.#retained;
   }
 
   /**
-   * @param bytes at least so many; what stands in them is not defined
-   * @returns a slab that nobody else has, with one hold on it
+   * @param bytes minimum size; the content is undefined
+   * @returns an exclusive buffer with one hold
    */
   take(bytes: number): PooledBuffer {
-    if (bytes > LARGEST) return new PooledBuffer(fresh(bytes), letGo);
+    if (bytes > MAX_SIZE) return new PooledBuffer(allocate(bytes), drop);
     const size = sizeFor(bytes);
-    // One that is somewhat larger is better than new memory.
+    // A somewhat larger buffer is better than new memory.
     for (let larger = size; larger <= 2 * size; larger = sizeFor(larger + 1)) {
       const memory = this.#free.get(larger)?.pop()?.memory;
       if (memory === undefined) continue;
       this.#count(-larger);
-      return new PooledBuffer(memory, this.#keep);
+      return new PooledBuffer(memory, this.#retain);
     }
-    return new PooledBuffer(fresh(size), this.#keep);
+    return new PooledBuffer(allocate(size), this.#retain);
   }
 
-  readonly #keep = (memory: ArrayBuffer): void => {
+  readonly #retain = (memory: ArrayBuffer): void => {
     const size = memory.byteLength;
-    if (this.#retained + size > this.#most) {
-      letGo(memory);
+    if (this.#retained + size > this.#maxRetained) {
+      drop(memory);
       return;
     }
     const free = this.#free.get(size);
@@ -123,7 +123,7 @@ export class BufferPool {
     const before = performance.now() - this.#idleMs;
     for (const [size, free] of this.#free) {
       while (free[0] !== undefined && free[0].since <= before) {
-        letGo(free[0].memory);
+        drop(free[0].memory);
         free.shift();
         this.#count(-size);
       }
@@ -137,23 +137,25 @@ export class BufferPool {
   }
 }
 
-/** The next of four sizes between two powers of two: what is not used of a slab counts as if it were. */
+/** Rounds up to one of four sizes between two powers of two, to bound unused memory. */
 function sizeFor(bytes: number): number {
-  if (bytes <= SMALLEST) return SMALLEST;
+  if (bytes <= MIN_SIZE) return MIN_SIZE;
   const step = 2 ** Math.floor(Math.log2(bytes - 1)) / 4;
   return Math.ceil(bytes / step) * step;
 }
 
-/** At once: an idle process collects nothing for a long time, and a busy one is not to begin for it. */
-function letGo(memory: ArrayBuffer): void {
+/** Frees at once: an idle process would collect it late, and a busy one would start a garbage collection for it. */
+function drop(memory: ArrayBuffer): void {
   memory.transfer(0);
 }
 
-function fresh(bytes: number): ArrayBuffer {
+function allocate(bytes: number): ArrayBuffer {
   const { buffer } = Buffer.allocUnsafeSlow(bytes);
   return buffer;
 }
 
-function spent(): GatewayError {
-  return new GatewayError('internal_error', undefined, { cause: new Error('a slab that was given back') });
+function releasedError(): GatewayError {
+  return new GatewayError('internal_error', undefined, {
+    cause: new Error('a pooled buffer was used after its release'),
+  });
 }

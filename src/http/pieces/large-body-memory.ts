@@ -1,18 +1,17 @@
-// The memory that one large body stands in while it is read: a slab, and another one when it has outgrown that. What is read of
-// it is for who extends this.
+// Memory of one large body during reading: a pooled buffer, replaced by a larger one when it is full. Subclasses read the body.
 import type { LargeBody } from './body-buffer.ts';
 import type { BufferPool, PooledBuffer } from './buffer-pool.ts';
 
 export abstract class BodyMemory implements LargeBody {
   readonly #buffers: BufferPool;
   #pooled: PooledBuffer | undefined;
-  /** What stood in it is being copied. */
+  /** The previous buffer, while its content is copied. */
   #outgrown: PooledBuffer | undefined;
 
   readonly admit: (() => Promise<void>) | undefined;
 
   /**
-   * It costs nothing until a body turns out to be large.
+   * Allocates nothing until a body turns out to be large.
    * @param admit see `LargeBody`
    */
   constructor(buffers: BufferPool, admit?: () => Promise<void>) {
@@ -27,21 +26,21 @@ export abstract class BodyMemory implements LargeBody {
   }
 
   arrived(bytes: Buffer, size: number): void {
-    this.#letOutgrown();
+    this.#releaseOutgrown();
     this.advance(bytes, size);
   }
 
-  /** The body is not read any more but by who holds its slab. Idempotent. */
+  /** Ends the hold on the buffer; other holders keep it. Idempotent. */
   release(): void {
-    this.#letOutgrown();
+    this.#releaseOutgrown();
     this.#pooled?.release();
     this.#pooled = undefined;
   }
 
-  /** More has come, as in `arrived`. */
+  /** More bytes arrived; see `LargeBody.arrived`. */
   protected abstract advance(bytes: Buffer, size: number): void;
 
-  #letOutgrown(): void {
+  #releaseOutgrown(): void {
     this.#outgrown?.release();
     this.#outgrown = undefined;
   }

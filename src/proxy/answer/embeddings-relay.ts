@@ -120,8 +120,8 @@ export class EmbeddingsRelay implements Receiver {
     if (pieces === undefined) return;
     this.#client.passAll(pieces);
     this.#work ??= new BodyPacing();
-    this.#work.did(chunk.length, performance.now() - began);
-    this.#work.hold(this.#pace);
+    this.#work.record(chunk.length, performance.now() - began);
+    this.#work.throttle(this.#pace);
   }
 
   /** @returns undefined where the answer is unusable */

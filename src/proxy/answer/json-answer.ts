@@ -60,8 +60,8 @@ export class JsonAnswer implements Receiver {
     const large = this.#large ?? this.#becomeLarge();
     large.push(chunk);
     this.#work ??= new BodyPacing();
-    this.#work.did(length, performance.now() - began);
-    this.#work.hold(this.#source);
+    this.#work.record(length, performance.now() - began);
+    this.#work.throttle(this.#source);
   }
 
   #becomeLarge(): LargeAnswer {

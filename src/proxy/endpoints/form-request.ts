@@ -3,7 +3,7 @@
 import { isAscii, isUtf8 } from 'node:buffer';
 import { GatewayError } from '../../errors.ts';
 import { Upload, type UploadWatcher } from '../../http/body/upload.ts';
-import type { SpoolRoom } from '../../http/body/upload-spool.ts';
+import type { SpoolFiles } from '../../http/body/upload-spool.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { mediaType } from '../../http/multipart/media-type.ts';
 import {
@@ -40,7 +40,7 @@ interface FormRequestOptions {
   readonly rules: FormRules;
   /** Of the whole body, in bytes. */
   readonly limit: number;
-  readonly room: SpoolRoom;
+  readonly room: SpoolFiles;
   /** Fields that the configuration rejects; undefined for none. */
   readonly watched?: WatchedMembers | undefined;
 }
@@ -65,7 +65,7 @@ export class FormRequest implements FormBody {
   static async open(options: FormRequestOptions): Promise<FormRequest> {
     const form = new FormRequest(options);
     try {
-      await form.#upload.keep();
+      await form.#upload.buffer();
       return form;
     } catch (error) {
       await form.close();

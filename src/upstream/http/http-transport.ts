@@ -224,7 +224,7 @@ class HttpCall implements Call, ResponseHandler {
     if (!this.#over && this.#isStreamed) this.#sink.onSent?.();
   }
 
-  onLost(cause: unknown): void {
+  onSourceError(cause: unknown): void {
     if (!this.#over) this.#fail(wrapError(cause, 'internal_error'), 'body_lost');
   }
 

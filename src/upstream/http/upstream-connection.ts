@@ -257,7 +257,7 @@ export class UpstreamConnection {
     const handler = this.#handler;
     this.#handler = undefined;
     // An upstream that responds before it has read the whole request may never read the rest.
-    const isWritten = this.#writer === undefined || this.#writer.isWhole;
+    const isWritten = this.#writer === undefined || this.#writer.isComplete;
     const isIdle = isWritten && this.#socket.writable && this.#socket.writableLength === 0;
     this.#writer?.cancel();
     this.#writer = undefined;
