@@ -179,16 +179,20 @@ describe('refused, with what and where', () => {
     ['another form behind it', `${good}${end}${good}${end}`, 'a boundary follows its last boundary'],
     ['a boundary within the epilogue', `${good}${end}more--${B}`, 'a boundary follows its last boundary'],
     ['a long epilogue', `${good}${end}${'x'.repeat(9000)}`, 'more than 8192 bytes follow its last boundary'],
-    ['a longer boundary', `${good}--${B}1\r\n`, 'a boundary is followed by something else'],
+    ['a longer boundary', `${good}--${B}1\r\n`, 'a boundary is not followed by a line end'],
     ['padding', `--${B} \r\n`, 'a boundary is not followed by a line end, at byte'],
     [
       'LF alone',
       `--${B}\n${disposition('name="a"')}\n\nx\n${end}`,
-      'a boundary is followed by something else',
+      'a boundary is not followed by a line end',
     ],
     ['a boundary behind LF', `${part('a', `b\n--${B}\r\nc`)}${end}`, 'a boundary is not preceded by CRLF'],
     ['a boundary behind CR', `${part('a', `b\r--${B}\r\nc`)}${end}`, 'a boundary is not preceded by CRLF'],
-    ['a boundary behind the head', `--${B}\r\n${disposition('name=a')}\r\n\r\n--${B}--`, 'is not preceded by CRLF'],
+    [
+      'a boundary behind the head',
+      `--${B}\r\n${disposition('name=a')}\r\n\r\n--${B}--`,
+      'is not preceded by CRLF',
+    ],
     ['no headers', `--${B}\r\n\r\n\r\nx\r\n${end}`, 'a header of a part is malformed'],
     ['no content-disposition', withHead('content-type: text/plain'), 'a part has no content-disposition'],
     [
