@@ -237,18 +237,15 @@ describe('errors of the gateway over HTTP', () => {
       expectError(await ask(gateway.url, { target: '/admin/keys/rotate' }), 'missing_api_key');
     });
 
-    test.each([
-      `Bearer ${NOBODYS}`,
-      `bearer ${NOBODYS}`,
-      `Basic ${NOBODYS}`,
-      'Bearer',
-      'Bearer sk-x',
-      NOBODYS,
-    ])('invalid_api_key: %s', async (authorization) => {
-      expectError(
-        await ask(gateway.url, { headers: { authorization }, body: chatRequest() }),
-        'invalid_api_key',
-      );
+    test.each<[ErrorCode, string]>([
+      ['invalid_api_key', `Bearer ${NOBODYS}`],
+      ['invalid_api_key', `bearer ${NOBODYS}`],
+      ['invalid_api_key', 'Bearer sk-x'],
+      ['missing_api_key', `Basic ${NOBODYS}`],
+      ['missing_api_key', 'Bearer'],
+      ['missing_api_key', NOBODYS],
+    ])('%s: %s', async (code, authorization) => {
+      expectError(await ask(gateway.url, { headers: { authorization }, body: chatRequest() }), code);
     });
 
     test('billing_not_active', async () => {
@@ -514,6 +511,10 @@ describe('errors of the gateway over HTTP', () => {
       const response = await own.chat(chatRequest());
       expectError(response, 'upstream_tls');
       expect(faked.requests).toHaveLength(0);
+    });
+
+    test('upstream_unusable_response: a stream that was not asked for', async () => {
+      expectError(await scripted(sse([{ choices: [] }])), 'upstream_unusable_response');
     });
 
     test.each([401, 403])('upstream_auth_error: %i', async (status) => {

@@ -406,7 +406,7 @@ describe('what is no answer to a chat completion is a 502', () => {
   });
 
   test('an event stream in answer to a request for none', async () => {
-    expectError(await answered(sse([{ choices: [] }])), 502, 'upstream_invalid_response');
+    expectError(await answered(sse([{ choices: [] }])), 406, 'upstream_unusable_response');
   });
 
   test('a reset or a close before the first byte', async () => {

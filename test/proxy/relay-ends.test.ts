@@ -1,6 +1,7 @@
 // How a stream can end, and that its client can always tell: whole answers end cleanly, broken ones never do.
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { ErrorCode } from '../../src/errors.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,
@@ -110,8 +111,12 @@ describe('a stream that breaks after its first output', () => {
     await expectBroken(await relayed(script), frames, 'stream_incomplete');
   });
 
-  test.each<[string, Step]>([
-    ['bytes that are no chunk', ending(TWO, (c) => c.send('zz\r\nnot a chunk\r\n'))],
+  test.each<[string, Step, ErrorCode]>([
+    [
+      'bytes that are no chunk',
+      ending(TWO, (c) => c.send('zz\r\nnot a chunk\r\n')),
+      'upstream_invalid_response',
+    ],
     [
       'an event of more than 32 MiB',
       ending(TWO, async (c) => {
@@ -119,9 +124,10 @@ describe('a stream that breaks after its first output', () => {
         for (let i = 0; i < 33; i++) await c.chunk(i === 0 ? `data: ${piece}` : piece);
         await c.silence();
       }),
+      'upstream_unusable_response',
     ],
-  ])('by %s', async (_name, script) => {
-    await expectBroken(await relayed(script), TWO.join(''), 'upstream_invalid_response');
+  ])('by %s', async (_name, script, code) => {
+    await expectBroken(await relayed(script), TWO.join(''), code);
   });
 
   test('keeps the usage that was seen', async () => {
