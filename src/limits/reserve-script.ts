@@ -21,7 +21,6 @@ export function reserveScript(limits: readonly LimitRow[]): string {
     `local COUNTS = ${list(limits.map(({ counts }) => counts))}`,
     `local TOTALS = { ${totals.map((limit) => limits.indexOf(limit) + 1).join(', ')} }`,
     `local FIELDS = ${list(totals.flatMap(({ name }) => FIRST_FIELDS.get(name) ?? [`${name}:window`, name]))}`,
-    `local TABLE = '${totals.map(({ name }) => name).join(' ')}'`,
     readFileSync(new URL('./reserve.lua', import.meta.url), 'utf8'),
   ].join('\n');
 }

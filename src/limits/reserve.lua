@@ -2,11 +2,12 @@
 -- rejects, and what clients see, from the returned counts (verdict.ts).
 --
 -- Before this text reserve-script.ts puts the table of limits: WINDOWS and COUNTS of each limit, TOTALS (indexes of the limits
--- over a day or month), FIELDS (two for each total), TABLE (names of the totals).
+-- over a day or month), FIELDS (two for each total).
 --
 -- KEYS  1  hash, the minute window: s its start (ms), r requests, t tokens
---       2  hash, totals: for each its window (a number of the day or month) and its count, e when counting started (µs),
---          k whether usage before that is known (1) or not yet (0), v for which totals. The counts include running requests.
+--       2  hash, totals: for each its window (the number of the day or month) and its count, which includes running requests;
+--          e when counting started (µs), k whether usage before that is known (1) or not yet (0). Versions may differ in their
+--          totals: where one is not known yet, its window is negative, but for those of all versions (one letter).
 --       3  sorted set, leases by expiry (ms); a member is ID:WINDOW:TOKENS:BEGUN, the last in µs. While there are totals, they
 --          count the request, or the tokens, of each lease that began in their window.
 -- ARGV  1  length of the minute window, 2 of a lease (ms), 3 the operation:
@@ -22,7 +23,7 @@
 local DAY = 86400000
 local windowMs, leaseMs, operation = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
--- Lua would write large numbers with an exponent.
+-- Lua concatenates large numbers with an exponent. Arguments of redis.call need no text: Redis writes 17 digits.
 local function text(number)
   return string.format('%.0f', number)
 end
@@ -43,7 +44,7 @@ end
 if operation == 'renew' then
   local renewed = 0
   for index = 4, #ARGV do
-    renewed = renewed + redis.call('ZADD', KEYS[3], 'XX', 'CH', text(now + leaseMs), find(ARGV[index]))
+    renewed = renewed + redis.call('ZADD', KEYS[3], 'XX', 'CH', now + leaseMs, find(ARGV[index]))
   end
   if redis.call('PTTL', KEYS[3]) < leaseMs * 2 then redis.call('PEXPIRE', KEYS[3], leaseMs * 2) end
   return renewed
@@ -78,7 +79,7 @@ local function readLease(member)
   local window, tokens, begun = string.match(member, '^[^:]*:(%d+):(%d+):(%d+)$')
   local leaseDay = math.floor(count(begun) / 1000 / DAY)
   return {
-    window = window,
+    window = count(window),
     tokens = count(tokens),
     begun = count(begun),
     day = leaseDay,
@@ -107,42 +108,37 @@ local held = redis.call('HMGET', KEYS[1], 's', 'r', 't')
 local window = { start = count(held[1]), requests = count(held[2]), tokens = count(held[3]) }
 
 local function keepWindow()
-  redis.call('HSET', KEYS[1], 's', text(window.start), 'r', text(window.requests), 't', text(window.tokens))
-  -- Its fields say when it ends; the expiry only removes it.
-  redis.call('PEXPIRE', KEYS[1], windowMs)
+  redis.call('HSET', KEYS[1], 's', window.start, 'r', window.requests, 't', window.tokens)
 end
 
 -- The clock was set back. The window must not last for longer than a window.
 if window.start > now then
   window.start = now
   keepWindow()
+  redis.call('PEXPIRE', KEYS[1], windowMs)
 end
 if now - window.start >= windowMs then window = { start = 0, requests = 0, tokens = 0 } end
 
-held = redis.call('HMGET', KEYS[2], 'e', 'k', 'v', unpack(FIELDS))
+held = redis.call('HMGET', KEYS[2], 'k', unpack(FIELDS))
 local totals
-local isKept, isStale = false, false
+local isKept, isStale, isKnown, windows = false, false, held[1] == '1', {}
 for order = 1, #TOTALS do
-  local stored, now = tonumber(held[2 + 2 * order] or ''), current[WINDOWS[TOTALS[order]]]
-  isKept = isKept or stored ~= nil
-  isStale = isStale or stored ~= now
-  -- The clock was set back: the totals of the earlier date are gone.
-  if stored and stored > now then isKept = false break end
+  local stored, now = tonumber(held[2 * order] or ''), current[WINDOWS[TOTALS[order]]]
+  if stored then
+    isKept, windows[order] = true, math.abs(stored)
+    -- The clock was set back: the totals of the earlier date are gone.
+    if windows[order] > now then isKept = false break end
+  end
+  isKnown = isKnown and (stored or 0) > 0
+  isStale = isStale or windows[order] ~= now
 end
 if isKept then
-  totals = { since = count(held[1]), k = held[2] or '0', v = held[3] or '', isStored = not isStale }
-  totals.known = totals.k == '1'
-  -- Replicas of another version count other limits, and leave those that they do not know as they are.
-  if totals.v ~= TABLE then
-    for name in string.gmatch(TABLE, '%S+') do
-      totals.known = totals.known and string.find(totals.v, name, 1, true) ~= nil
-    end
-  end
+  totals = { known = isKnown, isStored = not isStale }
   local reserved = isStale and running()
   for order = 1, #TOTALS do
     local index = TOTALS[order]
-    local isCurrent = not isStale or tonumber(held[2 + 2 * order] or '') == current[WINDOWS[index]]
-    totals[index] = isCurrent and count(held[3 + 2 * order]) or reserved[index]
+    local isCurrent = windows[order] == current[WINDOWS[index]]
+    totals[index] = isCurrent and count(held[1 + 2 * order]) or reserved[index]
   end
 end
 
@@ -153,14 +149,21 @@ local function keepTotals()
   if not totals then return end
   local fields = {}
   for order = 1, #TOTALS do
-    fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order], text(totals[TOTALS[order]])
+    fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order], totals[TOTALS[order]]
+  end
+  local isNew = not totals.isStored
+  totals.isStored = true
+  for order = 1, isNew and #TOTALS or 0 do
+    local name, now = FIELDS[2 * order - 1], current[WINDOWS[TOTALS[order]]]
+    fields[#fields + 1], fields[#fields + 2] = name, (totals.known or #name == 1) and now or -now
   end
   redis.call('HSET', KEYS[2], unpack(fields))
-  if totals.isStored then return end
-  totals.isStored = true
-  for order = 1, #TOTALS do fields[2 * order - 1], fields[2 * order] = FIELDS[2 * order - 1], text(current[WINDOWS[TOTALS[order]]]) end
-  redis.call('HSET', KEYS[2], 'e', text(totals.since), 'k', totals.k, 'v', totals.v, unpack(fields))
-  redis.call('PEXPIRE', KEYS[2], monthMs)
+  if isNew then redis.call('PEXPIRE', KEYS[2], monthMs) end
+end
+
+-- Whether Redis was emptied while a lease ran, which the totals do not count then.
+local function isOlder(lease)
+  return totals and lease.begun < count(redis.call('HGET', KEYS[2], 'e'))
 end
 
 local function addTotals(requests, tokens)
@@ -176,12 +179,14 @@ local function countInWindow(start, requests, tokens)
   if window.start == 0 then window.start = start end
   window.requests, window.tokens = window.requests + requests, window.tokens + tokens
   keepWindow()
+  -- Its fields say when it ends; the expiry only removes it.
+  redis.call('PEXPIRE', KEYS[1], windowMs)
 end
 
 -- Replaces the tokens of a lease.
 local function replace(lease, tokens, isHeld)
   local reserved = isHeld and lease.tokens or 0
-  if window.start > 0 and lease.window == text(window.start) then
+  if window.start > 0 and lease.window == window.start then
     window.tokens = math.max(0, window.tokens - reserved + tokens)
     keepWindow()
   end
@@ -197,7 +202,7 @@ end
 local function addLease(id, tokens, begun, start)
   if window.start == 0 then window.start = start end
   local member = id .. ':' .. text(window.start) .. ':' .. text(tokens) .. ':' .. text(begun)
-  redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
+  redis.call('ZADD', KEYS[3], now + leaseMs, member)
   -- While there are totals, what an expired lease holds of them must still be subtracted.
   redis.call('PEXPIRE', KEYS[3], math.max(leaseMs * 2, totals and monthMs or 0))
   return member
@@ -215,7 +220,7 @@ if operation == 'settle' then
   end
   local lease = readLease(member)
   replace(lease, tokens, isHeld)
-  if isHeld and requests < 0 and lease.window == text(window.start) then
+  if isHeld and requests < 0 and lease.window == window.start then
     window.requests = math.max(0, window.requests + requests)
     keepWindow()
   end
@@ -223,7 +228,7 @@ if operation == 'settle' then
     if COUNTS[index] == 'requests' and amount(lease, index) == 1 then
       if isHeld then
         if requests < 0 then totals[index] = math.max(0, totals[index] + requests) end
-      elseif lease.begun < totals.since then
+      elseif isOlder(lease) then
         -- Redis was emptied meanwhile, and the store did not know a request that ran.
         totals[index] = totals[index] + 1
       end
@@ -237,7 +242,7 @@ if operation == 'enter' then
   local id, tokens, age = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
   local member = find(id)
   if member ~= id then
-    redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
+    redis.call('ZADD', KEYS[3], now + leaseMs, member)
     return member
   end
   member = addLease(id, tokens, micros - age * 1000, now - age)
@@ -248,16 +253,16 @@ if operation == 'enter' then
   return member
 end
 
-local slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), text(now + leaseMs))
+local slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), now + leaseMs)
 if slots < redis.call('ZCARD', KEYS[3]) then
   -- Leases whose process is gone. Those that expire later than a lease can were made before the clock was set back.
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'LIMIT', 0, 100)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 100)) do
     redis.call('ZREM', KEYS[3], member)
     replace(readLease(member), 0, true)
     keepTotals()
   end
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. text(now + leaseMs), '+inf', 'LIMIT', 0, 100)) do
-    redis.call('ZADD', KEYS[3], text(now + leaseMs), member)
+    redis.call('ZADD', KEYS[3], now + leaseMs, member)
   end
   slots = redis.call('ZCOUNT', KEYS[3], '(' .. text(now), '+inf')
 end
@@ -269,7 +274,8 @@ local known = ARGV[6 + #COUNTS]
 if known and (not totals or (not totals.known and known == '1')) then
   local reserved = running()
   if not totals then
-    totals = { since = micros, k = '0', v = '' }
+    totals = {}
+    redis.call('HSET', KEYS[2], 'e', micros)
     for _, index in ipairs(TOTALS) do totals[index] = reserved[index] end
   end
   for order, index in ipairs(TOTALS) do
@@ -277,7 +283,7 @@ if known and (not totals or (not totals.known and known == '1')) then
     totals[index] = math.max(totals[index] - reserved[index], before) + reserved[index]
   end
   totals.known, totals.isStored = known == '1', false
-  if totals.known then totals.k, totals.v = '1', TABLE end
+  redis.call('HSET', KEYS[2], 'k', known)
   keepTotals()
 end
 
@@ -306,7 +312,7 @@ for index = 1, #COUNTS do
     local cost = isTokens and tokens or 1
     if isHeld and isTokens then
       if isTotal then cost = cost - amount(old, index)
-      elseif old.window == text(window.start) then cost = cost - old.tokens end
+      elseif old.window == window.start then cost = cost - old.tokens end
     end
     if (isTokens or not old) and counts[index] + cost > limit then isAdmitted = false end
   end
@@ -323,8 +329,7 @@ if isAdmitted then
   end
   member = addLease(string.match(id, '^[^:]*'), tokens, micros, now)
   countInWindow(now, old and 0 or 1, tokens)
-  local wasEmptied = old and not isHeld and totals and old.begun < totals.since
-  addTotals((wasEmptied or not old) and 1 or 0, tokens)
+  addTotals((not old or not isHeld and isOlder(old)) and 1 or 0, tokens)
   counts = used()
 end
 
@@ -336,7 +341,7 @@ local answer = {
   member,
 }
 for index = 1, #COUNTS do
-  -- As text: clients do not read the largest integers exactly.
-  answer[5 + index] = COUNTS[index] == 'tokens' and text(counts[index]) or counts[index]
+  -- Clients do not read the largest integers exactly.
+  answer[5 + index] = counts[index] > 1e15 and text(counts[index]) or counts[index]
 end
 return answer
