@@ -128,14 +128,14 @@ export const ERRORS = {
     retry: 'no',
     message: 'The API key is not valid.',
     meaning:
-      'The key is malformed, unknown, rotated away or revoked. Never sent for trouble of the gateway itself.',
+      'The key is malformed, unknown, rotated away or revoked. Never sent for a fault of the gateway itself.',
   },
   billing_not_active: {
     status: 403,
     type: 'billing_not_active',
     retry: 'no',
     message:
-      'This API key is known, but its holder is suspended: a payment failed or was taken back, or the operator suspended it. GET /admin/usage still answers; ask the operator of this gateway.',
+      'This API key is known, but its holder is suspended: a payment failed or was reversed, or the operator suspended it. GET /admin/usage still answers; ask the operator of this gateway.',
     meaning:
       'The key is valid, but its holder is suspended. The same key works again after the suspension. Until then it can only read its usage and be rotated.',
   },
@@ -217,7 +217,7 @@ export const ERRORS = {
     status: 426,
     type: BAD,
     retry: 'no',
-    message: 'This URL is for WebSockets: ask for one with Upgrade: websocket and version 13.',
+    message: 'This URL only accepts WebSockets: send Upgrade: websocket and Sec-WebSocket-Version: 13.',
     meaning: 'A plain request or another handshake was sent to a WebSocket URL.',
   },
   websocket_not_offered: {

@@ -48,7 +48,8 @@ export const ANSWER_CLASSES = {
   },
   credential_text: {
     ...CREDENTIAL,
-    answers: '403 whose text names them; another 4xx whose text begins so ("API key not valid.")',
+    answers:
+      '403 whose text names them; another 4xx whose text starts with such words ("API key not valid.")',
     vote: 'none',
   },
   account: {
@@ -59,7 +60,7 @@ export const ANSWER_CLASSES = {
   },
   account_text: {
     ...ACCOUNT,
-    answers: 'another 4xx whose text begins so ("Your credit balance is too low")',
+    answers: 'another 4xx whose text starts with such words ("Your credit balance is too low")',
     vote: 'none',
   },
   prompt: { ...REJECTED, answers: '403 that names moderation or a policy', triesNextTarget: false },

@@ -25,8 +25,8 @@ export class LatencyAverage {
     const average = this.#average;
     if (average === undefined || ms >= average) this.#average = ms;
     else {
-      const kept = Math.exp(-Math.max(0, now - this.#at) / DECAY_MS);
-      this.#average = average * kept + ms * (1 - kept);
+      const decay = Math.exp(-Math.max(0, now - this.#at) / DECAY_MS);
+      this.#average = average * decay + ms * (1 - decay);
     }
     this.#at = now;
     this.#recent?.add(now, ms);
@@ -101,9 +101,9 @@ class RecentTimes {
   }
 
   #percentile(now: number): number | undefined {
-    const kept = Math.min(this.#count, SAMPLES);
+    const count = Math.min(this.#count, SAMPLES);
     const young = this.#times
-      .subarray(0, kept)
+      .subarray(0, count)
       .filter((_, slot) => now - (this.#at[slot] ?? 0) <= MAX_AGE_MS);
     if (young.length < MIN_SAMPLES) return undefined;
     young.sort();

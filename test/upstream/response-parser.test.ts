@@ -2,7 +2,7 @@
 // FUZZ_RUNS sets the number of runs of each property.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Progress, ResponseParser, UnusableAnswer } from '../../src/upstream/http/response-parser.ts';
+import { InvalidResponse, type Progress, ResponseParser } from '../../src/upstream/http/response-parser.ts';
 import type { ResponseHeaders } from '../../src/upstream/transport.ts';
 
 const RUNS = Number(process.env['FUZZ_RUNS'] ?? 1_000);
@@ -49,7 +49,7 @@ function read(pieces: readonly Buffer[]): Reading {
     }
     if (end === 'open' && parser.finish() === 'spent') end = 'closed';
   } catch (error) {
-    expect(error).toBeInstanceOf(UnusableAnswer);
+    expect(error).toBeInstanceOf(InvalidResponse);
     end = 'refused';
   }
   return { status, headers, body: Buffer.concat(body).toString('latin1'), end };

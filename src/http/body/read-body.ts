@@ -97,7 +97,7 @@ function receive(
 
   return new Promise((resolve, reject) => {
     const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
-    let admission: 'due' | 'asked' | 'given' = admit === undefined ? 'given' : 'due';
+    let admission: 'due' | 'pending' | 'granted' = admit === undefined ? 'granted' : 'due';
     const started = performance.now();
     let last = started;
     let received = 0;
@@ -130,16 +130,16 @@ function receive(
         exchange.isLarge = true;
         pacing ??= new BodyPacing();
         pacing.record(length, performance.now() - now);
-        if (admission === 'given') pacing.throttle(source);
+        if (admission === 'granted') pacing.throttle(source);
         else if (admission === 'due') waitForAdmission();
       }
     };
     const waitForAdmission = () => {
-      admission = 'asked';
+      admission = 'pending';
       source.pause();
       admit?.().then(
         () => {
-          admission = 'given';
+          admission = 'granted';
           if (!isOver) source.resume();
         },
         (error: unknown) => {

@@ -41,7 +41,7 @@ export function answer(
   const unread = !request.complete && hasBody(exchange);
   if (unread) head['connection'] = 'close';
   response.writeHead(status, head);
-  if (unread) lingeringEnd(exchange, Buffer.isBuffer(bytes) ? bytes : bytes.whole());
+  if (unread) lingeringEnd(exchange, Buffer.isBuffer(bytes) ? bytes : bytes.toBuffer());
   else if (!Buffer.isBuffer(bytes)) writePieces(exchange, bytes);
   else if (bytes.length > SINGLE_WRITE_BYTES) response.end(bytes);
   else {

@@ -26,7 +26,7 @@ export class BodyPieces implements BodySource {
   }
 
   /** A contiguous copy of all bytes. */
-  whole(): Buffer {
+  toBuffer(): Buffer {
     return Buffer.concat(this.#pieces);
   }
 }

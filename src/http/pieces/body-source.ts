@@ -8,7 +8,7 @@ export interface BodySource {
   /** Starts at the first byte. Whether it can be opened again depends on the source. */
   open(): BodyReader;
   /** For a body in memory: one contiguous copy. */
-  whole?(): Buffer;
+  toBuffer?(): Buffer;
 }
 
 /** Whether a body is a source instead of one Buffer. */

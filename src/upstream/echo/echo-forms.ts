@@ -10,8 +10,8 @@ import { isSource } from '../../http/pieces/body-source.ts';
 import type { UpstreamRequest } from '../transport.ts';
 import { draw } from './echo-others.ts';
 import {
-  type Body,
   dataEvent,
+  type EchoBody,
   type EchoError,
   type EchoEvent,
   echoError,
@@ -144,7 +144,7 @@ function vary(form: ReadForm, model: string, created: number): EchoEvent[] | Ech
 }
 
 /** The form as an equivalent JSON body. */
-function bodyOf({ fields }: ReadForm, model: string): Body {
+function bodyOf({ fields }: ReadForm, model: string): EchoBody {
   const members: Record<string, unknown> = Object.fromEntries(fields);
   return {
     kind: 'body',

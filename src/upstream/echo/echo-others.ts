@@ -3,8 +3,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { contentText } from './echo-chat.ts';
 import type { EchoMemory } from './echo-memory.ts';
 import {
-  type Body,
   dataEvent,
+  type EchoBody,
   type EchoError,
   type EchoEvent,
   echoError,
@@ -22,7 +22,7 @@ import {
 type Respond = (body: Buffer, created: number, memory: EchoMemory) => EchoEvent[];
 
 /** Path below the API root → its handler. */
-export const OTHERS: ReadonlyMap<string, Respond> = new Map([
+export const ECHO_ENDPOINTS: ReadonlyMap<string, Respond> = new Map([
   ['/completions', answering(complete)],
   ['/embeddings', answering(embed)],
   ['/moderations', answering(moderate, 'omni-moderation-latest')],
@@ -43,7 +43,7 @@ const PIXEL = 'R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7';
 const SILENCE = Buffer.alloc(800, 0x80);
 
 function answering(
-  respond: (body: Body, created: number, memory: EchoMemory) => EchoEvent[] | EchoError,
+  respond: (body: EchoBody, created: number, memory: EchoMemory) => EchoEvent[] | EchoError,
   defaultModel?: string,
 ): Respond {
   return (bytes, created, memory) => {
@@ -53,7 +53,7 @@ function answering(
   };
 }
 
-function complete({ model, members }: Body, created: number): EchoEvent[] | EchoError {
+function complete({ model, members }: EchoBody, created: number): EchoEvent[] | EchoError {
   const [prompt] = textsOf(members['prompt'] ?? '');
   if (prompt === undefined) return echoError("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
   const maxTokens = readMaxTokens(members, ['max_tokens']);
@@ -86,7 +86,7 @@ function complete({ model, members }: Body, created: number): EchoEvent[] | Echo
   return streamAnswer([...chunks.map((chunk) => `data: ${JSON.stringify(chunk)}\n\n`), 'data: [DONE]\n\n']);
 }
 
-function embed({ model, members }: Body): EchoEvent[] | EchoError {
+function embed({ model, members }: EchoBody): EchoEvent[] | EchoError {
   const inputs = textsOf(members['input']);
   if (inputs.length === 0 || inputs.length > MAX_INPUTS)
     return echoError(`Invalid 'input': expected 1 to ${MAX_INPUTS} texts.`, 'input', 'invalid_type');
@@ -109,7 +109,7 @@ function vectorOf(text: string): Float32Array {
   return Float32Array.from(raw, (each) => each / length);
 }
 
-function moderate({ model, members }: Body): EchoEvent[] | EchoError {
+function moderate({ model, members }: EchoBody): EchoEvent[] | EchoError {
   const { input } = members;
   const inputs = Array.isArray(input) && input.some(isRecord) ? [contentText(input) ?? ''] : textsOf(input);
   if (inputs.length === 0) return echoError("Missing required parameter: 'input'.", 'input', null);
@@ -126,7 +126,7 @@ function moderate({ model, members }: Body): EchoEvent[] | EchoError {
   return jsonAnswer(200, { id: id('modr'), model, results });
 }
 
-function respond({ model, members }: Body, created: number, memory: EchoMemory): EchoEvent[] | EchoError {
+function respond({ model, members }: EchoBody, created: number, memory: EchoMemory): EchoEvent[] | EchoError {
   const prompt = lastInput(members['input']);
   if (prompt === undefined) return echoError("Missing required parameter: 'input'.", 'input', null);
   const previous = members['previous_response_id'] ?? null;
@@ -208,7 +208,7 @@ function lastInput(input: unknown): string | undefined {
 
 /** @param kind prefix of the event types */
 export function draw(
-  { model, members }: Body,
+  { model, members }: EchoBody,
   created: number,
   kind = 'image_generation',
 ): EchoEvent[] | EchoError {
@@ -228,7 +228,7 @@ export function draw(
   ]);
 }
 
-function speak({ members }: Body): EchoEvent[] | EchoError {
+function speak({ members }: EchoBody): EchoEvent[] | EchoError {
   const { input } = members;
   if (typeof input !== 'string') return echoError("Missing required parameter: 'input'.", 'input', null);
   if (members['stream_format'] !== 'sse') {

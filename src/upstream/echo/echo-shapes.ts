@@ -55,7 +55,7 @@ export function pieces(text: string): string[] {
  * The members of a request and its model, or an error.
  * @param defaultModel for requests without a model
  */
-export function readEchoBody(bytes: Buffer, defaultModel?: string): Body | EchoError {
+export function readEchoBody(bytes: Buffer, defaultModel?: string): EchoBody | EchoError {
   let body: unknown;
   try {
     body = JSON.parse(bytes.toString('utf8'));
@@ -68,7 +68,7 @@ export function readEchoBody(bytes: Buffer, defaultModel?: string): Body | EchoE
   return { kind: 'body', model, members: body };
 }
 
-export interface Body {
+export interface EchoBody {
   readonly kind: 'body';
   readonly model: string;
   readonly members: Record<string, unknown>;

@@ -7,7 +7,7 @@ import type { Call, Sink, Transport, UpstreamRequest } from '../transport.ts';
 import { answerChat } from './echo-chat.ts';
 import { answerForm, isEchoForm } from './echo-forms.ts';
 import { EchoMemory } from './echo-memory.ts';
-import { OTHERS } from './echo-others.ts';
+import { ECHO_ENDPOINTS } from './echo-others.ts';
 import { type EchoEvent, echoErrorAnswer } from './echo-shapes.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
@@ -35,9 +35,9 @@ export class EchoTransport implements Transport {
     const call = new EchoCall(this.#delay, sink, () => this.#calls.delete(call));
     this.#calls.add(call);
     const [path = ''] = request.path.split('?', 1);
-    if (this.#closed) call.play([{ kind: 'error', error: new GatewayError('upstream_unreachable') }]);
+    if (this.#closed) call.start([{ kind: 'error', error: new GatewayError('upstream_unreachable') }]);
     else if (isEchoForm(path, request)) void this.#answerForm(path, request, sink, call);
-    else call.play(this.#answer(path, request));
+    else call.start(this.#answer(path, request));
     return call;
   }
 
@@ -50,7 +50,7 @@ export class EchoTransport implements Transport {
       const events = await answerForm(path, request, this.#clock());
       if (call.isOver) return;
       sink.onSent?.();
-      call.play(events);
+      call.start(events);
     } catch (error) {
       if (call.isOver) return;
       call.abort();
@@ -63,8 +63,8 @@ export class EchoTransport implements Transport {
   }
 
   #answer(path: string, request: UpstreamRequest): EchoEvent[] {
-    const body = isSource(request.body) ? (request.body.whole?.() ?? NO_BYTES) : request.body;
-    const respond = path === '/chat/completions' ? answerChat : OTHERS.get(path);
+    const body = isSource(request.body) ? (request.body.toBuffer?.() ?? NO_BYTES) : request.body;
+    const respond = path === '/chat/completions' ? answerChat : ECHO_ENDPOINTS.get(path);
     if (respond !== undefined) return respond(body, this.#clock(), this.#memory);
     const stored = this.#memory.answer(request);
     if (stored !== undefined) return stored;
@@ -102,7 +102,7 @@ class EchoCall implements Call {
   }
 
   /** Starts the response. Call once. */
-  play(events: EchoEvent[]): void {
+  start(events: EchoEvent[]): void {
     this.#events = events;
     this.#isReady = true;
     this.resume();

@@ -8,7 +8,7 @@ import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest 
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './content-decoder.ts';
 import { TOKEN } from './header-names.ts';
-import { UnusableAnswer } from './response-parser.ts';
+import { InvalidResponse } from './response-parser.ts';
 import type { ResponseHandler, UpstreamConnection, WrittenRequest } from './upstream-connection.ts';
 
 export type HttpTransportOptions = ConnectionPoolOptions;
@@ -128,7 +128,7 @@ class HttpCall implements Call, ResponseHandler {
   /** The pending connection for this call. */
   opening: Opening | undefined;
   #connection: UpstreamConnection | undefined;
-  #begun = false;
+  #isWriteStarted = false;
   /** The body is streamed; only then are upload events reported. */
   #isStreamed = false;
   #coding: string | undefined;
@@ -157,8 +157,8 @@ class HttpCall implements Call, ResponseHandler {
     connection.begin(this, request);
   }
 
-  onBegun(): void {
-    this.#begun = true;
+  onWriteStart(): void {
+    this.#isWriteStarted = true;
     if (this.#isStreamed) this.#sink.onUpload?.();
     else this.#sink.onSent?.();
   }
@@ -197,7 +197,7 @@ class HttpCall implements Call, ResponseHandler {
     const [coding] = codings;
     if (coding !== undefined) {
       if (codings.length > 1 || !isKnownCoding(coding)) {
-        throw new UnusableAnswer(`content-encoding ${codings.join(', ')}`);
+        throw new InvalidResponse(`content-encoding ${codings.join(', ')}`);
       }
       this.#coding = coding;
     }
@@ -280,7 +280,7 @@ class HttpCall implements Call, ResponseHandler {
   }
 
   #delivery(): Delivery {
-    if (!this.#begun) return 'not_sent';
+    if (!this.#isWriteStarted) return 'not_sent';
     return this.#connection?.hasNoResponse === true ? 'no_response' : 'maybe_sent';
   }
 }
@@ -299,7 +299,7 @@ function wrapTransportError(cause: Error): GatewayError {
   if ('code' in cause && typeof cause.code === 'string' && EXHAUSTED.has(cause.code)) {
     return new GatewayError('upstream_busy', undefined, { cause });
   }
-  if (cause instanceof UnusableAnswer) return invalidResponse(cause);
+  if (cause instanceof InvalidResponse) return invalidResponse(cause);
   return new GatewayError(isTlsFailure(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, {
     cause,
   });

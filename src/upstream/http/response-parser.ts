@@ -4,10 +4,10 @@ import type { ResponseHeaders } from '../transport.ts';
 import { TOKEN } from './header-names.ts';
 
 /** The bytes are no valid response to the request; the message is for the log. */
-export class UnusableAnswer extends Error {}
+export class InvalidResponse extends Error {}
 
 /** Receives the parsed parts in order. Body bytes are a range of a buffer that is reused after the call. */
-export interface AnswerReader {
+export interface ResponseReader {
   /** The final status and headers, names in lower case; a repeated header is a list. */
   onHead(status: number, headers: ResponseHeaders): void;
   onBody(bytes: Buffer, start: number, end: number): void;
@@ -60,7 +60,7 @@ type State =
   | 'trailers';
 
 export class ResponseParser {
-  readonly #reader: AnswerReader;
+  readonly #reader: ResponseReader;
   #state: State = 'idle';
   #interim = 0;
   #keepAlive = false;
@@ -76,7 +76,7 @@ export class ResponseParser {
   /** An incomplete head. */
   #held = NO_BYTES;
 
-  constructor(reader: AnswerReader) {
+  constructor(reader: ResponseReader) {
     this.#reader = reader;
   }
 
@@ -90,7 +90,7 @@ export class ResponseParser {
   /**
    * Parses the next bytes of the connection; keeps no reference to them.
    * @param end end of the valid bytes; the rest of the buffer is stale
-   * @throws UnusableAnswer
+   * @throws InvalidResponse
    */
   push(bytes: Buffer, end = bytes.length): Progress {
     let at = 0;
@@ -137,12 +137,12 @@ export class ResponseParser {
     const stop = before === 0 ? limit : all.length;
     const end = headEnd(all, before === 0 ? at : Math.max(0, before - 3), stop);
     if ((end === -1 ? stop : end) - from > MAX_HEAD_BYTES) {
-      throw new UnusableAnswer(`a head of more than ${MAX_HEAD_BYTES} bytes`);
+      throw new InvalidResponse(`a head of more than ${MAX_HEAD_BYTES} bytes`);
     }
     if (end === -1) {
       // Rejected at once, because the end of the head might never come.
       if (stop - from >= 5 && all.toString('latin1', from, from + 5) !== 'HTTP/') {
-        throw new UnusableAnswer('bytes that are not an HTTP response');
+        throw new InvalidResponse('bytes that are not an HTTP response');
       }
       // Copied: the read buffer is reused.
       this.#held = before === 0 ? Buffer.from(all.subarray(from, stop)) : all;
@@ -156,9 +156,9 @@ export class ResponseParser {
 
   /** @param text the lines of a head, each with its CRLF */
   #readHead(text: string): void {
-    if (FORBIDDEN.test(text)) throw new UnusableAnswer('an invalid character in the head');
+    if (FORBIDDEN.test(text)) throw new InvalidResponse('an invalid character in the head');
     const lineEnd = text.indexOf('\r\n');
-    if (!STATUS_LINE.test(text)) throw new UnusableAnswer('an invalid status line');
+    if (!STATUS_LINE.test(text)) throw new InvalidResponse('an invalid status line');
     const status = Number(text.slice(STATUS_AT, STATUS_AT + 3));
     const headers = headersOf(text, lineEnd + 2);
     if (status < 200) {
@@ -172,9 +172,9 @@ export class ResponseParser {
 
   /** Unexpected interim responses may be ignored (RFC 9110, 15.2), but not a protocol switch. */
   #skipInterim(status: number): void {
-    if (status === 101) throw new UnusableAnswer('an unexpected protocol switch (101)');
+    if (status === 101) throw new InvalidResponse('an unexpected protocol switch (101)');
     this.#interim += 1;
-    if (this.#interim > MAX_INTERIM) throw new UnusableAnswer(`more than ${MAX_INTERIM} interim responses`);
+    if (this.#interim > MAX_INTERIM) throw new InvalidResponse(`more than ${MAX_INTERIM} interim responses`);
   }
 
   /** Message body length: RFC 9112, 6.3. */
@@ -182,18 +182,18 @@ export class ResponseParser {
     const { 'content-length': length, 'transfer-encoding': coding } = headers;
     this.#keepAlive = keepsAlive(headers.connection, isOld);
     if (coding !== undefined && length !== undefined)
-      throw new UnusableAnswer('both content-length and transfer-encoding');
+      throw new InvalidResponse('both content-length and transfer-encoding');
     if (status === 204 || status === 304) {
       this.#state = 'idle';
     } else if (coding !== undefined) {
       if (typeof coding !== 'string' || coding.toLowerCase() !== 'chunked')
-        throw new UnusableAnswer('a transfer coding other than chunked');
+        throw new InvalidResponse('a transfer coding other than chunked');
       // RFC 9112, 6.1: with HTTP/1.0 this framing is suspect.
       if (isOld) this.#keepAlive = false;
       this.#beginChunk();
     } else if (length !== undefined) {
       if (typeof length !== 'string' || !DECIMAL.test(length))
-        throw new UnusableAnswer('an invalid content-length');
+        throw new InvalidResponse('an invalid content-length');
       this.#left = Number(length);
       this.#state = this.#left === 0 ? 'idle' : 'length';
     } else {
@@ -224,19 +224,19 @@ export class ResponseParser {
     for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
-      if (this.#length > MAX_SIZE_LINE) throw new UnusableAnswer('a chunk extension that is too long');
+      if (this.#length > MAX_SIZE_LINE) throw new InvalidResponse('a chunk extension that is too long');
       if (this.#afterCr) {
-        if (byte !== LF) throw new UnusableAnswer('a chunk size line without CRLF');
+        if (byte !== LF) throw new InvalidResponse('a chunk size line without CRLF');
         this.#afterCr = false;
         if (this.#left === 0) this.#beginTrailers();
         else this.#state = 'chunk data';
         return at + 1;
       }
       if (byte === CR) {
-        if (this.#digits === 0) throw new UnusableAnswer('a chunk without a size');
+        if (this.#digits === 0) throw new InvalidResponse('a chunk without a size');
         this.#afterCr = true;
       } else if (this.#state === 'chunk extension') {
-        if (isControl(byte)) throw new UnusableAnswer('a control character in a chunk extension');
+        if (isControl(byte)) throw new InvalidResponse('a control character in a chunk extension');
       } else this.#sizeByte(byte);
     }
     return end;
@@ -246,16 +246,17 @@ export class ResponseParser {
     const digit = hexadecimal(byte);
     if (digit !== undefined) {
       this.#digits += 1;
-      if (this.#digits > MAX_SIZE_DIGITS) throw new UnusableAnswer('a chunk size with too many digits');
+      if (this.#digits > MAX_SIZE_DIGITS) throw new InvalidResponse('a chunk size with too many digits');
       this.#left = this.#left * 16 + digit;
     } else if (this.#digits > 0 && (byte === 0x3b || byte === 0x20 || byte === 0x09)) {
       // `;`, possibly after blanks (RFC 9112, 7.1.1).
       this.#state = 'chunk extension';
-    } else throw new UnusableAnswer('a chunk size that is not hexadecimal');
+    } else throw new InvalidResponse('a chunk size that is not hexadecimal');
   }
 
   #chunkEnd(byte: number | undefined, at: number): number {
-    if (byte !== (this.#afterCr ? LF : CR)) throw new UnusableAnswer('chunk data longer than the chunk size');
+    if (byte !== (this.#afterCr ? LF : CR))
+      throw new InvalidResponse('chunk data longer than the chunk size');
     if (this.#afterCr) this.#beginChunk();
     else this.#afterCr = true;
     return at + 1;
@@ -272,9 +273,9 @@ export class ResponseParser {
     for (let at = start; at < end; at += 1) {
       const byte = bytes[at] ?? 0;
       this.#length += 1;
-      if (this.#length > MAX_HEAD_BYTES) throw new UnusableAnswer('trailers that are too long');
+      if (this.#length > MAX_HEAD_BYTES) throw new InvalidResponse('trailers that are too long');
       if (this.#afterCr) {
-        if (byte !== LF) throw new UnusableAnswer('a trailer line without CRLF');
+        if (byte !== LF) throw new InvalidResponse('a trailer line without CRLF');
         this.#afterCr = false;
         if (this.#lineLength === 0) {
           this.#state = 'idle';
@@ -282,7 +283,7 @@ export class ResponseParser {
         }
         this.#lineLength = 0;
       } else if (byte === CR) this.#afterCr = true;
-      else if (isControl(byte)) throw new UnusableAnswer('a control character in a trailer');
+      else if (isControl(byte)) throw new InvalidResponse('a control character in a trailer');
       else this.#lineLength += 1;
     }
     return end;
@@ -315,7 +316,7 @@ function headersOf(text: string, start: number): ResponseHeaders {
     const colon = text.indexOf(':', at);
     // Also rejects line folding (RFC 9112, 5.2) and blanks before the colon (5.1).
     const name = colon === -1 || colon > end ? undefined : nameOf(text.slice(at, colon));
-    if (name === undefined) throw new UnusableAnswer('an invalid header line');
+    if (name === undefined) throw new InvalidResponse('an invalid header line');
     const value = trimBlanks(text, colon + 1, end);
     at = end + 2;
     const present = headers[name];

@@ -5,16 +5,16 @@ import { GatewayError } from '../../errors.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
-import { type AnswerReader, ResponseParser, UnusableAnswer } from './response-parser.ts';
+import { InvalidResponse, ResponseParser, type ResponseReader } from './response-parser.ts';
 
 /** Handler of one response; not called after its end. */
-export interface ResponseHandler extends AnswerReader, BodyEvents {
+export interface ResponseHandler extends ResponseReader, BodyEvents {
   /** The response is complete; the connection is released from this handler. */
   onComplete(): void;
   /** The connection failed or the response is invalid. */
   onBroken(cause: Error): void;
   /** Writing of the request starts. */
-  onBegun(): void;
+  onWriteStart(): void;
   /** The connection is unusable, and no byte of the request was written. It is released from this handler. */
   onUnsent(cause: Error): void;
 }
@@ -168,7 +168,7 @@ export class UpstreamConnection {
     }
     this.#isUnsent = false;
     this.#parser.expect();
-    handler.onBegun();
+    handler.onWriteStart();
     if (isSource(body)) {
       this.#socket.write(head, 'latin1');
       this.#writer = new BodyWriter(this.#socket, body, handler);
@@ -223,7 +223,7 @@ export class UpstreamConnection {
       this.#socket.destroy();
       // An error thrown by a handler is a bug of the gateway and fails this request only.
       this.#fail(
-        error instanceof UnusableAnswer
+        error instanceof InvalidResponse
           ? error
           : new GatewayError('internal_error', undefined, { cause: error }),
       );
@@ -237,7 +237,7 @@ export class UpstreamConnection {
       const isFarewell = FAREWELL.test(bytes.toString('latin1', 0, Math.min(length, MAX_FAREWELL)));
       this.#owner.onUnsolicited(isFarewell ? 'farewell' : this.#isUnsent ? 'unsent' : 'idle');
     }
-    this.#rejectUnsent(new UnusableAnswer('unsolicited bytes before the request'));
+    this.#rejectUnsent(new InvalidResponse('unsolicited bytes before the request'));
   }
 
   /** Closes the connection before the request is written. */
