@@ -36,7 +36,7 @@ export function inputFileOf(body: Buffer): string | undefined {
   }
   const id = memberOf(JSON.parse(body.toString()), INPUT_FILE);
   if (id === undefined) {
-    const message = `The parameter '${INPUT_FILE}' is spelled in another way: write it exactly so.`;
+    const message = `The parameter '${INPUT_FILE}' is spelled differently: spell it exactly like this.`;
     throw new GatewayError('invalid_value', message, param);
   }
   return typeof id === 'string' ? id : undefined;

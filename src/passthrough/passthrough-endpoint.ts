@@ -12,7 +12,7 @@ import { bodyTooLarge, readBody } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answer, answerError, hasBody } from '../http/exchange/response-writer.ts';
 import { isJson, mediaType } from '../http/multipart/media-type.ts';
-import { shown } from '../proxy/answer/error-reader.ts';
+import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import { HolderObjects, type ObjectOwners } from '../proxy/objects/object-owners.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
@@ -290,7 +290,7 @@ export class Passthrough {
     const { idle } = upstream.config.timeouts;
     const text = await collectAnswer(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
     exchange.throwIfStopped();
-    throw new Refused(shown(judgeErrorResponse(statusCode, told, text), upstream));
+    throw new Refused(withoutCredential(judgeErrorResponse(statusCode, told, text), upstream));
   }
 }
 

@@ -84,7 +84,7 @@ export class StoredResponseCalls {
     finder.addQuery(query);
     if (finder.size === 0) return;
     const possible = new Set([...finder.certain, ...finder.possible]);
-    await this.#options.objects.keepers({ certain: new Set(), possible }, holderId, [EVERYWHERE]);
+    await this.#options.objects.upstreamsWith({ certain: new Set(), possible }, holderId, [EVERYWHERE]);
   }
 
   async #relay(
@@ -139,8 +139,8 @@ export class StoredResponseCalls {
     for (const use of uses) {
       const { usage } = use;
       const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
-      const told = isNew ? beyond(usage, charged) : NO_USAGE;
-      meter.note({ ...use, usage: told, outputs: 0, unreported: undefined });
+      const counted = isNew ? withoutCharged(usage, charged) : NO_USAGE;
+      meter.note({ ...use, usage: counted, outputs: 0, unreported: undefined });
     }
   }
 }
@@ -149,7 +149,7 @@ export class StoredResponseCalls {
 function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, routes: RouteTable): Route {
   const upstream = routes.upstream(name);
   if (upstream === undefined) {
-    const message = 'The upstream that has this response is not configured any more.';
+    const message = 'The upstream that has this response is no longer configured.';
     throw new GatewayError('response_not_found', message);
   }
   const route = routes.find(model);
@@ -195,7 +195,7 @@ function partsOf(target: string): readonly string[] {
   return [id, at === -1 ? '' : target.slice(at + 1)];
 }
 
-function beyond(usage: Usage, charged: number): Usage {
+function withoutCharged(usage: Usage, charged: number): Usage {
   return { ...usage, prompt: Math.max(0, usage.prompt - charged) };
 }
 

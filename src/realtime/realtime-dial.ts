@@ -12,7 +12,7 @@ import type { Timeouts } from '../config/schema/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { shown } from '../proxy/answer/error-reader.ts';
+import { withoutCredential } from '../proxy/answer/error-reader.ts';
 import {
   certainBlame,
   type Failure,
@@ -201,7 +201,7 @@ class Dial {
     const chunks: Buffer[] = [];
     let size = 0;
     const judge = (body: Buffer) =>
-      this.#fail(shown(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
+      this.#fail(withoutCredential(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
     this.#stopDeadline();
     // The status says more than the way in which its text broke off.
     this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));

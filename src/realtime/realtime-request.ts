@@ -34,7 +34,7 @@ export function readSessionQuery(target: string): SessionQuery {
   if (pieces.some((each, index) => names[index] !== 'model' && isParameter(each, MODEL))) {
     throw new GatewayError(
       'invalid_value',
-      'The parameter model is spelled in another way: write it exactly so.',
+      'The parameter model is spelled differently: spell it exactly like this.',
       {
         param: 'model',
       },

@@ -42,7 +42,7 @@ interface SessionOptions {
 /** What the session tells of its events. */
 interface SessionReader {
   /** What an answer used is still to be reported. */
-  readonly isOwed: boolean;
+  readonly awaitsUsage: boolean;
   read(text: Buffer): void;
   readInput(text: Buffer): void;
   readLong(bytes: number, head: Buffer): void;
@@ -165,7 +165,7 @@ export class Session implements LineOwner {
       this.bytesOut += count;
     }
     const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
-    if (this.#heldClose !== undefined && !this.#options.usage.isOwed) this.#endRead();
+    if (this.#heldClose !== undefined && !this.#options.usage.awaitsUsage) this.#endRead();
     if (this.#closing !== undefined) this.#tellClient();
     if (isTaken || client.destroyed) done();
     else {
@@ -239,7 +239,7 @@ export class Session implements LineOwner {
   get #mayRead(): boolean {
     const { usage } = this.#options;
     if (this.#closing !== undefined || this.#upstreamIsGone || this.#hasRead) return false;
-    return usage.isOwed && !this.#fromUpstream.hasClosed;
+    return usage.awaitsUsage && !this.#fromUpstream.hasClosed;
   }
 
   /** @returns whether the upstream is read on after its client has left */
@@ -255,14 +255,14 @@ export class Session implements LineOwner {
     if (this.#usageRead === undefined) return;
     this.#bytesAfter += bytes.length;
     this.#fromUpstream.push(bytes);
-    if (!this.#options.usage.isOwed || this.#bytesAfter > MAX_USAGE_READ_BYTES) this.#endRead();
+    if (!this.#options.usage.awaitsUsage || this.#bytesAfter > MAX_USAGE_READ_BYTES) this.#endRead();
   }
 
   #endRead(): void {
     const read = this.#usageRead;
     if (read === undefined) return;
     this.#usageRead = undefined;
-    read.end(!this.#options.usage.isOwed);
+    read.end(!this.#options.usage.awaitsUsage);
     if (this.#heldClose !== undefined && !this.#isLineEnded) this.#options.line.push(this.#heldClose);
     this.#heldClose = undefined;
     if (this.#clientIsGone) this.#finish();

@@ -103,7 +103,7 @@ test('an event of a stream is relayed up to its bound', async () => {
   before += 1;
   await expectRefused(
     await post('chat/completions', ask, stream(70_000)),
-    'an event of a stream that is larger than 64KiB; the operator can raise max_answer.frame.',
+    'a stream event that is larger than 64KiB; the operator can raise max_answer.frame.',
   );
 });
 
@@ -121,7 +121,7 @@ test('behind output it ends the stream with an error that says the same', async 
 test('a stream that was not asked for is asked for once', async () => {
   await expectRefused(
     await post('chat/completions', MESSAGES, sse([roleChunk(), contentChunk('Hello')])),
-    'a stream that was not asked for',
+    'a stream that was not requested',
   );
 });
 

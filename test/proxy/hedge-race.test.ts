@@ -106,7 +106,7 @@ test('a target that was given back is handed out again, and its permit is back',
   const step = plan.next(({ name }) => name === 'b');
   if (step.kind !== 'target') throw new Error('a target was expected');
   expect(step.target.name).toBe('b');
-  plan.giveBack(step);
+  plan.putBack(step);
   expect(standing(step.target).breaker.inFlight).toBe(0);
   const names = [plan.next(), plan.next(), plan.next()].map((each) =>
     each.kind === 'target' ? each.target.name : each.cause,

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { READ_MEMBERS } from '../../src/config/schema/member-rules.ts';
 import { MODEL_ENDPOINTS } from '../../src/proxy/endpoints/form-endpoints.ts';
 import { LargeScan } from '../../src/proxy/request/large-request.ts';
-import { leavesNothing, withoutMembers } from '../../src/proxy/request/member-edits.ts';
+import { emptiesObject, withoutMembers } from '../../src/proxy/request/member-edits.ts';
 import { scanRequest, spliceSpans, wants } from '../../src/proxy/request/request-scan.ts';
 import { foldPath, WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
 import { foldName } from '../../src/wire/fold-name.ts';
@@ -251,7 +251,7 @@ test('what is removed is gone, and nothing else, however much of a body that is'
       const left = spliceSpans(body, edits).toString();
       const expected = remove(JSON.parse(text), '');
       expect(JSON.parse(left)).toEqual(expected);
-      expect(leavesNothing(body, edits)).toBe(JSON.stringify(expected) === '{}');
+      expect(emptiesObject(body, edits)).toBe(JSON.stringify(expected) === '{}');
     }),
     { numRuns: 1000 },
   );

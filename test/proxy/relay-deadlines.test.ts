@@ -269,7 +269,7 @@ test('connect passes on a connection that is not made', async () => {
   await until(() => mute.openSockets === 0, 'the end of the connection');
 });
 
-test('the text of a refusal that does not come keeps its status for at most a few seconds', async () => {
+test('an error body that does not arrive delays its status for at most a few seconds', async () => {
   upstream.next(async (c) => {
     await c.head(429, { 'content-type': 'application/json', 'content-length': 100, 'retry-after': '3' });
     await c.silence();
@@ -320,7 +320,7 @@ describe('Deadlines', () => {
     ['first_token', 3],
     ['idle', 4],
     ['end', 500],
-    ['refusal', 5_000],
+    ['error_body', 5_000],
   ])('%s passes after its own time', (phase, ms) => {
     const { deadlines, advance, passed } = clock();
     deadlines.enter(phase);

@@ -245,7 +245,7 @@ describe('an origin that sent bytes which answer no request', () => {
       expect([response.status, response.text().includes('mine')]).toEqual([200, true]);
       expect(await gateway.accessLine(response)).toMatchObject({ attempts: 1, outcome: 'ok' });
     }
-    const lines = gateway.logs.filter(({ msg }) => String(msg).includes('answer no request'));
+    const lines = gateway.logs.filter(({ msg }) => String(msg).includes('unsolicited bytes'));
     expect(lines).toMatchObject([{ level: 'warn', upstream: 'up', kind: 'idle', for_s: 300 }]);
     expect(gateway.output).not.toContain('somebody else');
   });

@@ -3,7 +3,7 @@ import { formatSize } from '../../config/schema/units.ts';
 import type { AnswerBounds, RelayRequest } from '../contracts/receiver.ts';
 
 const WHAT: Readonly<Record<keyof AnswerBounds, string>> = {
-  frame: 'an event of a stream',
+  frame: 'a stream event',
   json: 'an answer',
   embeddings: 'an answer',
 };

@@ -72,8 +72,8 @@ export class AnswerStart implements Receiver {
     return this.#relay?.leave() === true;
   }
 
-  alone(): void {
-    this.#relay?.alone();
+  soleAttempt(): void {
+    this.#relay?.soleAttempt();
   }
 
   dispose(): void {
@@ -114,7 +114,7 @@ export class AnswerStart implements Receiver {
   #begin(kind: Kind, bytes: Buffer | undefined): Receiver | undefined {
     const reader = this.#readerOf(kind);
     if (kind === 'events' && reader === undefined) {
-      this.#refuseEvents(bytes ?? NO_BYTES);
+      this.#rejectEvents(bytes ?? NO_BYTES);
       return undefined;
     }
     if (reader === undefined) {
@@ -128,12 +128,12 @@ export class AnswerStart implements Receiver {
   }
 
   /** Handles an unrequested stream: an error in it counts as an error; otherwise the upstream did the work. */
-  #refuseEvents(bytes: Buffer): void {
+  #rejectEvents(bytes: Buffer): void {
     const text = bytes.toString('utf8', firstByte(bytes));
     if (!EVENTS.some((field) => text.startsWith(field)))
       this.#source.unusable(`content-type ${this.#type || 'missing'}`);
     else if (!isErrorEvent(text))
-      this.#source.unrelayable('The upstream answered with a stream that was not asked for.');
+      this.#source.unrelayable('The upstream answered with a stream that was not requested.');
     else this.#source.finish({ kind: 'failed', failure: judgeErrorObject(text, this.#headers) });
   }
 

@@ -44,7 +44,7 @@ export class TranscriptEvents implements ByteEvents {
     this.#text += text;
     if (this.#text.length > MAX_TEXT)
       throw new GatewayError('upstream_invalid_response', undefined, {
-        cause: 'a transcript that is too long',
+        cause: 'the transcript is too long',
       });
     return dataEvent({ type: 'transcript.text.delta', delta: text });
   }

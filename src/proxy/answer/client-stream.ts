@@ -17,7 +17,7 @@ const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const CUT_DELAY_MS = 1_000;
 
 /** Larger batches are flushed at once, so that backpressure works; the wake-up costs little beside the copying. */
-const MAX_DUE_BYTES = 16 * 1024;
+const MAX_PENDING_BYTES = 16 * 1024;
 
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 const CR = 0x0d;
@@ -44,12 +44,12 @@ export class ClientStream {
   #held: Buffer[] = [];
   #heldBytes = 0;
   /** To be written in one piece at the end of the tick. */
-  #due: Buffer[] = [];
-  #dueBytes = 0;
+  #pending: Buffer[] = [];
+  #pendingBytes = 0;
   /** The head is written to the response. */
   #hasHead = false;
   /** The writable whose `drain` is awaited. */
-  #full: Writable | undefined;
+  #draining: Writable | undefined;
   #keepAlive: NodeJS.Timeout | undefined;
   #wroteAt = 0;
   #paused = false;
@@ -110,7 +110,7 @@ export class ClientStream {
   /** Sends the head and the held bytes, once; not if another attempt won the race. */
   open(): void {
     if (this.#isOpen || this.#isOver) return;
-    if (this.#source.rivalry?.commit() === false) {
+    if (this.#source.participant?.commit() === false) {
       this.drop();
       return;
     }
@@ -147,10 +147,10 @@ export class ClientStream {
     if (!this.#isOpen) return;
     this.#close();
     const { response } = this.#request.exchange;
-    const due = this.#dueBytes > 0 ? [this.#takeDue()] : [];
-    if (this.#isChunked) due.push(LAST_CHUNK);
-    if (due.length === 0) response.end();
-    else response.end(due.length === 1 ? due[0] : Buffer.concat(due));
+    const last = this.#pendingBytes > 0 ? [this.#takePending()] : [];
+    if (this.#isChunked) last.push(LAST_CHUNK);
+    if (last.length === 0) response.end();
+    else response.end(last.length === 1 ? last[0] : Buffer.concat(last));
   }
 
   /**
@@ -185,15 +185,15 @@ export class ClientStream {
   drop(): void {
     this.#close();
     this.#held = [];
-    this.#due = [];
-    this.#dueBytes = 0;
+    this.#pending = [];
+    this.#pendingBytes = 0;
     if (this.#isOpen) this.#request.exchange.response.destroy();
   }
 
   /** Removes timers and listeners. */
   dispose(): void {
     clearTimeout(this.#keepAlive);
-    this.#full?.off('drain', this.#onDrain);
+    this.#draining?.off('drain', this.#onDrain);
   }
 
   /** Batches the writes of one event-loop tick: an upstream's frames often arrive together. */
@@ -202,34 +202,34 @@ export class ClientStream {
     if (length === 0) return;
     this.#bytesOut += length;
     this.#wroteAt = performance.now();
-    if (this.#dueBytes === 0) batchWrite(this.#flush);
-    for (const piece of pieces) this.#due.push(piece);
-    this.#dueBytes += length;
-    if (this.#dueBytes > MAX_DUE_BYTES) this.#flush();
+    if (this.#pendingBytes === 0) batchWrite(this.#flush);
+    for (const piece of pieces) this.#pending.push(piece);
+    this.#pendingBytes += length;
+    if (this.#pendingBytes > MAX_PENDING_BYTES) this.#flush();
   }
 
   /** Takes the batch in its wire form. It must not be empty: an empty chunk ends the body. */
-  #takeDue(): Buffer {
+  #takePending(): Buffer {
     const bytes = this.#isChunked
-      ? chunkOf(this.#due, this.#dueBytes)
-      : Buffer.concat(this.#due, this.#dueBytes);
-    this.#due = [];
-    this.#dueBytes = 0;
+      ? chunkOf(this.#pending, this.#pendingBytes)
+      : Buffer.concat(this.#pending, this.#pendingBytes);
+    this.#pending = [];
+    this.#pendingBytes = 0;
     return bytes;
   }
 
   /** Writes the batch. Under backpressure, the upstream is paused until the client drains. */
   readonly #flush = () => {
-    if (this.#dueBytes === 0) return;
+    if (this.#pendingBytes === 0) return;
     const { response } = this.#request.exchange;
     // After the head, write to the socket directly: the response would delay each piece by another tick.
     const to = this.#hasHead ? (response.socket ?? response) : response;
     this.#hasHead = true;
     // A closed connection accepts no bytes and never drains.
-    if (to.write(this.#takeDue()) || !to.writableNeedDrain || this.#paused || this.#isOver) return;
+    if (to.write(this.#takePending()) || !to.writableNeedDrain || this.#paused || this.#isOver) return;
     this.#paused = true;
     this.#source.pause();
-    this.#full = to.once('drain', this.#onDrain);
+    this.#draining = to.once('drain', this.#onDrain);
   };
 
   readonly #onDrain = () => {

@@ -1,13 +1,13 @@
 // Conversion of embeddings to base64. The official SDK requests base64 and decodes any answer as such, so it would misread numbers.
 // Vectors that are strings already stay unchanged.
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { JsonScanner } from '../../wire/json.ts';
 import type { Edit } from '../request/request-scan.ts';
 
 const OPEN_ARRAY = 0x5b;
 /** Vector text converted per event-loop tick: a millisecond or two. */
-const TURN_BYTES = 256 * 1024;
+const TICK_BYTES = 256 * 1024;
 
 /**
  * @param body an answer of `embeddings`: a complete and valid JSON object
@@ -15,7 +15,7 @@ const TURN_BYTES = 256 * 1024;
  * @throws (rejects with) GatewayError upstream_invalid_response where a vector holds anything but 32-bit floats
  */
 export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
-  let turn = TURN_BYTES;
+  let bytesLeft = TICK_BYTES;
   const edits: Edit[] = [];
   const scanner = new JsonScanner();
   scanner.reset(body);
@@ -37,10 +37,10 @@ export async function base64Edits(body: Buffer): Promise<readonly Edit[]> {
         if (!isVector) continue;
         const span = { start, end: scanner.pos };
         // A large answer must not delay other streams.
-        turn -= span.end - start;
-        if (turn < 0) {
-          turn = TURN_BYTES;
-          await nextTurn();
+        bytesLeft -= span.end - start;
+        if (bytesLeft < 0) {
+          bytesLeft = TICK_BYTES;
+          await yieldToEventLoop();
         }
         edits.push({ span, bytes: Buffer.from(`"${base64(body.toString('latin1', start, span.end))}"`) });
       }
@@ -67,6 +67,6 @@ export function base64(vector: string): string {
 }
 
 function unusable(): GatewayError {
-  const cause = 'an embedding that is no list of 32-bit floats';
+  const cause = 'an embedding is not a list of 32-bit floats';
   return new GatewayError('upstream_invalid_response', undefined, { cause });
 }

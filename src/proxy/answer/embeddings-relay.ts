@@ -57,7 +57,7 @@ export class EmbeddingsRelay implements Receiver {
     this.#work?.end();
     const held = this.#held ?? [];
     if (this.#client.isOpen) {
-      if (!this.#scan.isWhole) this.#source.incomplete('the JSON ended before it was whole');
+      if (!this.#scan.isWhole) this.#source.incomplete('the JSON is incomplete');
       else {
         this.#client.end();
         this.#source.finish({ kind: 'answered', outcome: 'ok' });

@@ -67,11 +67,11 @@ export class EmbeddingsScan {
   next(piece: Buffer): Buffer[] {
     const out: Buffer[] = [];
     /** The piece is copied to `out` or dropped up to here. */
-    let taken = 0;
+    let copiedTo = 0;
     let captured = 0;
     let pos = 0;
     const take = (to: number) => {
-      if (to > taken) out.push(piece.subarray(taken, to));
+      if (to > copiedTo) out.push(piece.subarray(copiedTo, to));
     };
     while (pos < piece.length) {
       if (this.#text !== undefined) {
@@ -79,8 +79,8 @@ export class EmbeddingsScan {
         if (this.#text === undefined && this.#isReplaced) {
           if (this.#alias !== undefined) out.push(this.#alias);
           this.#isReplaced = false;
-          taken = end;
-        } else if (this.#isReplaced) taken = end;
+          copiedTo = end;
+        } else if (this.#isReplaced) copiedTo = end;
         pos = end;
         continue;
       }
@@ -90,7 +90,7 @@ export class EmbeddingsScan {
         if (this.#inBase64) {
           this.#addToVector(piece.subarray(pos, end));
           if (close !== -1) out.push(this.#convertedVector());
-          taken = end;
+          copiedTo = end;
         }
         if (close !== -1) this.#vector = undefined;
         pos = end;
@@ -101,17 +101,17 @@ export class EmbeddingsScan {
         this.#beginText();
         if (this.#isReplaced) {
           take(pos);
-          taken = pos + 1;
+          copiedTo = pos + 1;
         }
       } else if (byte === OPEN_ARRAY && this.#isVectorNext) {
         this.#vector = { pieces: [], size: 0 };
         if (this.#inBase64) {
           take(pos);
-          taken = pos;
+          copiedTo = pos;
         }
         // The bracket belongs to the vector.
         if (this.#inBase64) this.#addToVector(piece.subarray(pos, pos + 1));
-        if (this.#inBase64) taken = pos + 1;
+        if (this.#inBase64) copiedTo = pos + 1;
       } else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
         this.#open(byte);
         if (byte === OPEN_OBJECT && this.#closers.length === 2 && this.#outerKey === 'usage') {
@@ -126,7 +126,7 @@ export class EmbeddingsScan {
           this.#readUsage();
         }
       } else if (byte === COMMA) this.#awaitsKey = this.#closers.at(-1) === CLOSE_OBJECT;
-      else if (byte > SPACE && this.#closers.length === 0) throw unusable('bytes outside of the JSON object');
+      else if (byte > SPACE && this.#closers.length === 0) throw unusable('bytes outside the JSON object');
       pos += 1;
     }
     if (this.#usage !== undefined) this.#capture(piece.subarray(captured));
@@ -141,7 +141,7 @@ export class EmbeddingsScan {
   }
 
   #beginText(): void {
-    if (this.#closers.length === 0) throw unusable('a text outside of the JSON object');
+    if (this.#closers.length === 0) throw unusable('a string outside the JSON object');
     this.#key = '';
     if (this.#awaitsKey) this.#text = 'key';
     else if (this.#closers.length === 1 && this.#outerKey === 'model') this.#text = 'model';
@@ -185,8 +185,8 @@ export class EmbeddingsScan {
 
   #open(byte: number): void {
     if (this.#closers.length === 0 && (this.#hasBegun || byte !== OPEN_OBJECT))
-      throw unusable('it is not one JSON object');
-    if (this.#closers.length >= MAX_DEPTH) throw unusable('nested too deep');
+      throw unusable('not a single JSON object');
+    if (this.#closers.length >= MAX_DEPTH) throw unusable('nested too deeply');
     this.#hasBegun = true;
     // In ASCII, each closing bracket is two after its opening one.
     this.#closers.push(byte + 2);
@@ -196,7 +196,7 @@ export class EmbeddingsScan {
   }
 
   #close(byte: number): void {
-    if (this.#closers.pop() !== byte) throw unusable('a bracket that closes nothing');
+    if (this.#closers.pop() !== byte) throw unusable('an unmatched closing bracket');
     this.#awaitsKey = false;
   }
 
@@ -204,7 +204,7 @@ export class EmbeddingsScan {
     const vector = this.#vector;
     if (vector === undefined) return;
     vector.size += bytes.length;
-    if (vector.size > MAX_VECTOR_BYTES) throw unusable('a vector that is too long');
+    if (vector.size > MAX_VECTOR_BYTES) throw unusable('a vector is too long');
     vector.pieces.push(bytes);
   }
 
@@ -215,7 +215,7 @@ export class EmbeddingsScan {
 
   #capture(bytes: Buffer): void {
     this.#usageBytes += bytes.length;
-    if (this.#usageBytes > MAX_USAGE_BYTES) throw unusable('usage that is too long');
+    if (this.#usageBytes > MAX_USAGE_BYTES) throw unusable('usage is too long');
     // A copy: the sender reuses the piece.
     this.#usage?.push(Buffer.from(bytes));
   }

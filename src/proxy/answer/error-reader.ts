@@ -47,14 +47,14 @@ export class ErrorReader implements Receiver {
 }
 
 /** Removes the upstream's text from the failure (for the client and the log) if it quotes the gateway's credential. */
-export function shown(failure: Failure, upstream: Upstream): Failure {
+export function withoutCredential(failure: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = failure;
   const isShown = verbatim === undefined || !upstream.quotesCredential(verbatim.body);
   const judged = isShown ? failure : rest;
   const { error } = judged;
   if (!upstream.quotesCredential(String(error.cause ?? ''))) return judged;
   const { status, retryAfterMs } = error;
-  const cause = new Error('the upstream quoted the credential that it was asked with');
+  const cause = new Error('the upstream quoted the credential of the gateway');
   return { ...judged, error: new GatewayError(error.code, error.message, { cause, status, retryAfterMs }) };
 }
 

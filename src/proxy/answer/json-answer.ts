@@ -103,21 +103,21 @@ export class JsonAnswer implements Receiver {
     const read = shape === 'error' ? { ...whole.facts, isError: true } : whole.facts;
     const facts = endpoint.factsOf?.(read) ?? read;
     if (!this.#isLabelled && shape === 'other' && !this.#isConvertible(body))
-      this.#source.unusable('JSON by chance, under another label');
+      this.#source.unusable('unknown JSON under another content-type');
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
-    } else if (!facts.valid && !stream) this.#source.unusable('JSON that is no answer of this endpoint');
+    } else if (!facts.valid && !stream) this.#source.unusable('JSON that is not an answer of this endpoint');
     else if (requested.edits === undefined && this.#source.created === undefined)
       this.#answerWith(body, facts, []);
-    else void this.#answerLater(body, facts);
+    else void this.#answerAsync(body, facts);
   }
 
   /**
    * Answers after the asynchronous steps: edits in batches, and recording what the upstream stored. The client may use a new id as soon
    * as it reads it, so the record comes first.
    */
-  async #answerLater(body: Buffer, facts: Facts): Promise<void> {
+  async #answerAsync(body: Buffer, facts: Facts): Promise<void> {
     const { facts: requested, endpoint } = this.#request;
     this.#isEditing = true;
     try {
@@ -166,7 +166,7 @@ export class JsonAnswer implements Receiver {
     if (events === undefined) {
       this.#source.used(reportedUsage(facts), 0);
       this.#source.unrelayable(
-        'The upstream answered with JSON that cannot be the stream that was asked for.',
+        'The upstream answered with JSON that cannot be converted to the requested stream.',
       );
     } else this.#answer('text/event-stream; charset=utf-8', events, facts);
   }
@@ -175,7 +175,7 @@ export class JsonAnswer implements Receiver {
     const { exchange, facts: requested } = this.#request;
     const reported = reportedUsage(facts);
     const usage = reported ?? requested.usage ?? null;
-    if (this.#source.rivalry?.commit() === false) return;
+    if (this.#source.participant?.commit() === false) return;
     if (usage !== null) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;

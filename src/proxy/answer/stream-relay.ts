@@ -19,7 +19,7 @@ import { withoutUsage } from './usage-strip.ts';
 /** Held back before the first output; a longer stream without output is committed. */
 const MAX_HELD_BYTES = 256 * 1024;
 
-const LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
+const CLIENT_LEFT: AttemptResult = { kind: 'answered', outcome: 'client_closed' };
 
 const LF = 0x0a;
 const CR = 0x0d;
@@ -35,7 +35,7 @@ export class StreamRelay implements Receiver {
   readonly #reader: FrameReader | undefined;
   readonly #commitTimer: NodeJS.Timeout;
   /** `commitAfter` has passed while another attempt of the race may still win. */
-  #isDue = false;
+  #isCommitDue = false;
   /** A finish reason arrived: an upstream without `[DONE]` may end now. */
   #finished = false;
   /** Frames with a finish reason. */
@@ -68,7 +68,7 @@ export class StreamRelay implements Receiver {
     this.#commitTimer = setTimeout(() => {
       try {
         // Silence wins no race: the first output decides it.
-        if (source.rivalry?.isUndecided === true) this.#isDue = true;
+        if (source.participant?.isUndecided === true) this.#isCommitDue = true;
         else this.#commit();
       } catch (error) {
         source.crashed(error);
@@ -98,16 +98,16 @@ export class StreamRelay implements Receiver {
   end(): void {
     const client = this.#client;
     if (this.#isUsageRead) {
-      this.#source.finish(LEFT);
+      this.#source.finish(CLIENT_LEFT);
       return;
     }
-    if (!client.isOver && !this.#done) this.#lastWords();
+    if (!client.isOver && !this.#done) this.#relayIncomplete();
     if (client.isOver) return;
     if (this.#done || this.#finished || this.#failure !== undefined) {
       // The upstream reported the error itself, so end cleanly: some clients hang on a cut stream after an error frame.
       this.#commit();
       this.#endAnswer();
-    } else this.#source.incomplete('the stream ended without a sign that it is whole');
+    } else this.#source.incomplete('the stream ended without a finish reason or [DONE]');
   }
 
   leave(): boolean {
@@ -126,7 +126,7 @@ export class StreamRelay implements Receiver {
 
   broken(error: GatewayError): AttemptResult | undefined {
     const client = this.#client;
-    if (this.#isUsageRead) return LEFT;
+    if (this.#isUsageRead) return CLIENT_LEFT;
     if (!client.isOpen) {
       client.drop();
       return undefined;
@@ -139,14 +139,14 @@ export class StreamRelay implements Receiver {
     }
     if (error.code === 'client_closed') {
       client.drop();
-      return LEFT;
+      return CLIENT_LEFT;
     }
     client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
     return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
   }
 
-  alone(): void {
-    if (this.#isDue) this.#commit();
+  soleAttempt(): void {
+    if (this.#isCommitDue) this.#commit();
   }
 
   dispose(): void {
@@ -182,7 +182,7 @@ export class StreamRelay implements Receiver {
     }
     let out: Buffer[] | undefined;
     /** The batch is copied to `out` or dropped up to here. */
-    let taken = this.#hidesLf && isLfAlone ? 1 : 0;
+    let copiedTo = this.#hidesLf && isLfAlone ? 1 : 0;
     this.#hidesLf = false;
     let start = 0;
     let hasOutput = false;
@@ -198,25 +198,25 @@ export class StreamRelay implements Receiver {
       const usage = hidesUsage && facts.usage !== null ? withoutUsage(bytes, start, end) : undefined;
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
       if (replacement !== undefined) {
-        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
         out = append(out, replacement);
-        taken = end;
+        copiedTo = end;
       } else if (usage === 'all' || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined)) {
         // Requested by the gateway or without meaning for the client: hidden.
-        if (taken < start) out = append(out, bytes.subarray(taken, start));
-        taken = end;
+        if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
+        copiedTo = end;
         this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
       } else if (surplus !== undefined || usage !== undefined) {
         const edits = [...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })), ...(usage ?? [])];
-        if (taken < start) out = append(out, bytes.subarray(taken, start));
+        if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
         if (alias !== undefined && facts.modelSpan !== null)
           edits.push({ span: facts.modelSpan, bytes: alias });
         out = append(out, rewritten(bytes, start, end, edits));
-        taken = end;
+        copiedTo = end;
       } else if (alias !== undefined && differs(bytes, facts.modelSpan, alias)) {
-        out = append(out, bytes.subarray(taken, facts.modelSpan.start));
+        out = append(out, bytes.subarray(copiedTo, facts.modelSpan.start));
         out.push(alias);
-        taken = facts.modelSpan.end;
+        copiedTo = facts.modelSpan.end;
       }
       if (facts.hasOutput) hasOutput = true;
       start = end;
@@ -225,8 +225,8 @@ export class StreamRelay implements Receiver {
         break;
       }
     }
-    if (taken < start) {
-      const last = taken === 0 && start === bytes.length ? bytes : bytes.subarray(taken, start);
+    if (copiedTo < start) {
+      const last = copiedTo === 0 && start === bytes.length ? bytes : bytes.subarray(copiedTo, start);
       if (out === undefined) this.#client.pass(last);
       else out.push(last);
     }
@@ -255,7 +255,7 @@ export class StreamRelay implements Receiver {
     if (facts.hasOutput) this.#countOutput(this.#reader === undefined ? textOfChunk() : this.#reader.text);
     // A frame that is not valid JSON here (NaN, for example) may still be output for the client.
     else if (facts.kind === 'other' && !facts.usageOnly) this.#countOutput(size);
-    if (facts.usage !== null) this.#meter(facts.usage, facts);
+    if (facts.usage !== null) this.#takeUsage(facts.usage, facts);
   }
 
   #countOutput(text: number): void {
@@ -265,7 +265,7 @@ export class StreamRelay implements Receiver {
     this.#isUsageFinal = false;
   }
 
-  #meter(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
+  #takeUsage(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
     // Some upstreams send zeros on every chunk until the end.
     if (reported.total === 0) {
       this.#usage ??= reported;
@@ -292,13 +292,12 @@ export class StreamRelay implements Receiver {
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
       this.#count(facts, end - start);
       if (facts.kind === 'done' || facts.hasError || this.#isUsageFinal) {
-        this.#source.finish(LEFT);
+        this.#source.finish(CLIENT_LEFT);
         return;
       }
       start = end;
     }
-    if (this.#readBytes > MAX_USAGE_READ_BYTES)
-      this.#source.unusable('more than is read after the client has left');
+    if (this.#readBytes > MAX_USAGE_READ_BYTES) this.#source.unusable('too many bytes after the client left');
   }
 
   /**
@@ -325,13 +324,13 @@ export class StreamRelay implements Receiver {
    * Relays a last frame without its blank line if it ends the stream: some clients read it. Before an error frame it is
    * omitted, because the two would merge.
    */
-  #lastWords(): void {
+  #relayIncomplete(): void {
     const rest = this.#scanner.rest();
     if (rest.length === 0) return;
     const facts = this.#reader?.read(rest, 0, rest.length) ?? readChunk(rest);
     if (facts.kind === 'other' || (facts.kind === 'comment' && !endsWithComment(rest))) return;
     if (facts.hasError && this.#client.isOpen) {
-      this.#source.incomplete('an error frame without its end');
+      this.#source.incomplete('an incomplete error frame');
       return;
     }
     const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;

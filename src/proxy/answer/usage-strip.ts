@@ -46,14 +46,14 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
   const usages: Span[] = [];
   let choices: Span | undefined;
   let emptyChoice = EMPTY_CHAT_CHOICE;
-  let isSaying = false;
+  let hasContent = false;
   let hasMore = false;
   while (scanner.nextMember()) {
     const { start: keyStart } = scanner.keySpan;
     scanner.peek();
     const { pos } = scanner;
     if (scanner.keyIs('choices')) {
-      isSaying = choicesSay(bytes);
+      hasContent = choicesHaveContent(bytes);
       choices = { start: pos, end: scanner.pos };
     } else if (scanner.keyIs('usage')) {
       scanner.skipValue();
@@ -65,7 +65,7 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
     else if (isFilled(bytes)) hasMore = true;
   }
   if (scanner.fault !== null) return undefined;
-  if (!isSaying && !hasMore) return 'all';
+  if (!hasContent && !hasMore) return 'all';
   const [first, ...others] = usages;
   if (first === undefined) return undefined;
   if (choices === undefined) {
@@ -78,22 +78,22 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
 }
 
 /** Skips the choices. Whether one of them has content: a delta (also with the role alone), a text, a finish reason. */
-function choicesSay(bytes: Buffer): boolean {
+function choicesHaveContent(bytes: Buffer): boolean {
   if (!scanner.enterArray()) return isFilled(bytes);
-  let isSaying = false;
+  let hasContent = false;
   while (scanner.nextElement()) {
     if (!scanner.enterObject()) {
-      isSaying = isFilled(bytes) || isSaying;
+      hasContent = isFilled(bytes) || hasContent;
       continue;
     }
     while (scanner.nextMember()) {
       const isDelta = scanner.keyIs('delta') || scanner.keyIs('message');
       if (scanner.keyIs('index')) scanner.skipValue();
-      else if (!isDelta || !scanner.enterObject()) isSaying = isFilled(bytes) || isSaying;
-      else while (scanner.nextMember()) isSaying = isFilled(bytes) || isSaying;
+      else if (!isDelta || !scanner.enterObject()) hasContent = isFilled(bytes) || hasContent;
+      else while (scanner.nextMember()) hasContent = isFilled(bytes) || hasContent;
     }
   }
-  return isSaying;
+  return hasContent;
 }
 
 /** Skips the value. Whether it is anything but null, "", [] and {}. */

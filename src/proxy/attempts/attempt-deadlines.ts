@@ -6,13 +6,13 @@ import type { Timeouts } from '../../config/schema/timeouts.ts';
  * What an attempt waits for: a connection, progress of a long upload, response headers, the first output of a stream, the
  * next bytes, the body of an upstream error, or the bytes after the last frame.
  */
-export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'refusal' | 'end';
+export type Phase = 'connect' | 'upload' | 'headers' | 'first_token' | 'idle' | 'error_body' | 'end';
 
 /** A phase, the whole attempt, or the target search over all attempts of a request. */
-export type Passed = Phase | 'total' | 'search';
+export type Deadline = Phase | 'total' | 'search';
 
 /** For the body of an upstream error. Its status is known already, so the body is not worth a long wait. */
-const REFUSAL_MS = 5_000;
+const ERROR_BODY_MS = 5_000;
 
 /** For what follows the last frame: the second half of its line end, the final chunk. */
 export const END_MS = 500;
@@ -32,7 +32,7 @@ const REAL: Timers = { set: setTimeout, clear: clearTimeout, now: () => performa
  */
 export class AttemptDeadlines {
   readonly #limits: Timeouts;
-  readonly #passed: (which: Passed) => void;
+  readonly #onExpired: (which: Deadline) => void;
   readonly #timers: Timers;
   #phase: Phase = 'connect';
   /** When the current phase expires; undefined while it is on hold. */
@@ -49,17 +49,17 @@ export class AttemptDeadlines {
   /**
    * Starts the `connect` phase and the total.
    * @param limits milliseconds
-   * @param passed called once for each expired deadline; the others keep running
+   * @param onExpired called once for each expired deadline; the others keep running
    * @param searchMs time left for the target search
    */
   constructor(
     limits: Timeouts,
-    passed: (which: Passed) => void,
+    onExpired: (which: Deadline) => void,
     timers: Timers = REAL,
     searchMs = Number.POSITIVE_INFINITY,
   ) {
     this.#limits = limits;
-    this.#passed = passed;
+    this.#onExpired = onExpired;
     this.#timers = timers;
     const now = timers.now();
     this.#totalEndsAt = now + limits.total;
@@ -156,8 +156,8 @@ export class AttemptDeadlines {
 
   #limit(): number {
     switch (this.#phase) {
-      case 'refusal':
-        return REFUSAL_MS;
+      case 'error_body':
+        return ERROR_BODY_MS;
       case 'end':
         return END_MS;
       case 'upload':
@@ -179,9 +179,9 @@ export class AttemptDeadlines {
     if (isTotal) this.#totalEndsAt = undefined;
     if (isSearch) this.#searchEndsAt = undefined;
     // Deadlines that end the attempt go first: they make the others irrelevant.
-    if (isTotal) this.#passed('total');
-    if (isSearch && !this.#isOver) this.#passed('search');
-    if (isPhase && !this.#isOver) this.#passed(this.#phase);
+    if (isTotal) this.#onExpired('total');
+    if (isSearch && !this.#isOver) this.#onExpired('search');
+    if (isPhase && !this.#isOver) this.#onExpired(this.#phase);
     if (!this.#isOver) this.#arm(this.#timers.now());
   };
 }

@@ -10,19 +10,19 @@ import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { Usage } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
-import { ErrorReader, shown, unusable } from '../answer/error-reader.ts';
+import { ErrorReader, unusable, withoutCredential } from '../answer/error-reader.ts';
 import {
   type AttemptEnd,
+  type AttemptObserver,
   type AttemptResult,
   failed,
   type Receiver,
   type RelayRequest,
   resultCodeOf,
   type Source,
-  type Watcher,
 } from '../contracts/receiver.ts';
 import type { Target } from '../routes/route-table.ts';
-import { AttemptDeadlines, END_MS, type Passed } from './attempt-deadlines.ts';
+import { AttemptDeadlines, type Deadline, END_MS } from './attempt-deadlines.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { beginSpan } from './attempt-span.ts';
 import type { Contender, Race, RaceParticipant } from './hedge.ts';
@@ -31,10 +31,10 @@ export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
   readonly #target: Target;
   readonly created: ((created: CreatedObjects) => Promise<void>) | undefined;
-  readonly #watcher: Watcher;
+  readonly #observer: AttemptObserver;
   readonly #race: Race | undefined;
   /** Set in a race only. */
-  rivalry: RaceParticipant | undefined;
+  participant: RaceParticipant | undefined;
   /** For the access log, which names one attempt even if two ran. */
   #status: number | undefined;
   #upstreamRequestId: string | undefined;
@@ -54,12 +54,12 @@ export class Attempt implements Sink, Source, Contender {
   #settle: ((result: AttemptEnd) => void) | undefined;
 
   /** @param race set if another attempt of the same request may run at the same time */
-  constructor(request: RelayRequest, target: Target, watcher: Watcher, race?: Race) {
+  constructor(request: RelayRequest, target: Target, observer: AttemptObserver, race?: Race) {
     this.#request = request;
     this.#target = target;
     const { keep } = request;
     this.created = keep && ((created) => keep(created, target));
-    this.#watcher = watcher;
+    this.#observer = observer;
     this.#race = race;
   }
 
@@ -81,11 +81,11 @@ export class Attempt implements Sink, Source, Contender {
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
-      this.rivalry = this.#race?.enter(this);
+      this.participant = this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       const { timeouts = upstream.config.timeouts } = this.#target;
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
-      this.#span = beginSpan(this.#request, this.#target, this.#watcher.onBegin());
+      this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
       const accept = stream ? 'text/event-stream' : endpoint.accept;
       const [requestId, client] = [exchange.id, exchange.request.headers];
       const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
@@ -146,11 +146,11 @@ export class Attempt implements Sink, Source, Contender {
   #takeHead(status: number, headers: ResponseHeaders): void {
     this.#status = status;
     this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
-    if (this.rivalry === undefined) this.sign();
+    if (this.participant === undefined) this.sign();
 
     if (status !== 200) {
       this.#receiver = new ErrorReader(status, headers, this);
-      this.#deadlines?.enter('refusal');
+      this.#deadlines?.enter('error_body');
     } else this.#receiver = new AnswerStart(this.#request, headers, this);
   }
 
@@ -168,8 +168,8 @@ export class Attempt implements Sink, Source, Contender {
   onError(error: GatewayError, delivery: Delivery): void {
     if (this.#settle === undefined) clearTimeout(this.#lingering);
     else if (delivery === 'no_response') {
-      const unheard = { ...failure(error, true), blame: { kind: 'neutral' as const } };
-      this.#finish(failed({ ...unheard, staleConnection: true, retry: true, skipsRetryBudget: true }));
+      const stale = { ...failure(error, true), blame: { kind: 'neutral' as const } };
+      this.#finish(failed({ ...stale, staleConnection: true, retry: true, skipsRetryBudget: true }));
     } else if (delivery === 'body_lost') this.#fail(error, false);
     else if (delivery === 'not_sent') {
       // A refused connection may recover in a moment; a connect deadline was already long.
@@ -207,7 +207,7 @@ export class Attempt implements Sink, Source, Contender {
   progress(): void {
     const now = performance.now();
     if (this.#output.progress(now)) {
-      this.#watcher.onOutput(now - this.#sentAt);
+      this.#observer.onOutput(now - this.#sentAt);
       this.#span?.firstOutput();
     }
     if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
@@ -230,7 +230,7 @@ export class Attempt implements Sink, Source, Contender {
   }
 
   unrelayable(why: string): void {
-    const message = `${why} The upstream may have billed the answer, so it was not asked again.`;
+    const message = `${why} The upstream may have billed the answer, so the request was not repeated.`;
     const error = new GatewayError('upstream_unusable_response', message, { cause: why });
     this.#fail(error, this.#request.afterSend);
   }
@@ -242,7 +242,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#fail(error, false);
     } catch {
       // Writing to the client failed, so close its connection, unless another attempt may still answer.
-      if (this.rivalry?.isUndecided !== true) this.#request.exchange.response.destroy();
+      if (this.participant?.isUndecided !== true) this.#request.exchange.response.destroy();
       this.#finish(failed(failure(error, false)));
     }
   }
@@ -274,7 +274,7 @@ export class Attempt implements Sink, Source, Contender {
     // Upstream errors and JSON answers have no first token to measure, and nor does a wait for a connection.
     const isSilent = this.#receiver === undefined || (this.#isStream && !this.#output.hasBegun);
     if (isSilent && this.#deadlines?.phase !== 'connect')
-      this.#watcher.onOvertaken(performance.now() - this.#sentAt);
+      this.#observer.onLost(performance.now() - this.#sentAt);
     this.#finish({ kind: 'superseded' });
   }
 
@@ -282,13 +282,13 @@ export class Attempt implements Sink, Source, Contender {
     // The request is stopped already and ends by itself.
     if (this.#settle === undefined || this.#request.exchange.stopReason !== undefined) return;
     try {
-      this.#receiver?.alone?.();
+      this.#receiver?.soleAttempt?.();
     } catch (error) {
       this.crashed(error);
     }
   }
 
-  readonly #onDeadline = (which: Passed) => {
+  readonly #onDeadline = (which: Deadline) => {
     if (which === 'end') this.#endOfBody();
     else {
       const code = this.#deadlines?.awaitsClient === true ? 'request_timeout' : 'upstream_timeout';
@@ -298,7 +298,7 @@ export class Attempt implements Sink, Source, Contender {
       const hasHead = this.#receiver !== undefined;
       const isOfStream = which === 'first_token' || (which === 'idle' && this.#isStream);
       if (which === 'headers' || (isOfStream && !this.#output.hasBegun))
-        this.#watcher.onSilence(performance.now() - this.#sentAt);
+        this.#observer.onSilence(performance.now() - this.#sentAt);
       if (which === 'connect') this.#finish(failed(unconnected(error)));
       else if (which === 'upload')
         this.#finish(failed({ ...this.#maybeBegun(error), blame: certainBlame(code) }));
@@ -352,7 +352,7 @@ export class Attempt implements Sink, Source, Contender {
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
-    if (isWhole && !this.#output.hasBegun) this.#watcher.onOutput(undefined);
+    if (isWhole && !this.#output.hasBegun) this.#observer.onOutput(undefined);
     if ((isWhole || isAtEnd) && this.#isStream) this.#linger();
     else this.#call?.abort();
     const { upstream } = this.#target;
@@ -367,20 +367,20 @@ export class Attempt implements Sink, Source, Contender {
       // Pictures and JSON answers are complete or absent.
       unreported: this.#output.unreported(performance.now(), !stream || facts.outputs !== undefined),
       isSent: this.#isSent,
-      isRefused: (this.#status ?? 200) !== 200,
+      hasErrorStatus: (this.#status ?? 200) !== 200,
       outcome,
     });
     this.#usageRead?.end(this.#output.usage !== null);
     if (result.kind !== 'superseded') {
       this.#outcome = outcome;
-      if (this.rivalry === undefined) exchange.access.outcome = outcome;
+      if (this.participant === undefined) exchange.access.outcome = outcome;
       else this.sign();
     }
     if (result.kind === 'answered' && outcome !== 'ok') {
       metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
     }
-    this.rivalry?.leave();
-    settle(result.kind === 'failed' ? failed(shown(result.failure, upstream)) : result);
+    this.participant?.leave();
+    settle(result.kind === 'failed' ? failed(withoutCredential(result.failure, upstream)) : result);
   }
 
   /** The client has its whole answer. Waits for the end of the upstream's body, to reuse the connection, or closes it. */

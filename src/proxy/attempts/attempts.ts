@@ -44,7 +44,7 @@ export class Attempts {
   readonly #options: AttemptsOptions;
   readonly #plan: TargetPlan<Target>;
   /** Targets that a second round leaves out, because waiting cannot help. */
-  readonly #hopeless: Target[] = [];
+  readonly #nonRetryable: Target[] = [];
   /** A target of this round may succeed after a wait. */
   #mayRetry = false;
   /** Rounds over all targets, from 1. */
@@ -53,7 +53,7 @@ export class Attempts {
   /** Requests to upstreams so far. */
   #sent = 0;
   /** The single attempt that may repeat executed work was made. */
-  #hasRisked = false;
+  #hasRepeated = false;
   /** At most one hedge per request. */
   #hasHedged = false;
 
@@ -81,22 +81,22 @@ export class Attempts {
     if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
     const { resilience } = this.#options;
     resilience.budget.deposit();
-    resilience.roundsAt(step.target.upstream).deposit();
-    let result = await this.#try(step);
+    resilience.roundBudgetOf(step.target.upstream).deposit();
+    let result = await this.#tryTarget(step);
     let last = result;
-    while (last.kind === 'failed' && this.#mayGoOn(last.failure)) {
+    while (last.kind === 'failed' && this.#mayContinue(last.failure)) {
       step = this.#plan.next();
       if (step.kind === 'exhausted') {
-        const next = await this.#waitForOne(last.failure, step);
+        const next = await this.#waitForTarget(last.failure, step);
         if (next === undefined) break;
         step = next;
       }
-      if (!this.#pays(last.failure, step.target)) {
+      if (!this.#withdrawBudget(last.failure, step.target)) {
         step.permit.release({ kind: 'neutral' });
         break;
       }
-      this.#count(step.target, this.#round === 1 ? 'fallback' : 'retry');
-      last = await this.#try(step);
+      this.#countExtra(step.target, this.#round === 1 ? 'fallback' : 'retry');
+      last = await this.#tryTarget(step);
       // A busy target must not hide the answer of an earlier one.
       if (!isBusy(last)) result = last;
     }
@@ -104,9 +104,9 @@ export class Attempts {
   }
 
   /** Asks one target, and hedges with a second one after too long a silence. */
-  #try(step: Next<Target>): Promise<AttemptEnd> {
+  #tryTarget(step: Next<Target>): Promise<AttemptEnd> {
     const after = this.#hedgeAfter(step.target);
-    return after === undefined ? this.#ask(step) : this.#race(step, after);
+    return after === undefined ? this.#runTarget(step) : this.#race(step, after);
   }
 
   /**
@@ -133,7 +133,7 @@ export class Attempts {
     race.arm(after, () => hedged.push(this.#hedge(hedge, step.target)));
     let first: AttemptEnd;
     try {
-      first = await this.#ask(step, leader);
+      first = await this.#runTarget(step, leader);
     } finally {
       race.disarm();
     }
@@ -143,7 +143,7 @@ export class Attempts {
     if (first.kind === 'failed' && second.kind === 'failed') {
       // Both may have executed, so the one permitted repetition is used up.
       if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true)
-        this.#hasRisked = true;
+        this.#hasRepeated = true;
       (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
       return { kind: 'failed', failure: bothFailed(first.failure, second.failure) };
     }
@@ -159,7 +159,8 @@ export class Attempts {
   async #hedge(runner: Runner, running: Target): Promise<AttemptEnd | undefined> {
     try {
       const { exchange } = this.#options.request;
-      if (exchange.stopReason !== undefined || this.#isUsedUp || this.#leftMs <= 0) return undefined;
+      if (exchange.stopReason !== undefined || this.#isAtAttemptLimit || this.#remainingMs <= 0)
+        return undefined;
       const step = this.#plan.next(
         ({ upstream, model }) =>
           upstream.isHealthy &&
@@ -167,14 +168,14 @@ export class Attempts {
           !(upstream === running.upstream && model === running.model),
       );
       if (step.kind === 'exhausted') return undefined;
-      if (!this.#pays({}, step.target)) {
-        this.#plan.giveBack(step);
+      if (!this.#withdrawBudget({}, step.target)) {
+        this.#plan.putBack(step);
         return undefined;
       }
       this.#hasHedged = true;
       exchange.access.hedged = true;
-      this.#count(step.target, 'hedge');
-      return await this.#ask(step, runner);
+      this.#countExtra(step.target, 'hedge');
+      return await this.#runTarget(step, runner);
     } catch (error) {
       const wrapped =
         error instanceof GatewayError
@@ -195,7 +196,7 @@ export class Attempts {
    * Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection.
    * @param runner in a race
    */
-  async #ask({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
+  async #runTarget({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
     let outcome: ResultClass = { kind: 'neutral' };
     try {
@@ -203,13 +204,13 @@ export class Attempts {
       let result = await this.#send({ target, permit }, false, runner);
       if (result.kind === 'failed' && result.failure.staleConnection === true && this.#mayResend(runner)) {
         exchange.throwIfStopped();
-        this.#count(target, 'resend');
+        this.#countExtra(target, 'resend');
         result = await this.#send({ target, permit }, true, runner);
       }
       if (result.kind === 'superseded') return result;
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
       if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
-      else this.#hopeless.push(target);
+      else this.#nonRetryable.push(target);
       return result;
     } finally {
       permit.release(outcome);
@@ -218,7 +219,7 @@ export class Attempts {
 
   /** In a race, the hedge may resend. The leader may only when no hedge runs: a running hedge replaces its resend. */
   #mayResend(runner: Runner | undefined): boolean {
-    if (this.#isUsedUp) return false;
+    if (this.#isAtAttemptLimit) return false;
     return runner === undefined || (!runner.race.isDecided && (runner.isHedge || runner.race.running === 0));
   }
 
@@ -229,7 +230,7 @@ export class Attempts {
   ): Promise<AttemptEnd> {
     const { request, body, scan, form, resilience } = this.#options;
     const { latency } = resilience.standing(target);
-    const watcher = {
+    const observer = {
       onBegin: () => {
         this.#sent += 1;
         request.exchange.access.attempts = this.#sent;
@@ -240,45 +241,48 @@ export class Attempts {
         if (ms !== undefined) latency.observe(ms);
       },
       onSilence: (ms: number) => latency.observe(ms),
-      onOvertaken: (ms: number) => latency.observeAtLeast(ms),
+      onLost: (ms: number) => latency.observeAtLeast(ms),
     };
     const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption);
     // The same object where nothing differs: some fields of a form are filled in later.
-    const asked = hideUsage ? { ...request, hideUsage } : request;
-    const attempt = new Attempt(asked, target, watcher, runner?.race);
+    const relayed = hideUsage ? { ...request, hideUsage } : request;
+    const attempt = new Attempt(relayed, target, observer, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
-    const left = this.#sent === 0 ? this.#options.retry.deadline : this.#leftMs;
+    const left = this.#sent === 0 ? this.#options.retry.deadline : this.#remainingMs;
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
-  #mayGoOn({ tryNextTarget: next, mayHaveExecuted: risky = false }: Failure): boolean {
+  #mayContinue({ tryNextTarget, mayHaveExecuted = false }: Failure): boolean {
     if (
-      !next ||
+      !tryNextTarget ||
       this.#options.form?.isSpent === true ||
-      this.#isUsedUp ||
-      this.#leftMs <= 0 ||
-      (risky && this.#hasRisked)
+      this.#isAtAttemptLimit ||
+      this.#remainingMs <= 0 ||
+      (mayHaveExecuted && this.#hasRepeated)
     )
       return false;
-    this.#hasRisked ||= risky;
+    this.#hasRepeated ||= mayHaveExecuted;
     this.#options.request.exchange.throwIfStopped();
     return true;
   }
 
   /** Milliseconds left of `retry.deadline`. */
-  get #leftMs(): number {
+  get #remainingMs(): number {
     return this.#endsAt - performance.now();
   }
 
-  get #isUsedUp(): boolean {
+  get #isAtAttemptLimit(): boolean {
     return this.#sent >= this.#options.retry.attempts;
   }
 
   /** Takes a token from the retry budgets. A request that never reached an upstream adds no load, so its repetition is free. */
-  #pays({ skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>, { upstream }: Target): boolean {
+  #withdrawBudget(
+    { skipsRetryBudget = false }: Pick<Failure, 'skipsRetryBudget'>,
+    { upstream }: Target,
+  ): boolean {
     if (skipsRetryBudget) return true;
     const { resilience, request } = this.#options;
-    const own = this.#round === 1 ? undefined : resilience.roundsAt(upstream);
+    const own = this.#round === 1 ? undefined : resilience.roundBudgetOf(upstream);
     if ((own === undefined || own.available >= 1) && resilience.budget.withdraw()) {
       own?.withdraw();
       return true;
@@ -288,10 +292,10 @@ export class Attempts {
   }
 
   /** Whether all targets were tried, and one may recover soon enough to wait for it. */
-  #mayWait({ skipsRetryBudget: free = false }: Failure, exhausted: Exhausted): boolean {
+  #mayWait({ skipsRetryBudget = false }: Failure, exhausted: Exhausted): boolean {
     if (!this.#mayRetry || !this.#isSoon(exhausted)) return false;
     const { resilience, request } = this.#options;
-    if (free || resilience.budget.available >= 1) return true;
+    if (skipsRetryBudget || resilience.budget.available >= 1) return true;
     request.metrics.retryBudgetRefusals.inc();
     return false;
   }
@@ -301,16 +305,16 @@ export class Attempts {
    * requests that wait here would return all at once (thundering herd).
    * @returns undefined when no target is available
    */
-  async #waitForOne(failure: Failure, exhausted: Exhausted): Promise<Next<Target> | undefined> {
+  async #waitForTarget(failure: Failure, exhausted: Exhausted): Promise<Next<Target> | undefined> {
     if (!this.#mayWait(failure, exhausted)) return undefined;
     await this.#wait(exhausted);
-    if (this.#leftMs <= 0) return undefined;
+    if (this.#remainingMs <= 0) return undefined;
     const step = this.#plan.next();
     return step.kind === 'target' ? step : undefined;
   }
 
   #isSoon({ retryAfterMs }: Exhausted): boolean {
-    return retryAfterMs <= Math.min(MAX_WAIT_MS, this.#leftMs);
+    return retryAfterMs <= Math.min(MAX_WAIT_MS, this.#remainingMs);
   }
 
   /** @throws GatewayError client_closed or draining, at once when the exchange is stopped */
@@ -318,7 +322,8 @@ export class Attempts {
     const { request, resilience } = this.#options;
     const { exchange } = request;
     // A timer may fire a millisecond early and would find the breaker still open.
-    const ms = 1 + Math.ceil(Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#leftMs));
+    const ms =
+      1 + Math.ceil(Math.min(backoff(this.#round, resilience.random, retryAfterMs), this.#remainingMs));
     await new Promise<void>((resolve) => {
       const end = () => {
         clearTimeout(timer);
@@ -331,10 +336,10 @@ export class Attempts {
     exchange.throwIfStopped();
     this.#round += 1;
     this.#mayRetry = false;
-    this.#plan.again(this.#hopeless);
+    this.#plan.again(this.#nonRetryable);
   }
 
-  #count({ upstream }: Target, reason: Reason): void {
+  #countExtra({ upstream }: Target, reason: Reason): void {
     this.#options.request.metrics.extraAttempts.inc({ upstream: upstream.name, reason });
   }
 }
@@ -354,6 +359,6 @@ export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
     return failure(new GatewayError('internal_error', undefined, { cause: why }), false);
   }
   const code = cause === 'limit' ? 'upstream_rate_limited' : 'upstream_busy';
-  const why = new Error(`no target may be asked: ${cause}`);
+  const why = new Error(`no target is available: ${cause}`);
   return failure(new GatewayError(code, undefined, { cause: why, retryAfterMs }), false);
 }

@@ -1,7 +1,7 @@
 // The race of two attempts of one request (hedging). The second starts after too long a silence of the first. attempts.ts chooses
 // its target and decides whether it may start; attempt.ts ends an attempt.
 import type { Failure } from '../../upstream/error-outcome.ts';
-import type { Rivalry } from '../contracts/receiver.ts';
+import type { RaceHandle } from '../contracts/receiver.ts';
 
 /** An attempt, as the race sees it. Called only after `enter` has returned. */
 export interface Contender {
@@ -63,7 +63,7 @@ export class Race {
 }
 
 /** One attempt in a race. */
-export class RaceParticipant implements Rivalry {
+export class RaceParticipant implements RaceHandle {
   readonly contender: Contender;
   readonly #race: Race;
 

@@ -24,7 +24,7 @@ export class Resilience {
   readonly budget: RetryBudget;
   readonly standings: TargetStatuses;
   readonly #share: () => number;
-  readonly #rounds = new WeakMap<object, RetryBudget>();
+  readonly #roundBudgets = new WeakMap<object, RetryBudget>();
   readonly #breakers: Metrics['breakers'];
   readonly #retired = new WeakSet<object>();
 
@@ -64,11 +64,11 @@ export class Resilience {
   }
 
   /** The budget of retry rounds at one upstream, filled by its own traffic: a retry storm at one does not drain the others'. */
-  roundsAt(upstream: object): RetryBudget {
-    let budget = this.#rounds.get(upstream);
+  roundBudgetOf(upstream: object): RetryBudget {
+    let budget = this.#roundBudgets.get(upstream);
     if (budget === undefined) {
       budget = new RetryBudget({ share: this.#share, now: this.now });
-      this.#rounds.set(upstream, budget);
+      this.#roundBudgets.set(upstream, budget);
     }
     return budget;
   }

@@ -47,12 +47,12 @@ export interface Next<T> {
  * No target is available now.
  * - `tried`: this request has tried all of them.
  * - `limit`: all untried ones are rate limited (429).
- * - `open`: the breaker of at least one untried target is open because of failures (503).
+ * - `open`: the breaker of at min one untried target is open because of failures (503).
  */
 export interface Exhausted {
   readonly kind: 'exhausted';
   readonly cause: 'tried' | 'limit' | 'open';
-  /** Time until the first target is available, tried or not; at least 1 ms, 0 when one is available now. */
+  /** Time until the first target is available, tried or not; at min 1 ms, 0 when one is available now. */
   readonly retryAfterMs: number;
 }
 
@@ -69,20 +69,20 @@ export class TargetPlan<T extends Ranked> {
 
   /**
    * Chooses an untried target and takes its permit.
-   * @param suits filter; default: any
+   * @param isSuitable filter; default: any
    */
-  next(suits: (target: T) => boolean = () => true): Next<T> | Exhausted {
+  next(isSuitable: (target: T) => boolean = () => true): Next<T> | Exhausted {
     const [first] = this.#targets;
     // A single target needs no choice.
-    if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && suits(first))
+    if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && isSuitable(first))
       return this.#sole(first);
     const { isHealthy = () => true } = this.#options;
-    const untried = this.#targets.filter((target) => !this.#tried.includes(target) && suits(target));
+    const untried = this.#targets.filter((target) => !this.#tried.includes(target) && isSuitable(target));
     const admissible = untried.filter((target) => this.#breaker(target).rejection() === undefined);
     const healthy = admissible.filter(isHealthy);
     const target = this.#choose(healthy.length > 0 ? healthy : admissible);
     if (target !== undefined) {
-      const step = this.#hand(target, this.#breaker(target).admit());
+      const step = this.#take(target, this.#breaker(target).admit());
       if (step !== undefined) return step;
     }
     return this.#exhausted(untried);
@@ -94,14 +94,14 @@ export class TargetPlan<T extends Ranked> {
    */
   #sole(target: T): Next<T> | Exhausted {
     const breaker = this.#breaker(target);
-    const step = breaker.rejection() === undefined ? this.#hand(target, breaker.admit()) : undefined;
+    const step = breaker.rejection() === undefined ? this.#take(target, breaker.admit()) : undefined;
     if (step !== undefined) return step;
     const admission = breaker.force();
     if (admission.kind === 'rejection') {
       const cause = admission.cause === 'limit' ? 'limit' : 'open';
       return { kind: 'exhausted', cause, retryAfterMs: waitMs(admission, this.#options.now()) };
     }
-    return this.#hand(target, admission) ?? this.#exhausted([target]);
+    return this.#take(target, admission) ?? this.#exhausted([target]);
   }
 
   /**
@@ -113,12 +113,12 @@ export class TargetPlan<T extends Ranked> {
   }
 
   /** The target was not asked: releases the permit and makes the target available again. */
-  giveBack({ target, permit }: Next<T>): void {
+  putBack({ target, permit }: Next<T>): void {
     permit.release({ kind: 'neutral' });
     this.#tried = this.#tried.filter((each) => each !== target);
   }
 
-  #hand(target: T, admission: Permit | BreakerRejection): Next<T> | undefined {
+  #take(target: T, admission: Permit | BreakerRejection): Next<T> | undefined {
     if (admission.kind === 'rejection') return undefined;
     this.#tried.push(target);
     return { kind: 'target', target, permit: admission };
@@ -128,10 +128,7 @@ export class TargetPlan<T extends Ranked> {
   #choose(targets: readonly T[]): T | undefined {
     if (targets.length <= 1) return targets[0];
     const { balance, standing, random } = this.#options;
-    const first = targets.reduce(
-      (least, { priority }) => Math.min(least, priority),
-      Number.POSITIVE_INFINITY,
-    );
+    const first = targets.reduce((min, { priority }) => Math.min(min, priority), Number.POSITIVE_INFINITY);
     const group = targets.filter(({ priority }) => priority === first);
     const candidates = group.map((target) => {
       const { breaker, latency } = standing(target);
@@ -141,9 +138,13 @@ export class TargetPlan<T extends Ranked> {
   }
 
   #exhausted(untried: readonly T[]): Exhausted {
-    const refusals = untried.flatMap((target) => this.#breaker(target).rejection() ?? []);
+    const rejections = untried.flatMap((target) => this.#breaker(target).rejection() ?? []);
     const cause =
-      refusals.length === 0 ? 'tried' : refusals.every((each) => each.cause === 'limit') ? 'limit' : 'open';
+      rejections.length === 0
+        ? 'tried'
+        : rejections.every((each) => each.cause === 'limit')
+          ? 'limit'
+          : 'open';
     return { kind: 'exhausted', cause, retryAfterMs: this.#soonest() };
   }
 

@@ -29,9 +29,9 @@ export interface Endpoint {
   readonly readFacts: (body: Buffer, scan: RequestScan) => RequestFacts;
   /**
    * A reader for the frames of one stream; undefined for chat frames, which are read directly.
-   * @param onMade called for each object that the upstream reports as created
+   * @param onCreated called for each object that the upstream reports as created
    */
-  readonly frames?: (onMade?: (created: CreatedObjects) => void) => FrameReader;
+  readonly frames?: (onCreated?: (created: CreatedObjects) => void) => FrameReader;
   /** The objects that a complete answer reports as created. */
   readonly createdIn?: (body: Buffer) => CreatedObjects;
   /** Requests may refer to objects that upstreams created for a holder. Default false. */

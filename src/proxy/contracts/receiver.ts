@@ -96,7 +96,7 @@ export interface AttemptUse {
   /** Part of the request may have reached the upstream. */
   readonly isSent: boolean;
   /** The status was not 200. Default false. */
-  readonly isRefused?: boolean;
+  readonly hasErrorStatus?: boolean;
   readonly outcome: ResultCode | 'superseded';
 }
 
@@ -111,7 +111,7 @@ export interface Unreported {
 }
 
 /** Observes the target during an attempt. */
-export interface Watcher {
+export interface AttemptObserver {
   /** The attempt holds its slot at the upstream. @returns its number within the request, from 1 */
   onBegin(): number;
   /**
@@ -122,7 +122,7 @@ export interface Watcher {
   /** The attempt was given up after this many milliseconds without output. */
   onSilence(ms: number): void;
   /** Another attempt won after this many milliseconds without output of this one. */
-  onOvertaken(ms: number): void;
+  onLost(ms: number): void;
 }
 
 /** Reads an answer after its head. After it calls `finish`, only `dispose` is called. */
@@ -139,7 +139,7 @@ export interface Receiver {
   /** The attempt has ended: removes timers and listeners, and reports usage. */
   dispose(): void;
   /** The other attempt of the race ended: perform what waited for that. */
-  alone?(): void;
+  soleAttempt?(): void;
   /**
    * The client left. Nothing is written from now on.
    * @returns whether the answer is nearly complete, so that a short read yields its usage; otherwise `broken` follows
@@ -148,7 +148,7 @@ export interface Receiver {
 }
 
 /** An attempt's view of its race. */
-export interface Rivalry {
+export interface RaceHandle {
   /** Another attempt is running, and neither has committed. */
   readonly isUndecided: boolean;
   /**
@@ -161,7 +161,7 @@ export interface Rivalry {
 /** The attempt, as a receiver sees it. */
 export interface Source {
   /** Set only where another attempt of the request may run at the same time. */
-  readonly rivalry?: Rivalry | undefined;
+  readonly participant?: RaceHandle | undefined;
   /** The upstream created objects that later calls may refer to. Undefined where that is not recorded. */
   created?: ((created: CreatedObjects) => Promise<void>) | undefined;
   /** Sets the kind of answer (incremental or all at once) and starts its deadline. */

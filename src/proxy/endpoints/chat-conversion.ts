@@ -56,15 +56,15 @@ export function asStream(
     const event = objectOf([...common, list, ...more]);
     events.push(Buffer.from('data: '), ...(sawLineBreak ? oneLine(event) : event), Buffer.from('\n\n'));
   };
-  for (const [place, choice] of choices.entries()) {
-    const index = choice.get('index') ?? [Buffer.from(String(place))];
-    const said: JsonMember = isText
+  for (const [position, choice] of choices.entries()) {
+    const index = choice.get('index') ?? [Buffer.from(String(position))];
+    const content: JsonMember = isText
       ? ['text', choice.get('text') ?? EMPTY_STRING]
       : ['delta', asDelta(choice.get('message') ?? EMPTY_OBJECT)];
     const finish = choice.get('finish_reason') ?? NULL;
     choice.delete('message');
     // Members in the order of a chunk; the rest of the choice (logprobs, filter results) follows.
-    add(new Map([['index', index], said, ...choice, ['finish_reason', NULL]]));
+    add(new Map([['index', index], content, ...choice, ['finish_reason', NULL]]));
     if (beginsWith(finish, LETTER_N)) continue;
     add([
       ['index', index],

@@ -57,7 +57,7 @@ const PICTURES: FormRules = {
   defaultModel: 'dall-e-2',
   fields: ['n'],
   isEither: false,
-  readFacts: askForImages,
+  readFacts: imageFacts,
   check: checkImages,
 };
 
@@ -83,7 +83,7 @@ function checkImages(name: string, text: string): void {
   if (name === 'n') choicesOf(text);
 }
 
-function askForImages(form: FormView): RequestFacts {
+function imageFacts(form: FormView): RequestFacts {
   const completion = tokensOfImages(choicesOf(form.text('n') ?? ''));
   return {
     stream: form.text('stream') === 'true',

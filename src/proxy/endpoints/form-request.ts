@@ -80,7 +80,7 @@ export class FormRequest implements FormBody {
     const upload = new Upload(exchange, limit, this.#fields, room);
     this.#upload = upload;
     this.#fields.bytesOf = () => upload.size;
-    this.facts = askOf(rules, this.#fields);
+    this.facts = liveFacts(rules, this.#fields);
     this.#fields.onEnd = () => {
       exchange.isStream = this.facts.stream;
     };
@@ -259,12 +259,13 @@ class FormFields implements UploadWatcher, PartListener, FormView {
       if (this.#size <= MAX_VALUE) this.#pieces.push(Buffer.from(bytes));
       return;
     }
-    if (this.#size > MAX_VALUE) throw wrong('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
+    if (this.#size > MAX_VALUE)
+      throw invalid('invalid_value', this.#name, `has more than ${MAX_VALUE} bytes`);
     this.#pieces.push(Buffer.from(bytes));
   }
 
-  onPartEnd(place: PartPosition): void {
-    if (!this.#isFile) this.textBytes += place.contentEnd - place.contentStart;
+  onPartEnd(position: PartPosition): void {
+    if (!this.#isFile) this.textBytes += position.contentEnd - position.contentStart;
     if (this.#isOther) {
       this.#isOther = false;
       const id = plainText(Buffer.concat(this.#pieces).toString());
@@ -277,13 +278,13 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     const bytes = Buffer.concat(this.#pieces);
     const text = bytes.toString();
     const isText = this.#isUtf8 ? isUtf8(bytes) : isAscii(bytes);
-    if (!isText || CONTROL.test(text)) throw wrong('invalid_value', name, 'must be text on one line');
+    if (!isText || CONTROL.test(text)) throw invalid('invalid_value', name, 'must be text on one line');
     if (name === MODEL) {
-      if (text === '') throw wrong('invalid_value', name, 'must not be empty');
-      this.modelPart = place;
+      if (text === '') throw invalid('invalid_value', name, 'must not be empty');
+      this.modelPart = position;
     }
     if (name === STREAM && text !== 'true' && text !== 'false')
-      throw wrong('invalid_type', name, 'must be true or false');
+      throw invalid('invalid_type', name, 'must be true or false');
     this.#rules.check?.(name, text);
     this.#values.set(name, text);
   }
@@ -293,7 +294,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 }
 
-function wrong(code: 'invalid_type' | 'invalid_value', param: string, what: string): GatewayError {
+function invalid(code: 'invalid_type' | 'invalid_value', param: string, what: string): GatewayError {
   return new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
 }
 
@@ -310,7 +311,7 @@ function fieldName(name: string): string {
 }
 
 /** The facts of the request, computed on each access from the fields so far. */
-function askOf({ readFacts: facts }: FormRules, form: FormView): RequestFacts {
+function liveFacts({ readFacts: facts }: FormRules, form: FormView): RequestFacts {
   const estimate: Estimate = {
     get prompt() {
       return facts(form).estimate.prompt;

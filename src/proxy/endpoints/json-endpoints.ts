@@ -83,7 +83,7 @@ export const RESPONSES: Endpoint = {
     const isBackground = isTrue(body, scan.others.get('background'));
     return { stream: scan.stream, estimate, ...(isBackground ? { isBackground, outputs: 0 } : {}) };
   },
-  frames: (onMade) => new EventReader(responseEvent, onMade),
+  frames: (onCreated) => new EventReader(responseEvent, onCreated),
   createdIn,
   namesObjects: true,
   judgeAnswer: judgeNamed,
@@ -137,8 +137,8 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     hasUsageOption: false,
     readFacts: inputOnly,
     // A failed response is a successful answer to this call.
-    frames: (onMade) =>
-      new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onMade),
+    frames: (onCreated) =>
+      new EventReader((type) => (type === 'response.failed' ? 'end' : responseEvent(type)), onCreated),
     // The items of a background response first appear here. Input items are not created by the response.
     ...(action === 'input_items' ? {} : { createdIn }),
     factsOf: (facts) => ({ ...facts, isError: false }),

@@ -65,7 +65,7 @@ class ResponseEvents {
   }
 
   of(response: JsonMembers, items: readonly Json[], last: string): Buffer | BodyPieces {
-    const begun = changed(response, { status: literal('in_progress'), output: EMPTY_ARRAY, usage: NULL });
+    const begun = replaced(response, { status: literal('in_progress'), output: EMPTY_ARRAY, usage: NULL });
     for (const type of ['response.created', 'response.in_progress']) this.#add(type, [['response', begun]]);
     for (const [index, item] of items.entries()) this.#item(item, index);
     this.#add(last, [['response', objectOf(response)]]);
@@ -74,19 +74,22 @@ class ResponseEvents {
 
   #item(item: Json, index: number): void {
     const members = membersOf(item);
-    const place: JsonMember = ['output_index', literal(index)];
+    const outputIndex: JsonMember = ['output_index', literal(index)];
     const id = members.get('id');
-    const about: JsonMember[] = [...(id === undefined ? [] : [['item_id', id] satisfies JsonMember]), place];
+    const about: JsonMember[] = [
+      ...(id === undefined ? [] : [['item_id', id] satisfies JsonMember]),
+      outputIndex,
+    ];
     const type = textOf(members.get('type'));
     const text = TEXT_ITEMS[type];
     const lists = { content: EMPTY_ARRAY, summary: EMPTY_ARRAY };
     const begun = { ...lists, status: literal('in_progress'), ...(text && { [text[0]]: EMPTY_STRING }) };
-    const added = item[0]?.[0] === OPEN_OBJECT ? changed(members, begun) : item;
-    this.#add('response.output_item.added', [place, ['item', added]]);
+    const added = item[0]?.[0] === OPEN_OBJECT ? replaced(members, begun) : item;
+    this.#add('response.output_item.added', [outputIndex, ['item', added]]);
     if (type === 'message') this.#parts(members, about);
     else if (type === 'reasoning') this.#summary(members, about);
     else if (text !== undefined) this.#text(text, members, about);
-    this.#add('response.output_item.done', [place, ['item', item]]);
+    this.#add('response.output_item.done', [outputIndex, ['item', item]]);
   }
 
   #parts(message: JsonMembers, item: readonly JsonMember[]): void {
@@ -99,7 +102,7 @@ class ResponseEvents {
         logprobs: EMPTY_ARRAY,
         ...(text && { [text[0]]: EMPTY_STRING }),
       };
-      this.#add('response.content_part.added', [...about, ['part', changed(members, begun)]]);
+      this.#add('response.content_part.added', [...about, ['part', replaced(members, begun)]]);
       if (text !== undefined) this.#text(text, members, about);
       for (const [at, annotation] of elementsOf(members.get('annotations')).entries()) {
         const what: JsonMember[] = [
@@ -116,7 +119,7 @@ class ResponseEvents {
     for (const [index, part] of elementsOf(reasoning.get('summary')).entries()) {
       const members = membersOf(part);
       const about: JsonMember[] = [...item, ['summary_index', literal(index)]];
-      const begun = changed(members, { text: EMPTY_STRING });
+      const begun = replaced(members, { text: EMPTY_STRING });
       this.#add('response.reasoning_summary_part.added', [...about, ['part', begun]]);
       this.#text(['text', 'response.reasoning_summary_text'], members, about);
       this.#add('response.reasoning_summary_part.done', [...about, ['part', part]]);
@@ -143,7 +146,7 @@ class ResponseEvents {
 }
 
 /** A copy of the object with the given members replaced, if present. */
-function changed(members: JsonMembers, values: Readonly<Record<string, Json>>): Json {
+function replaced(members: JsonMembers, values: Readonly<Record<string, Json>>): Json {
   return objectOf([...members].map(([name, value]): JsonMember => [name, values[name] ?? value]));
 }
 

@@ -54,10 +54,10 @@ const itemScanner = new JsonScanner();
 
 export class EventReader implements FrameReader {
   readonly #kinds: EventKinds;
-  readonly #onMade: ((created: CreatedObjects) => void) | undefined;
-  #made: Span | null = null;
+  readonly #onCreated: ((created: CreatedObjects) => void) | undefined;
+  #createdId: Span | null = null;
   #isStored = true;
-  #hasTold = false;
+  #hasReported = false;
   /** Items in the current event. */
   readonly #items: CreatedItem[] = [];
   readonly #scanner = new JsonScanner();
@@ -79,10 +79,10 @@ export class EventReader implements FrameReader {
   /** The client may have the whole answer with the last event, although usage is still to come. */
   mayBeLast = false;
 
-  /** @param onMade called with the response on the first event that has its id, and with items on each event that has any */
-  constructor(kinds: EventKinds, onMade?: (created: CreatedObjects) => void) {
+  /** @param onCreated called with the response on the first event that has its id, and with items on each event that has any */
+  constructor(kinds: EventKinds, onCreated?: (created: CreatedObjects) => void) {
     this.#kinds = kinds;
-    this.#onMade = onMade;
+    this.#onCreated = onCreated;
   }
 
   read(bytes: Buffer, start: number, end: number): ChunkFacts {
@@ -97,7 +97,7 @@ export class EventReader implements FrameReader {
     }
     if (!this.#scan(data.bytes, data.start, data.end))
       return facts({ kind: 'other', hasError: isErrorEvent });
-    this.#tellMade(data.bytes);
+    this.#reportCreated(data.bytes);
     const type = this.#type === null ? '' : decodeString(data.bytes, this.#type);
     const isError = isErrorEvent || type === 'error' || this.#isBareError(type, data);
     const kind = isError ? 'failed' : this.#kinds(type);
@@ -118,8 +118,8 @@ export class EventReader implements FrameReader {
   errorFrame(error: GatewayError): Buffer {
     const { message, param, code, type } = error;
     const about = { type: 'error', code, message, param };
-    const place = this.#sequence === undefined ? {} : { sequence_number: this.#sequence + 1 };
-    const data = JSON.stringify({ ...about, ...place, error: { message, type, param, code } });
+    const position = this.#sequence === undefined ? {} : { sequence_number: this.#sequence + 1 };
+    const data = JSON.stringify({ ...about, ...position, error: { message, type, param, code } });
     return Buffer.from(`event: error\ndata: ${data}\n\n`);
   }
 
@@ -142,7 +142,7 @@ export class EventReader implements FrameReader {
     this.#model = null;
     this.#usage = null;
     this.#hasError = false;
-    this.#made = null;
+    this.#createdId = null;
     this.#own.begin();
     this.#repeated.begin();
     this.#item = null;
@@ -155,8 +155,8 @@ export class EventReader implements FrameReader {
         repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
       } else if (scanner.keyIs('response')) this.#response();
       else if (scanner.keyIs('sequence_number')) this.#number();
-      else if (this.#onMade !== undefined && scanner.keyIs('item')) this.#itemMember(bytes);
-      else if (this.#onMade !== undefined && scanner.keyIs('annotation'))
+      else if (this.#onCreated !== undefined && scanner.keyIs('item')) this.#itemMember(bytes);
+      else if (this.#onCreated !== undefined && scanner.keyIs('annotation'))
         readAnnotation(scanner, bytes, this.#items);
       else if (scanner.keyIs('error')) {
         scanner.peek();
@@ -192,7 +192,7 @@ export class EventReader implements FrameReader {
       return;
     }
     while (scanner.nextMember()) {
-      if (scanner.keyIs('id')) this.#made = this.#skipIf(QUOTE);
+      if (scanner.keyIs('id')) this.#createdId = this.#skipIf(QUOTE);
       else if (scanner.keyIs('store')) this.#isStored = this.#skipIf(LETTER_F) === null;
       else this.#either();
     }
@@ -215,14 +215,18 @@ export class EventReader implements FrameReader {
     if (isItem || !type.endsWith('_part.done')) this.text = this.#text.whole(this.#repeated.bytes, isItem);
   }
 
-  #tellMade(bytes: Buffer): void {
-    if (this.#onMade === undefined) return;
+  #reportCreated(bytes: Buffer): void {
+    if (this.#onCreated === undefined) return;
     const isStored = this.#isStored;
-    if (this.#made !== null && !this.#hasTold) {
-      this.#hasTold = true;
-      this.#onMade({ id: isStored ? decodeString(bytes, this.#made) : undefined, isStored, items: [] });
+    if (this.#createdId !== null && !this.#hasReported) {
+      this.#hasReported = true;
+      this.#onCreated({
+        id: isStored ? decodeString(bytes, this.#createdId) : undefined,
+        isStored,
+        items: [],
+      });
     }
-    if (this.#items.length > 0) this.#onMade({ isStored, items: this.#items.splice(0) });
+    if (this.#items.length > 0) this.#onCreated({ isStored, items: this.#items.splice(0) });
   }
 
   /** Reads members that occur in the event or in its response object. */
@@ -295,16 +299,16 @@ export function judgeNamed(text: string, headers: ResponseHeaders): Failure {
   const event = parse(text);
   const own = memberOf(event, 'error');
   if (typeof own === 'object' && own !== null) return judgeErrorObject(text, headers, statusNamed(own));
-  const told = memberOf(memberOf(event, 'response'), 'error') ?? event;
-  const status = statusNamed(told);
-  const message = memberOf(told, 'message');
-  const isFlat = told === event && event !== undefined;
+  const reported = memberOf(memberOf(event, 'response'), 'error') ?? event;
+  const status = statusNamed(reported);
+  const message = memberOf(reported, 'message');
+  const isFlat = reported === event && event !== undefined;
   if (isFlat && typeof message !== 'string') return judgeErrorObject(text, headers, status);
   const error = {
     message: typeof message === 'string' && message !== '' ? message : 'The upstream failed.',
     type: status < 500 ? 'invalid_request_error' : 'server_error',
-    param: memberOf(told, 'param') ?? null,
-    code: memberOf(told, 'code') ?? null,
+    param: memberOf(reported, 'param') ?? null,
+    code: memberOf(reported, 'code') ?? null,
   };
   return judgeErrorObject(JSON.stringify({ error }), headers, status);
 }

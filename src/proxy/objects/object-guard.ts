@@ -31,9 +31,10 @@ interface GuardedRequest {
  */
 export function guardObjects(parts: GuardOptions, request: GuardedRequest): Route | Promise<Route> {
   const { endpoint, config, route, body } = request;
-  const keeper = config.passthrough?.upstream;
+  const passthroughUpstream = config.passthrough?.upstream;
   const isGuarded =
-    endpoint.namesObjects === true || route.targets.some(({ upstream }) => upstream.name === keeper);
+    endpoint.namesObjects === true ||
+    route.targets.some(({ upstream }) => upstream.name === passthroughUpstream);
   if (!isGuarded) return route;
   const finder = new ReferenceFinder({ takesStored: true, allTexts: false });
   const found = finder.addBody(body);
@@ -61,15 +62,15 @@ async function lookUp(
     targets = targets.filter(({ upstream }) => upstream.name === name);
   }
   if (targets.length === 0) {
-    const message = 'The previous response is at an upstream that this model has no route to.';
+    const message = 'The previous response is at an upstream to which this model has no route.';
     throw new GatewayError('response_not_found', message, { param: 'previous_response_id' });
   }
   const upstreams = [...new Set(targets.map(({ upstream }) => upstream))];
-  const keepers = await objects.keepers(
+  const upstreamsWithAll = await objects.upstreamsWith(
     finder,
     holderId,
     upstreams.map(({ name, config }) => ({ name, shared: config.shared_objects ?? [] })),
   );
-  const names = new Set(keepers.map(({ name }) => name));
+  const names = new Set(upstreamsWithAll.map(({ name }) => name));
   return { ...route, targets: targets.filter(({ upstream }) => names.has(upstream.name)) };
 }

@@ -38,7 +38,7 @@ interface ObjectOwnersOptions {
 }
 
 type Owners = readonly ObjectOwner[];
-const NOBODY: Owners = [];
+const NO_OWNERS: Owners = [];
 
 /** The objects of all holders at all upstreams. */
 export class ObjectOwners {
@@ -55,8 +55,7 @@ export class ObjectOwners {
     this.#retention = new RecordRetention({
       remove: (before, limit) => store.forgetItems(before, limit),
       logger,
-      message:
-        'failed to record whose the items of a response are; a request that refers to them will be refused',
+      message: 'failed to record the owner of response items; requests that refer to them will be rejected',
     });
     this.#clock = clock;
   }
@@ -66,31 +65,31 @@ export class ObjectOwners {
    * @throws GatewayError object_not_found when none has, or when an object is another holder's (the same message as for an unknown
    *   object); store_unavailable
    */
-  async keepers<Keeper extends ObjectUpstream>(
+  async upstreamsWith<Candidate extends ObjectUpstream>(
     { certain, possible }: References,
     holderId: string,
-    upstreams: readonly Keeper[],
-  ): Promise<readonly Keeper[]> {
+    upstreams: readonly Candidate[],
+  ): Promise<readonly Candidate[]> {
     // Listed objects are the operator's, and unrecordable ids have no owner: nothing to look up.
     const listed = new Set(upstreams.flatMap(({ shared }) => shared));
     const ids = [...certain, ...possible].filter((id) => RECORDABLE.test(id) && !listed.has(id));
     const others = [...certain].filter((id) => !RECORDABLE.test(id) || listed.has(id));
-    let able = upstreams.filter(({ shared }) => others.every((id) => isShared(id, shared)));
+    let candidates = upstreams.filter(({ shared }) => others.every((id) => isShared(id, shared)));
     for (let start = 0; start < ids.length; start += AT_ONCE) {
       const some = ids.slice(start, start + AT_ONCE);
       const owners = await this.#ownersOf(some, holderId);
       for (const id of some) {
-        const known = owners.get(id) ?? NOBODY;
+        const known = owners.get(id) ?? NO_OWNERS;
         const own = known.filter((owner) => owner.holderId === holderId);
         if (known.length > 0 && own.length === 0) throw new GatewayError('object_not_found');
         if (!certain.has(id)) continue;
-        able = able.filter(
+        candidates = candidates.filter(
           ({ name, shared }) => own.some(({ upstream }) => upstream === name) || isShared(id, shared),
         );
       }
     }
-    if (able.length === 0) throw new GatewayError('object_not_found');
-    return able;
+    if (candidates.length === 0) throw new GatewayError('object_not_found');
+    return candidates;
   }
 
   /**
@@ -126,7 +125,7 @@ export class ObjectOwners {
     });
     if (unknown.length === 0) return found;
     for (const owner of await this.store.ownersOf(unknown))
-      found.set(owner.id, [...(found.get(owner.id) ?? NOBODY), owner]);
+      found.set(owner.id, [...(found.get(owner.id) ?? NO_OWNERS), owner]);
     for (const id of unknown) {
       const owners = found.get(id);
       if (owners?.some((owner) => owner.holderId === holderId) === true) this.#recent.set(id, owners);
@@ -149,10 +148,10 @@ export class HolderObjects {
 
   /**
    * @param shared as `ObjectUpstream.shared`. Default: none
-   * @throws GatewayError as `ObjectOwners.keepers`
+   * @throws GatewayError as `ObjectOwners.upstreamsWith`
    */
   async check(references: References, shared: readonly string[] = []): Promise<void> {
-    await this.#objects.keepers(references, this.#holderId, [{ name: this.#upstream, shared }]);
+    await this.#objects.upstreamsWith(references, this.#holderId, [{ name: this.#upstream, shared }]);
   }
 
   /**
@@ -172,7 +171,7 @@ export class HolderObjects {
       createdAt,
     }));
     if (await this.#objects.store.addObjects(objects)) return;
-    const cause = new Error('the upstream named an object that is of another holder');
+    const cause = new Error('the upstream returned an object of another holder');
     throw new GatewayError('upstream_invalid_response', undefined, { cause });
   }
 

@@ -1,7 +1,7 @@
 // The upstream objects that a JSON body or a query refers to. It recognizes ids by form and position (wire/object-names.ts);
 // object-owners.ts checks their ownership.
 import { isUtf8 } from 'node:buffer';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as yieldToEventLoop } from 'node:timers/promises';
 import { GatewayError } from '../../errors.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { decodeString, type JsonScanner, MAX_DEPTH } from '../../wire/json.ts';
@@ -16,7 +16,7 @@ import {
   type NameMeaning,
   plainText,
 } from '../../wire/object-names.ts';
-import { isContent, isWhole, type ObjectPosition, objectPositionOf } from './object-places.ts';
+import { isCompleteItem, isContent, type ObjectPosition, objectPositionOf } from './object-positions.ts';
 
 /** Most distinct texts to look up per request; no legitimate request has more. */
 const MAX_TEXTS = 10_000;
@@ -30,7 +30,7 @@ const MAX_PADDED = 64 * 1024;
 const MAX_NAME = 1024;
 /** Bytes of a long text per slice, and milliseconds of work per event-loop tick. */
 const SLICE_BYTES = 32 * 1024;
-const TURN_MS = 0.5;
+const TICK_MS = 0.5;
 
 const QUOTE = 0x22;
 const HYPHEN = 0x2d;
@@ -85,7 +85,7 @@ export class ReferenceFinder implements References, WalkListener {
   readonly #path: string[] = [''];
   readonly #names: string[] = [''];
   readonly #meanings: NameMeaning[] = ['none'];
-  readonly #places: ObjectPosition[] = ['plain'];
+  readonly #positions: ObjectPosition[] = ['plain'];
   readonly #objects: (OpenObject | undefined)[] = [];
 
   constructor(options: FinderOptions = {}) {
@@ -114,8 +114,8 @@ export class ReferenceFinder implements References, WalkListener {
     for (let end = 0; end < bytes.length && walk.fault === null; ) {
       end = Math.min(bytes.length, end + SLICE_BYTES);
       walk.advance(bytes, end, end === bytes.length);
-      if (performance.now() - began < TURN_MS) continue;
-      await nextTurn();
+      if (performance.now() - began < TICK_MS) continue;
+      await yieldToEventLoop();
       began = performance.now();
     }
     return this.#end(walk);
@@ -158,11 +158,11 @@ export class ReferenceFinder implements References, WalkListener {
       this.#objects[depth] = undefined;
       return;
     }
-    const above = this.#places[depth - 1];
+    const above = this.#positions[depth - 1];
     this.#path[depth] = '#';
     this.#names[depth] = this.#names[depth - 1] ?? '';
     this.#meanings[depth] = this.#meanings[depth - 1] ?? 'none';
-    this.#places[depth] = above === 'quoted' || above === 'text' ? above : 'plain';
+    this.#positions[depth] = above === 'quoted' || above === 'text' ? above : 'plain';
   }
 
   key(depth: number, scanner: JsonScanner): void {
@@ -174,7 +174,12 @@ export class ReferenceFinder implements References, WalkListener {
     this.#path[depth] = isLong ? '' : name;
     this.#names[depth] = name;
     this.#meanings[depth] = meaningOf(name);
-    this.#places[depth] = objectPositionOf(this.#path, depth, this.#places[depth - 1], this.#options.root);
+    this.#positions[depth] = objectPositionOf(
+      this.#path,
+      depth,
+      this.#positions[depth - 1],
+      this.#options.root,
+    );
   }
 
   value(depth: number, start: number, end: number, isMember: boolean): void {
@@ -191,46 +196,46 @@ export class ReferenceFinder implements References, WalkListener {
   }
 
   #text(depth: number, start: number, end: number): void {
-    const place = this.#places[depth] ?? 'plain';
-    if (place === 'free') return;
+    const position = this.#positions[depth] ?? 'plain';
+    if (position === 'free') return;
     const meaning = this.#meanings[depth] ?? 'none';
     if (meaning === 'none' && this.#options.allTexts === false && !mayBeId(this.#bytes, start, end)) return;
     if (end - start > MAX_TOKEN) {
-      if (meaning !== 'none') this.#longText(meaning, place, start, end);
+      if (meaning !== 'none') this.#longText(meaning, position, start, end);
       return;
     }
     const text = decodeString(this.#bytes, { start, end });
     switch (meaning) {
       case 'type':
-        if (place !== 'quoted') this.#objectAt(this.#memberAt(depth)).types.push(text);
+        if (position !== 'quoted') this.#objectAt(this.#memberAt(depth)).types.push(text);
         if (this.#options.allTexts !== false || mayBeId(this.#bytes, start, end))
-          this.#consider('none', text, place);
+          this.#consider('none', text, position);
         break;
       case 'id':
-        this.#considerOwnId(this.#memberAt(depth), text, place);
+        this.#considerOwnId(this.#memberAt(depth), text, position);
         break;
       default:
-        this.#consider(meaning, text, place);
+        this.#consider(meaning, text, position);
     }
   }
 
   /** Some servers trim white space around an id; other long texts are no ids. */
-  #longText(meaning: NameMeaning, place: ObjectPosition, start: number, end: number): void {
+  #longText(meaning: NameMeaning, position: ObjectPosition, start: number, end: number): void {
     if (end - start > MAX_PADDED) {
       // A data URL is content, even where an id could be.
       if (this.#bytes.toString('latin1', start + 1, start + 6) === 'data:') return;
-      this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + MAX_TOKEN), place);
+      this.#consider(meaning, this.#bytes.toString('utf8', start + 1, start + MAX_TOKEN), position);
       return;
     }
     const text = decodeString(this.#bytes, { start, end });
-    if (IDENTIFIER.test(plainText(text))) this.#consider(meaning, text, place);
+    if (IDENTIFIER.test(plainText(text))) this.#consider(meaning, text, position);
   }
 
   /** `conversation: { id }` equals `conversation_id`. Other ids are judged once their object is complete. */
-  #considerOwnId(depth: number, text: string, place: ObjectPosition): void {
+  #considerOwnId(depth: number, text: string, position: ObjectPosition): void {
     const meaning = meaningOfId(this.#names[depth - 1] ?? '');
-    if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, place);
-    else if (place === 'quoted') this.#consider('none', text, place);
+    if (meaning === 'object' || meaning === 'response') this.#consider(meaning, text, position);
+    else if (position === 'quoted') this.#consider('none', text, position);
     else this.#objectAt(depth).ids.push(text);
   }
 
@@ -263,7 +268,7 @@ export class ReferenceFinder implements References, WalkListener {
     for (const text of ids) {
       if (text === '') continue;
       if (!isItem && formOf(plainText(text)) !== 'item') this.#consider('none', text, 'plain');
-      else if (isReference || !isWhole(types, content, empty)) this.#add(text, this.certain);
+      else if (isReference || !isCompleteItem(types, content, empty)) this.#add(text, this.certain);
       else {
         this.#complete.add(text);
         this.#addPossible(text);
@@ -271,11 +276,12 @@ export class ReferenceFinder implements References, WalkListener {
     }
   }
 
-  #consider(meaning: NameMeaning, text: string, place: ObjectPosition): void {
+  #consider(meaning: NameMeaning, text: string, position: ObjectPosition): void {
     if (text === '') return;
     const plain = plainText(text);
     const form = formOf(plain);
-    const isQuoted = place === 'quoted' || meaning === 'call' || (place === 'text' && meaning === 'none');
+    const isQuoted =
+      position === 'quoted' || meaning === 'call' || (position === 'text' && meaning === 'none');
     if (meaning === 'none' && form === undefined) {
       if (this.#options.allTexts !== false && IDENTIFIER.test(plain)) this.#addPossible(text);
     } else if (isQuoted) {
@@ -305,7 +311,8 @@ export class ReferenceFinder implements References, WalkListener {
 
   #add(text: string, to: Set<string>): void {
     to.add(text);
-    if (this.size > MAX_TEXTS) throw new GatewayError('invalid_value', 'The request names too many objects.');
+    if (this.size > MAX_TEXTS)
+      throw new GatewayError('invalid_value', 'The request refers to too many objects.');
   }
 }
 

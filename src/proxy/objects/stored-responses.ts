@@ -113,7 +113,7 @@ export class StoredResponses {
     this.#retention = new RecordRetention({
       remove: (before, limit) => store.forgetResponses(before, limit),
       logger,
-      message: 'where stored responses are could not be written down',
+      message: 'failed to record a stored response; later calls about it will get 404',
     });
     this.#clock = clock;
   }

@@ -26,7 +26,7 @@ const CHARACTERS_PER_TOKEN: Readonly<Record<Content, number>> = {
  * Endings of folded member names that hold attachments: `image_url`, `data` of `input_audio`, `file_data`, `result` of
  * `image_generation_call`, `b64_json`, and the names of other vendors and tools.
  */
-const PLACE =
+const ATTACHMENT_NAME =
   /(?:url|uri|data|result|image|images|mask|audio|video|file|b64|b64json|base64|base64encoded|bytes|blob)$/;
 const FILE_DATA = foldName('file_data');
 /** `%PDF-`, in base64. */
@@ -58,7 +58,7 @@ export class AttachmentCount {
   #isRun = false;
   /** Search for runs: a possible start, and the end of the bytes after it that are known to be in the alphabet. */
   #from = 0;
-  #goodTo = 0;
+  #validTo = 0;
   #isFile = false;
 
   /**
@@ -96,8 +96,8 @@ export class AttachmentCount {
     const url = DATA_URL.exec(head);
     this.#isFile = key === FILE_DATA;
     this.#isRun = false;
-    this.#from = this.#goodTo = start;
-    if (url !== null || PLACE.test(key)) {
+    this.#from = this.#validTo = start;
+    if (url !== null || ATTACHMENT_NAME.test(key)) {
       this.#state = WHOLE;
       this.#run.begin(start + (url?.[0].length ?? 0));
     }
@@ -110,23 +110,23 @@ export class AttachmentCount {
   #search(body: Buffer, end: number, isWhole: boolean): void {
     for (;;) {
       if (this.#isRun) {
-        const bad = this.#run.advance(body, end, isWhole);
-        if (bad === -1 && !isWhole) return;
-        const to = bad === -1 ? end : bad;
+        const invalidAt = this.#run.advance(body, end, isWhole);
+        if (invalidAt === -1 && !isWhole) return;
+        const to = invalidAt === -1 ? end : invalidAt;
         this.#add(body, to);
         this.#isRun = false;
-        this.#from = this.#goodTo = to + 1;
+        this.#from = this.#validTo = to + 1;
       }
       const last = this.#from + MIN_ATTACHMENT - 1;
       if (last >= end) return;
       let at = last;
-      while (at >= this.#goodTo && ALPHABET[body[at] ?? 0] === 1) at--;
-      if (at < this.#goodTo) {
+      while (at >= this.#validTo && ALPHABET[body[at] ?? 0] === 1) at--;
+      if (at < this.#validTo) {
         this.#isRun = true;
         this.#run.begin(this.#from);
       } else {
         this.#from = at + 1;
-        this.#goodTo = last + 1;
+        this.#validTo = last + 1;
       }
     }
   }
@@ -180,8 +180,8 @@ class Base64Run {
   advance(body: Buffer, end: number, isWhole: boolean): number {
     while (end - this.#at >= SLICE || (isWhole && this.#at < end)) {
       const to = Math.min(end, this.#at + SLICE);
-      const bad = isPlain(body, this.#at, to) ? -1 : this.#look(body, to);
-      if (bad !== -1) return bad;
+      const invalidAt = isPlain(body, this.#at, to) ? -1 : this.#check(body, to);
+      if (invalidAt !== -1) return invalidAt;
       this.#at = to;
     }
     return -1;
@@ -192,7 +192,7 @@ class Base64Run {
     return this.#escapes * CHARACTERS_PER_ESCAPE <= end - this.start;
   }
 
-  #look(body: Buffer, end: number): number {
+  #check(body: Buffer, end: number): number {
     for (let at = this.#at; at < end; at++) {
       const byte = body[at] ?? 0;
       if (ALPHABET[byte] === 0) return at;

@@ -50,7 +50,7 @@ export function withoutMembers(body: Buffer, members: readonly Span[]): Edit[] {
       removedTo = end;
       continue;
     }
-    const after = behindSpace(body, end);
+    const after = afterSpace(body, end);
     removedTo = body[after] === COMMA ? after + 1 : end;
     edits.push({ span: { start, end: removedTo }, bytes: NO_BYTES });
   }
@@ -58,16 +58,16 @@ export function withoutMembers(body: Buffer, members: readonly Span[]): Edit[] {
 }
 
 /** Whether the edits empty the outermost object. */
-export function leavesNothing(body: Buffer, edits: readonly Edit[]): boolean {
-  let at = behindSpace(body, body.indexOf('{') + 1);
+export function emptiesObject(body: Buffer, edits: readonly Edit[]): boolean {
+  let at = afterSpace(body, body.indexOf('{') + 1);
   for (const { span } of edits) {
     if (span.start !== at) return false;
-    at = behindSpace(body, span.end);
+    at = afterSpace(body, span.end);
   }
   return body[at] === CLOSE_OBJECT;
 }
 
-function behindSpace(body: Buffer, start: number): number {
+function afterSpace(body: Buffer, start: number): number {
   let at = start;
   while (isSpace(body[at])) at += 1;
   return at;

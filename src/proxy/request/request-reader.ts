@@ -97,7 +97,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   readonly #wanted: Wanted;
   readonly #search: MemberSearch | undefined;
   /** The first error that is not about syntax; thrown only if the whole body is valid JSON. */
-  #complaint: GatewayError | null = null;
+  #firstError: GatewayError | null = null;
   readonly #seen: string[] = [];
   /** The first member with another spelling than the exact one. */
   #misspelled: string | undefined;
@@ -186,12 +186,12 @@ export class RequestReader implements WalkListener, LongTextListener {
 
   #result(isObject: boolean, insertAt: number): RequestScan {
     if (!isObject) throw new GatewayError('invalid_body');
-    if (this.#complaint === null && this.#misspelled !== undefined) {
+    if (this.#firstError === null && this.#misspelled !== undefined) {
       // Upstreams differ in whether they accept another spelling.
-      const what = 'is spelled in another way: write it exactly so';
-      this.#complain('invalid_value', this.#misspelled, what);
+      const what = 'is spelled differently: spell it exactly like this';
+      this.#fail('invalid_value', this.#misspelled, what);
     }
-    if (this.#complaint !== null) throw this.#complaint;
+    if (this.#firstError !== null) throw this.#firstError;
     const modelSpan = this.#modelSpan;
     const { defaultModel } = this.#wanted;
     if (modelSpan === null && defaultModel === undefined) {
@@ -205,8 +205,8 @@ export class RequestReader implements WalkListener, LongTextListener {
       streamOptions: this.#streamOptions,
       includeUsage: this.#includeUsage,
       includeUsageSpan: this.#includeUsageSpan,
-      maxTokens: this.#mostTokens(),
-      choices: this.#answers(),
+      maxTokens: this.#tokenLimit(),
+      choices: this.#answerCount(),
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
       members: this.#search?.found ?? NO_MEMBERS,
@@ -215,14 +215,14 @@ export class RequestReader implements WalkListener, LongTextListener {
     };
   }
 
-  #answers(): number {
+  #answerCount(): number {
     const choices = choicesAt(this.body, this.#choices);
     const best = countAt(this.body, this.#others?.get(BEST_OF), BEST_OF) ?? 1;
     return Math.max(choices, best) * Math.max(1, this.#prompts);
   }
 
   /** Upstreams support either name, or both. */
-  #mostTokens(): number | null {
+  #tokenLimit(): number | null {
     const older = countAt(this.body, this.#maxTokens, 'max_tokens');
     const newer = countAt(this.body, this.#maxCompletionTokens, 'max_completion_tokens');
     return older === null || newer === null ? (newer ?? older) : Math.max(older, newer);
@@ -249,11 +249,10 @@ export class RequestReader implements WalkListener, LongTextListener {
     const span = { start, end };
     switch (meaning) {
       case MODEL:
-        if (first === QUOTE && end - start > MAX_MODEL)
-          this.#complain('invalid_value', 'model', 'is too long');
+        if (first === QUOTE && end - start > MAX_MODEL) this.#fail('invalid_value', 'model', 'is too long');
         else if (first === QUOTE && end - start > 2) this.#modelSpan = span;
-        else if (first === QUOTE) this.#complain('invalid_value', 'model', 'must not be empty');
-        else if (first !== LETTER_N) this.#complain('invalid_type', 'model', 'must be a string');
+        else if (first === QUOTE) this.#fail('invalid_value', 'model', 'must not be empty');
+        else if (first !== LETTER_N) this.#fail('invalid_type', 'model', 'must be a string');
         else this.#nullModel = span;
         break;
       case STREAM:
@@ -262,7 +261,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       case OPTIONS:
         this.#streamOptions = span;
         if (first !== OPEN_OBJECT && first !== LETTER_N)
-          this.#complain('invalid_type', 'stream_options', 'must be an object or null');
+          this.#fail('invalid_type', 'stream_options', 'must be an object or null');
         break;
       case MAX_COMPLETION_TOKENS:
         this.#maxCompletionTokens = span;
@@ -319,13 +318,13 @@ export class RequestReader implements WalkListener, LongTextListener {
   /** A value that must be true, false or null (null means false). */
   #flag(name: string, first: number | undefined): boolean {
     if (first !== LETTER_T && first !== LETTER_F && first !== LETTER_N) {
-      this.#complain('invalid_type', name, 'must be true, false or null');
+      this.#fail('invalid_type', name, 'must be true, false or null');
     }
     return first === LETTER_T;
   }
 
   #once(name: string, meaning: Meaning): Meaning {
-    if (this.#seen.includes(name)) this.#complainTwice(name);
+    if (this.#seen.includes(name)) this.#failDuplicate(name);
     this.#seen.push(name);
     return meaning;
   }
@@ -335,11 +334,11 @@ export class RequestReader implements WalkListener, LongTextListener {
     return this.#once(name, UNREAD);
   }
 
-  #complainTwice(name: string): void {
-    this.#complain('duplicate_parameter', name, 'is given more than once');
+  #failDuplicate(name: string): void {
+    this.#fail('duplicate_parameter', name, 'is given more than once');
   }
 
-  #complain(code: ErrorCode, param: string, what: string): void {
-    this.#complaint ??= new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
+  #fail(code: ErrorCode, param: string, what: string): void {
+    this.#firstError ??= new GatewayError(code, `The parameter '${param}' ${what}.`, { param });
   }
 }

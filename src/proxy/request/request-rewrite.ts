@@ -3,7 +3,7 @@
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
-import { leavesNothing, removedFor, withoutMembers } from './member-edits.ts';
+import { emptiesObject, removedFor, withoutMembers } from './member-edits.ts';
 import { type Edit, jsonString, type RequestScan, splice } from './request-scan.ts';
 
 const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
@@ -41,7 +41,7 @@ export function bodyFor(
   if (!sendsModel && scan.modelSpan !== null) removed.push(modelMember(body, scan.modelSpan));
   const edits = removed.length === 0 ? [] : withoutMembers(body, removed);
   if (sendsModel && target.model !== scan.model) {
-    const isEmpty = scan.isEmpty || (removed.length > 0 && leavesNothing(body, edits));
+    const isEmpty = scan.isEmpty || (removed.length > 0 && emptiesObject(body, edits));
     edits.push(modelEdit(target.model, scan, isEmpty));
   }
   if (asksUsage) edits.push(usageEdit(body, scan));

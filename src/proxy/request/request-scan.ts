@@ -131,7 +131,7 @@ function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {
     if (span.start < from) sorted = false;
     from = span.end;
   }
-  const ordered = sorted ? edits : edits.toSorted(byPlace);
+  const ordered = sorted ? edits : edits.toSorted(byOffset);
   from = 0;
   for (const { span } of ordered) {
     if (span.start < from || span.end < span.start || span.end > body.length) {
@@ -142,7 +142,7 @@ function inOrder(body: Buffer, edits: readonly Edit[]): readonly Edit[] {
   return ordered;
 }
 
-function byPlace(a: Edit, b: Edit): number {
+function byOffset(a: Edit, b: Edit): number {
   return a.span.start - b.span.start || a.span.end - b.span.end;
 }
 

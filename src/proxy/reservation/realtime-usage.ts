@@ -66,7 +66,7 @@ export class SessionUsage {
   /** Running answers. */
   #open = 0;
   /** An answer was requested, explicitly or by speech, and has not started. */
-  #isAsked = false;
+  #isRequested = false;
   /** Tokens of the conversation up to the last answer. */
   #context = 0;
   #soundTokens = { input: soundTokens('input', ''), output: soundTokens('output', '') };
@@ -77,8 +77,8 @@ export class SessionUsage {
   }
 
   /** The usage of an answer is still to be reported. */
-  get isOwed(): boolean {
-    return this.#isAsked || this.#open > 0 || !this.#output.isEmpty;
+  get awaitsUsage(): boolean {
+    return this.#isRequested || this.#open > 0 || !this.#output.isEmpty;
   }
 
   /** @param text an event from the upstream */
@@ -89,10 +89,10 @@ export class SessionUsage {
       pending.add(this.#tokensOf('output', type.endsWith('audio.delta')));
     } else if (type === 'response.done') this.#done(parse(text.toString()));
     else if (type === 'response.created') {
-      this.#isAsked = false;
+      this.#isRequested = false;
       this.#open += 1;
       this.#prompt.take(this.#input);
-    } else if (type === 'input_audio_buffer.committed') this.#isAsked = true;
+    } else if (type === 'input_audio_buffer.committed') this.#isRequested = true;
     else if (type === 'session.created' || type === 'session.updated') {
       this.#readFormats(memberOf(parse(text.toString()), 'session'));
     } else if (type.endsWith('.completed')) {
@@ -110,7 +110,7 @@ export class SessionUsage {
       this.#scanner.reset(text);
       this.#input.add(outputTextOf(this.#scanner, text) / BYTES_PER_TOKEN);
     }
-    if (type === 'response.create') this.#isAsked = true;
+    if (type === 'response.create') this.#isRequested = true;
   }
 
   /** Counts an upstream event too long to parse. @param head its beginning */
@@ -125,37 +125,38 @@ export class SessionUsage {
   readLongInput(bytes: number, head: Buffer): void {
     const isMedia = /"(?:input_audio_buffer\.append|input_audio|input_image)"/.test(head.toString('latin1'));
     this.#input.add(this.#ofBytes(bytes, 'input', isMedia));
-    if (head.includes('"response.create"')) this.#isAsked = true;
+    if (head.includes('"response.create"')) this.#isRequested = true;
   }
 
   /** The session ended: estimates unfinished answers from their input and output. */
   end(): void {
-    const isOwed = this.isOwed || !this.#transcripts.isEmpty;
+    const awaitsUsage = this.awaitsUsage || !this.#transcripts.isEmpty;
     this.#output.take(this.#transcripts);
-    if (isOwed) this.#estimate();
+    if (awaitsUsage) this.#estimate();
     this.#input.clear();
-    this.#isAsked = false;
+    this.#isRequested = false;
     this.#open = 0;
   }
 
   #done(event: unknown): void {
     const response = memberOf(event, 'response');
     const tokens = reported(memberOf(response, 'usage'));
-    const isTold = tokens !== undefined && (tokens.prompt + tokens.completion > 0 || this.#output.isEmpty);
+    const isReported =
+      tokens !== undefined && (tokens.prompt + tokens.completion > 0 || this.#output.isEmpty);
     // An answer that failed before any output used nothing.
-    const isNothing = !isTold && this.#output.isEmpty && memberOf(response, 'status') === 'failed';
-    if (!isTold && !isNothing) this.#estimate();
+    const isUnused = !isReported && this.#output.isEmpty && memberOf(response, 'status') === 'failed';
+    if (!isReported && !isUnused) this.#estimate();
     else {
       this.#close();
-      if (isTold) this.#use({ tokens, isEstimated: false });
+      if (isReported) this.#use({ tokens, isEstimated: false });
     }
   }
 
   #estimate(): void {
     const hasBegun = this.#open > 0;
-    if (!hasBegun || this.#isAsked) this.#prompt.take(this.#input);
+    if (!hasBegun || this.#isRequested) this.#prompt.take(this.#input);
     // The upstream reads the whole conversation again, from its cache.
-    const cached = hasBegun || this.#isAsked ? this.#context : 0;
+    const cached = hasBegun || this.#isRequested ? this.#context : 0;
     const prompt = this.#prompt.tokens(false) + cached;
     const completion = this.#output.tokens(true);
     this.#close();

@@ -63,7 +63,7 @@ export class UsageMeter {
 
   /** Reported usage counts, plus an estimate of the output after the last report. */
   #count(use: AttemptUse): Pick<MeterReading, 'tokens' | 'isEstimated' | 'isReported'> {
-    const { usage, outcome, outputs, isRefused = false } = use;
+    const { usage, outcome, outputs, hasErrorStatus = false } = use;
     if (usage !== null) {
       const tokens = tokensOf(usage);
       // A complete answer's report leaves nothing, unless it came early or covers the input alone.
@@ -73,7 +73,7 @@ export class UsageMeter {
     }
     const isReported = false;
     // An upstream that failed before any output, or reported its own failure, has charged nothing.
-    if (isRefused || (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed')) {
+    if (hasErrorStatus || (outputs === 0 && outcome !== 'ok' && outcome !== 'client_closed')) {
       return { tokens: NOTHING, isEstimated: false, isReported };
     }
     if (outcome === 'upstream_error') return { tokens: NOTHING, isEstimated: true, isReported };
@@ -91,9 +91,9 @@ export class UsageMeter {
     const { completion, isBounded, choices = 0 } = this.#estimate;
     const seen = visible(use);
     const { silentMs, isReserved } = use.unreported ?? SEEN;
-    const thinkingMs = Math.max(0, silentMs - PREFILL_MS);
-    const thought = Math.floor((thinkingMs / 1000) * HIDDEN_TOKENS_PER_SECOND * choices);
-    const assumed = Math.max(seen + thought, isReserved ? completion : 0);
+    const reasoningMs = Math.max(0, silentMs - PREFILL_MS);
+    const hidden = Math.floor((reasoningMs / 1000) * HIDDEN_TOKENS_PER_SECOND * choices);
+    const assumed = Math.max(seen + hidden, isReserved ? completion : 0);
     return isBounded ? Math.max(seen, Math.min(assumed, completion - reported)) : assumed;
   }
 }

@@ -23,19 +23,19 @@ class Generation implements ConfigSnapshot {
   readonly config: DynamicConfig;
   readonly routes: RouteTable;
   readonly upstreams: ReadonlyMap<string, Upstream>;
-  readonly #onOver: (generation: Generation) => void;
+  readonly #onUnused: (generation: Generation) => void;
   #running = 0;
-  #isInForce = true;
+  #isCurrent = true;
 
   constructor(
     config: DynamicConfig,
     upstreams: ReadonlyMap<string, Upstream>,
-    onOver: (generation: Generation) => void,
+    onUnused: (generation: Generation) => void,
   ) {
     this.config = config;
     this.upstreams = upstreams;
     this.routes = new RouteTable(config.models, upstreams, config.tiers);
-    this.#onOver = onOver;
+    this.#onUnused = onUnused;
   }
 
   enter(): void {
@@ -44,13 +44,13 @@ class Generation implements ConfigSnapshot {
 
   leave(): void {
     this.#running -= 1;
-    if (this.#running === 0 && !this.#isInForce) this.#onOver(this);
+    if (this.#running === 0 && !this.#isCurrent) this.#onUnused(this);
   }
 
   /** Another generation has replaced it. */
-  succeed(): void {
-    this.#isInForce = false;
-    if (this.#running === 0) this.#onOver(this);
+  replaced(): void {
+    this.#isCurrent = false;
+    if (this.#running === 0) this.#onUnused(this);
   }
 }
 
@@ -66,7 +66,7 @@ export class Routing {
   constructor(options: RoutingOptions) {
     this.#options = options;
     this.#current = this.#build(options.config, new Map());
-    this.#adopt(this.#current);
+    this.#retain(this.#current);
   }
 
   /** The snapshot for a new request, which keeps it to its end. */
@@ -91,7 +91,7 @@ export class Routing {
     if (this.#isClosed) return;
     const before = this.#current;
     const next = this.#build(config, before.upstreams);
-    this.#adopt(next);
+    this.#retain(next);
     this.#current = next;
     for (const [name, upstream] of before.upstreams) {
       if (next.upstreams.get(name) !== upstream) this.#drop(upstream);
@@ -99,7 +99,7 @@ export class Routing {
     for (const [name, upstream] of next.upstreams) {
       if (before.upstreams.get(name) !== upstream) upstream.start();
     }
-    before.succeed();
+    before.replaced();
   }
 
   /** Starts the active health checks of the first configuration. */
@@ -136,19 +136,16 @@ export class Routing {
       onStale(ageMs, cause) {
         metrics.config.stale.inc({ upstream });
         const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
-        logger.warn(about, 'the name of an upstream is not resolved; its last addresses are used');
+        logger.warn(about, 'failed to resolve the host name of an upstream; using its last addresses');
       },
       onQuarantine(kind, ms) {
         const about = { upstream, kind, for_s: Math.round(ms / 1000) };
-        logger.warn(
-          about,
-          'an upstream sent bytes that answer no request; its connections are not kept for now',
-        );
+        logger.warn(about, 'an upstream sent unsolicited bytes; its connections are not reused for now');
       },
     };
   }
 
-  #adopt({ upstreams }: Generation): void {
+  #retain({ upstreams }: Generation): void {
     for (const upstream of upstreams.values()) {
       this.#holders.set(upstream, (this.#holders.get(upstream) ?? 0) + 1);
     }

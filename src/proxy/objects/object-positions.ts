@@ -56,7 +56,7 @@ export function isContent(name: string): boolean {
  * @param content names of its content members, unfolded
  * @param empty those whose content is empty but not null
  */
-export function isWhole(
+export function isCompleteItem(
   types: readonly string[],
   content: readonly string[],
   empty: readonly string[],
@@ -131,13 +131,13 @@ const ANSWERED = [
 ];
 const ITEM_LISTS = ['input', 'items', 'messages'];
 
-const PLACES: ReadonlyMap<string, ObjectPosition> = new Map<string, ObjectPosition>([
+const POSITIONS: ReadonlyMap<string, ObjectPosition> = new Map<string, ObjectPosition>([
   ...MAPS.map((path) => [path, 'map'] as const),
   ...SCHEMAS.map((path) => [path, 'quoted'] as const),
   ...ITEM_LISTS.flatMap((list) => ANSWERED.map((path) => [`${list}.#.${path}`, 'quoted'] as const)),
 ]);
 /** The last name of each path. */
-const LAST_NAMES = new Set([...PLACES.keys()].map((path) => path.slice(path.lastIndexOf('.') + 1)));
+const LAST_NAMES = new Set([...POSITIONS.keys()].map((path) => path.slice(path.lastIndexOf('.') + 1)));
 
 /**
  * @param path names from depth 1 to `depth`, unfolded; `#` for an array element
@@ -155,8 +155,8 @@ export function objectPositionOf(
   const name = path[depth] ?? '';
   if (LAST_NAMES.has(name)) {
     const isBelowRoot = root !== undefined && depth > 1 && path[1] === root;
-    const place = PLACES.get(path.slice(isBelowRoot ? 2 : 1, depth + 1).join('.'));
-    if (place !== undefined) return place;
+    const position = POSITIONS.get(path.slice(isBelowRoot ? 2 : 1, depth + 1).join('.'));
+    if (position !== undefined) return position;
   }
   return TEXTS.has(name) ? 'text' : 'plain';
 }
