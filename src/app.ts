@@ -93,7 +93,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     billing: products.billing,
     breaker(name, model) {
       const upstream = routing.upstreams.get(name);
-      return upstream && resilience.standings.peek(upstream, model)?.breaker.snapshot();
+      return upstream && resilience.statuses.peek(upstream, model)?.breaker.snapshot();
     },
     get inFlight() {
       return server.inFlight;

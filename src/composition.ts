@@ -123,7 +123,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
     config: config.dynamic,
     userAgent: `tollgate/${VERSION}`,
     metrics,
-    onDropped: (upstream) => resilience.retire(upstream),
+    onRemoved: (upstream) => resilience.retire(upstream),
     logger,
   });
   resources.add('upstreams', () => routing.close());
@@ -205,7 +205,7 @@ function openProducts(
   { config, logger, resources }: CompositionOptions,
   { metrics, snapshot, resilience, store }: Foundation,
   { keys: { authenticator, issuer } }: Front,
-  { accounts, limiter }: Usage,
+  { metering, limiter }: Usage,
 ) {
   const room = new SpoolFiles({
     limit: MAX_SPOOLED_UPLOADS,
@@ -217,8 +217,8 @@ function openProducts(
   const buffers = new BufferPool({ gauge: metrics.slabBytes });
   const usageReads = new UsageReads({ metrics: metrics.usageReads });
   const common = { authenticator, snapshot, metrics, resilience };
-  const relaying = { ...common, accounts, stored, objects, room, buffers, usageReads };
-  const sessions = { limiter, outbox: accounts.outbox, metrics };
+  const relaying = { ...common, metering, stored, objects, room, buffers, usageReads };
+  const sessions = { limiter, outbox: metering.outbox, metrics };
   const billing = new Billing({
     store: store.billing,
     issuer,
@@ -233,8 +233,8 @@ function openProducts(
   return {
     pipeline: new Pipeline(relaying),
     storedCalls: new StoredResponseCalls(relaying),
-    realtime: new Realtime({ ...common, accounts: sessions, usageReads }),
-    passthrough: new Passthrough({ authenticator, snapshot, objects, accounts: sessions }),
+    realtime: new Realtime({ ...common, metering: sessions, usageReads }),
+    passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
     models: new ModelsEndpoint(authenticator, snapshot, limiter),
     rotation: new RotationEndpoint(authenticator, issuer),
     billing,

@@ -136,7 +136,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     balance: route.balance,
     /** Null where a second target is never asked beside a silent one. */
     hedge: route.hedge ?? null,
-    members: { refuse: [...(route.refused?.values() ?? [])] },
+    members: { refuse: [...(route.rejected?.values() ?? [])] },
     targets: route.targets.map((target) => describeTarget(target, route, live)),
     retry,
     /** By tier; null for one that is not on offer. */

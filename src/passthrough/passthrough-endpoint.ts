@@ -41,7 +41,7 @@ interface PassthroughOptions {
   readonly authenticator: Authenticator;
   readonly snapshot: () => ConfigSnapshot;
   readonly objects: ObjectOwners;
-  readonly accounts: RunningReservationOptions;
+  readonly metering: RunningReservationOptions;
 }
 
 /** One call on its way. */
@@ -80,7 +80,7 @@ export class Passthrough {
   }
 
   async #answer(exchange: Exchange, { config, routes }: ConfigSnapshot): Promise<void> {
-    const { authenticator, objects, accounts } = this.#options;
+    const { authenticator, objects, metering } = this.#options;
     const { passthrough } = config;
     const upstream = routes.upstream(passthrough?.upstream ?? '');
     const [path = '', ...rest] = exchange.target.split('?');
@@ -95,7 +95,7 @@ export class Passthrough {
     exchange.access.tier = principal.tier;
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
-    const reservation = await RunningReservation.open(accounts, this.#order(exchange, principal, config));
+    const reservation = await RunningReservation.open(metering, this.#order(exchange, principal, config));
     const call = {
       exchange,
       found,
@@ -191,11 +191,11 @@ export class Passthrough {
       idle,
     );
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
-    else await objects.take(seenIn(operation, parseAnswer(bytes)));
+    else await objects.claim(seenIn(operation, parseAnswer(bytes)));
     const [id] = found.ids;
     // Should this fail, the upstream will say that there is no such object.
     if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
-      await objects.end(id).catch(() => undefined);
+      await objects.markDeleted(id).catch(() => undefined);
     const type = response.headers['content-type'] ?? 'application/json';
     const headers = { 'content-type': type, ...relayedHeaders(response.headers) };
     answer(exchange, response.statusCode ?? 200, headers, bytes);
@@ -209,10 +209,10 @@ export class Passthrough {
       object: async (id) => {
         const bytes = await this.#object(call, `${path}/${id}`, MAX_ANSWER);
         if (bytes === undefined) return undefined;
-        await objects.take(found.operation.derives?.(parseAnswer(bytes)) ?? []);
+        await objects.claim(found.operation.derives?.(parseAnswer(bytes)) ?? []);
         return bytes;
       },
-      ended: (id) => objects.end(id),
+      ended: (id) => objects.markDeleted(id),
     });
     answer(exchange, 200, { 'content-type': 'application/json' }, list);
   }

@@ -67,8 +67,8 @@ export function checkRedis({ redis, isLinked }: Keys, { isDegraded }: Metering):
 }
 
 /** The state of an upstream's targets, for the admin listener. */
-export function targetStatesOf(upstream: Upstream, { standings, now }: Resilience): TargetState[] {
-  return Array.from(standings.known(upstream), ([model, { breaker }]) => {
+export function targetStatesOf(upstream: Upstream, { statuses, now }: Resilience): TargetState[] {
+  return Array.from(statuses.known(upstream), ([model, { breaker }]) => {
     const { state, inFlight, rejection } = breaker.snapshot();
     const about = { upstream: upstream.name, model: maskKeys(model), state, in_flight: inFlight };
     return rejection === undefined

@@ -43,7 +43,7 @@ export interface PipelineOptions {
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: ReservationOptions;
+  readonly metering: ReservationOptions;
   /** Ownership of the objects that requests refer to. */
   readonly objects: ObjectOwners;
   readonly stored: StoredResponses;
@@ -82,7 +82,7 @@ export class Pipeline {
   }
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
-    const { authenticator, accounts } = this.#options;
+    const { authenticator, metering } = this.#options;
     const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
     // Most keys are cached: skip the promise and its microtask.
     const principal = checked instanceof Promise ? await checked : checked;
@@ -91,7 +91,7 @@ export class Pipeline {
     exchange.throwIfStopped();
 
     const limits = config.tiers[principal.tier] ?? {};
-    const slot = new RequestSlot(accounts, { exchange, principal, limits, tiers: config.tiers });
+    const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     let form: FormRequest | undefined;
     const large = new LargeRequest(endpoint.wanted, this.#options.buffers, routes.watched, () => slot.take());
@@ -119,7 +119,7 @@ export class Pipeline {
       const resolved = routes.resolve(scan.model, principal.tier, endpoint.name);
       exchange.entry = resolved.entry;
       if (form === undefined) checkMembers(resolved, scan.members);
-      else form.refuse(resolved.refused);
+      else form.reject(resolved.rejected);
       // Forms contain their files and refer to no objects.
       const guarded =
         form === undefined
@@ -128,7 +128,7 @@ export class Pipeline {
       // Most bodies have no references: skip the promise.
       const route = guarded instanceof Promise ? await guarded : guarded;
       const { estimate } = facts;
-      const opening = UsageReservation.open(accounts, { exchange, principal, route, limits, slot, estimate });
+      const opening = UsageReservation.open(metering, { exchange, principal, route, limits, slot, estimate });
       // Most decisions are made in memory: skip the promise.
       reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
@@ -147,7 +147,7 @@ export class Pipeline {
       });
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
-      if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
       reservation?.settle();
@@ -171,8 +171,8 @@ export class Pipeline {
   }: Relay): Promise<void> {
     const { metrics, resilience, stored, objects, buffers, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
-    const making = { stored, objects, principal, route, facts, isStored, meter: reservation.meter };
-    const kept = endpoint.createdIn === undefined ? undefined : responseRegistrar(making);
+    const registration = { stored, objects, principal, route, facts, isStored, meter: reservation.meter };
+    const registrar = endpoint.createdIn === undefined ? undefined : responseRegistrar(registration);
     const known: RelayRequest = {
       exchange,
       endpoint,
@@ -188,8 +188,8 @@ export class Pipeline {
       metrics,
       buffers,
       usageReads,
-      meter: kept?.meter ?? reservation.meter,
-      keep: kept?.keep,
+      meter: registrar?.meter ?? reservation.meter,
+      register: registrar?.register,
     };
     const request = form === undefined ? known : formRequest(known, facts, form);
     const { retry } = config;

@@ -45,7 +45,7 @@ export class StoredResponseCalls {
   }
 
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
-    const { authenticator, stored, accounts } = this.#options;
+    const { authenticator, stored, metering } = this.#options;
     const principal = await authenticator.authenticate(
       exchange.request.headers.authorization,
       exchange.address,
@@ -53,7 +53,7 @@ export class StoredResponseCalls {
     exchange.keyPrefix = principal.prefix;
     exchange.access.tier = principal.tier;
     const limits = config.tiers[principal.tier] ?? {};
-    const slot = new RequestSlot(accounts, { exchange, principal, limits, tiers: config.tiers });
+    const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
     let reservation: UsageReservation | undefined;
     try {
       routes.checkTier(principal.tier, 'responses');
@@ -65,13 +65,13 @@ export class StoredResponseCalls {
       exchange.entry = route.entry;
       exchange.endpoint = 'responses';
       exchange.throwIfStopped();
-      const order = { exchange, principal, route, limits, slot, estimate: NO_ESTIMATE };
-      reservation = await UsageReservation.open(accounts, order);
+      const request = { exchange, principal, route, limits, slot, estimate: NO_ESTIMATE };
+      reservation = await UsageReservation.open(metering, request);
       await exchange.checkClient();
       await this.#relay(exchange, action, { config, response, route, query, reservation });
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
-      if (!slot.isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
+      if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
       reservation?.settle();
@@ -111,8 +111,8 @@ export class StoredResponseCalls {
       metrics,
       buffers,
       usageReads,
-      meter: { note: (use) => uses.push(use) },
-      keep: (created, { upstream }) => record(created, upstream.name),
+      meter: { add: (use) => uses.push(use) },
+      register: (created, { upstream }) => record(created, upstream.name),
     };
     const { retry } = config;
     const scan = { ...NO_SCAN, model: response.upstreamModel };
@@ -140,7 +140,7 @@ export class StoredResponseCalls {
       const { usage } = use;
       const isNew = usage !== null && charged !== null && (await this.#options.stored.settle(id));
       const counted = isNew ? withoutCharged(usage, charged) : NO_USAGE;
-      meter.note({ ...use, usage: counted, outputs: 0, unreported: undefined });
+      meter.add({ ...use, usage: counted, outputs: 0, unreported: undefined });
     }
   }
 }

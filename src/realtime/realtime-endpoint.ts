@@ -35,7 +35,7 @@ interface RealtimeOptions {
   readonly snapshot: () => ConfigSnapshot;
   readonly metrics: Metrics;
   readonly resilience: Resilience;
-  readonly accounts: RunningReservationOptions;
+  readonly metering: RunningReservationOptions;
   /** For sessions whose clients have left. */
   readonly usageReads: UsageReads;
 }
@@ -66,7 +66,7 @@ export class Realtime {
   }
 
   async #answer(exchange: Exchange, { config, routes }: ConfigSnapshot): Promise<void> {
-    const { authenticator, accounts } = this.#options;
+    const { authenticator, metering } = this.#options;
     const { headers } = exchange.request;
     const { upgrade } = exchange;
     if (upgrade === undefined) {
@@ -95,7 +95,7 @@ export class Realtime {
       const route = routes.resolve(query.model, principal.tier, 'realtime');
       exchange.entry = route.entry;
       isAsked = true;
-      reservation = await RunningReservation.open(accounts, {
+      reservation = await RunningReservation.open(metering, {
         exchange,
         principal,
         route,
@@ -116,7 +116,7 @@ export class Realtime {
       });
     } catch (error) {
       // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await setLimitHeaders(accounts.limiter, exchange, principal.holderId, limits);
+      if (!isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
       reservation?.settle();
@@ -132,7 +132,7 @@ export class Realtime {
     const plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
-      standing: (target) => resilience.standing(target),
+      statusOf: resilience.statusOf,
       isHealthy: ({ upstream }) => upstream.isHealthy,
       now: resilience.now,
       random: resilience.random,

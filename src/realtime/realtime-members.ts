@@ -20,13 +20,13 @@ interface EventRejection {
 
 export class ClientEvents {
   readonly #watched: WatchedMembers;
-  readonly #refused: NonNullable<Route['refused']>;
+  readonly #refused: NonNullable<Route['rejected']>;
   readonly #reader: WebSocketFrameReader;
   /** Of a message that has not ended. */
   #held: Buffer[] = [];
   #refusal: EventRejection | undefined;
 
-  constructor(watched: WatchedMembers, refused: NonNullable<Route['refused']>) {
+  constructor(watched: WatchedMembers, refused: NonNullable<Route['rejected']>) {
     this.#watched = watched;
     this.#refused = refused;
     const onLongText = () => this.#refuse(1009, 'request_too_large', 'An event is longer than 32 MiB.');
@@ -37,7 +37,7 @@ export class ClientEvents {
   }
 
   /** Nothing is refused by this route, or there is nothing to refuse. */
-  static for(watched: WatchedMembers | undefined, { refused }: Route): ClientEvents | undefined {
+  static for(watched: WatchedMembers | undefined, { rejected: refused }: Route): ClientEvents | undefined {
     return watched === undefined || refused === undefined ? undefined : new ClientEvents(watched, refused);
   }
 

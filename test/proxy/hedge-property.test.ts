@@ -288,7 +288,7 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
   expect(running()).toBe(0);
   for (const target of targets) {
     expect(target.upstream.inFlight).toBe(0);
-    expect(resilience.standing(target).breaker.inFlight).toBe(0);
+    expect(resilience.statusOf(target).breaker.inFlight).toBe(0);
   }
   expect(exchange.access.attempts).toBe(calls.length);
   expect(client.heads).toBeLessThanOrEqual(1);

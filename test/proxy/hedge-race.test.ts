@@ -90,24 +90,24 @@ describe('two failures', () => {
 test('a target that was given back is handed out again, and its permit is back', () => {
   const now = () => 0;
   const targets = ['a', 'b'].map((name, index) => ({ name, weight: 1, priority: index + 1 }));
-  const standings = new Map(
+  const statuses = new Map(
     targets.map((target) => [
       target,
       { breaker: new CircuitBreaker({ now, random: now }), latency: new LatencyAverage(now) },
     ]),
   );
-  const standing = (target: (typeof targets)[number]) => {
-    const found = standings.get(target);
+  const statusOf = (target: (typeof targets)[number]) => {
+    const found = statuses.get(target);
     if (found === undefined) throw new Error('no such target');
     return found;
   };
-  const plan = new TargetPlan({ targets, balance: 'weighted', standing, now, random: now });
+  const plan = new TargetPlan({ targets, balance: 'weighted', statusOf, now, random: now });
   expect(plan.next(() => false).kind).toBe('exhausted');
   const step = plan.next(({ name }) => name === 'b');
   if (step.kind !== 'target') throw new Error('a target was expected');
   expect(step.target.name).toBe('b');
   plan.putBack(step);
-  expect(standing(step.target).breaker.inFlight).toBe(0);
+  expect(statusOf(step.target).breaker.inFlight).toBe(0);
   const names = [plan.next(), plan.next(), plan.next()].map((each) =>
     each.kind === 'target' ? each.target.name : each.cause,
   );

@@ -18,7 +18,7 @@ function read(...uses: Partial<AttemptUse>[]) {
 function readWith(estimate: Estimate, ...uses: Partial<AttemptUse>[]) {
   const meter = new UsageMeter(estimate);
   for (const use of uses) {
-    meter.note({
+    meter.add({
       upstream: 'a',
       provider: 'p',
       usage: null,

@@ -25,17 +25,17 @@ function setting(names: Readonly<Record<string, string>>) {
     const [priority, weight = '1'] = text.split('x');
     return { name, weight: Number(weight), priority: Number(priority) };
   });
-  const standings = new TargetStatuses(() => ({
+  const statuses = new TargetStatuses(() => ({
     breaker: new CircuitBreaker({ now, random: () => 0 }),
     latency: new LatencyAverage(now),
   }));
   const upstream = {};
-  const of = (name: string) => standings.of(upstream, name);
+  const of = (name: string) => statuses.of(upstream, name);
   const plan = (options: Partial<TargetPlanOptions<Named>> = {}) =>
     new TargetPlan<Named>({
       targets,
       balance: 'weighted',
-      standing: ({ name }) => of(name),
+      statusOf: ({ name }) => of(name),
       now,
       random: () => 0,
       ...options,
@@ -131,7 +131,7 @@ describe('the order', () => {
     const started = plan();
     expect(names(started)).toEqual(['a', 'b']);
     expect(started.next()).toMatchObject({ cause: 'tried' });
-    started.again();
+    started.startRound();
     expect(names(started)).toEqual(['a', 'b']);
   });
 });
@@ -281,7 +281,7 @@ test('for any outcomes: each target at most once, all permits come back, and it 
   );
 });
 
-describe('standings', () => {
+describe('statuses', () => {
   const fresh = () =>
     new TargetStatuses(() => ({
       breaker: new CircuitBreaker({ now: () => 0, random: () => 0 }),
@@ -289,25 +289,25 @@ describe('standings', () => {
     }));
 
   test('belong to an upstream and a model', () => {
-    const standings = fresh();
+    const statuses = fresh();
     const [one, two] = [{}, {}];
-    expect(standings.of(one, 'm')).toBe(standings.of(one, 'm'));
-    expect(standings.of(one, 'm')).not.toBe(standings.of(one, 'n'));
-    expect(standings.of(one, 'm')).not.toBe(standings.of(two, 'm'));
-    expect(standings.peek({}, 'm')).toBeUndefined();
-    expect(standings.peek(one, 'x')).toBeUndefined();
-    expect(standings.peek(one, 'm')).toBe(standings.of(one, 'm'));
+    expect(statuses.of(one, 'm')).toBe(statuses.of(one, 'm'));
+    expect(statuses.of(one, 'm')).not.toBe(statuses.of(one, 'n'));
+    expect(statuses.of(one, 'm')).not.toBe(statuses.of(two, 'm'));
+    expect(statuses.peek({}, 'm')).toBeUndefined();
+    expect(statuses.peek(one, 'x')).toBeUndefined();
+    expect(statuses.peek(one, 'm')).toBe(statuses.of(one, 'm'));
   });
 
   test('names that clients invent do not add up, and do not displace what matters', () => {
-    const standings = fresh();
+    const statuses = fresh();
     const upstream = {};
-    const permit = standings.of(upstream, 'troubled').breaker.admit();
+    const permit = statuses.of(upstream, 'troubled').breaker.admit();
     if (permit.kind === 'permit') permit.release(FAILURE);
-    const { breaker } = standings.of(upstream, 'troubled');
-    for (let index = 0; index < 2000; index += 1) standings.of(upstream, `invented-${index}`);
-    expect(standings.peek(upstream, 'troubled')?.breaker).toBe(breaker);
-    const kept = Array.from({ length: 2000 }, (_, index) => standings.peek(upstream, `invented-${index}`));
+    const { breaker } = statuses.of(upstream, 'troubled');
+    for (let index = 0; index < 2000; index += 1) statuses.of(upstream, `invented-${index}`);
+    expect(statuses.peek(upstream, 'troubled')?.breaker).toBe(breaker);
+    const kept = Array.from({ length: 2000 }, (_, index) => statuses.peek(upstream, `invented-${index}`));
     expect(kept.filter((each) => each !== undefined)).toHaveLength(255);
     expect(kept.at(-1)).toBeDefined();
   });

@@ -56,7 +56,7 @@ const away = async (): Promise<never> => {
 
 test('what was found is not asked for again; what was not found is', async () => {
   const { stored, calls } = memory();
-  await stored.keep(about('a'));
+  await stored.register(about('a'));
   await stored.find('a', 'h');
   expect((await stored.find('a', 'h')).upstream).toBe('up');
   expect(calls.filter((call) => call === 'find')).toHaveLength(1);
@@ -69,7 +69,7 @@ test.each(['', 'a/b', 'a b', 'x'.repeat(129), 'ä', '../x'])(
   'an id that nobody gives is neither kept nor asked for: %j',
   async (id) => {
     const { stored, calls } = memory();
-    await stored.keep(about(id));
+    await stored.register(about(id));
     await expect(stored.find(id, 'h')).rejects.toMatchObject({ code: 'response_not_found' });
     expect(calls).toEqual([]);
   },
@@ -77,8 +77,8 @@ test.each(['', 'a/b', 'a b', 'x'.repeat(129), 'ä', '../x'])(
 
 test('an upstream that gives an id a second time does not give the response away', async () => {
   const { stored } = memory();
-  await stored.keep(about('a'));
-  await stored.keep(about('a', { holderId: 'thief', upstream: 'other' }));
+  await stored.register(about('a'));
+  await stored.register(about('a', { holderId: 'thief', upstream: 'other' }));
   await expect(stored.find('a', 'thief')).rejects.toMatchObject({ code: 'response_not_found' });
   expect((await stored.find('a', 'h')).upstream).toBe('up');
 });
@@ -87,7 +87,7 @@ describe('a store that is away', () => {
   test('holds no answer back for long, and says so once', async () => {
     const { stored, warnings } = memory({ addResponse: () => new Promise(() => undefined) });
     const started = performance.now();
-    await Promise.all([stored.keep(about('a')), stored.keep(about('b'))]);
+    await Promise.all([stored.register(about('a')), stored.register(about('b'))]);
     expect(performance.now() - started).toBeGreaterThan(900);
     expect(warnings).toHaveLength(1);
   });
@@ -107,9 +107,9 @@ describe('a store that is away', () => {
 
 test('what is older than 30 days is forgotten, now and then and not at every response', async () => {
   const { stored, calls, pass } = memory();
-  for (const id of ['a', 'b', 'c']) await stored.keep(about(id));
+  for (const id of ['a', 'b', 'c']) await stored.register(about(id));
   pass(3_600_000);
-  await stored.keep(about('d'));
+  await stored.register(about('d'));
   expect(calls.filter((call) => call.startsWith('forget'))).toEqual([
     'forget 2040-01-01T00:00:00.000Z 1000',
     'forget 2040-01-01T01:00:00.000Z 1000',
@@ -129,16 +129,16 @@ describe('a response in the background', () => {
       principal: { holderId: 'h' },
       route: { model: 'm' },
       facts: { isBackground, estimate: { prompt: 3, completion: 0, isBounded: true } },
-      meter: { note: () => undefined },
+      meter: { add: () => undefined },
     });
 
   test('is to be counted later, unless its own answer told its use', async () => {
     const { stored, rows } = memory();
     const open = making(stored, true);
-    await open.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
-    open.meter.note({ ...use, usage: null });
+    await open.register(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    open.meter.add({ ...use, usage: null });
     expect(rows.get('a')?.charged).toBe(3);
-    open.meter.note({ ...use, usage });
+    open.meter.add({ ...use, usage });
     await until(() => rows.get('a')?.charged === null, 'it to be settled');
   });
 
@@ -152,37 +152,37 @@ describe('a response in the background', () => {
       principal: { holderId: 'h' },
       route: { model: 'm' },
       facts: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
-      meter: { note: (each) => void noted.push(each) },
+      meter: { add: (each) => void noted.push(each) },
     });
-    meter.note({ ...use, usage: null, outputs: 9, outcome: 'client_closed' });
+    meter.add({ ...use, usage: null, outputs: 9, outcome: 'client_closed' });
     expect(noted).toEqual([{ ...use, usage: null, outputs: 0, outcome: 'client_closed' }]);
   });
 
   test('that its client leaves before its id is known counts at once, because nobody can ask for it', async () => {
     const noted: AttemptUse[] = [];
     const { stored } = memory();
-    const { keep, meter } = responseRegistrar({
+    const { register, meter } = responseRegistrar({
       stored,
       objects: { record: async () => undefined },
       isStored: true,
       principal: { holderId: 'h' },
       route: { model: 'm' },
       facts: { isBackground: true, estimate: { prompt: 3, completion: 0, isBounded: true } },
-      meter: { note: (each) => void noted.push(each) },
+      meter: { add: (each) => void noted.push(each) },
     });
     const unreported = { textBytes: 0, silentMs: 5, isReserved: true };
-    meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
+    meter.add({ ...use, usage: null, unreported, outcome: 'client_closed' });
     expect(noted.at(-1)?.unreported).toEqual(unreported);
-    await keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
-    meter.note({ ...use, usage: null, unreported, outcome: 'client_closed' });
+    await register(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    meter.add({ ...use, usage: null, unreported, outcome: 'client_closed' });
     expect(noted.at(-1)?.unreported).toBeUndefined();
   });
 
   test('and any other one is counted at once', async () => {
     const { stored, rows, calls } = memory();
     const closed = making(stored, false);
-    await closed.keep(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
-    closed.meter.note({ ...use, usage });
+    await closed.register(MADE, { upstream, model: 'there', entry: 'there', weight: 1, priority: 1 });
+    closed.meter.add({ ...use, usage });
     expect([rows.get('a')?.charged, calls.includes('settle')]).toEqual([null, false]);
   });
 });

@@ -341,7 +341,7 @@ function run(given: Answer): Outcome {
   if (result === undefined) relay.end();
   relay.dispose();
   if (result === undefined) throw new Error('no result');
-  meter.note({
+  meter.add({
     upstream: 'up',
     provider: 'up',
     usage: output.usage,

@@ -57,8 +57,8 @@ export class Attempt implements Sink, Source, Contender {
   constructor(request: RelayRequest, target: Target, observer: AttemptObserver, race?: Race) {
     this.#request = request;
     this.#target = target;
-    const { keep } = request;
-    this.created = keep && ((created) => keep(created, target));
+    const { register } = request;
+    this.created = register && ((created) => register(created, target));
     this.#observer = observer;
     this.#race = race;
   }
@@ -359,7 +359,7 @@ export class Attempt implements Sink, Source, Contender {
     const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     this.#span?.end({ outcome, status: this.#status, usage: this.#output.usage });
-    meter.note({
+    meter.add({
       upstream: upstream.name,
       provider: upstream.provider,
       usage: this.#output.usage,

@@ -64,7 +64,7 @@ export class Attempts {
     this.#plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
-      standing: resilience.standingOf,
+      statusOf: resilience.statusOf,
       isHealthy,
       now: resilience.now,
       random: resilience.random,
@@ -119,7 +119,7 @@ export class Attempts {
     if (route.hedge === undefined || !request.stream || this.#hasHedged || route.targets.length < 2)
       return undefined;
     const { after } = route.hedge;
-    return after === 'p95' ? resilience.standing(target).latency.p95 : after;
+    return after === 'p95' ? resilience.statusOf(target).latency.p95 : after;
   }
 
   async #race(step: Next<Target>, after: number): Promise<AttemptEnd> {
@@ -229,7 +229,7 @@ export class Attempts {
     runner?: Runner,
   ): Promise<AttemptEnd> {
     const { request, body, scan, form, resilience } = this.#options;
-    const { latency } = resilience.standing(target);
+    const { latency } = resilience.statusOf(target);
     const observer = {
       onBegin: () => {
         this.#sent += 1;
@@ -336,7 +336,7 @@ export class Attempts {
     exchange.throwIfStopped();
     this.#round += 1;
     this.#mayRetry = false;
-    this.#plan.again(this.#nonRetryable);
+    this.#plan.startRound(this.#nonRetryable);
   }
 
   #countExtra({ upstream }: Target, reason: Reason): void {

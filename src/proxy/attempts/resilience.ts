@@ -22,7 +22,7 @@ export class Resilience {
   readonly now: () => number;
   readonly random: () => number;
   readonly budget: RetryBudget;
-  readonly standings: TargetStatuses;
+  readonly statuses: TargetStatuses;
   readonly #share: () => number;
   readonly #roundBudgets = new WeakMap<object, RetryBudget>();
   readonly #breakers: Metrics['breakers'];
@@ -36,7 +36,7 @@ export class Resilience {
     // With a pattern, clients name the models: a series starts with the first change of a breaker and is removed with it.
     const { breakers } = metrics;
     this.#breakers = breakers;
-    this.standings = new TargetStatuses(
+    this.statuses = new TargetStatuses(
       (upstream, model, entry) => ({
         breaker: new CircuitBreaker({
           now,
@@ -57,7 +57,7 @@ export class Resilience {
 
   /** The upstream left the configuration. Running requests continue, but its metrics series end. */
   retire(upstream: object): void {
-    for (const [model, { entry = model }] of this.standings.known(upstream)) {
+    for (const [model, { entry = model }] of this.statuses.known(upstream)) {
       this.#breakers.forget(nameOf(upstream), entry, model);
     }
     this.#retired.add(upstream);
@@ -73,13 +73,12 @@ export class Resilience {
     return budget;
   }
 
-  standing({ upstream, model, entry }: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus {
-    return this.standings.of(upstream, model, entry);
-  }
-
-  /** `standing` as a bound callback. */
-  readonly standingOf = (target: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus =>
-    this.standing(target);
+  /** The status of a target. A bound function, so that it can be passed on. */
+  readonly statusOf = ({
+    upstream,
+    model,
+    entry,
+  }: Pick<Target, 'upstream' | 'model' | 'entry'>): TargetStatus => this.statuses.of(upstream, model, entry);
 }
 
 function nameOf(upstream: object): string {

@@ -24,7 +24,7 @@ export interface TargetPlanOptions<T extends Ranked> {
   /** Targets without weight are never tried. */
   readonly targets: readonly T[];
   readonly balance: LoadBalance;
-  readonly standing: (target: T) => TargetStatus;
+  readonly statusOf: (target: T) => TargetStatus;
   /**
    * The result of active health checks. They probe another path than requests use, so they only rank: unhealthy targets come
    * last regardless of priority, and only the breaker rejects. Default: all healthy.
@@ -108,7 +108,7 @@ export class TargetPlan<T extends Ranked> {
    * Starts another round: each target may be tried once more. Call it after the wait between rounds.
    * @param without targets to leave out
    */
-  again(without: readonly T[] = []): void {
+  startRound(without: readonly T[] = []): void {
     this.#tried = [...without];
   }
 
@@ -127,11 +127,11 @@ export class TargetPlan<T extends Ranked> {
   /** Chooses within the best priority present. */
   #choose(targets: readonly T[]): T | undefined {
     if (targets.length <= 1) return targets[0];
-    const { balance, standing, random } = this.#options;
+    const { balance, statusOf, random } = this.#options;
     const first = targets.reduce((min, { priority }) => Math.min(min, priority), Number.POSITIVE_INFINITY);
     const group = targets.filter(({ priority }) => priority === first);
     const candidates = group.map((target) => {
-      const { breaker, latency } = standing(target);
+      const { breaker, latency } = statusOf(target);
       return { weight: target.weight, inFlight: breaker.inFlight, latencyMs: latency.value };
     });
     return group[choose(candidates, balance, random) ?? 0];
@@ -158,7 +158,7 @@ export class TargetPlan<T extends Ranked> {
   }
 
   #breaker(target: T): CircuitBreaker {
-    return this.#options.standing(target).breaker;
+    return this.#options.statusOf(target).breaker;
   }
 }
 
@@ -175,7 +175,7 @@ const MAX_MODELS = 256;
  */
 export class TargetStatuses {
   readonly #create: (upstream: object, model: string, entry: string) => TargetStatus;
-  readonly #onForget: (upstream: object, model: string, standing: TargetStatus) => void;
+  readonly #onForget: (upstream: object, model: string, status: TargetStatus) => void;
   readonly #byUpstream = new WeakMap<object, Map<string, TargetStatus>>();
 
   /**
@@ -184,7 +184,7 @@ export class TargetStatuses {
    */
   constructor(
     create: (upstream: object, model: string, entry: string) => TargetStatus,
-    onForget: (upstream: object, model: string, standing: TargetStatus) => void = () => {},
+    onForget: (upstream: object, model: string, status: TargetStatus) => void = () => {},
   ) {
     this.#create = create;
     this.#onForget = onForget;
@@ -197,16 +197,16 @@ export class TargetStatuses {
       models = new Map();
       this.#byUpstream.set(upstream, models);
     }
-    let standing = models.get(model);
-    if (standing === undefined) {
+    let status = models.get(model);
+    if (status === undefined) {
       if (models.size >= MAX_MODELS) {
         const forgotten = forgetOne(models);
         if (forgotten !== undefined) this.#onForget(upstream, ...forgotten);
       }
-      standing = this.#create(upstream, model, entry);
-      models.set(model, standing);
+      status = this.#create(upstream, model, entry);
+      models.set(model, status);
     }
-    return standing;
+    return status;
   }
 
   /** As `of`, but creates nothing: for reports. */
@@ -223,10 +223,10 @@ export class TargetStatuses {
 /** Evicts the oldest without state, or else the oldest: invented model names must not displace an open breaker. */
 function forgetOne(models: Map<string, TargetStatus>): [string, TargetStatus] | undefined {
   let chosen: [string, TargetStatus] | undefined;
-  for (const [model, standing] of models) {
-    chosen ??= [model, standing];
-    if (!standing.breaker.isPristine) continue;
-    chosen = [model, standing];
+  for (const [model, status] of models) {
+    chosen ??= [model, status];
+    if (!status.breaker.isPristine) continue;
+    chosen = [model, status];
     break;
   }
   if (chosen !== undefined) models.delete(chosen[0]);

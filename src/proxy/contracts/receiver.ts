@@ -55,9 +55,9 @@ export interface RelayRequest {
   readonly buffers: BufferPool;
   /** Streams read for usage after their client left. Default: none. */
   readonly usageReads?: UsageReads | undefined;
-  readonly meter: { note(use: AttemptUse): void };
+  readonly meter: { add(use: AttemptUse): void };
   /** Records created objects for later calls. Never rejects. Undefined where nothing lasting is created. */
-  readonly keep?: ((created: CreatedObjects, target: Target) => Promise<void>) | undefined;
+  readonly register?: ((created: CreatedObjects, target: Target) => Promise<void>) | undefined;
 }
 
 export type AttemptResult =

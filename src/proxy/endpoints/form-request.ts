@@ -103,8 +103,8 @@ export class FormRequest implements FormBody {
    * Rejects the route's rejected fields, both received and still to come.
    * @throws GatewayError unsupported_parameter
    */
-  refuse(names: Route['refused']): void {
-    if (names !== undefined) this.#fields.refuse(names);
+  reject(names: Route['rejected']): void {
+    if (names !== undefined) this.#fields.reject(names);
   }
 
   bodyFor(target: Target): Buffer | BodySource {
@@ -146,7 +146,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   readonly #watched: WatchedMembers | undefined;
   /** Folded names of received fields that some route rejects. */
   readonly #found = new Set<string>();
-  #refused: Route['refused'];
+  #rejected: Route['rejected'];
   readonly #seen = new Set<string>();
   /** Of the current part. */
   #name = '';
@@ -227,8 +227,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
     return true;
   }
 
-  refuse(names: NonNullable<Route['refused']>): void {
-    this.#refused = names;
+  reject(names: NonNullable<Route['rejected']>): void {
+    this.#rejected = names;
     for (const name of this.#found) this.#check(name);
   }
 
@@ -239,8 +239,8 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 
   #check(name: string): void {
-    const refused = this.#refused?.get(name);
-    if (refused !== undefined) throw unsupportedMember(refused);
+    const rejected = this.#rejected?.get(name);
+    if (rejected !== undefined) throw unsupportedMember(rejected);
   }
 
   /** No form endpoint takes object ids: such a field could only reach objects of other holders. */

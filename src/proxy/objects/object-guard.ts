@@ -29,7 +29,7 @@ interface GuardedRequest {
  * @returns the route to the targets that have the objects; rejects with GatewayError object_not_found, response_not_found or
  *   store_unavailable
  */
-export function guardObjects(parts: GuardOptions, request: GuardedRequest): Route | Promise<Route> {
+export function guardObjects(options: GuardOptions, request: GuardedRequest): Route | Promise<Route> {
   const { endpoint, config, route, body } = request;
   const passthroughUpstream = config.passthrough?.upstream;
   const isGuarded =
@@ -39,16 +39,16 @@ export function guardObjects(parts: GuardOptions, request: GuardedRequest): Rout
   const finder = new ReferenceFinder({ takesStored: true, allTexts: false });
   const found = finder.addBody(body);
   return found instanceof Promise
-    ? found.then(() => checkReferences(parts, request, finder))
-    : checkReferences(parts, request, finder);
+    ? found.then(() => checkReferences(options, request, finder))
+    : checkReferences(options, request, finder);
 }
 
 function checkReferences(
-  parts: GuardOptions,
+  options: GuardOptions,
   request: GuardedRequest,
   finder: ReferenceFinder,
 ): Route | Promise<Route> {
-  return finder.size === 0 ? request.route : lookUp(parts, request, finder);
+  return finder.size === 0 ? request.route : lookUp(options, request, finder);
 }
 
 async function lookUp(

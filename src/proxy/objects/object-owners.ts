@@ -159,7 +159,7 @@ export class HolderObjects {
    * @throws GatewayError upstream_invalid_response when one is another holder's: the upstream reused an id, and the answer must not be
    *   shown; store_unavailable
    */
-  async take(seen: readonly SeenObject[]): Promise<void> {
+  async claim(seen: readonly SeenObject[]): Promise<void> {
     if (seen.length === 0) return;
     const createdAt = new Date().toISOString();
     const objects = seen.map(({ id, kind, purpose }) => ({
@@ -186,7 +186,7 @@ export class HolderObjects {
   }
 
   /** The upstream deleted the object. */
-  end(id: string): Promise<void> {
+  markDeleted(id: string): Promise<void> {
     return this.#objects.store.endObject(this.#upstream, id, this.#holderId, new Date().toISOString());
   }
 }

@@ -14,14 +14,14 @@ import type { ObjectOwners } from './object-owners.ts';
 import { RecordRetention } from './record-retention.ts';
 
 /** The longest delay of an answer by its record. */
-const KEEP_MS = 1_000;
+const REGISTER_MS = 1_000;
 const MAX_RECENT = 10_000;
 
 /** Ids that can be recorded; no vendor uses others. */
-const SANE_ID = /^[A-Za-z0-9_-]{1,128}$/;
+const RECORDABLE_ID = /^[A-Za-z0-9_-]{1,128}$/;
 
 /** One request that creates a response. */
-interface Making {
+interface RegistrarOptions {
   readonly stored: StoredResponses;
   readonly objects: Pick<ObjectOwners, 'record'>;
   readonly principal: Pick<Principal, 'holderId'>;
@@ -32,36 +32,36 @@ interface Making {
   readonly meter: RelayRequest['meter'];
 }
 
-type Kept = Pick<RelayRequest, 'meter'> & { readonly keep: NonNullable<RelayRequest['keep']> };
+type Registrar = Pick<RelayRequest, 'meter'> & { readonly register: NonNullable<RelayRequest['register']> };
 
 /**
  * The hooks by which a relay records its response. A background response is charged its estimated input at first, and the rest when
  * a later call reads its usage, unless the answer itself reports it.
  */
-export function responseRegistrar(making: Making): Kept {
-  const { stored, objects, principal, route, facts, meter, isStored } = making;
+export function responseRegistrar(options: RegistrarOptions): Registrar {
+  const { stored, objects, principal, route, facts, meter, isStored } = options;
   const isBackground = facts.isBackground === true;
-  let kept: { readonly id: string; readonly written: Promise<void> } | undefined;
+  let registered: { readonly id: string; readonly written: Promise<void> } | undefined;
   const record = itemRecorder(objects, principal.holderId);
   return {
-    async keep(created, { upstream, model: upstreamModel }) {
+    async register(created, { upstream, model: upstreamModel }) {
       const items = record({ ...created, isStored: created.isStored && isStored }, upstream.name);
       const { id } = created;
       if (id === undefined || !isStored) return items;
       const charged = isBackground ? facts.estimate.prompt : null;
       const about = { id, holderId: principal.holderId, model: route.model, upstream: upstream.name };
-      const written = stored.keep({ ...about, upstreamModel, charged });
-      kept = { id, written };
+      const written = stored.register({ ...about, upstreamModel, charged });
+      registered = { id, written };
       await Promise.all([written, items]);
     },
     meter: {
-      note(use) {
+      add(use) {
         // The usage of a background response whose client left is read later, if its id is known.
-        const unreported = kept === undefined ? use.unreported : undefined;
+        const unreported = registered === undefined ? use.unreported : undefined;
         const isLeft = isBackground && use.outcome === 'client_closed';
-        meter.note(isLeft ? { ...use, outputs: 0, unreported } : use);
-        if (!isBackground || use.usage === null || kept === undefined) return;
-        const { id, written } = kept;
+        meter.add(isLeft ? { ...use, outputs: 0, unreported } : use);
+        if (!isBackground || use.usage === null || registered === undefined) return;
+        const { id, written } = registered;
         void written.then(() => stored.settle(id));
       },
     },
@@ -122,13 +122,13 @@ export class StoredResponses {
    * Records a response that an upstream created. Settles within a second and never rejects: the answer is paid for, so the client
    * receives it even if it cannot be found later.
    */
-  async keep(response: Omit<StoredResponse, 'createdAt'>): Promise<void> {
-    if (!SANE_ID.test(response.id)) return;
+  async register(response: Omit<StoredResponse, 'createdAt'>): Promise<void> {
+    if (!RECORDABLE_ID.test(response.id)) return;
     const now = this.#clock();
     const record = { ...response, createdAt: new Date(now).toISOString() };
     try {
       const late = () => new GatewayError('store_unavailable');
-      await withDeadline(this.#store.addResponse(record), KEEP_MS, late);
+      await withDeadline(this.#store.addResponse(record), REGISTER_MS, late);
     } catch (error) {
       this.#retention.warn(error);
     }
@@ -140,7 +140,7 @@ export class StoredResponses {
    * @throws GatewayError response_not_found, also for another holder's, to hide its existence; store_unavailable
    */
   async find(id: string, holderId: string): Promise<StoredResponse> {
-    const found = SANE_ID.test(id)
+    const found = RECORDABLE_ID.test(id)
       ? (this.#recent.get(id) ?? (await this.#store.findResponse(id)))
       : undefined;
     if (found?.holderId !== holderId) throw new GatewayError('response_not_found');

@@ -12,11 +12,11 @@ const NO_BYTES = Buffer.alloc(0);
 
 /** @throws GatewayError unsupported_parameter for a member that the route rejects, duplicate_parameter for a duplicate that is to be removed */
 export function checkMembers(
-  { refused, targets }: Pick<Route, 'refused' | 'targets'>,
+  { rejected, targets }: Pick<Route, 'rejected' | 'targets'>,
   found: FoundMembers,
 ): void {
   for (const [path, { isTwice }] of found) {
-    const name = refused?.get(path);
+    const name = rejected?.get(path);
     if (name !== undefined) throw unsupportedMember(name);
     if (!isTwice || !targets.some(({ removed }) => removed?.has(path))) continue;
     const param = targets.map(({ removed }) => removed?.get(path)).find((each) => each !== undefined) ?? path;

@@ -39,7 +39,7 @@ interface MeteringOptions {
 export interface Metering {
   readonly limiter: Limiter;
   /** The parts that a chat request needs. */
-  readonly accounts: ReservationOptions;
+  readonly metering: ReservationOptions;
   /** `GET /admin/usage` */
   readonly endpoint: UsageEndpoint<Principal>;
   /** Replicas should share limits, but this process counts alone at the moment. */
@@ -72,7 +72,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   const limiter = shared ?? local;
   return {
     limiter,
-    accounts: { limiter, outbox, metrics },
+    metering: { limiter, outbox, metrics },
     endpoint: new UsageEndpoint({
       // A suspended holder can read here why it is not served.
       authenticate: async (authorization, address) => authenticator.identify(authorization, address),

@@ -18,7 +18,7 @@ interface RequestSlotOptions {
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-interface RequestSlotOrder {
+interface SlotRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly limits: TierLimits;
@@ -27,15 +27,15 @@ interface RequestSlotOrder {
 }
 
 export class RequestSlot {
-  readonly #parts: RequestSlotOptions;
-  readonly #order: RequestSlotOrder;
+  readonly #options: RequestSlotOptions;
+  readonly #request: SlotRequest;
   #lease: Lease | undefined;
   #isAsked = false;
   #isReleased = false;
 
-  constructor(parts: RequestSlotOptions, order: RequestSlotOrder) {
-    this.#parts = parts;
-    this.#order = order;
+  constructor(options: RequestSlotOptions, request: SlotRequest) {
+    this.#options = options;
+    this.#request = request;
   }
 
   /** The limiter was called; the response headers describe the limits. */
@@ -60,10 +60,10 @@ export class RequestSlot {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`; a slot that was taken stays so
    */
   admit(tokens: number): Lease | Promise<Lease> {
-    const { principal, limits, tiers } = this.#order;
+    const { principal, limits, tiers } = this.#request;
     this.#isAsked = true;
     if (!isCounted(limits, tiers)) return UNLIMITED;
-    const decision = this.#parts.limiter.admit(principal.holderId, limits, tokens, this.#lease);
+    const decision = this.#options.limiter.admit(principal.holderId, limits, tokens, this.#lease);
     return decision instanceof Promise
       ? decision.then((admission) => this.#accept(admission, tokens))
       : this.#accept(decision, tokens);
@@ -77,9 +77,9 @@ export class RequestSlot {
   }
 
   #accept(admission: Admission, tokens: number): Lease {
-    const { exchange, principal } = this.#order;
+    const { exchange, principal } = this.#request;
     if (admission.kind === 'refused') {
-      this.#parts.metrics.limitsRefused.inc({ limit: admission.limit, tier: principal.tier });
+      this.#options.metrics.limitsRefused.inc({ limit: admission.limit, tier: principal.tier });
       Object.assign(exchange.headers, rejectionHeaders(admission));
       throw rejectionError(admission, tokens);
     }

@@ -23,7 +23,7 @@ export interface RunningReservationOptions {
   readonly metrics: Pick<Metrics, 'limitsRefused'>;
 }
 
-interface RunningReservationOrder {
+interface RunningRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
@@ -33,8 +33,8 @@ interface RunningReservationOrder {
 }
 
 export class RunningReservation {
-  readonly #parts: RunningReservationOptions;
-  readonly #order: RunningReservationOrder;
+  readonly #options: RunningReservationOptions;
+  readonly #request: RunningRequest;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
   #attempts = 0;
@@ -45,13 +45,9 @@ export class RunningReservation {
   #isEstimated = false;
   #isSettled = false;
 
-  private constructor(
-    parts: RunningReservationOptions,
-    order: RunningReservationOrder,
-    lease: Lease | undefined,
-  ) {
-    this.#parts = parts;
-    this.#order = order;
+  private constructor(options: RunningReservationOptions, request: RunningRequest, lease: Lease | undefined) {
+    this.#options = options;
+    this.#request = request;
     this.#lease = lease;
   }
 
@@ -60,12 +56,16 @@ export class RunningReservation {
    * @throws GatewayError `rate_limit_exceeded` or `insufficient_quota`
    */
   static async open(
-    parts: RunningReservationOptions,
-    order: RunningReservationOrder,
+    options: RunningReservationOptions,
+    request: RunningRequest,
   ): Promise<RunningReservation> {
-    const { limits, tiers } = order;
-    if (!isCounted(limits, tiers)) return new RunningReservation(parts, order, undefined);
-    return new RunningReservation(parts, order, await new RequestSlot(parts, order).admit(MIN_TOKENS));
+    const { limits, tiers } = request;
+    if (!isCounted(limits, tiers)) return new RunningReservation(options, request, undefined);
+    return new RunningReservation(
+      options,
+      request,
+      await new RequestSlot(options, request).admit(MIN_TOKENS),
+    );
   }
 
   /**
@@ -90,8 +90,8 @@ export class RunningReservation {
 
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
-    const { limiter, outbox } = this.#parts;
-    const { exchange, principal, route } = this.#order;
+    const { limiter, outbox } = this.#options;
+    const { exchange, principal, route } = this.#request;
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
@@ -111,8 +111,8 @@ export class RunningReservation {
    * @returns the rejection that a new session would receive; undefined while tokens are left
    */
   async spent(): Promise<GatewayError | undefined> {
-    const { limiter, metrics } = this.#parts;
-    const { principal, limits } = this.#order;
+    const { limiter, metrics } = this.#options;
+    const { principal, limits } = this.#request;
     if (TOKEN_LIMITS.every(({ name }) => limits[name] === undefined)) return undefined;
     const states = await limiter.peek(principal.holderId, limits);
     for (const { name: limit } of TOKEN_LIMITS) {
@@ -137,9 +137,9 @@ export class RunningReservation {
     this.#isSettled = true;
     this.#lease?.settle(0);
     if (this.#upstream === undefined) return;
-    const { route } = this.#order;
+    const { route } = this.#request;
     const usage = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
-    this.#parts.outbox.record({
+    this.#options.outbox.record({
       ...this.#about(),
       isEstimated: this.#isEstimated,
       usage,
@@ -148,7 +148,7 @@ export class RunningReservation {
   }
 
   #about() {
-    const { exchange, principal, route } = this.#order;
+    const { exchange, principal, route } = this.#request;
     const { stopReason, error } = exchange;
     return {
       at: Date.now(),

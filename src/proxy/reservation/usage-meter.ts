@@ -45,7 +45,7 @@ export class UsageMeter {
     this.#estimate = estimate;
   }
 
-  note(use: AttemptUse): void {
+  add(use: AttemptUse): void {
     this.#attempts += 1;
     if (use.isSent) this.#uses.push(use);
   }

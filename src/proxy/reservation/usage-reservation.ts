@@ -19,7 +19,7 @@ export interface ReservationOptions {
   readonly metrics: Pick<Metrics, 'limitsRefused' | 'recordGeneration' | 'recordTokens'>;
 }
 
-interface ReservationOrder {
+interface ReservationRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly route: Pick<Route, 'entry' | 'price'>;
@@ -31,8 +31,8 @@ interface ReservationOrder {
 
 export class UsageReservation {
   readonly meter: UsageMeter;
-  readonly #parts: ReservationOptions;
-  readonly #order: ReservationOrder;
+  readonly #options: ReservationOptions;
+  readonly #request: ReservationRequest;
   readonly #lease: Lease;
   #isSettled = false;
 
@@ -41,28 +41,28 @@ export class UsageReservation {
    * @throws GatewayError (or rejects with it) `rate_limit_exceeded` or `insufficient_quota`
    */
   static open(
-    parts: ReservationOptions,
-    order: ReservationOrder,
+    options: ReservationOptions,
+    request: ReservationRequest,
   ): UsageReservation | Promise<UsageReservation> {
-    const lease = order.slot.admit(reserved(order.estimate, order.limits));
+    const lease = request.slot.admit(reserved(request.estimate, request.limits));
     return lease instanceof Promise
-      ? lease.then((each) => new UsageReservation(parts, order, each))
-      : new UsageReservation(parts, order, lease);
+      ? lease.then((each) => new UsageReservation(options, request, each))
+      : new UsageReservation(options, request, lease);
   }
 
-  private constructor(parts: ReservationOptions, order: ReservationOrder, lease: Lease) {
-    this.#parts = parts;
-    this.#order = order;
+  private constructor(options: ReservationOptions, request: ReservationRequest, lease: Lease) {
+    this.#options = options;
+    this.#request = request;
     this.#lease = lease;
-    this.meter = new UsageMeter(order.estimate);
+    this.meter = new UsageMeter(request.estimate);
   }
 
   /** Call when the request ended, however it did. Idempotent. */
   settle(): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
-    const { outbox, metrics } = this.#parts;
-    const { exchange, principal, route } = this.#order;
+    const { outbox, metrics } = this.#options;
+    const { exchange, principal, route } = this.#request;
     const reading = this.meter.read();
     if (reading === undefined) {
       this.#lease.settle(0);

@@ -38,7 +38,7 @@ export interface Route {
   /** When a silent target is hedged with a second one; undefined for never. */
   readonly hedge: ModelConfig['hedge'] | undefined;
   /** Request members that one of its targets rejects: folded path → configured path. Default: none. */
-  readonly refused?: ReadonlyMap<string, string>;
+  readonly rejected?: ReadonlyMap<string, string>;
   /** Ascending priority, and in configured order within one. Never empty. */
   readonly targets: readonly Target[];
 }
@@ -88,7 +88,7 @@ export class RouteTable {
         balance: model.balance,
         hedge: model.hedge,
         ...withMembers(
-          'refused',
+          'rejected',
           rules.map((each) => each?.refuse),
         ),
         targets: model.targets

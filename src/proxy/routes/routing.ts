@@ -14,7 +14,7 @@ interface RoutingOptions {
   readonly userAgent: string;
   readonly metrics: Metrics;
   /** The upstream left the configuration; running requests may still use it. */
-  readonly onDropped: (upstream: Upstream) => void;
+  readonly onRemoved: (upstream: Upstream) => void;
   readonly logger: Logger;
 }
 
@@ -94,7 +94,7 @@ export class Routing {
     this.#retain(next);
     this.#current = next;
     for (const [name, upstream] of before.upstreams) {
-      if (next.upstreams.get(name) !== upstream) this.#drop(upstream);
+      if (next.upstreams.get(name) !== upstream) this.#remove(upstream);
     }
     for (const [name, upstream] of next.upstreams) {
       if (before.upstreams.get(name) !== upstream) upstream.start();
@@ -151,9 +151,9 @@ export class Routing {
     }
   }
 
-  #drop(upstream: Upstream): void {
+  #remove(upstream: Upstream): void {
     upstream.stop();
-    this.#options.onDropped(upstream);
+    this.#options.onRemoved(upstream);
   }
 
   #release({ upstreams }: Generation): void {
