@@ -179,7 +179,7 @@ async function revocations({ fleet, pools, store, issue }: Bench, count: number)
     });
     await revokeKey({ store, announcer: desk.confirmingAnnouncer() }, key.prefix);
     returned.push(performance.now() - began);
-    const { told } = desk;
+    const { result: told } = desk;
     if (told?.kind === 'sent' && told.confirmation.missing.length === 0) {
       confirmedAt = performance.now();
       acknowledged.push(Math.max(...told.confirmation.confirmed.map(({ ms }) => ms)));

@@ -1,8 +1,8 @@
-// Reads the options of a command, strictly, and says what is wrong with them. What they mean is the command's.
+// Strict parsing of a command's options, with precise usage errors.
 import { parseArgs } from 'node:util';
 import { nearest } from '../config/schema/nearest.ts';
 
-/** Wrong usage: the command exits with 2. The message does not quote values, which may be keys. */
+/** A usage error: the command exits with 2. Messages quote no values, which may be keys. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
@@ -10,10 +10,10 @@ export class UsageError extends Error {
 /** `text` takes a value, `flag` takes none. */
 export type OptionKind = 'text' | 'flag';
 
-/** The options and operands that were given, all of them known to the command. */
+/** Parsed options and operands, all known to the command. */
 export class Arguments<Name extends string> {
   readonly #options: ReadonlyMap<string, string | true>;
-  /** What stands beside the options, in order. */
+  /** The positional arguments, in order. */
   readonly operands: readonly string[];
 
   constructor(options: ReadonlyMap<string, string | true>, operands: readonly string[]) {
@@ -32,9 +32,9 @@ export class Arguments<Name extends string> {
 }
 
 /**
- * @param argv what follows the name of the command
- * @param kinds the options that the command knows, without dashes
- * @param operands names of what must stand beside the options, for messages: `['PREFIX']`
+ * @param argv arguments after the command name
+ * @param kinds the known options, without dashes
+ * @param operands names of the required positional arguments, for messages: `['PREFIX']`
  * @throws UsageError
  */
 export function readArguments<Name extends string>(
@@ -51,31 +51,32 @@ export function readArguments<Name extends string>(
         { type: kind === 'text' ? ('string' as const) : ('boolean' as const) },
       ]),
     ),
-    // Strict mode says less: it has no nearest name, and it quotes values.
+    // Strict mode suggests no nearest name, and its messages quote values.
     strict: false,
     allowPositionals: true,
     tokens: true,
   });
   const options = new Map<string, string | true>();
-  const beside: string[] = [];
+  const positionals: string[] = [];
   for (const token of tokens) {
-    if (token.kind === 'positional') beside.push(token.value);
+    if (token.kind === 'positional') positionals.push(token.value);
     if (token.kind !== 'option') continue;
     const kind = known.get(token.name);
     if (kind === undefined) throw unknownOption(token.rawName, known.keys());
     if (options.has(token.name)) throw new UsageError(`${token.rawName} is given twice`);
     options.set(token.name, valueIn(kind, token));
   }
-  if (beside.length < operands.length) throw new UsageError(`${operands[beside.length]} is missing`);
-  if (beside.length > operands.length) {
+  if (positionals.length < operands.length)
+    throw new UsageError(`${operands[positionals.length]} is missing`);
+  if (positionals.length > operands.length) {
     const expected = operands.length === 0 ? 'no operand is' : `only ${operands.join(' ')} is`;
     throw new UsageError(`too many operands: ${expected} expected here`);
   }
-  return new Arguments<Name>(options, beside);
+  return new Arguments<Name>(options, positionals);
 }
 
 /**
- * @param what the name of the thing, for the message: `tier`
+ * @param what name of the value, for the message: `tier`
  * @returns `given` as one of `choices`
  * @throws UsageError
  */
@@ -89,7 +90,7 @@ export function oneOf<Choice extends string>(
   throw new UsageError(`unknown ${what}: it is one of ${choices.join(', ')}${didYouMean(given, choices)}`);
 }
 
-/** ` (did you mean X?)`, or nothing when no candidate is near. */
+/** ` (did you mean X?)`, or empty when no candidate is near. */
 export function didYouMean(given: string, candidates: Iterable<string>): string {
   const near = nearest(given, candidates);
   return near === undefined ? '' : ` (did you mean ${near}?)`;
@@ -110,14 +111,16 @@ function valueIn(
   }
   if (value === undefined || value === '') throw new UsageError(`${rawName} needs a value`);
   if (inlineValue !== true && value.startsWith('-')) {
-    throw new UsageError(`${rawName} needs a value; one that begins with a dash is written ${rawName}=VALUE`);
+    throw new UsageError(
+      `${rawName} needs a value; write a value that begins with a dash as ${rawName}=VALUE`,
+    );
   }
   return value;
 }
 
 function unknownOption(rawName: string, known: Iterable<string>): UsageError {
   const dashed = Array.from(known, (name) => `--${name}`);
-  // The name of an option that does not exist is quoted only when it cannot be a key behind two dashes.
+  // A longer unknown option could be a key after two dashes, so it is not quoted.
   const shown = rawName.length <= 24 ? ` ${rawName}` : '';
   return new UsageError(`unknown option${shown}${didYouMean(rawName, dashed)}`);
 }

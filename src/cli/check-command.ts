@@ -1,4 +1,4 @@
-// `tollgate check`: is this configuration good, and what does it mean.
+// `tollgate check`: validates a configuration and summarizes it.
 import type { Writable } from 'node:stream';
 import { describeConfig } from '../config/check/summary.ts';
 import { ConfigError, formatFault, loadConfig } from '../config/load-config.ts';
@@ -6,7 +6,7 @@ import { earlierStoreWarning } from '../store/earlier-store.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 
 /**
- * @returns the exit code: 0 when the gateway would start with this file, 1 when not
+ * @returns the exit code: 0 when the gateway would start with this file, otherwise 1
  */
 export function runCheck(
   file: string,
@@ -28,7 +28,7 @@ export function runCheck(
   }
 }
 
-/** All faults and their number, for a terminal. */
+/** All faults and their count, for a terminal. */
 export function faultReport(error: ConfigError): string {
   const count = error.faults.length;
   return [...error.faults.map(formatFault), `${count} ${count === 1 ? 'fault' : 'faults'}`].join('\n');

@@ -1,5 +1,5 @@
-// `tollgate explain`: where a request for a model would go, under which limits, by the configuration, and how its targets are
-// doing by a gateway that runs beside it. It sends nothing to upstreams; no credential and no value of a header or query is in it.
+// `tollgate explain`: the targets and limits of a request for a model, from the configuration, and the live state of the targets
+// from a running gateway. It sends nothing to upstreams and prints no credentials and no header or query values.
 import { hedgeText } from '../config/check/summary.ts';
 import { loadConfig } from '../config/load-config.ts';
 import { ConfigError } from '../config/schema/config-fault.ts';
@@ -28,26 +28,26 @@ import type { CommandIo } from './support-command.ts';
 
 const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
 
-Says which targets a request for MODEL would try, in which order and with which limits, and how they are doing when a
-gateway answers at the admin address of the configuration. TIER is ${TIERS.join(', ')}.
+Shows the targets of a request for MODEL, in order, and its limits. When a gateway answers at the admin address of the
+configuration, it also shows the live state of the targets. TIER is ${TIERS.join(', ')}.
 --config names the configuration file; the default is ./config.yaml.
 `;
 
-/** How long a running gateway may take to answer. */
-const PATIENCE_MS = 500;
+/** Timeout of the request to a running gateway. */
+const TIMEOUT_MS = 500;
 const MAX_NEAREST = 3;
 const HIDDEN = '****';
 
 /**
- * @param argv what follows `tollgate explain`
- * @param patienceMs how long to wait for a running gateway
- * @returns the exit code: 0 explained, 1 when a request would be refused (no such model, or not for this tier) or the
- *   configuration is at fault, 2 wrong usage
+ * @param argv arguments after `tollgate explain`
+ * @param timeoutMs timeout of the request to a running gateway
+ * @returns the exit code: 0 explained, 1 when a request would be rejected (no such model, or not for this tier) or the
+ *   configuration is invalid, 2 wrong usage
  */
 export async function runExplain(
   argv: readonly string[],
   io: CommandIo,
-  patienceMs = PATIENCE_MS,
+  timeoutMs = TIMEOUT_MS,
 ): Promise<number> {
   if (argv.includes('--help') || argv.includes('-h')) {
     io.stdout.write(EXPLAIN_USAGE);
@@ -67,7 +67,7 @@ export async function runExplain(
       io.stderr.write(`tollgate explain: ${unknownModel(config, model, near)}\n`);
       return 1;
     }
-    const live = await fetchLiveState(config.static, patienceMs);
+    const live = await fetchLiveState(config.static, timeoutMs);
     const explanation = explain(config, model, tier, found, live);
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
@@ -83,10 +83,10 @@ export async function runExplain(
   }
 }
 
-// --- by the configuration --------------------------------------------------------------------------------------------
+// --- from the configuration --------------------------------------------------------------------------------------------
 
-/** Explaining opens no connections. */
-const NOWHERE: Transport = {
+/** `explain` opens no connections to upstreams. */
+const NO_TRANSPORT: Transport = {
   send: () => {
     throw new GatewayError('internal_error');
   },
@@ -94,7 +94,7 @@ const NOWHERE: Transport = {
   close: async () => undefined,
 };
 
-/** What the gateway's own table makes of a name, for any tier. */
+/** Looks a name up in the gateway's own route table, for any tier. */
 function find({ models, upstreams }: DynamicConfig, model: string): Route | undefined {
   const metrics = createMetrics();
   const table = new RouteTable(
@@ -102,7 +102,7 @@ function find({ models, upstreams }: DynamicConfig, model: string): Route | unde
     new Map(
       Object.entries(upstreams).map(([name, upstream]) => [
         name,
-        new Upstream(name, upstream, '', metrics, NOWHERE),
+        new Upstream(name, upstream, '', metrics, NO_TRANSPORT),
       ]),
     ),
   );
@@ -127,19 +127,19 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     config: { file: config.file, hash: config.hash },
     model,
     match: matchOf(model, route.entry),
-    /** Those whose keys may use it. */
+    /** The tiers that may use the model. */
     tiers: listed,
     tier: tier === undefined ? null : { name: tier, allowed: listed.includes(tier), offered: tier in tiers },
-    /** What it may be used for, by this tier or by those that take nothing away. */
+    /** The endpoints of the model, reduced to those of the tier if one was given. */
     endpoints: offered(route.endpoints, tier && tiers[tier]?.endpoints),
     response_model: route.responseModel,
     balance: route.balance,
-    /** Null where a second target is never asked beside a silent one. */
+    /** Null without hedging. */
     hedge: route.hedge ?? null,
     members: { refuse: [...(route.rejected?.values() ?? [])] },
     targets: route.targets.map((target) => describeTarget(target, route, live)),
     retry,
-    /** By tier; null for one that is not on offer. */
+    /** By tier; null when the tier is not offered. */
     limits: Object.fromEntries(
       (tier === undefined ? listed : [tier]).map((each) => [each, limitsOf(tiers[each])]),
     ),
@@ -154,7 +154,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
 
 type Explanation = ReturnType<typeof explain>;
 
-/** The entry of `models` that a name took, and of a pattern what `*` took. */
+/** The `models` entry that matches a name, and for a pattern what `*` matched. */
 function matchOf(model: string, name: string) {
   const star = name.indexOf('*');
   if (star === -1) return { kind: 'exact' as const, name };
@@ -175,9 +175,9 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
     model,
     priority,
     weight,
-    /** Of the requests that come to this priority, from 0 to 1. */
+    /** Share of the requests at this priority, from 0 to 1. */
     share: sum === 0 ? 0 : weight / sum,
-    ...whereTo(upstream.config, pathOf(endpoints)),
+    ...destinationOf(upstream.config, pathOf(endpoints)),
     stream_usage,
     members: { remove: [...(target.removed?.values() ?? [])] },
     timeouts: target.timeouts ?? common,
@@ -187,13 +187,13 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
   };
 }
 
-/** Where requests go for the first of what a model is offered for; the others stand beside it. */
+/** Path of the model's first endpoint. */
 function pathOf([first = 'chat']: readonly EndpointName[]): string {
   return JSON_ENDPOINTS.find(({ name }) => name === first)?.path ?? CHAT.path;
 }
 
-/** Host, path and names of headers; nothing of it for a model inside the process. */
-function whereTo(config: UpstreamConfig, below: string) {
+/** Host, path and header names; empty for a built-in model. */
+function destinationOf(config: UpstreamConfig, below: string) {
   if (config.kind === 'builtin')
     return { builtin: config.builtin, scheme: null, host: null, path: null, headers: [] };
   const { protocol, host } = new URL(config.base_url);
@@ -210,7 +210,7 @@ function whereTo(config: UpstreamConfig, below: string) {
   };
 }
 
-/** What stands alone in a query, or is no usual name, may be a credential as well as a name. */
+/** Hides query values. A parameter without a value or with an unusual name may be a credential, so it is hidden too. */
 function withoutValues(path: string): string {
   const at = path.indexOf('?');
   if (at === -1) return path;
@@ -227,11 +227,11 @@ function limitsOf(tier: DynamicConfig['tiers'][Tier]): Readonly<Record<string, n
   );
 }
 
-// --- in words --------------------------------------------------------------------------------------------------------
+// --- as text ---------------------------------------------------------------------------------------------------------
 
 const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`;
 
-/** A name between quotes, in which nothing steers a terminal. */
+/** Quotes a name and escapes control characters, which could steer a terminal. */
 function quote(name: string): string {
   const short = name.length > 256 ? `${name.slice(0, 256)}…` : name;
   return JSON.stringify(short).replaceAll(
@@ -243,7 +243,7 @@ function quote(name: string): string {
 function unknownModel({ file }: Config, model: string, near: readonly string[]): string {
   const hint =
     near.length === 0 ? '`tollgate check` lists its models' : `did you mean ${near.map(quote).join(' or ')}?`;
-  return `no model of ${file} matches ${quote(model)}: a request is answered with 404 model_not_found; ${hint}`;
+  return `no model of ${file} matches ${quote(model)}: requests get a 404 model_not_found; ${hint}`;
 }
 
 function rows(lines: readonly (readonly [string, string])[], indent: string): string {
@@ -255,15 +255,15 @@ function textOf(explanation: Explanation, live: LiveState): string {
     explanation;
   const matched =
     match.kind === 'exact'
-      ? `the model of this name`
-      : `the pattern ${quote(match.name)}; * took ${quote(match.taken)}`;
+      ? 'the model of this name'
+      : `the pattern ${quote(match.name)}; * matches ${quote(match.taken)}`;
   const may =
     tier === null
       ? `${tiers.join(', ')} may use it`
       : tier.allowed && endpoints.length > 0
         ? `${tier.name} may use it`
-        : `${tier.name} may not use it: a request is answered with 404 model_not_found (${tiers.join(', ')} may)`;
-  const answer = response_model === 'alias' ? quote(model) : 'what the upstream wrote';
+        : `${tier.name} may not use it: requests get a 404 model_not_found (${tiers.join(', ')} may)`;
+  const answer = response_model === 'alias' ? quote(model) : 'that the upstream sends';
   const after = retry.after_send ? 'one more' : 'none';
   const head: [string, string][] = [
     ['matches', matched],

@@ -1,4 +1,4 @@
-// The support desk's way to running replicas: it tells them of a change, and says who has confirmed it.
+// Broadcasts a key change from the support desk to the running replicas, and reports their confirmations.
 
 import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
 import type { Announcer } from '../auth/records/announcer.ts';
@@ -9,10 +9,10 @@ import { type Capability, type Confirmation, publish, sendAndConfirm } from '../
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 
-/** How long the last replica may take: by then none accepts the key any more, unless it is cut off from everything. */
+/** Timeout of confirmations. By then no replica accepts the key, unless it reaches neither Redis nor the store. */
 const CONFIRM_MS = 5000;
 
-/** What became of a message: confirmed by some or all, or not sent at all. */
+/** The result of a broadcast: sent, with its confirmations, or not sent. */
 type BroadcastResult =
   | { readonly kind: 'sent'; readonly confirmation: Confirmation }
   | { readonly kind: 'unsent'; readonly cause: string };
@@ -21,9 +21,9 @@ type BroadcastResult =
 export class Fleet implements AsyncDisposable {
   readonly #url: string;
   readonly #redis: RedisClient;
-  // What Redis does to the connection is told by the command in its own words.
+  // Silent: the command reports connection errors itself.
   readonly #logger = createLogger(undefined, 'silent');
-  #told: BroadcastResult | undefined;
+  #result: BroadcastResult | undefined;
 
   /** @param url `redis` of the configuration */
   static async open(url: string): Promise<Fleet> {
@@ -37,7 +37,7 @@ export class Fleet implements AsyncDisposable {
     this.#redis = new RedisClient({ url, logger: this.#logger });
   }
 
-  /** For a key that is issued: nobody waits for a confirmation. */
+  /** For an issued key; it does not wait for confirmations. */
   announcer(secret: KeySecret): Announcer {
     const redis = this.#redis;
     const shared = new SharedRecords({ redis, secret, metrics: createMetrics() });
@@ -45,16 +45,16 @@ export class Fleet implements AsyncDisposable {
   }
 
   /**
-   * For a key that ends, or whose holder changes: what became of it is in `told`.
-   * @param needs what a replica must understand to act on it; left out where every version does
+   * For a key that ends or whose holder changes; `result` has the outcome.
+   * @param needs capability that a replica needs to act on it; undefined when every version can
    */
   confirmingAnnouncer(needs?: Capability): Announcer {
     return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body, needs) });
   }
 
-  /** Undefined: nothing was announced yet. */
-  get told(): BroadcastResult | undefined {
-    return this.#told;
+  /** Undefined before a broadcast. */
+  get result(): BroadcastResult | undefined {
+    return this.#result;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -64,60 +64,60 @@ export class Fleet implements AsyncDisposable {
   async #confirm(body: string, needs: Capability | undefined): Promise<void> {
     const parts = { redis: this.#redis, url: this.#url, logger: this.#logger };
     try {
-      this.#told = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS, needs) };
+      this.#result = { kind: 'sent', confirmation: await sendAndConfirm(parts, body, CONFIRM_MS, needs) };
     } catch (error) {
-      this.#told = { kind: 'unsent', cause: error instanceof Error ? error.message : String(error) };
+      this.#result = { kind: 'unsent', cause: error instanceof Error ? error.message : String(error) };
     }
   }
 }
 
-/** What replicas do from then on: 'refuse it', 'refuses the key'. */
+/** Verb phrases for what replicas do with the change: 'reject it', 'rejects the key'. */
 interface FleetAction {
-  /** Of many, about what was just named. */
+  /** Plural, with a pronoun. */
   readonly many: string;
-  /** Of one. */
+  /** Singular. */
   readonly one: string;
-  /** What a replica may be too old to know: 'suspension'. */
+  /** The capability that an older replica may lack: 'suspension'. */
   readonly what: string;
 }
 
-/** Whether every running replica is known to have acted on it. Without Redis they are not asked, and read the store. */
-export function isConfirmed(told: BroadcastResult | undefined): boolean {
-  if (told === undefined) return true;
-  if (told.kind === 'unsent') return false;
-  const { missing, incapable } = told.confirmation;
+/** Whether every running replica has confirmed. Always true without Redis, where replicas read the store. */
+export function isConfirmed(result: BroadcastResult | undefined): boolean {
+  if (result === undefined) return true;
+  if (result.kind === 'unsent') return false;
+  const { missing, incapable } = result.confirmation;
   return missing.length === 0 && incapable.length === 0;
 }
 
-/** The sentence behind "PREFIX is revoked." */
-export function broadcastText(told: BroadcastResult | undefined, many: FleetAction['many']): string {
-  if (told === undefined) return `Running gateways ${many} within 1 s, 5 s at most.`;
-  if (told.kind === 'unsent') return 'No replica has confirmed it.';
-  const { confirmed, incapable } = told.confirmation;
-  const total = totalOf(told.confirmation);
+/** The sentence after "PREFIX is revoked." */
+export function broadcastText(result: BroadcastResult | undefined, many: FleetAction['many']): string {
+  if (result === undefined) return `Running gateways ${many} within 1 s, 5 s at most.`;
+  if (result.kind === 'unsent') return 'No replica has confirmed it.';
+  const { confirmed, incapable } = result.confirmation;
+  const total = totalOf(result.confirmation);
   if (total === 0) return 'No replica is running.';
   const ms = Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms)));
   const within = confirmed.length === 0 ? '' : ` in ${ms} ms`;
-  // The bound is that of replicas that know this kind of change.
+  // The bound holds only for replicas with this capability.
   const bound = incapable.length === 0 ? '; hard bound 5 s' : '';
   return `${confirmed.length} of ${total} replicas ${many}${within}${bound}.`;
 }
 
-/** Lines about what was not confirmed. */
-export function warnings(told: BroadcastResult | undefined, { one, what }: FleetAction): readonly string[] {
-  if (told === undefined || isConfirmed(told)) return [];
+/** Warnings about missing confirmations. */
+export function warnings(result: BroadcastResult | undefined, { one, what }: FleetAction): readonly string[] {
+  if (result === undefined || isConfirmed(result)) return [];
   const bound =
     `A replica that reaches the store ${one} within 1 s, one that reaches neither store nor Redis within 60 s. ` +
-    'Run the command again to ask once more.';
-  if (told.kind === 'unsent') return [`Warning: the replicas could not be asked: ${told.cause}.`, bound];
-  const { missing, incapable } = told.confirmation;
+    'Run the command again to retry.';
+  if (result.kind === 'unsent') return [`Warning: failed to notify the replicas: ${result.cause}.`, bound];
+  const { missing, incapable } = result.confirmation;
   return [
     ...incapable.map(
       ({ id, version }) =>
-        `Warning: replica ${id} (${version ?? 'an older version'}) does not know ${what}; it does not act on this before it is upgraded or stopped.`,
+        `Warning: replica ${id} (${version ?? 'an older version'}) does not support ${what}; it ignores this change until it is upgraded or stopped.`,
     ),
     ...missing.map(
-      ({ id, seenMs }) => `Warning: not confirmed by ${id}, heard of ${Math.round(seenMs / 1000)} s before.`,
+      ({ id, seenMs }) => `Warning: not confirmed by ${id}, last seen ${Math.round(seenMs / 1000)} s ago.`,
     ),
     ...(missing.length === 0 ? [] : [bound]),
   ];
@@ -127,13 +127,13 @@ function totalOf({ confirmed, missing, incapable }: Confirmation): number {
   return confirmed.length + missing.length + incapable.length;
 }
 
-/** The same for programs. */
-export function broadcastFields(told: BroadcastResult) {
-  if (told.kind === 'unsent') return { confirmed: 0, error: told.cause };
-  const { confirmed, missing, incapable } = told.confirmation;
+/** The result as `--json` shows it. */
+export function broadcastFields(result: BroadcastResult) {
+  if (result.kind === 'unsent') return { confirmed: 0, error: result.cause };
+  const { confirmed, missing, incapable } = result.confirmation;
   return {
     confirmed: confirmed.length,
-    total: totalOf(told.confirmation),
+    total: totalOf(result.confirmation),
     ms: Math.ceil(Math.max(0, ...confirmed.map((each) => each.ms))),
     missing: missing.map(({ id, seenMs }) => ({ id, last_seen_ms: Math.round(seenMs) })),
     incapable: incapable.map(({ id, version }) => ({ id, version: version ?? null })),

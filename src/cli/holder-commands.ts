@@ -1,5 +1,5 @@
-// `tollgate keys tier`, `suspend` and `resume`: what support changes about a holder, who is named by one of its keys. That all
-// of its keys follow, and that the fleet hears of it, is auth/holder-change.ts's.
+// `tollgate keys tier`, `suspend` and `resume`: change a holder, named by one of its keys. auth/holder-change.ts applies the change
+// to all of its keys and notifies the fleet.
 import { changeHolder } from '../auth/holder-change.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { HolderChange } from '../store/key-record.ts';
@@ -12,8 +12,8 @@ const OPTIONS = { config: 'text', reason: 'text', json: 'flag' } as const satisf
   string,
   OptionKind
 >;
-const OBEY = { many: 'obey', one: 'obeys' };
-const WHAT = { tier: 'changes of the tier', suspension: 'suspension' } as const;
+const APPLY = { many: 'apply it', one: 'applies it' };
+const WHAT = { tier: 'tier changes', suspension: 'suspension' } as const;
 
 /** `tier PREFIX --tier TIER`. @returns the exit code */
 export async function changeTier(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -41,30 +41,32 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
     const key = await store.findKey(prefix);
     if (key === undefined) return await noSuchKey({ name: 'keys' }, io);
     await using fleet = await openFleet(config);
-    // Without the secret, as a revocation: the replicas look for themselves.
+    // Needs no secret, like a revocation: the replicas re-read the store.
     const needs = wanted.standing === undefined ? 'tier' : 'suspension';
     const announcer = fleet?.confirmingAnnouncer(needs);
     const outcome = await changeHolder({ store, announcer }, key.holderId, wanted, given.text('reason'));
     if (outcome.kind === 'unknown') throw new Error('a key has a holder');
     const { kind, records } = outcome;
-    const told = fleet?.told;
+    const result = fleet?.result;
     if (given.flag('json')) {
       const keys = records.map(publicFields);
       const fields = {
         outcome: kind,
         holder: key.holderId,
         keys,
-        ...(told && { replicas: broadcastFields(told) }),
+        ...(result && { replicas: broadcastFields(result) }),
       };
       await write(io.stdout, `${JSON.stringify(fields)}\n`);
     } else {
       const names = records.map((record) => record.prefix).join(', ');
       const whose =
-        names === '' ? 'No key of it is active.' : `Active keys: ${names}. ${broadcastText(told, OBEY.many)}`;
+        names === ''
+          ? 'It has no active keys.'
+          : `Active keys: ${names}. ${broadcastText(result, APPLY.many)}`;
       const before = kind === 'same' ? ' as before' : '';
       await write(io.stdout, `The holder of ${prefix} ${is}${before}. ${whose}\n`);
     }
-    for (const line of warnings(told, { ...OBEY, what: WHAT[needs] })) await write(io.stderr, `${line}\n`);
-    return isConfirmed(told) ? 0 : 3;
+    for (const line of warnings(result, { ...APPLY, what: WHAT[needs] })) await write(io.stderr, `${line}\n`);
+    return isConfirmed(result) ? 0 : 3;
   });
 }

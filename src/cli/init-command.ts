@@ -1,4 +1,4 @@
-// `tollgate init`: puts the configuration that comes with the package where there is none yet. It starts nothing.
+// `tollgate init`: writes the packaged default configuration to a new file.
 import { readFile, writeFile } from 'node:fs/promises';
 import { readArguments } from './arguments.ts';
 import { type CommandIo, type CommandText, runCommand, write } from './support-command.ts';
@@ -7,16 +7,16 @@ const INIT: CommandText = {
   name: 'init',
   usage: `  tollgate init [--config FILE]
 
-Writes a configuration to begin with to FILE (default ./config.yaml), which must not exist.
+Writes a first configuration to FILE (default ./config.yaml), which must not exist.
 `,
 };
 
-/** Beside src in a checkout, beside dist in the package. */
+/** Next to src/ in a checkout, next to dist/ in the package. */
 const SHIPPED = new URL('../../config.yaml', import.meta.url);
-/** Where an editor finds the schema is true in the folder of the package alone. */
+/** Its relative path to the schema is valid only in the package's folder. */
 const SCHEMA_LINE = /^# yaml-language-server:.*\n/;
 
-/** @returns the exit code: 1 when the file exists or cannot be written; it is never overwritten */
+/** Never overwrites a file. @returns the exit code: 1 when the file exists or cannot be written */
 export function runInit(argv: readonly string[], io: CommandIo): Promise<number> {
   return runCommand(INIT, io, async () => {
     const file = readArguments(argv, { config: 'text' }).text('config') ?? './config.yaml';

@@ -1,5 +1,5 @@
-// `tollgate keys`: the support desk. It works on the store directly, beside a running gateway or without one; what is allowed
-// is decided in auth/key-issuer.ts.
+// `tollgate keys`: issues, lists and ends keys. It works on the store directly, with or without a running gateway;
+// auth/key-issuer.ts has the rules.
 import { Hasher } from '../auth/hashing/hasher.ts';
 import { openSecret } from '../auth/hashing/hashing-secret.ts';
 import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
@@ -17,17 +17,17 @@ import { openFleet, publicFields, withStore } from './support-desk.ts';
 
 const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
-  issue --tier TIER [--label TEXT]    a key for a new holder; the key alone goes to stdout, and is shown only here
-  issue --for PREFIX                  one more key for the holder of PREFIX: limits and usage go on
-  issue --order ORDER                 the key of a paid order, for a buyer who cannot fetch it: see tollgate orders
+  issue --tier TIER [--label TEXT]    a key for a new holder; only the key goes to stdout, and only this once
+  issue --for PREFIX                  another key for the holder of PREFIX, with the same limits and usage
+  issue --order ORDER                 the key of a paid order, for a buyer who cannot claim it: see tollgate orders
   list [--tier TIER] [--state STATE] [--json]
-  show PREFIX [--json]                one key and what happened to it
+  show PREFIX [--json]                a key and its history
   revoke PREFIX [--reason TEXT] [--json]
-                                      running answers end by themselves, with --reason compromised at once
+                                      requests in flight finish; with --reason compromised they end at once
   tier PREFIX --tier TIER [--reason TEXT] [--json]
-                                      another tier for the holder of PREFIX, with all keys
+                                      changes the tier of the holder of PREFIX, for all its keys
   suspend PREFIX [--reason TEXT] [--json]
-                                      the holder's keys are answered 403 until it is resumed
+                                      all keys of the holder get a 403 until resume
   resume PREFIX [--reason TEXT] [--json]
 
 TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the first 8 characters of a key.
@@ -37,11 +37,11 @@ TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the fi
 const TEXT = { name: 'keys', usage: KEYS_USAGE };
 const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
 const PAGE = 500;
-const REFUSE = { many: 'refuse it', one: 'refuses the key', what: 'revocation' };
+const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
 
 /**
- * @param argv what follows `tollgate keys`
- * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage, 3 done and not confirmed by all replicas
+ * @param argv arguments after `tollgate keys`
+ * @returns the exit code: 0 done, 1 rejected or not found, 2 wrong usage, 3 done but not confirmed by all replicas
  */
 export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
   const [name, ...rest] = argv;
@@ -72,13 +72,11 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
   const paid = given.text('order');
   if ([tier, holderOf, paid].filter((each) => each !== undefined).length !== 1) {
     throw new UsageError(
-      'give either --tier, for a new holder, or --for, for one who has or had a key, or --order, for one who paid',
+      'give exactly one of --tier (a new holder), --for (an existing holder) and --order (a paid order)',
     );
   }
   if (tier === undefined && label !== undefined) {
-    throw new UsageError(
-      '--label belongs to a new holder; with --for and --order the holder keeps the one it has',
-    );
+    throw new UsageError('--label is only for a new holder, with --tier; an existing holder keeps its label');
   }
   const order =
     tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { label }) };
@@ -109,14 +107,14 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
   });
 }
 
-/** The key of a paid order, for a buyer whose browser has lost the cookie. Support has made sure who asks. */
+/** Claims the key of a paid order for a buyer who lost the browser's cookie. Support has verified the buyer. */
 async function issueForOrder(store: Store, issuer: KeyIssuer, name: string): Promise<IssuedKey | undefined> {
   const order = await findOrder(store, name);
   return order && new Claims({ store: store.billing, issuer }).claim(order.id, () => true);
 }
 
 async function noSuchOrder(io: CommandIo): Promise<number> {
-  await write(io.stderr, 'tollgate keys: there is no order of this name\n');
+  await write(io.stderr, 'tollgate keys: no order with this name\n');
   return 1;
 }
 
@@ -157,22 +155,22 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
     const events = await store.historyOf(prefix);
     const orders = await store.billing.ordersOf(key.holderId);
     if (given.flag('json')) {
-      const told = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
+      const shown = events.map(({ kind, version, at, reason }) => ({ kind, version, at, reason }));
       await write(
         io.stdout,
-        `${JSON.stringify({ ...publicFields(key), events: told, orders: orders.map(orderFields) }, null, 2)}\n`,
+        `${JSON.stringify({ ...publicFields(key), events: shown, orders: orders.map(orderFields) }, null, 2)}\n`,
       );
       return 0;
     }
     const lines = Object.entries(publicFields(key))
       .filter(([, value]) => value !== null)
       .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(12)}${value}`);
-    const told = events.map(
+    const history = events.map(
       ({ kind, version, at, reason }) =>
         `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
     );
     const ordered = orders.length === 0 ? [] : ['orders', ...orderLines(orders)];
-    await write(io.stdout, `${[...lines, 'events', ...told, ...ordered].join('\n')}\n`);
+    await write(io.stdout, `${[...lines, 'events', ...history, ...ordered].join('\n')}\n`);
     return 0;
   });
 }
@@ -182,7 +180,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
   const prefix = await readPrefix(given.operands[0] ?? '', io);
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
-    // Without the secret: access must be endable even when that is lost.
+    // Needs no secret: revocation must work even when the secret is lost.
     const outcome = await revokeKey(
       { store, announcer: fleet?.confirmingAnnouncer() },
       prefix,
@@ -190,12 +188,12 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
     );
     if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
     const { record } = outcome;
-    const told = fleet?.told;
+    const result = fleet?.result;
     if (given.flag('json')) {
       const fields = {
         outcome: outcome.kind,
         ...publicFields(record),
-        ...(told && { replicas: broadcastFields(told) }),
+        ...(result && { replicas: broadcastFields(result) }),
       };
       await write(io.stdout, `${JSON.stringify(fields)}\n`);
     } else {
@@ -203,9 +201,9 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
         outcome.kind === 'revoked'
           ? `${prefix} is revoked.`
           : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
-      await write(io.stdout, `${ended} ${broadcastText(told, REFUSE.many)}\n`);
+      await write(io.stdout, `${ended} ${broadcastText(result, REJECT.many)}\n`);
     }
-    for (const line of warnings(told, REFUSE)) await write(io.stderr, `${line}\n`);
+    for (const line of warnings(result, REJECT)) await write(io.stderr, `${line}\n`);
     const latest = await latestOf(store, record);
     if (latest.prefix !== prefix && latest.state === 'active') {
       await write(
@@ -213,13 +211,13 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
         `It was rotated, and its successor ${latest.prefix} is active. To end the access, revoke that one.\n`,
       );
     }
-    // A rotated key cannot become a revoked one. It is dead either way, but not what was asked for.
+    // A rotated key is invalid already but cannot become revoked, so the command fails.
     if (record.state !== 'revoked') return 1;
-    return isConfirmed(told) ? 0 : 3;
+    return isConfirmed(result) ? 0 : 3;
   });
 }
 
-/** The last of the keys that followed `key` by rotation. */
+/** The latest successor of `key` by rotation. */
 async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
   let latest = key;
   while (latest.replacedBy !== null) {
@@ -257,7 +255,7 @@ const TEXT_LIST: ListFormat = {
   foot: '',
 };
 
-/** What a key is good for at the moment: an active one of a suspended holder for nothing. */
+/** The effective state: an active key of a suspended holder is suspended. */
 function stateText({ state, standing }: KeySummary): string {
   return state === 'active' && standing === 'suspended' ? standing : state;
 }

@@ -1,28 +1,28 @@
-// How targets are doing by a gateway that runs beside the command: its admin listener is asked, and believed only where it
-// answers in time and in the right form. It sends nothing to upstreams.
+// Fetches the target states of a running gateway from its admin listener. Late or malformed answers count as no gateway. It sends
+// nothing to upstreams.
 import { Pool } from 'undici';
 import { z } from 'zod';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 
-/** Far above the state of any number of targets that a gateway remembers. */
-const MAX_ANSWER = 2 ** 23;
+/** In bytes. Far above the largest possible list of target states. */
+const MAX_RESPONSE = 2 ** 23;
 
-/** What a gateway said of itself. */
+/** The state that a running gateway reports. */
 export interface LiveState {
-  /** Of its admin listener; null where the configuration leaves the port to chance. */
+  /** URL of its admin listener; null when `admin.port` is 0. */
   readonly url: string | null;
-  /** Undefined where nothing that is a gateway said it. */
+  /** Undefined when no gateway reported it. */
   readonly configHash: string | undefined;
   readonly states: readonly TargetState[] | undefined;
 }
 
-/** How one target is doing. */
+/** The live state of one target. */
 interface TargetLive {
   readonly state: TargetState['state'];
   readonly in_flight: number;
-  /** For how many milliseconds it is left alone; 0 when it may be asked now. */
+  /** Remaining cool-down in milliseconds; 0 when it accepts requests. */
   readonly until_ms: number;
 }
 
@@ -38,20 +38,19 @@ const STATES = z.array(
 ) satisfies z.ZodType<readonly TargetState[]>;
 
 /**
- * Asks the admin listener of the configuration. Whoever does not answer in time, or is somebody else, is no gateway.
- * @param patienceMs for both of its answers together, in milliseconds
- * @throws nothing: what is not said is undefined
+ * Queries the admin listener of the configuration. It does not throw; what the gateway does not report is undefined.
+ * @param timeoutMs deadline of both requests together, in milliseconds
  */
 export async function fetchLiveState(
   { admin }: Pick<StaticConfig, 'admin'>,
-  patienceMs: number,
+  timeoutMs: number,
 ): Promise<LiveState> {
   if (admin.port === 0) return { url: null, configHash: undefined, states: undefined };
-  // Every address is one to listen on, and none to connect to.
+  // The unspecified addresses are for listening; connect to loopback instead.
   const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[admin.host] ?? admin.host;
   const url = httpUrl(host, admin.port);
-  const pool = new Pool(url, { connections: 2, maxResponseSize: MAX_ANSWER });
-  const signal = AbortSignal.timeout(patienceMs);
+  const pool = new Pool(url, { connections: 2, maxResponseSize: MAX_RESPONSE });
+  const signal = AbortSignal.timeout(timeoutMs);
   const ask = async <T>(path: string, schema: z.ZodType<T>): Promise<T | undefined> => {
     try {
       const { body } = await pool.request({ method: 'GET', path, signal });
@@ -68,7 +67,7 @@ export async function fetchLiveState(
   }
 }
 
-/** Null where no gateway told it: it was not asked, or not reached, or did not ask this target yet. */
+/** Null when no gateway reported the target, or it has had no request yet. */
 export function liveOf({ states }: LiveState, upstream: string, model: string): TargetLive | null {
   const found = states?.find((each) => each.upstream === upstream && each.model === model);
   if (found === undefined) return null;
@@ -76,25 +75,26 @@ export function liveOf({ states }: LiveState, upstream: string, model: string): 
   return { state, in_flight, until_ms };
 }
 
-/** In words: `breaker open, 0 in flight, left alone for another 9s`. */
+/** For people: `breaker open, 0 in flight, cooling down for another 9s`. */
 export function liveText(live: TargetLive | null): string {
-  if (live === null) return 'not asked yet';
-  const alone = live.until_ms > 0 ? `, left alone for another ${Math.ceil(live.until_ms / 1000)}s` : '';
-  return `breaker ${live.state.replace('_', ' ')}, ${live.in_flight} in flight${alone}`;
+  if (live === null) return 'no requests yet';
+  const coolDown = live.until_ms > 0 ? `, cooling down for another ${Math.ceil(live.until_ms / 1000)}s` : '';
+  return `breaker ${live.state.replace('_', ' ')}, ${live.in_flight} in flight${coolDown}`;
 }
 
 /**
- * Who answered, in words.
- * @param hash of the configuration that the command read
+ * The running gateway, for people.
+ * @param hash hash of the configuration that the command read
  */
 export function gatewayText({ url, configHash, states }: LiveState, hash: string): string {
-  if (url === null) return 'not asked for its state: admin.port is 0, so its port is not known';
-  if (configHash === undefined && states === undefined) return `none answers at ${url}: no state to show`;
+  if (url === null) return 'no state to show: admin.port is 0, so its port is unknown';
+  if (configHash === undefined && states === undefined)
+    return `no state to show: no gateway answers at ${url}`;
   const which =
     configHash === undefined
-      ? 'did not say in time which configuration it runs'
+      ? 'did not report its configuration in time'
       : configHash === hash
         ? 'runs this configuration'
         : `runs another configuration or environment (${configHash}, this is ${hash})`;
-  return `${url} ${which}${states === undefined ? ', and tells no state of upstreams' : ''}`;
+  return `${url} ${which}${states === undefined ? ', and reports no upstream states' : ''}`;
 }

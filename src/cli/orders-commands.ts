@@ -1,5 +1,4 @@
-// `tollgate orders`: what support sees of orders, and the little that it may do about them. What an order comes to is decided
-// in billing/.
+// `tollgate orders`: shows orders, and the few changes that support may make. billing/ has the rules.
 import { announceChanged } from '../auth/holder-change.ts';
 import { Providers } from '../billing/billing-wiring.ts';
 import { FAKE_EVENTS, FakeProvider } from '../billing/fake-provider.ts';
@@ -17,11 +16,11 @@ const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
 
   list [--state STATE] [--json]
   show ORDER [--json]               one order
-  check ORDER [--json]              asks the payment provider, and does what follows
-  trust ORDER [--json]              a warning of fraud does not hold this order any more
-  lapse ORDER [--as EVENT] [--json] with the test provider: what might happen to a payment; the default is failed
+  check ORDER [--json]              reconciles it with the payment provider
+  trust ORDER [--json]              releases an order held by a fraud warning
+  lapse ORDER [--as EVENT] [--json] with the test provider: simulates a payment event; the default is failed
 
-ORDER is the name of an order or of its session of payment; STATE is ${ORDER_STATES.join(', ')};
+ORDER is the name of an order or of its payment session; STATE is ${ORDER_STATES.join(', ')};
 EVENT is ${FAKE_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue --order ORDER.
 `;
 
@@ -30,8 +29,8 @@ const COMMANDS = { list, show, check, trust, lapse };
 const PAGE = 500;
 
 /**
- * @param argv what follows `tollgate orders`
- * @returns the exit code: 0 done, 1 refused or not found, 2 wrong usage
+ * @param argv arguments after `tollgate orders`
+ * @returns the exit code: 0 done, 1 rejected or not found, 2 wrong usage
  */
 export async function runOrders(argv: readonly string[], io: CommandIo): Promise<number> {
   const [name, ...rest] = argv;
@@ -48,12 +47,12 @@ export async function runOrders(argv: readonly string[], io: CommandIo): Promise
   });
 }
 
-/** By its name, or by that of its session. */
+/** Finds an order by its name or that of its payment session. */
 export async function findOrder(store: Store, name: string): Promise<Order | undefined> {
   return (await store.billing.findOrder({ id: name })) ?? (await store.billing.findOrder({ session: name }));
 }
 
-/** Lines about the orders of a holder, for whoever looks at one of its keys. */
+/** One line per order, for people. */
 export function orderLines(orders: readonly Order[]): readonly string[] {
   return orders.map((order) => {
     const until = order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`;
@@ -136,7 +135,8 @@ async function trust(argv: readonly string[], io: CommandIo): Promise<number> {
   return onOrder(argv, {}, io, async ({ order, store, reconciliation }) => {
     const at = new Date().toISOString();
     const changed = await store.billing.changeOrder(order.id, order.version, { isTrusted: true }, at);
-    if (changed === undefined) throw new Error('somebody else wrote the order at the same moment; try again');
+    if (changed === undefined)
+      throw new Error('the order was changed at the same time; run the command again');
     return reconciliation.settle(order.id);
   });
 }
@@ -144,10 +144,10 @@ async function trust(argv: readonly string[], io: CommandIo): Promise<number> {
 async function lapse(argv: readonly string[], io: CommandIo): Promise<number> {
   return onOrder(argv, { as: 'text' }, io, async ({ order, config, provider, reconciliation, as }) => {
     if (!(provider instanceof FakeProvider))
-      throw new Error('only payments of the test provider can be played; `billing.provider` is not `test`');
+      throw new Error('lapse works only with the test provider; `billing.provider` is not `test`');
     const event = oneOf(as ?? 'failed', FAKE_EVENTS, 'event');
     const grace = config.dynamic.billing?.grace ?? 0;
-    // So long ago that the grace is over: whoever plays does not want to wait for it.
+    // Dated before the grace period, so that the event takes effect at once.
     await provider.play(order, event, event === 'failed' ? grace + 1000 : 0);
     return reconciliation.settle(order.id);
   });
@@ -162,7 +162,7 @@ interface Desk {
   readonly as: string | undefined;
 }
 
-/** Does something with the order that is named, and shows what it is then. */
+/** Runs `work` on the named order and prints the result. */
 async function onOrder(
   argv: readonly string[],
   options: { readonly as?: 'text' },
@@ -173,7 +173,7 @@ async function onOrder(
   return withStore(given, io, 'must exist', async (store, config) => {
     const order = await findOrder(store, given.operands[0] ?? '');
     if (order === undefined) {
-      await write(io.stderr, 'tollgate orders: there is no order of this name\n');
+      await write(io.stderr, 'tollgate orders: no order with this name\n');
       return 1;
     }
     await using fleet = await openFleet(config);
@@ -182,7 +182,7 @@ async function onOrder(
     const provider = providers.of(config.dynamic.billing);
     const reconciliation = new PaymentReconciliation({
       store: store.billing,
-      // Without the secret, as a revocation: the replicas look for themselves.
+      // Needs no secret, like a revocation: the replicas re-read the store.
       issuer: {
         announceChanged: (records, at) =>
           announceChanged({ announcer: fleet?.confirmingAnnouncer() }, records, at),

@@ -1,5 +1,4 @@
-// What the commands of the support desk have in common: where they write, how they end, how a key is named, how the store is
-// opened. What each of them does is its own matter.
+// Shared by the support commands: output, exit codes, key prefixes, and opening the store.
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Writable } from 'node:stream';
@@ -22,15 +21,16 @@ export interface CommandIo {
   readonly env: NodeJS.ProcessEnv;
 }
 
-/** A command, as its user knows it. */
+/** A command's name and usage text. */
 export interface CommandText {
-  /** Behind `tollgate`. */
+  /** The word after `tollgate`. */
   readonly name: string;
   readonly usage: string;
 }
 
 /**
- * Runs a command to its exit code: what it returns, 1 when it failed, 2 when it was used wrongly. What went wrong is told.
+ * Runs a command and prints its error.
+ * @returns the exit code: that of `work`, 1 when it failed, 2 for wrong usage
  */
 export async function runCommand(
   { name, usage }: CommandText,
@@ -49,10 +49,10 @@ export async function runCommand(
   }
 }
 
-/** Resolves when the text is out, so that a process that exits next has lost nothing. */
+/** Resolves when the text is flushed, so the process may exit next. */
 export function write(stream: Writable, text: string): Promise<void> {
   return new Promise((done, failed) => {
-    // A stream that breaks says so twice, here and by an event that would end the process.
+    // A broken stream reports its error twice: to the callback, and as an event that would end the process if unhandled.
     stream.once('error', failed);
     stream.write(text, (error) => {
       if (error) return failed(error);
@@ -63,7 +63,7 @@ export function write(stream: Writable, text: string): Promise<void> {
 }
 
 /**
- * @param missing what to do when there is no SQLite file: from another working directory a relative path is another store
+ * @param missing what to do without a SQLite file; a relative path in another working directory names another store
  * @throws StoreOpenError
  */
 export async function openStoreOf(
@@ -76,7 +76,7 @@ export async function openStoreOf(
     const why = earlierStoreWarning(store, { spool: outboxDirectory(config) });
     throw new StoreOpenError(why ?? `there is no store at ${resolve(store.path)}`);
   }
-  // One person waits, perhaps far from the database, and a key that leaked has to be ended.
+  // Patient: an operator waits, perhaps on a slow link, and must be able to revoke a leaked key.
   const opened = await openStore(store, { isPatient: true, spool: outboxDirectory(config) });
   if (opened.isNew && store.kind === 'sqlite') {
     await write(io.stderr, `Creating a new store at ${resolve(store.path)}\n`);
@@ -84,27 +84,27 @@ export async function openStoreOf(
   return opened;
 }
 
-/** @throws UsageError. The text is not quoted in any message: it may be most of a key. */
+/** @throws UsageError, which does not quote the text: it may be most of a key */
 export async function readPrefix(text: string, io: CommandIo): Promise<Prefix> {
   const lower = text.toLowerCase();
   if (isPrefix(lower)) return lower;
   const key = Key.parse(lower);
-  if (key === undefined) throw new UsageError('a key is named by its first 8 characters, 0-9 and a-f');
+  if (key === undefined) throw new UsageError('PREFIX is the first 8 characters of a key, 0-9 and a-f');
   await write(
     io.stderr,
-    `Warning: a whole key was given. It now stands in the history of the shell and was in the list of processes; ` +
-      `regard it as leaked. ${key.prefix} is enough.\n`,
+    `Warning: a whole key was given. It is now in the shell history and was visible in the process list: ` +
+      `treat it as leaked. ${key.prefix} is enough.\n`,
   );
   return key.prefix;
 }
 
 /** @returns the exit code */
 export async function noSuchKey({ name }: Pick<CommandText, 'name'>, io: CommandIo): Promise<number> {
-  await write(io.stderr, `tollgate ${name}: there is no key with this prefix\n`);
+  await write(io.stderr, `tollgate ${name}: no key with this prefix\n`);
   return 1;
 }
 
-/** What an operator can act on: the message, and what lies under it. */
+/** The error message for the operator, with its cause. */
 function reasonOf(error: unknown): string {
   if (error instanceof ConfigError || error instanceof StoreOpenError || error instanceof SecretError) {
     return error.message;

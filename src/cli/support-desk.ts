@@ -1,5 +1,4 @@
-// What the commands about keys work with: the store and the replicas of a configuration, and a key in public. What each of them
-// does is its own matter.
+// Shared by the commands for keys and orders: the store and the fleet of a configuration, and a key's public fields.
 import { loadConfig } from '../config/load-config.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { KeySummary } from '../store/key-record.ts';
@@ -8,13 +7,13 @@ import type { Arguments } from './arguments.ts';
 import { Fleet } from './fleet-action.ts';
 import { type CommandIo, openStoreOf } from './support-command.ts';
 
-/** Undefined where replicas share no Redis. */
+/** Undefined without Redis in the configuration. */
 export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
   return redis === undefined ? undefined : Fleet.open(redis);
 }
 
 /**
- * Runs a command on the store of the configuration that it names.
+ * Runs `work` on the store of the configuration that `--config` names.
  * @throws ConfigError, StoreOpenError
  */
 export async function withStore<Name extends string>(

@@ -1,5 +1,4 @@
-// `tollgate usage`: what was used, for support. It reads the store alone: what a running gateway has recorded in the last
-// second, or keeps in its outbox, is not in it yet.
+// `tollgate usage`: usage reports from the store. Usage of the last second, or still in a gateway's outbox, is not included.
 import { loadConfig } from '../config/load-config.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import { readDuration } from '../config/schema/units.ts';
@@ -15,11 +14,11 @@ const GROUPS = ['model', 'day', 'hour', 'upstream', 'key', 'tier'] as const;
 
 const USAGE_USAGE = `Usage: tollgate usage [--key PREFIX] [--tier TIER] [--since TIME] [--by GROUP] [--json | --csv] [--config FILE]
 
-  --key PREFIX    of the holder of this key, with all of its keys
-  --tier TIER     of holders in ${TIERS.join(', ')}
+  --key PREFIX    only the holder of this key, with all its keys
+  --tier TIER     only holders with the tier ${TIERS.join(', ')}
   --since TIME    a duration before now, such as 36h or 7d, or a day, such as 2030-01-31; the default is 7d
   --by GROUP      ${GROUPS.join(', ')}; the default is model
-  --json, --csv   for programs
+  --json, --csv   machine-readable output
 
 Hours and days are in UTC. --config names the configuration file; the default is ./config.yaml.
 `;
@@ -35,13 +34,13 @@ const OPTIONS = {
   json: 'flag',
   csv: 'flag',
 } as const;
-/** More lines than anybody reads; a program that wants more asks for less time. */
+/** Maximum lines of a report. */
 const MAX_LINES = 100_000;
 
 /**
- * @param argv what follows `tollgate usage`
+ * @param argv arguments after `tollgate usage`
  * @param now milliseconds since 1970
- * @returns the exit code: 0 told, also when there is nothing to tell; 1 failed or no such key; 2 wrong usage
+ * @returns the exit code: 0 also for an empty report; 1 failed or no such key; 2 wrong usage
  */
 export async function runUsage(
   argv: readonly string[],
@@ -81,7 +80,7 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
     if (table.lines.length === MAX_LINES) {
       await write(
         io.stderr,
-        `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals have all\n`,
+        `tollgate usage: only the first ${MAX_LINES} lines are shown; the totals include all\n`,
       );
     }
     return 0;
@@ -90,7 +89,7 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
   }
 }
 
-/** Undefined when there is no such key. */
+/** @returns undefined when the key does not exist */
 async function read(
   store: Store,
   query: UsageQuery,
@@ -100,10 +99,10 @@ async function read(
 ): Promise<UsageTable | undefined> {
   const holderId = prefix === undefined ? undefined : (await store.findKey(prefix))?.holderId;
   if (prefix !== undefined && holderId === undefined) return undefined;
-  const asked = { ...query, ...(holderId !== undefined && { holderId }) };
-  const lines = await store.usage.usageReport(asked);
-  const [total] = await store.usage.usageReport({ ...asked, by: [], limit: 1 });
-  if (total === undefined) throw new Error('the store gave no totals');
+  const filtered = { ...query, ...(holderId !== undefined && { holderId }) };
+  const lines = await store.usage.usageReport(filtered);
+  const [total] = await store.usage.usageReport({ ...filtered, by: [], limit: 1 });
+  if (total === undefined) throw new Error('the store returned no totals');
   return { by, from: query.from, to, lines, totals: total.sums };
 }
 
@@ -111,7 +110,7 @@ async function read(
 function sinceOf(text: string, now: number): string {
   if (/^\d{4}-\d\d-\d\d$/.test(text)) {
     const at = Date.parse(`${text}T00:00:00Z`);
-    // A day that a month does not have is taken for one of the next month.
+    // `Date.parse` moves a day beyond the month's end into the next month.
     if (at >= 0 && dayOf(at) === text) return `${text}T00`;
   }
   const duration = readDuration(text);

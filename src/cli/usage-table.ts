@@ -1,9 +1,9 @@
-// A report of use in three forms: for people, for programs, for spreadsheets.
+// A usage report as a table, as JSON and as CSV.
 import type { UsageLine, UsageSums } from '../store/usage-record.ts';
 import { hasCost, type PublicSums, publicSums } from '../usage/records/public-sums.ts';
 
 export interface UsageTable {
-  /** What the lines are by. */
+  /** The group of the lines. */
   readonly by: string;
   /** The first and the last hour, `YYYY-MM-DDTHH`. */
   readonly from: string;
@@ -31,17 +31,17 @@ const COLUMNS: readonly Column[] = [
 ];
 const COST_DIGITS = 6;
 
-/** The cost has a column where anything had a price. */
+/** The cost column appears only when something had a price. */
 function columnsOf({ totals }: UsageTable): readonly Column[] {
   return COLUMNS.filter(({ name }) => name !== 'cost' || hasCost(totals));
 }
 
 export function tableOf(table: UsageTable): string {
-  if (table.lines.length === 0) return `No use since ${table.from}:00Z.\n`;
+  if (table.lines.length === 0) return `No usage since ${table.from}:00Z.\n`;
   const columns = columnsOf(table);
   const cells = (group: string, sums: UsageSums) => {
-    const told = publicSums(sums);
-    return [group, ...columns.map(({ name }) => cellOf(name, told[name]))];
+    const shown = publicSums(sums);
+    return [group, ...columns.map(({ name }) => cellOf(name, shown[name]))];
   };
   const rows = [
     [table.by.toUpperCase(), ...columns.map(({ head }) => head)],
@@ -60,22 +60,22 @@ export function tableOf(table: UsageTable): string {
 }
 
 export function jsonOf({ by, from, to, lines, totals }: UsageTable): string {
-  const told = {
+  const report = {
     from: `${from}:00:00Z`,
     to: `${to}:00:00Z`,
     by,
     lines: lines.map(({ group, sums }) => ({ [by]: group[0] ?? '', ...publicSums(sums) })),
     totals: publicSums(totals),
   };
-  return `${JSON.stringify(told, null, 2)}\n`;
+  return `${JSON.stringify(report, null, 2)}\n`;
 }
 
-/** RFC 4180, with a header, and without totals: a spreadsheet has its own. */
+/** CSV by RFC 4180, with a header and without totals, which a spreadsheet computes itself. */
 export function csvOf(table: UsageTable): string {
   const columns = columnsOf(table);
   const rows = table.lines.map(({ group, sums }) => {
-    const told = publicSums(sums);
-    return [group[0] ?? '', ...columns.map(({ name }) => plain(name, told[name]))];
+    const shown = publicSums(sums);
+    return [group[0] ?? '', ...columns.map(({ name }) => plain(name, shown[name]))];
   });
   return [[table.by, ...columns.map(({ name }) => name)], ...rows]
     .map((row) => `${row.map(field).join(',')}\r\n`)
@@ -88,18 +88,18 @@ function cellOf(name: keyof PublicSums, value: number | null | undefined): strin
 }
 
 function plain(name: keyof PublicSums, value: number | null | undefined): string {
-  // Small costs would be written with an exponent.
+  // Avoids exponent notation of small costs.
   if (name === 'cost') return (value ?? 0).toFixed(9);
   return value === null || value === undefined ? '' : String(value);
 }
 
-/** A spreadsheet takes what begins with one of these for a formula; behind an apostrophe it is text. */
+/** Escapes a CSV field. An apostrophe stops a spreadsheet from running it as a formula (CSV injection). */
 function field(text: string): string {
-  const harmless = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(harmless) ? `"${harmless.replaceAll('"', '""')}"` : harmless;
+  const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-/** A model's name may come from a client: what turns or hides text in a terminal is shown as a code. */
+/** Escapes control and direction characters for the terminal: model names may come from clients. */
 function visible(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) => {
     const code = character.codePointAt(0)?.toString(16) ?? '';

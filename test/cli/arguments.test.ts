@@ -40,7 +40,7 @@ describe('arguments', () => {
     [['p', '--config='], '--config needs a value'],
     [
       ['p', '--config', '--json'],
-      '--config needs a value; one that begins with a dash is written --config=VALUE',
+      '--config needs a value; write a value that begins with a dash as --config=VALUE',
     ],
     [['p', '--json=yes'], '--json takes no value'],
     [['p', '--label', 'x', '--label', 'y'], '--label is given twice'],

@@ -168,7 +168,7 @@ describe('by the configuration alone', () => {
       '  limits      Lite: requests per minute 20, concurrency 2',
       '  limits      Pro: not on offer',
       '  response    the client reads the model name "gpt-4o"',
-      '  gateway     not asked for its state: admin.port is 0, so its port is not known',
+      '  gateway     no state to show: admin.port is 0, so its port is unknown',
       '  openai  (weight 3: 75%)',
       '    to          https://api.openai.com/v1/chat/completions',
       '    as model    "gpt-4o-2024"',
@@ -188,7 +188,7 @@ describe('by the configuration alone', () => {
     );
     expect(out.match(/^priority/gm)).toHaveLength(2);
     expect(out).not.toContain('    now ');
-    expect((await explain(['--model', 'gpt-4o-mini'])).out).toContain('model name what the upstream wrote');
+    expect((await explain(['--model', 'gpt-4o-mini'])).out).toContain('model name that the upstream sends');
   });
 
   test.each([
@@ -230,15 +230,13 @@ describe('by the configuration alone', () => {
 
   test('says in words what matches', async () => {
     expect((await explain(['--model', 'gpt-4o'])).out).toContain('  matches     the model of this name\n');
-    expect((await explain(['--model', 'meta/x'])).out).toContain('the pattern "meta/*"; * took "x"\n');
+    expect((await explain(['--model', 'meta/x'])).out).toContain('the pattern "meta/*"; * matches "x"\n');
   });
 
   test('says that a tier may not use it, and fails', async () => {
     const { code, out } = await explain(['--model', 'gpt-4o', '--tier', 'Free']);
     expect(code).toBe(1);
-    expect(out).toContain(
-      'Free may not use it: a request is answered with 404 model_not_found (Lite, Pro may)',
-    );
+    expect(out).toContain('Free may not use it: requests get a 404 model_not_found (Lite, Pro may)');
     expect(out).toContain('openai  (weight 3: 75%)');
     expect((await asJson('--model', 'gpt-4o', '--tier', 'Free')).said).toMatchObject({
       tier: { name: 'Free', allowed: false, offered: true },
@@ -360,8 +358,8 @@ describe('with a gateway beside it', () => {
     expect(out).toContain(`  gateway     http://127.0.0.1:${port} runs this configuration\n`);
     expect(out.match(/^ +now .*$/gm)).toEqual([
       '    now         breaker half open, 4 in flight',
-      '    now         breaker open, 0 in flight, left alone for another 9s',
-      '    now         not asked yet',
+      '    now         breaker open, 0 in flight, cooling down for another 9s',
+      '    now         no requests yet',
       '    now         breaker closed, 0 in flight',
     ]);
   });
@@ -391,7 +389,7 @@ describe('with a gateway beside it', () => {
     await serve(own);
     const { code, out } = await explain(['--model', 'gpt-4o']);
     expect(code).toBe(0);
-    expect(out).toContain('runs this configuration, and tells no state of upstreams\n');
+    expect(out).toContain('runs this configuration, and reports no upstream states\n');
     expect(out).not.toContain('    now ');
   });
 
@@ -401,7 +399,7 @@ describe('with a gateway beside it', () => {
       () => STATES,
     );
     const { out } = await explain(['--model', 'gpt-4o']);
-    expect(out).toContain('did not say in time which configuration it runs\n');
+    expect(out).toContain('did not report its configuration in time\n');
     expect(out).toContain('breaker half open');
     expect(out).not.toContain('\u001b');
   });
@@ -409,7 +407,7 @@ describe('with a gateway beside it', () => {
   const gone = async (port: number, patienceMs: number) => {
     const { code, out } = await explain(['--model', 'gpt-4o'], patienceMs);
     expect(code).toBe(0);
-    expect(out).toContain(`  gateway     none answers at http://127.0.0.1:${port}: no state to show\n`);
+    expect(out).toContain(`  gateway     no state to show: no gateway answers at http://127.0.0.1:${port}\n`);
     expect(out).toContain('openai  (weight 3: 75%)');
   };
 

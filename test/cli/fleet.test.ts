@@ -85,8 +85,8 @@ async function issue(): Promise<string> {
 describe('tollgate keys revoke', () => {
   test.each([
     [0, /^\w{8} is revoked\. No replica is running\.\n$/],
-    [1, /^\w{8} is revoked\. 1 of 1 replicas refuse it in \d+ ms; hard bound 5 s\.\n$/],
-    [2, /^\w{8} is revoked\. 2 of 2 replicas refuse it in \d+ ms; hard bound 5 s\.\n$/],
+    [1, /^\w{8} is revoked\. 1 of 1 replicas reject it in \d+ ms; hard bound 5 s\.\n$/],
+    [2, /^\w{8} is revoked\. 2 of 2 replicas reject it in \d+ ms; hard bound 5 s\.\n$/],
   ])('with %i replicas is done when all have confirmed', async (count, text) => {
     const key = await issue();
     const members = [];
@@ -118,8 +118,8 @@ describe('tollgate keys revoke', () => {
     await server.command('ZADD', 'tollgate:replicas', (seconds - 20) * 1000, 'host:1:dead');
     const { code, out, err } = await keys('revoke', key.slice(0, 8));
     expect(code).toBe(3);
-    expect(out).toMatch(/is revoked\. 1 of 2 replicas refuse it in \d+ ms; hard bound 5 s\.\n$/);
-    expect(err).toMatch(/^Warning: not confirmed by host:1:dead, heard of 2\d s before\.\n/);
+    expect(out).toMatch(/is revoked\. 1 of 2 replicas reject it in \d+ ms; hard bound 5 s\.\n$/);
+    expect(err).toMatch(/^Warning: not confirmed by host:1:dead, last seen 2\d s ago\.\n/);
     expect(err).toMatch(/within 1 s, .* within 60 s/);
     // It is told again; who has gone meanwhile is not waited for.
     await server.command('ZREM', 'tollgate:replicas', 'host:1:dead');
@@ -144,7 +144,7 @@ describe('tollgate keys revoke', () => {
       outcome: 'revoked',
       replicas: { confirmed: 0, error: expect.any(String) },
     });
-    expect(err).toMatch(/^Warning: the replicas could not be asked: /);
+    expect(err).toMatch(/^Warning: failed to notify the replicas: /);
     server.resume();
     expect((await keys('revoke', key.slice(0, 8))).code).toBe(0);
     expect(await server.command('GET', `tollgate:key:{${key.slice(0, 8)}}`)).toBe('2 ended');
@@ -155,7 +155,7 @@ describe('tollgate keys revoke', () => {
     configFile = configure(server.url.replace(PASSWORD, `${PASSWORD}-any-more`));
     const { code, err } = await keys('revoke', key.slice(0, 8));
     expect(code).toBe(3);
-    expect(err).toMatch(/could not be asked/);
+    expect(err).toMatch(/failed to notify/);
   });
 
   test('of a key that is not there tells nobody and exits 1', async () => {

@@ -54,7 +54,7 @@ describe('without replicas that share a Redis', () => {
     await keys('revoke', first);
     expect(await keys('tier', first, '--tier', 'Pro', '--reason', 'by invoice')).toEqual({
       code: 0,
-      out: `The holder of ${first} has the tier Pro. Active keys: ${second}, ${third}. Running gateways obey within 1 s, 5 s at most.\n`,
+      out: `The holder of ${first} has the tier Pro. Active keys: ${second}, ${third}. Running gateways apply it within 1 s, 5 s at most.\n`,
       err: '',
     });
     expect(JSON.parse((await keys('list', '--json', '--tier', 'Pro')).out)).toHaveLength(3);
@@ -99,7 +99,7 @@ describe('without replicas that share a Redis', () => {
     const prefix = await issue('--tier', 'Free');
     await keys('revoke', prefix);
     expect((await keys('suspend', prefix)).out).toBe(
-      `The holder of ${prefix} is suspended. No key of it is active.\n`,
+      `The holder of ${prefix} is suspended. It has no active keys.\n`,
     );
     await issue('--for', prefix);
     expect((await keys('list')).out).toMatch(/ suspended /);
@@ -197,7 +197,9 @@ describe('beside replicas on a Redis', () => {
     const { code, out, err } = await keys('tier', first, '--tier', 'Pro');
     expect({ code, out, err }).toEqual({
       code: 0,
-      out: expect.stringMatching(/ Active keys: .+\. 1 of 1 replicas obey in \d+ ms; hard bound 5 s\.\n$/),
+      out: expect.stringMatching(
+        / Active keys: .+\. 1 of 1 replicas apply it in \d+ ms; hard bound 5 s\.\n$/,
+      ),
       err: '',
     });
     const notice = { kind: 'changed', version: 2, at: expect.any(String) };
@@ -221,12 +223,12 @@ describe('beside replicas on a Redis', () => {
       outcome: 'changed',
       replicas: { confirmed: 1, total: 2, missing: [{ id: 'host:1:dead' }] },
     });
-    expect(missed.err).toMatch(/^Warning: not confirmed by host:1:dead.*\n.*store obeys within 1 s/);
+    expect(missed.err).toMatch(/^Warning: not confirmed by host:1:dead.*\n.*store applies it within 1 s/);
     // Once more, it is told again.
     await server.command('ZREM', 'tollgate:replicas', 'host:1:dead');
     expect(await keys('suspend', first)).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/is suspended as before\. .* 1 of 1 replicas obey/),
+      out: expect.stringMatching(/is suspended as before\. .* 1 of 1 replicas apply it/),
     });
   });
 
@@ -247,11 +249,13 @@ describe('beside replicas on a Redis', () => {
     ];
     const understood = (about?.understands ?? []).includes('tier');
     expect(tier.code).toBe(understood ? 0 : 3);
-    expect(tier.out).toMatch(understood ? / 2 of 2 replicas obey / : / 1 of 2 replicas obey in \d+ ms\.\n$/);
+    expect(tier.out).toMatch(
+      understood ? / 2 of 2 replicas apply it / : / 1 of 2 replicas apply it in \d+ ms\.\n$/,
+    );
     for (const { code, out, err } of [suspended, resumed]) {
-      expect([code, out]).toEqual([3, expect.stringMatching(/ 1 of 2 replicas obey in \d+ ms\.\n$/)]);
+      expect([code, out]).toEqual([3, expect.stringMatching(/ 1 of 2 replicas apply it in \d+ ms\.\n$/)]);
       expect(err).toBe(
-        `Warning: replica ${old} (${version}) does not know suspension; it does not act on this before it is upgraded or stopped.\n`,
+        `Warning: replica ${old} (${version}) does not support suspension; it ignores this change until it is upgraded or stopped.\n`,
       );
     }
     const { replicas } = JSON.parse((await keys('suspend', prefix, '--json')).out);
@@ -264,7 +268,7 @@ describe('beside replicas on a Redis', () => {
     // Every version knows that a key has ended.
     expect(await keys('revoke', prefix)).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/ 2 of 2 replicas refuse it in \d+ ms; hard bound 5 s/),
+      out: expect.stringMatching(/ 2 of 2 replicas reject it in \d+ ms; hard bound 5 s/),
     });
   });
 
@@ -276,7 +280,7 @@ describe('beside replicas on a Redis', () => {
       3,
       expect.stringMatching(/is suspended\. .* No replica has confirmed it\.\n$/),
     ]);
-    expect(err).toMatch(/could not be asked/);
+    expect(err).toMatch(/failed to notify/);
     server.resume();
     expect((await keys('list')).out).toContain('suspended');
   });

@@ -92,7 +92,7 @@ describe('tollgate usage', () => {
   });
 
   test('says so when there is nothing, and that is no failure', async () => {
-    expect(await usage()).toEqual({ code: 0, out: 'No use since 2030-01-01T12:00Z.\n', err: '' });
+    expect(await usage()).toEqual({ code: 0, out: 'No usage since 2030-01-01T12:00Z.\n', err: '' });
     expect(JSON.parse((await usage('--json')).out)).toMatchObject({ lines: [], totals: { requests: 0 } });
     expect((await usage('--csv')).out).toMatch(/^model,requests,[a-z_,]+\r\n$/);
   });
@@ -138,7 +138,7 @@ describe('tollgate usage', () => {
     expect(await usage('--key', 'cccccccc')).toEqual({
       code: 1,
       out: '',
-      err: 'tollgate usage: there is no key with this prefix\n',
+      err: 'tollgate usage: no key with this prefix\n',
     });
   });
 
