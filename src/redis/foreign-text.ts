@@ -1,8 +1,8 @@
-// Text that comes out of Redis, where anybody with access may have put it: read by a schema, or not at all.
+// Untrusted text from Redis: any client with access may have written it, so a schema validates it.
 import type { ZodType } from 'zod';
 
-/** @returns undefined for what is no JSON, or not of this form */
-export function readForeign<T>(schema: ZodType<T>, text: string): T | undefined {
+/** @returns undefined when the text is not JSON or does not match the schema */
+export function parseUntrusted<T>(schema: ZodType<T>, text: string): T | undefined {
   let json: unknown;
   try {
     json = JSON.parse(text);

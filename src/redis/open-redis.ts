@@ -1,25 +1,25 @@
-// From an address in the configuration to an ioredis object that is not connected yet. Every option that bounds a wait or
-// forbids a second try is here; when to connect, and when to give up a connection, is decided by who made it.
+// Creates ioredis clients, not connected yet, from an address in the configuration. All options for timeouts and against
+// retries are here; the callers decide when to connect and disconnect.
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { type RedisAddress, type RedisNode, readRedisAddress } from '../config/schema/redis-address.ts';
 
 interface ConnectionLimits {
-  /** Longest time for a connection to be accepted, in milliseconds. */
+  /** Connect timeout, in milliseconds. */
   readonly connectMs: number;
-  /** What `CLIENT LIST` shows. */
+  /** The name in `CLIENT LIST`. */
   readonly name: string;
 }
 
 /** Until the first TCP keep-alive probe, in milliseconds. */
 const KEEP_ALIVE_MS = 10_000;
-/** A socket that is given up does not wait for the other side, which may be gone. */
+/** An abandoned socket does not wait for the peer, which may be gone. */
 const DISCONNECT_MS = 1;
-/** A node that has moved is learned from its answer; this is for those that nobody asks. */
+/** A redirection reports a moved slot; the refresh covers slots without traffic. */
 const SLOTS_REFRESH_MS = 30_000;
 
 /**
- * The address in a URL that the configuration has accepted.
- * @throws Error for one that it would have refused; the text does not quote it
+ * Parses a URL that the configuration has accepted.
+ * @throws Error for an invalid URL; the message does not quote it
  */
 export function parseRedisUrl(url: string): RedisAddress {
   const reading = readRedisAddress(url);
@@ -28,43 +28,43 @@ export function parseRedisUrl(url: string): RedisAddress {
 }
 
 /**
- * A client for commands.
- * @param turn which of several nodes is asked first; another one for every try, or one that is silent would take all the time
+ * Creates a client for commands.
+ * @param attempt selects the node to try first; without the rotation one silent node would use up every attempt's time
  */
 export function createCommands(
   address: RedisAddress,
   limits: ConnectionLimits,
-  turn: number,
+  attempt: number,
 ): Redis | Cluster {
-  if (address.kind !== 'cluster') return createSingle(address, limits, turn);
-  return new Cluster(rotate(address.nodes, turn), {
+  if (address.kind !== 'cluster') return createSingle(address, limits, attempt);
+  return new Cluster(rotate(address.nodes, attempt), {
     lazyConnect: true,
     enableOfflineQueue: false,
     clusterRetryStrategy: null,
     clusterNodeRetryStrategy: null,
     maxRedirections: 3,
-    // A node that is gone, or a Cluster that is down, is found out by the first command, and no command waits for its return.
+    // Fail fast: no command waits for a lost node or a Cluster that is down.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
     retryDelayOnTryAgain: 20,
     slotsRefreshTimeout: limits.connectMs,
     slotsRefreshInterval: SLOTS_REFRESH_MS,
-    // Certificates are for names, so names are kept where there are any.
+    // Certificates are issued for host names, so do not resolve them to addresses.
     ...(address.tls ? { dnsLookup: (host: string, done: DnsDone) => done(null, host) } : {}),
     redisOptions: common(address, limits),
   });
 }
 
-/** A client for one connection to subscribe with. Any node of a Cluster will do: they pass every message on to each other. */
-export function createSubscriber(address: RedisAddress, limits: ConnectionLimits, turn: number): Redis {
-  return createSingle(address, limits, turn);
+/** Creates a client for one subscription. Any node of a Cluster will do: nodes forward every message to each other. */
+export function createSubscriber(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
+  return createSingle(address, limits, attempt);
 }
 
 type DnsDone = (error: null, address: string) => void;
 
-function createSingle(address: RedisAddress, limits: ConnectionLimits, turn: number): Redis {
+function createSingle(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
   const options = common(address, limits);
-  const nodes = rotate(address.nodes, turn);
+  const nodes = rotate(address.nodes, attempt);
   if (address.kind === 'sentinel') {
     return new Redis({
       ...options,
@@ -74,7 +74,7 @@ function createSingle(address: RedisAddress, limits: ConnectionLimits, turn: num
       sentinels: nodes,
       sentinelRetryStrategy: () => null,
       sentinelCommandTimeout: limits.connectMs,
-      // The answer to INFO tells whether it is a master still.
+      // The ready check reads INFO, which shows whether the node is still a master.
       enableReadyCheck: true,
       ...(address.tls ? { enableTLSForSentinelMode: true, sentinelTLS: {} } : {}),
     });
@@ -94,17 +94,17 @@ function common(address: RedisAddress, { connectMs, name }: ConnectionLimits) {
     disconnectTimeout: DISCONNECT_MS,
     keepAlive: KEEP_ALIVE_MS,
     noDelay: true,
-    // What is not sent now is refused now. A connection that ended is not mended but replaced, so that nothing of the old one
-    // (a queue, a half answer, a node that was master) reaches the new one.
+    // Commands that cannot be sent now fail now. A closed connection is replaced, never reopened, so that no state of it
+    // (a queue, a partial reply, a former master) reaches the next one.
     enableOfflineQueue: false,
     retryStrategy: null,
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // The first write tells whether the data are loaded.
+    // The probe's write shows whether the data set is loaded.
     enableReadyCheck: false,
     disableClientInfo: true,
-    // Proxies in front of Redis know this one.
+    // Proxies in front of Redis support RESP2.
     protocol: 2,
     ...(address.username === undefined ? {} : { username: address.username }),
     ...(address.password === undefined ? {} : { password: address.password }),
@@ -112,7 +112,7 @@ function common(address: RedisAddress, { connectMs, name }: ConnectionLimits) {
   } satisfies RedisOptions;
 }
 
-function rotate(nodes: readonly RedisNode[], turn: number): RedisNode[] {
-  const first = turn % nodes.length;
+function rotate(nodes: readonly RedisNode[], attempt: number): RedisNode[] {
+  const first = attempt % nodes.length;
   return [...nodes.slice(first), ...nodes.slice(0, first)].map(({ host, port }) => ({ host, port }));
 }

@@ -1,12 +1,11 @@
-// How long to wait before the next connection: longer from try to try, up to a limit, with a part left to chance so that
-// replicas do not come back in step.
+// Exponential backoff with jitter, so that replicas do not reconnect at the same time.
 
 export interface BackoffOptions {
   /** Wait before the first try, in milliseconds. */
   readonly firstMs: number;
-  /** No wait is longer. */
+  /** Maximum wait, in milliseconds. */
   readonly longestMs: number;
-  /** What has worked for so long is taken as well; before that, the next outage goes on where the last one ended. */
+  /** After success for this long, in milliseconds, the backoff starts over; before that, the next outage continues it. */
   readonly calmMs: number;
   /** Monotonic milliseconds. */
   readonly now: () => number;
@@ -23,23 +22,23 @@ export class Backoff {
     this.#options = options;
   }
 
-  /** How many tries there have been since things were last well. */
+  /** Number of attempts since the backoff last started over. */
   get tries(): number {
     return this.#tries;
   }
 
-  /** A try succeeded. One that works only now and then costs a deadline each time, so that the wait is not forgotten at once. */
+  /** Records a success. It does not reset the wait at once, because a flapping server costs a deadline each time. */
   succeeded(): void {
     this.#worksSince = this.#options.now();
   }
 
-  /** How long to wait now, in milliseconds: between half and all of a time that doubles. */
+  /** The next wait, in milliseconds: random between half and all of a delay that doubles. */
   next(): number {
     const { firstMs, longestMs, calmMs, now, random } = this.#options;
     if (this.#worksSince !== undefined && now() - this.#worksSince >= calmMs) this.#tries = 0;
     this.#worksSince = undefined;
-    const whole = Math.min(longestMs, firstMs * 2 ** this.#tries);
+    const delay = Math.min(longestMs, firstMs * 2 ** this.#tries);
     this.#tries = Math.min(this.#tries + 1, 30);
-    return whole * (1 - random() / 2);
+    return delay * (1 - random() / 2);
   }
 }

@@ -1,7 +1,6 @@
-// Redis for commands: every call ends within its deadline, and while Redis is away calls are refused at once. There is one
-// connection at a time. When an answer is late, no request waits for further ones until Redis has proved in the background that it is
-// in time again; a connection that stays late, or fails, is given up as a whole, and another one is made and proven. No call
-// waits for that, and none is sent twice. What is kept in Redis is the callers' matter.
+// The Redis client for commands: one connection, a deadline for every call, and fail-fast while Redis is unavailable. A late
+// answer suspends calls until background probes are answered in time; a connection that stays late or fails is replaced. No
+// call waits for a reconnect, and none is sent twice.
 import { createHash } from 'node:crypto';
 import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
 import { startDeadline } from '../deadline.ts';
@@ -15,12 +14,12 @@ import { type RedisCommands, RedisLink } from './redis-link.ts';
 export { RedisCommandError, RedisUnavailable } from './redis-fault.ts';
 export type { RedisCommands } from './redis-link.ts';
 
-/** How a call ended: `ok`, `error` (Redis refused this command), or a reason of `RedisUnavailable`. */
+/** The result of a call: `ok`, `error` (Redis rejected the command), or a reason of `RedisUnavailable`. */
 export type CallResult = 'ok' | 'error' | RedisUnavailable['reason'];
 
-/** Where the client counts. */
+/** Callbacks for metrics. */
 interface RedisMetrics {
-  /** Once at the start (false), then at each change. */
+  /** Called once at the start (false), then at each change. */
   onState(up: boolean): void;
   onCall(outcome: CallResult): void;
 }
@@ -34,47 +33,47 @@ export interface RedisClientOptions {
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded). */
   readonly random?: () => number;
-  /** Deadline of a call, and of the write that proves a connection, in milliseconds. Default 100. */
+  /** Deadline of a call and of a probe, in milliseconds. Default 100. */
   readonly commandMs?: number;
-  /** Longest time for a connection to be accepted. Default 1 s. */
+  /** Connect timeout, in milliseconds. Default 1 s. */
   readonly connectMs?: number;
-  /** `start` waits no longer. Default 1 s. */
+  /** Maximum wait of `start`, in milliseconds. Default 1 s. */
   readonly startMs?: number;
-  /** Wait before the first try of an outage, doubled from try to try … Default 50 ms. */
+  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
   readonly firstRetryMs?: number;
-  /** … up to this. Default 1 s. */
+  /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
   readonly longestRetryMs?: number;
-  /** A connection that is late for so long is given up, in milliseconds. Default: ten deadlines of a call. */
+  /** A connection that stays late for this long, in milliseconds, is replaced. Default: ten times `commandMs`. */
   readonly lateMs?: number;
-  /** How often a connection is proven again while it is up, so that an outage is known before a request meets it. Default 1 s. */
+  /** Interval of probes while the connection is up, in milliseconds: they find an outage before a request does. Default 1 s. */
   readonly heartbeatMs?: number;
-  /** An outage so long after the last one begins with the first wait again. Default 10 s. */
+  /** An outage this long after the last one, in milliseconds, starts the backoff over. Default 10 s. */
   readonly calmMs?: number;
-  /** Most calls under way; more are refused. Default 10,000. */
+  /** Maximum number of calls in flight; more are rejected. Default 10,000. */
   readonly maxCalls?: number;
 }
 
 interface ScriptOptions {
-  /** For errors: it is not sent. */
+  /** For error messages; it is not sent. */
   readonly name: string;
   readonly lua: string;
-  /** How many keys it takes. */
+  /** Number of keys. */
   readonly keys: number;
 }
 
 /**
- * Runs a script as one call of `run`, with the same errors. What it gives is for the caller to narrow: Lua's `nil` and `false`
- * come as null, `true` as 1, numbers as integers.
+ * Runs a script as one call of `run`, with the same errors. The caller validates the result: Lua's `nil` and `false`
+ * become null, `true` becomes 1, numbers become integers.
  */
 export type RedisScript = (keys: readonly string[], args?: readonly (string | number)[]) => Promise<unknown>;
 
-/** An answer that was late tells for so long that Redis is there, in milliseconds. */
-const HEARD_MS = 3000;
-/** Most answers in time, one after the other, until a Redis that was late now and then is believed to be in time. */
-const MAX_PROOFS = 5;
+/** For this long after a late answer, in milliseconds, Redis counts as slow and not as down. */
+const LATE_ANSWER_MS = 3000;
+/** Maximum number of consecutive probes in time before calls resume after repeated lateness. */
+const MAX_PROBES = 5;
 
-/** A call under way. */
-type End = (error: RedisUnavailable) => void;
+/** Rejects a call in flight. */
+type FailCall = (error: RedisUnavailable) => void;
 
 export class RedisClient {
   readonly #address: RedisAddress;
@@ -88,22 +87,22 @@ export class RedisClient {
   readonly #upListeners = new Set<() => void>();
   readonly #downListeners = new Set<() => void>();
   readonly #closing = new AbortController();
-  /** Those of the present connection. Whoever leaves this set has ended. */
-  readonly #calls = new Set<End>();
-  /** Undefined: Redis is away. */
+  /** Calls in flight on the current connection. A call that is not in this set has ended. */
+  readonly #calls = new Set<FailCall>();
+  /** Undefined while Redis is unavailable. */
   #link: RedisLink | undefined;
-  /** The connection is there, and an answer was late. */
+  /** The connection is open, and an answer is late. */
   #isOverdue = false;
-  /** How often that happened of late, and when it did last. */
+  /** Number of recent late answers, and the time of the last one. */
   #overdue = { times: 0, at: Number.NEGATIVE_INFINITY };
-  /** When an answer came last that was late. */
-  #heardAt = Number.NEGATIVE_INFINITY;
+  /** When the last late answer arrived. */
+  #lateAnswerAt = Number.NEGATIVE_INFINITY;
   #cause: Error = new Error('not connected yet');
   #heartbeat: NodeJS.Timeout | undefined;
-  /** Ends when connected, or closed. */
+  /** Resolves when connected or closed. */
   #connecting: Promise<void> | undefined;
 
-  /** @throws Error when the URL has none of the forms; the text does not quote it */
+  /** @throws Error for an invalid URL; the message does not quote it */
   constructor(options: RedisClientOptions) {
     this.#address = parseRedisUrl(options.url);
     this.#logger = options.logger;
@@ -128,29 +127,29 @@ export class RedisClient {
     });
   }
 
-  /** Calls are being let through. */
+  /** Whether calls are sent to Redis. */
   get isUp(): boolean {
     return this.#link !== undefined && !this.#isOverdue;
   }
 
-  /** Redis answers, but not in time: it is known to be there, and calls are refused. */
+  /** Whether Redis answers, but too late: calls are rejected. */
   get isLate(): boolean {
-    return this.#link === undefined ? this.#now() - this.#heardAt < HEARD_MS : this.#isOverdue;
+    return this.#link === undefined ? this.#now() - this.#lateAnswerAt < LATE_ANSWER_MS : this.#isOverdue;
   }
 
-  /** Called each time Redis takes calls again, the first time included. Returns what ends that. */
+  /** Adds a listener for each time that calls become possible, including the first. @returns a function that removes it */
   onUp(listener: () => void): () => void {
     this.#upListeners.add(listener);
     return () => this.#upListeners.delete(listener);
   }
 
-  /** Called each time Redis turns out to be late or away after it took calls. Returns what ends that. */
+  /** Adds a listener for each time that Redis becomes late or unavailable. @returns a function that removes it */
   onDown(listener: () => void): () => void {
     this.#downListeners.add(listener);
     return () => this.#downListeners.delete(listener);
   }
 
-  /** Begins to connect, for ever. Resolves when connected or after `startMs`; never rejects. */
+  /** Starts to connect and keeps trying until `close`. Resolves when connected or after `startMs`; never rejects. */
   async start(): Promise<void> {
     if (this.#connecting === undefined && !this.#closing.signal.aborted) {
       this.#metrics?.onState(false);
@@ -160,16 +159,16 @@ export class RedisClient {
   }
 
   /**
-   * Lets `work` ask Redis. All that it asks has one deadline together. What `work` itself throws is passed on.
-   * @throws RedisUnavailable at once while Redis is late or away, and at the latest after `commandMs`
-   * @throws RedisCommandError when Redis refuses a command of it
+   * Runs `work` with the commands of Redis. All its commands share one deadline. Errors of `work` itself pass through.
+   * @throws RedisUnavailable at once while Redis is late or unavailable, otherwise within `commandMs`
+   * @throws RedisCommandError when Redis rejects a command
    */
   run<T>(work: (redis: RedisCommands) => Promise<T>): Promise<T> {
     const link = this.#link;
-    if (link === undefined || this.#isOverdue) return Promise.reject(this.#refuse());
+    if (link === undefined || this.#isOverdue) return Promise.reject(this.#unavailableError());
     if (this.#calls.size >= this.#limits.maxCalls) {
       this.#metrics?.onCall('overload');
-      return Promise.reject(new RedisUnavailable('overload', 'too many calls to Redis are under way'));
+      return Promise.reject(new RedisUnavailable('overload', 'too many calls to Redis are in flight'));
     }
     return new Promise<T>((resolve, reject) => {
       const { commandMs } = this.#limits;
@@ -179,11 +178,11 @@ export class RedisClient {
         this.#metrics?.onCall(outcome);
         settle();
       };
-      const fail: End = (error) => end(error.reason, () => reject(error));
-      const stop = startDeadline(commandMs, () => void this.#isLateOn(link));
+      const fail: FailCall = (error) => end(error.reason, () => reject(error));
+      const stop = startDeadline(commandMs, () => void this.#onLateAnswer(link));
       this.#calls.add(fail);
       const onError = (error: unknown) => {
-        // It may have been ended already, together with its connection.
+        // The loss of the connection may have ended the call already.
         if (!this.#calls.has(fail)) return;
         const verdict = classifyError(error);
         if (verdict.kind === 'away') this.#lose(link, 'lost', verdict.cause);
@@ -197,7 +196,7 @@ export class RedisClient {
     });
   }
 
-  /** A script of Lua, sent by its digest, and in full where Redis does not know it (yet, or any more). */
+  /** A Lua script, sent with EVALSHA, and with EVAL when it is not in Redis's script cache. */
   script({ name, lua, keys: count }: ScriptOptions): RedisScript {
     const digest = createHash('sha1').update(lua).digest('hex');
     return async (keys, args = []) => {
@@ -207,7 +206,7 @@ export class RedisClient {
           return await redis.evalsha(digest, count, ...keys, ...args);
         } catch (error) {
           const verdict = classifyError(error);
-          // It has not run, so that this is no second time.
+          // NOSCRIPT means that it has not run, so this is not a retry.
           if (verdict.kind !== 'command' || verdict.error.code !== 'NOSCRIPT') throw error;
           return await redis.eval(lua, count, ...keys, ...args);
         }
@@ -215,7 +214,7 @@ export class RedisClient {
     };
   }
 
-  /** Refuses further calls, lets those under way end, which they do within their deadline, and gives up the connection. */
+  /** Rejects new calls, waits for calls in flight until their deadline, and closes the connection. */
   async close(): Promise<void> {
     if (this.#closing.signal.aborted) return;
     this.#closing.abort(new RedisUnavailable('closed', 'the Redis client was closed'));
@@ -230,7 +229,7 @@ export class RedisClient {
     await this.#connecting;
   }
 
-  /** Resolves when no call is under way, or their deadline is over. */
+  /** Resolves when no call is in flight or the deadline has passed. */
   async #drain(): Promise<void> {
     const { commandMs } = this.#limits;
     const until = performance.now() + commandMs;
@@ -242,44 +241,44 @@ export class RedisClient {
     for (const fail of [...this.#calls]) fail(error);
   }
 
-  #refuse(): RedisUnavailable {
+  #unavailableError(): RedisUnavailable {
     const isClosed = this.#closing.signal.aborted;
     this.#metrics?.onCall(isClosed ? 'closed' : 'away');
     return isClosed
       ? new RedisUnavailable('closed', 'the Redis client was closed')
-      : new RedisUnavailable('away', 'Redis is away', this.#cause);
+      : new RedisUnavailable('away', 'Redis is unavailable', this.#cause);
   }
 
-  /** Makes connections until one is proven, the first one after `waitMs`. */
+  /** Opens connections until one passes the probe. The first attempt starts after `waitMs`. */
   async #connect(waitMs: number): Promise<void> {
     const { signal } = this.#closing;
     const { connectMs, commandMs } = this.#limits;
-    let isTold = waitMs > 0;
+    let isLogged = waitMs > 0;
     for (let wait = waitMs; ; wait = this.#backoff.next()) {
       await pause(wait, signal);
       if (signal.aborted) return;
-      let isHeard = false;
-      const onHeard = () => {
-        isHeard = true;
+      let isConnected = false;
+      const onConnected = () => {
+        isConnected = true;
       };
       try {
-        const turn = this.#backoff.tries;
+        const attempt = this.#backoff.tries;
         const link = await RedisLink.open({
           address: this.#address,
           connectMs,
           commandMs,
-          turn,
+          attempt,
           signal,
-          onHeard,
+          onConnected,
         });
         if (signal.aborted) link.destroy();
         else this.#use(link);
         return;
       } catch (error) {
-        if (isHeard && error instanceof DeadlinePassed) this.#heardAt = this.#now();
+        if (isConnected && error instanceof DeadlinePassed) this.#lateAnswerAt = this.#now();
         this.#cause = plainError(error);
-        if (!isTold && !signal.aborted) this.#warn('Redis cannot be reached; trying on');
-        isTold = true;
+        if (!isLogged && !signal.aborted) this.#warn('cannot connect to Redis; retrying');
+        isLogged = true;
       }
     }
   }
@@ -290,25 +289,25 @@ export class RedisClient {
     this.#isOverdue = false;
     this.#backoff.succeeded();
     link.onEnd((cause) => this.#lose(link, 'lost', cause));
-    // The connection may have ended in the meantime.
+    // `onEnd` reports at once a connection that has already closed.
     if (this.#link !== link) return;
     this.#heartbeat = setInterval(() => {
       if (this.#isOverdue) return;
-      inTime(link.prove(), 'Redis', commandMs).catch((error: unknown) => {
-        if (error instanceof DeadlinePassed) void this.#isLateOn(link);
+      inTime(link.probe(), 'Redis', commandMs).catch((error: unknown) => {
+        if (error instanceof DeadlinePassed) void this.#onLateAnswer(link);
         else this.#lose(link, 'lost', plainError(error));
       });
     }, heartbeatMs).unref();
     this.#metrics?.onState(true);
-    this.#logger.info({ redis: redisHosts(this.#address) }, 'Redis is up');
-    this.#tell(this.#upListeners);
+    this.#logger.info({ redis: redisHosts(this.#address) }, 'connected to Redis');
+    this.#notify(this.#upListeners);
   }
 
   /**
-   * An answer is late: whatever is under way ends now, and nothing is sent until answers are in time. Each time that this
-   * happens again, more of them are asked for.
+   * Handles a late answer: ends all calls in flight and sends none until probes are answered in time. Repeated lateness
+   * requires more probes.
    */
-  async #isLateOn(link: RedisLink): Promise<void> {
+  async #onLateAnswer(link: RedisLink): Promise<void> {
     if (this.#link !== link || this.#isOverdue) return;
     const { commandMs, lateMs, calmMs } = this.#limits;
     const since = this.#now();
@@ -317,35 +316,35 @@ export class RedisClient {
     this.#isOverdue = true;
     const cause = new DeadlinePassed('Redis', commandMs);
     this.#endCalls(new RedisUnavailable('deadline', cause.message, cause));
-    this.#tell(this.#downListeners);
-    let proofs = Math.min(this.#overdue.times, MAX_PROOFS);
+    this.#notify(this.#downListeners);
+    let probes = Math.min(this.#overdue.times, MAX_PROBES);
     while (this.#link === link) {
-      const proof = link.prove();
+      const probe = link.probe();
       try {
-        await inTime(proof, 'Redis', commandMs);
-        proofs -= 1;
-        if (proofs === 0) break;
+        await inTime(probe, 'Redis', commandMs);
+        probes -= 1;
+        if (probes === 0) break;
         await pause(commandMs / 4, this.#closing.signal);
       } catch (error) {
         if (!(error instanceof DeadlinePassed)) this.#lose(link, 'lost', plainError(error));
         else if (this.#now() - since >= lateMs) this.#lose(link, 'deadline', error);
-        // Late, but there.
+        // A late answer shows that Redis is slow and not down.
         else
-          proof.then(
+          probe.then(
             () => {
-              this.#heardAt = this.#now();
+              this.#lateAnswerAt = this.#now();
             },
             () => {},
           );
-        proofs = Math.min(this.#overdue.times, MAX_PROOFS);
+        probes = Math.min(this.#overdue.times, MAX_PROBES);
       }
     }
     if (this.#link !== link) return;
     this.#isOverdue = false;
-    this.#tell(this.#upListeners);
+    this.#notify(this.#upListeners);
   }
 
-  /** Redis is away: whatever is under way ends now, and nothing is sent until another connection is proven. */
+  /** Handles a lost connection: ends all calls in flight and sends none until a new connection passes the probe. */
   #lose(link: RedisLink, reason: 'deadline' | 'lost', cause: Error): void {
     if (this.#link !== link) return;
     this.#link = undefined;
@@ -354,9 +353,15 @@ export class RedisClient {
     clearInterval(this.#heartbeat);
     link.destroy();
     this.#metrics?.onState(false);
-    this.#endCalls(new RedisUnavailable(reason, reason === 'lost' ? 'Redis was lost' : cause.message, cause));
-    this.#warn('Redis is away');
-    this.#tell(this.#downListeners);
+    this.#endCalls(
+      new RedisUnavailable(
+        reason,
+        reason === 'lost' ? 'the connection to Redis was lost' : cause.message,
+        cause,
+      ),
+    );
+    this.#warn('Redis is unavailable');
+    this.#notify(this.#downListeners);
     this.#connecting = this.#connect(this.#backoff.next());
   }
 
@@ -364,12 +369,12 @@ export class RedisClient {
     this.#logger.warn({ redis: redisHosts(this.#address), err: this.#cause }, text);
   }
 
-  #tell(listeners: ReadonlySet<() => void>): void {
+  #notify(listeners: ReadonlySet<() => void>): void {
     for (const listener of [...listeners]) {
       try {
         listener();
       } catch (error) {
-        this.#logger.error({ err: error }, 'a listener to the state of Redis has failed');
+        this.#logger.error({ err: error }, 'a listener for the state of Redis failed');
       }
     }
   }

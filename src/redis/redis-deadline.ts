@@ -1,7 +1,7 @@
-// Waiting for Redis no longer than so long. It ends nothing but the wait.
+// Deadlines for waits on Redis. They end the wait, not the work.
 import { withDeadline } from '../deadline.ts';
 
-/** No answer came in time. */
+/** No answer arrived within the deadline. */
 export class DeadlinePassed extends Error {
   override readonly name = 'DeadlinePassed';
 
@@ -11,8 +11,8 @@ export class DeadlinePassed extends Error {
 }
 
 /**
- * What `promise` gives. The promise itself is not cancelled.
- * @param what for the error: who did not answer
+ * Waits for `promise` up to a deadline, and does not cancel it.
+ * @param what the subject of the error message: what did not answer
  * @throws DeadlinePassed after `ms` milliseconds; the reason of `signal` when that comes first
  */
 export function inTime<T>(promise: Promise<T>, what: string, ms: number, signal?: AbortSignal): Promise<T> {

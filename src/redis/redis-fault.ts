@@ -1,17 +1,17 @@
-// What an error of Redis means: that Redis is away, or that one command was at fault. It decides nothing about when to try
-// again. What ioredis throws does not go further than here, since its errors carry the command with all its arguments.
+// Classifies errors of Redis: Redis is unavailable, or one command failed. Errors of ioredis do not pass beyond this file,
+// because they carry the command with all its arguments.
 
 /**
- * Why no answer came.
- * - `away`: Redis was away before the call, which was not sent.
- * - `overload`: as many calls as allowed are under way; this one was not sent.
- * - `deadline`: no answer came in time. Whether Redis did what was asked is not known.
- * - `lost`: the connection ended, or Redis said that it cannot serve, while the call was under way.
- * - `closed`: this client was closed.
+ * Why there is no answer.
+ * - `away`: Redis was unavailable before the call, which was not sent.
+ * - `overload`: the maximum number of calls is in flight; this one was not sent.
+ * - `deadline`: no answer arrived in time. Redis may have executed the command.
+ * - `lost`: the connection closed, or Redis reported that it cannot serve, while the call was in flight.
+ * - `closed`: the client was closed.
  */
 type RedisUnavailableReason = 'away' | 'overload' | 'deadline' | 'lost' | 'closed';
 
-/** Redis cannot be asked at the moment. Its message holds no value, key or credential. */
+/** Redis is unavailable at the moment. The message holds no value, key or credential. */
 export class RedisUnavailable extends Error {
   override readonly name = 'RedisUnavailable';
   readonly reason: RedisUnavailableReason;
@@ -22,10 +22,10 @@ export class RedisUnavailable extends Error {
   }
 }
 
-/** Redis answered this command with an error and works otherwise. */
+/** Redis answered the command with an error and is otherwise available. */
 export class RedisCommandError extends Error {
   override readonly name = 'RedisCommandError';
-  /** First word of the answer: `WRONGTYPE`, `OOM`, `NOSCRIPT`, `CROSSSLOT`, a word of a script's own; `ERR` in general. */
+  /** First word of the answer: `WRONGTYPE`, `OOM`, `NOSCRIPT`, `CROSSSLOT`, a script's own word, or `ERR`. */
   readonly code: string;
 
   constructor(code: string, message: string) {
@@ -35,9 +35,9 @@ export class RedisCommandError extends Error {
 }
 
 /**
- * - `away`: nobody should ask until a probe has succeeded.
- * - `command`: this command is at fault, or cannot be done now (`OOM` for a write), and others can.
- * - `foreign`: not an error of Redis or of its client.
+ * - `away`: send nothing until a probe has succeeded.
+ * - `command`: this command failed (such as `OOM` for a write); others can succeed.
+ * - `foreign`: neither an error of Redis nor of ioredis.
  */
 type ErrorVerdict =
   | { readonly kind: 'away'; readonly cause: Error }
@@ -45,9 +45,8 @@ type ErrorVerdict =
   | { readonly kind: 'foreign' };
 
 /**
- * Answers that hold for every command, or for every write: a replica, a server that loads its data, a master that is gone,
- * a Cluster without all its slots, a script that does not end, too few replicas, a disk that takes no snapshot, a login that
- * is not accepted.
+ * Error codes that apply to every command or to every write, such as a read-only replica, a loading server, a Cluster that
+ * is down, a script that does not end, or a failed login.
  */
 const AWAY = new Set([
   'READONLY',
@@ -62,7 +61,7 @@ const AWAY = new Set([
   'WRONGPASS',
 ]);
 
-/** Names of what ioredis rejects with when it is its connection that failed. */
+/** Names of ioredis errors for a failed connection. */
 const CLIENT_ERRORS = new Set([
   'AbortError',
   'InterruptError',
@@ -72,13 +71,13 @@ const CLIENT_ERRORS = new Set([
   'DeadlinePassed',
 ]);
 
-/** Texts of ioredis where it throws a plain Error. */
+/** Messages of ioredis where it throws a plain Error. */
 const CLIENT_TEXTS =
   /^(Connection is closed|Stream isn't writeable|Cluster isn't ready|None of startup nodes|Too many Cluster redirections|Command timed out|All sentinels are unreachable|connect ETIMEDOUT|Socket timeout)/;
 
 const MAX_TEXT = 200;
 
-/** What `error`, from ioredis or from who used it, means. */
+/** Classifies an error from ioredis or from the code that uses it. */
 export function classifyError(error: unknown): ErrorVerdict {
   if (!(error instanceof Error)) return { kind: 'foreign' };
   if (error.name === 'ReplyError') {
@@ -87,26 +86,27 @@ export function classifyError(error: unknown): ErrorVerdict {
       ? { kind: 'away', cause: plainError(error) }
       : { kind: 'command', error: new RedisCommandError(code, plainText(error.message)) };
   }
-  const isOurs = CLIENT_ERRORS.has(error.name) || CLIENT_TEXTS.test(error.message) || 'syscall' in error;
-  return isOurs ? { kind: 'away', cause: plainError(error) } : { kind: 'foreign' };
+  const isClientError =
+    CLIENT_ERRORS.has(error.name) || CLIENT_TEXTS.test(error.message) || 'syscall' in error;
+  return isClientError ? { kind: 'away', cause: plainError(error) } : { kind: 'foreign' };
 }
 
-/** The name and text of an error, without what else a foreign one carries. */
+/** Copies the name and message of an error and drops everything else. */
 export function plainError(error: unknown): Error {
   const plain = new Error(plainText(error instanceof Error ? error.message : String(error)));
   if (error instanceof Error) plain.name = error.name;
-  // Where it came about is inside of ioredis, which helps nobody.
+  // The stack is inside ioredis and does not help.
   delete plain.stack;
   return plain;
 }
 
 function codeOf(message: string): string {
   const word = /^[A-Z][A-Z0-9_]*(?=\s|$)/.exec(message)?.[0] ?? 'ERR';
-  // Before version 7 Redis puts the answer that a command in a script got behind a text of its own.
+  // Before version 7, Redis prefixes the error of a command in a script with its own text.
   return word === 'ERR' ? (/^ERR Error running script.*?: -([A-Z]+) /s.exec(message)?.[1] ?? word) : word;
 }
 
-/** Redis repeats arguments of an unknown command; a URL may hold a login. */
+/** Removes the arguments that Redis repeats for an unknown command, and credentials in URLs. */
 function plainText(text: string): string {
   return text
     .replace(/,? with args beginning with:.*/s, '')

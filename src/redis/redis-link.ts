@@ -1,12 +1,12 @@
-// One connection to Redis (to all nodes, where it is a Cluster), from the first packet to its end: it is proven by a write
-// before anybody uses it, and never mended. Who decides that it is over is the client.
+// One connection to Redis, or to all nodes of a Cluster. A write probes it before use, and it is never reopened. RedisClient
+// decides when to give it up.
 import { Cluster, type Redis, type RedisCommander } from 'ioredis';
 import type { RedisAddress } from '../config/schema/redis-address.ts';
 import { createCommands } from './open-redis.ts';
 import { inTime } from './redis-deadline.ts';
 import { classifyError, plainError } from './redis-fault.ts';
 
-/** Commands that change what the shared connection is, or hold it up for all others. */
+/** Commands that change the state of the shared connection or block it. */
 type Unshared =
   | 'auth'
   | 'blmove'
@@ -29,24 +29,24 @@ type Unshared =
   | 'xread'
   | 'xreadgroup';
 
-/** What can be asked of Redis. In a Cluster all keys of one command have the same hash tag. */
+/** The commands that can be sent. In a Cluster all keys of one command have the same hash tag. */
 export type RedisCommands = Omit<RedisCommander<{ type: 'default'; mapping: 'resp2' }>, Unshared>;
 
 interface LinkOptions {
   readonly address: RedisAddress;
-  /** Longest time until it is connected; where nodes have to be found first, three times as long. */
+  /** Connect timeout, in milliseconds; three times as long with Sentinel or Cluster, where nodes are discovered first. */
   readonly connectMs: number;
-  /** Longest time for an answer to the write that proves it: as long as for a request, or it would be found well and fail. */
+  /** Deadline of the probe, in milliseconds: that of a call, or a link could pass the probe and then fail calls. */
   readonly commandMs: number;
   /** See `createCommands`. */
-  readonly turn: number;
-  /** Gives the try up. */
+  readonly attempt: number;
+  /** Aborts the attempt. */
   readonly signal: AbortSignal;
-  /** Redis has answered, in whatever time. */
-  readonly onHeard?: () => void;
+  /** Called when connected, before the probe. */
+  readonly onConnected?: () => void;
 }
 
-/** Written to find out whether writes are taken. It expires by itself. */
+/** The probe writes this key, to see whether writes are accepted. It expires. */
 const PROBE_KEY = 'tollgate:probe';
 const PROBE_MS = 10_000;
 
@@ -57,31 +57,31 @@ export class RedisLink {
   #ended = false;
 
   /**
-   * Connects, and proves that writes are taken.
-   * @throws DeadlinePassed, or what ioredis throws; nothing of the try is left then
+   * Connects and probes.
+   * @throws DeadlinePassed or an error of ioredis; the connection is closed then
    */
   static async open(options: LinkOptions): Promise<RedisLink> {
-    const { address, connectMs, commandMs, turn, signal } = options;
-    const link = new RedisLink(createCommands(address, { connectMs, name: 'tollgate' }, turn));
-    const patience = address.kind === 'single' ? connectMs : 3 * connectMs;
+    const { address, connectMs, commandMs, attempt, signal } = options;
+    const link = new RedisLink(createCommands(address, { connectMs, name: 'tollgate' }, attempt));
+    const timeoutMs = address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
-      await inTime(link.#client.connect(), 'Redis', patience, signal);
-      options.onHeard?.();
-      // The nodes of a Cluster are connected to by the first command for each.
-      if (link.#client instanceof Cluster) await inTime(link.prove(), 'Redis', connectMs, signal);
-      await inTime(link.prove(), 'Redis', commandMs, signal);
-      if (link.#ended || link.#lastError !== undefined) throw new Error('the connection ended');
+      await inTime(link.#client.connect(), 'Redis', timeoutMs, signal);
+      options.onConnected?.();
+      // ioredis connects to a node of a Cluster with the first command for it.
+      if (link.#client instanceof Cluster) await inTime(link.probe(), 'Redis', connectMs, signal);
+      await inTime(link.probe(), 'Redis', commandMs, signal);
+      if (link.#ended || link.#lastError !== undefined) throw new Error('the connection was closed');
       return link;
     } catch (error) {
       link.destroy();
-      // ioredis rejects with "Connection is closed"; why it was closed came before.
+      // ioredis rejects with "Connection is closed"; the 'error' event before it had the cause.
       throw link.#lastError ?? error;
     }
   }
 
   private constructor(client: Redis | Cluster) {
     this.#client = client;
-    // An 'error' that nobody listens to would end the process or be printed.
+    // An 'error' event without a listener would end the process or be printed.
     client.on('error', (error: unknown) => {
       this.#lastError = plainError(error);
     });
@@ -93,14 +93,14 @@ export class RedisLink {
     return this.#client;
   }
 
-  /** Calls back once when the connection ends by itself. */
+  /** Calls the listener once when the connection closes other than by `destroy`. */
   onEnd(listener: (cause: Error) => void): void {
     this.#onEnd = listener;
-    if (this.#ended) listener(this.#lastError ?? new Error('the connection ended'));
+    if (this.#ended) listener(this.#lastError ?? new Error('the connection was closed'));
   }
 
-  /** Rejects unless every master answers and a write is taken, or refused for a reason that holds for this command alone. */
-  async prove(): Promise<void> {
+  /** Rejects unless every master answers a ping and a write does not fail as unavailable. */
+  async probe(): Promise<void> {
     const client = this.#client;
     const masters = client instanceof Cluster ? client.nodes('master') : [];
     await Promise.all(masters.map((node) => node.ping()));
@@ -111,7 +111,7 @@ export class RedisLink {
     }
   }
 
-  /** Ends it at once, whatever is under way. */
+  /** Closes the connection at once; commands in flight fail. */
   destroy(): void {
     this.#onEnd = undefined;
     this.#ended = true;
@@ -121,6 +121,6 @@ export class RedisLink {
   #end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#onEnd?.(this.#lastError ?? new Error('the connection ended'));
+    this.#onEnd?.(this.#lastError ?? new Error('the connection was closed'));
   }
 }

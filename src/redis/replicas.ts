@@ -1,28 +1,28 @@
-// The replicas of a fleet: who is there, messages to all of them, and who has confirmed one. What a message says is the
-// sender's and the receivers' matter.
+// The replicas of a fleet: registry, broadcasts, and acknowledgements. The content of a message belongs to its sender and
+// receivers.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import type { Logger } from '../telemetry/log/logger.ts';
-import { readForeign } from './foreign-text.ts';
+import { parseUntrusted } from './foreign-text.ts';
 import type { RedisClient, RedisScript } from './redis-client.ts';
 import { inTime } from './redis-deadline.ts';
 import { Subscription } from './subscription.ts';
 
 const CHANNEL = 'tollgate:changes';
 const REGISTRY = 'tollgate:replicas';
-/** What a replica announces about itself, one key each: a replica of an older version writes none. */
-const ABOUT = 'tollgate:replica:';
+/** Prefix of each replica's own key with its description. Older versions write none. */
+const DESCRIPTION_PREFIX = 'tollgate:replica:';
 const HEARTBEAT_MS = 1000;
-/** A replica that was heard of in this time serves: Redis may have been late for some of it. */
+/** A replica with a heartbeat within this time counts as serving; Redis may have been late for part of it. */
 const SERVING_MS = 15_000;
 /**
- * A replica that was not heard of for so long accepts nothing any more that it would have to be told about. Until then it is
- * counted, because from here one that is cut off and one that was killed look the same.
+ * A replica without a heartbeat for this long has expired all its cached keys. Until then it counts, because a
+ * disconnected replica and a killed one look the same.
  */
-const REMEMBERED_MS = 65_000;
+const RETAINED_MS = 65_000;
 
-/** By Redis's clock, so that those of the replicas need not agree. */
+/** Redis's clock, so that clocks of replicas need not agree. */
 const NOW = `
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)`;
@@ -51,13 +51,13 @@ return found`,
 } as const;
 
 /**
- * Changes that a replica can act on. Every version acts on the end of a key, so that has no name here. A replica that
- * announces nothing is older than these names and knows none of them.
+ * Kinds of change that a replica can apply. Every version applies a revocation, so it has no name here. A replica without a
+ * description supports none of these.
  */
 const CAPABILITIES = ['tier', 'suspension'] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
-const About = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
+const Description = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
 
 const Envelope = z.object({
   body: z.string(),
@@ -69,33 +69,35 @@ const Envelope = z.object({
 
 interface ReplicasOptions {
   readonly redis: RedisClient;
-  /** Of the same Redis, for a connection that listens. */
+  /** The URL of the same Redis, for the subscription. */
   readonly url: string;
   readonly logger: Logger;
-  /** Of Tollgate, announced to the support desk. */
+  /** Version of Tollgate, announced for support. */
   readonly version: string;
   readonly onMessage: (body: string) => void;
-  /** From now on messages may be missed. */
+  /** Called when messages may be missed from now on. */
   readonly onLost: () => void;
-  /** From now on none is missed. */
+  /** Called when none is missed from now on. */
   readonly onRestored: () => void;
 }
 
 /** This process as one of the replicas. */
 export class Replicas {
-  /** Tells replicas apart, for support: host, process, and chance, because both can come again. */
+  /** Identifies the replica for support: host, process and random bytes, because the first two can repeat. */
   readonly id = `${hostname()}:${process.pid}:${randomBytes(3).toString('hex')}`;
   readonly #redis: RedisClient;
   readonly #heartbeat: RedisScript;
   readonly #subscription: Subscription;
-  readonly #about: string;
+  readonly #description: string;
   readonly #onMessage: (body: string) => void;
   #timer: NodeJS.Timeout | undefined;
   #serving: readonly string[] = [];
 
   constructor({ redis, url, logger, version, onMessage, onLost, onRestored }: ReplicasOptions) {
     this.#redis = redis;
-    this.#about = JSON.stringify({ version, understands: CAPABILITIES } satisfies z.input<typeof About>);
+    this.#description = JSON.stringify({ version, understands: CAPABILITIES } satisfies z.input<
+      typeof Description
+    >);
     this.#onMessage = onMessage;
     this.#heartbeat = redis.script(HEARTBEAT);
     this.#subscription = new Subscription({
@@ -105,8 +107,8 @@ export class Replicas {
       onMessage: (_, text) => this.#receive(text),
       onLost,
       onRestored: () => {
-        // Whoever sends a message from now on has to count this replica.
-        void this.#beat();
+        // Senders have to count this replica from now on.
+        void this.#sendHeartbeat();
         onRestored();
       },
     });
@@ -124,43 +126,43 @@ export class Replicas {
       : { index, count: this.#serving.length };
   }
 
-  /** Resolves when messages are heard, or after a moment: a Redis that is away keeps no gateway from starting. */
+  /** Resolves when subscribed, or after 1 s: an unavailable Redis does not keep the gateway from starting. */
   async start(): Promise<void> {
     await this.#subscription.start();
-    this.#timer = setInterval(() => void this.#beat(), HEARTBEAT_MS);
+    this.#timer = setInterval(() => void this.#sendHeartbeat(), HEARTBEAT_MS);
     this.#timer.unref();
   }
 
-  /** Leaves the fleet, so that nobody waits for this one. */
+  /** Leaves the fleet, so that no sender waits for this replica's acknowledgement. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await this.#subscription.close();
     await this.#redis.run((commands) => commands.zrem(REGISTRY, this.id)).catch(() => {});
   }
 
-  /** To all replicas, this one included. @throws RedisUnavailable, RedisCommandError */
+  /** Sends to all replicas, including this one. @throws RedisUnavailable, RedisCommandError */
   async send(body: string): Promise<void> {
     await publish(this.#redis, { body });
   }
 
-  async #beat(): Promise<void> {
-    // A replica that hears nothing says nothing, and so is missed by whoever waits for its confirmation.
+  async #sendHeartbeat(): Promise<void> {
+    // Without a subscription send no heartbeat, so that senders report this replica as missing.
     if (!this.#subscription.isLinked) return;
     try {
-      // Before it is counted, so that no command takes it for an old one. A key of its own: in a cluster, two keys of one
-      // script would have to be in one slot.
+      // Write the description before the registration, or senders would take this replica for an old version. It needs
+      // a command of its own: in a Cluster all keys of one script have to be in one slot.
       await this.#redis.run((commands) =>
-        commands.set(aboutKey(this.id), this.#about, 'PX', 2 * REMEMBERED_MS),
+        commands.set(descriptionKey(this.id), this.#description, 'PX', 2 * RETAINED_MS),
       );
-      const serving = await this.#heartbeat([REGISTRY], [this.id, REMEMBERED_MS, SERVING_MS]);
+      const serving = await this.#heartbeat([REGISTRY], [this.id, RETAINED_MS, SERVING_MS]);
       this.#serving = readIds(serving).sort();
     } catch {
-      // Redis is away. The next beat says it again.
+      // Redis is unavailable. The next heartbeat tries again.
     }
   }
 
   #receive(text: string): void {
-    const envelope = readForeign(Envelope, text);
+    const envelope = parseUntrusted(Envelope, text);
     if (envelope === undefined) return;
     this.#onMessage(envelope.body);
     const { ack } = envelope;
@@ -170,23 +172,23 @@ export class Replicas {
 
 interface SeenReplica {
   readonly id: string;
-  /** Milliseconds since it was last heard of. */
+  /** Milliseconds since its last heartbeat. */
   readonly seenMs: number;
 }
 
-/** What came of a message that all replicas were to confirm. */
+/** The result of a broadcast with acknowledgements. */
 export interface Confirmation {
   readonly confirmed: readonly { readonly id: string; readonly ms: number }[];
   readonly missing: readonly SeenReplica[];
-  /** Replicas whose confirmation would mean nothing: they do not know this kind of change. */
+  /** Replicas that acknowledge without effect: their version does not support this kind of change. */
   readonly incapable: readonly { readonly id: string; readonly version: string | undefined }[];
 }
 
 /**
- * Sends a message to all replicas and waits until each that can act on it has confirmed that it has.
+ * Sends a message to all replicas and waits until each capable one has acknowledged that it has applied it.
  *
- * @param deadlineMs how long to wait for the last one
- * @param needs what a replica must understand to act on it; left out where every version does
+ * @param deadlineMs maximum wait for the last acknowledgement
+ * @param needs the capability that a replica needs; omitted when every version has it
  * @throws RedisUnavailable, RedisCommandError when nothing was sent
  */
 export async function sendAndConfirm(
@@ -201,36 +203,35 @@ export async function sendAndConfirm(
   const incapable = new Map<string, string | undefined>();
   const check = async (id: string): Promise<void> => {
     if (needs === undefined) return;
-    const about = await aboutOf(redis, id);
-    if (about?.understands.includes(needs) !== true) incapable.set(id, about?.version);
+    const description = await findDescription(redis, id);
+    if (description?.understands.includes(needs) !== true) incapable.set(id, description?.version);
   };
-  let begun = 0;
-  let settle = () => {};
+  let sentAt = 0;
+  let resolveAll = () => {};
   const all = new Promise<void>((resolve) => {
-    settle = resolve;
+    resolveAll = resolve;
   });
   const subscription = new Subscription({
     url,
     logger,
     channels: [ack],
     onMessage: (_, id) => {
-      if (!confirmed.has(id)) confirmed.set(id, performance.now() - begun);
+      if (!confirmed.has(id)) confirmed.set(id, performance.now() - sentAt);
       missing.delete(id);
-      if (missing.size === 0) settle();
+      if (missing.size === 0) resolveAll();
     },
   });
-  // A Redis that is away is found out by this, before anybody waits for a connection that listens.
+  // Fails fast while Redis is unavailable, before the wait for a subscription.
   await redis.run((commands) => commands.ping());
   try {
     await subscription.start();
     const seen = await replicasSeen(redis);
     await Promise.all(seen.map(({ id }) => check(id)));
-    // The answer of one that cannot act on the message is not waited for.
+    // Do not wait for incapable replicas.
     for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
     const isSeen = new Set(seen.map(({ id }) => id));
-    begun = performance.now();
+    sentAt = performance.now();
     await publish(redis, { body, ack });
-    // Without anybody to wait for, there is nothing to wait for.
     if (missing.size > 0) await inTime(all, 'a replica', deadlineMs).catch(() => {});
     // One that has joined since.
     await Promise.all([...confirmed.keys()].filter((id) => !isSeen.has(id)).map(check));
@@ -245,23 +246,26 @@ export async function sendAndConfirm(
   };
 }
 
-function aboutKey(id: string): string {
-  return `${ABOUT}${id}`;
+function descriptionKey(id: string): string {
+  return `${DESCRIPTION_PREFIX}${id}`;
 }
 
-/** @returns undefined for a replica that announces nothing */
-async function aboutOf(redis: RedisClient, id: string): Promise<z.output<typeof About> | undefined> {
-  const text = await redis.run((commands) => commands.get(aboutKey(id)));
-  return text === null ? undefined : readForeign(About, text);
+/** @returns undefined for a replica without a description */
+async function findDescription(
+  redis: RedisClient,
+  id: string,
+): Promise<z.output<typeof Description> | undefined> {
+  const text = await redis.run((commands) => commands.get(descriptionKey(id)));
+  return text === null ? undefined : parseUntrusted(Description, text);
 }
 
 function readIds(answer: unknown): string[] {
   return z.array(z.string()).catch([]).parse(answer);
 }
 
-/** Replicas that were heard of in the last 65 s. */
+/** Replicas with a heartbeat in the last 65 s. */
 async function replicasSeen(redis: RedisClient): Promise<readonly SeenReplica[]> {
-  const answer = await redis.script(REPLICAS)([REGISTRY], [REMEMBERED_MS]);
+  const answer = await redis.script(REPLICAS)([REGISTRY], [RETAINED_MS]);
   const cells = z.array(z.string()).parse(answer);
   return cells.flatMap((id, index) =>
     index % 2 === 0 ? [{ id, seenMs: Math.max(0, Number(cells[index + 1])) }] : [],

@@ -1,6 +1,5 @@
-// Messages of Redis, on a connection of its own. Redis keeps no message for who is not there, so what matters is to know
-// when some may have been missed: the connection is pinged, and one that is silent is lost like one that has ended. What to
-// do about missed messages is the caller's matter.
+// A Redis pub/sub subscription on its own connection. Redis does not store messages for absent subscribers, so this detects
+// when some may have been missed: it pings, and treats a silent connection like a closed one. Callers recover missed messages.
 import type { Redis } from 'ioredis';
 import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -13,28 +12,28 @@ export interface SubscriptionOptions {
   /** In a form of `readRedisAddress`. */
   readonly url: string;
   readonly channels: readonly string[];
-  /** A message, as text. It must not throw; what it throws is logged and changes nothing. */
+  /** Called with each message as text. It must not throw; errors are logged. */
   readonly onMessage: (channel: string, text: string) => void;
-  /** From now on messages may be missed. Called once for each outage. */
+  /** Called once per outage: messages may be missed from now on. */
   readonly onLost?: () => void;
-  /** From now on none is missed; before, some may have been. Called after each outage, and when it is linked at first. */
+  /** Called after the first subscription and after each outage: none is missed from now on; earlier ones may have been. */
   readonly onRestored?: () => void;
-  /** A message was dropped because it is too long. */
+  /** Called when a message is dropped because it is longer than `maxBytes`. */
   readonly onOversize?: (channel: string) => void;
   readonly logger: Logger;
-  /** Time between two pings, in milliseconds. Default 1 s. */
+  /** Ping interval, in milliseconds. Default 1 s. */
   readonly pingMs?: number;
-  /** Nothing was heard for so long: lost. Default 3 s. */
+  /** Idle time after which the connection counts as lost, in milliseconds. Default 3 s. */
   readonly silenceMs?: number;
-  /** Longest time for a connection, and for each answer until it is subscribed. Default 1 s. */
+  /** Timeout for the connection and for each answer until subscribed, in milliseconds. Default 1 s. */
   readonly connectMs?: number;
-  /** `start` waits no longer. Default 1 s. */
+  /** Maximum wait of `start`, in milliseconds. Default 1 s. */
   readonly startMs?: number;
-  /** First wait before another connection, doubled from try to try … Default 50 ms. */
+  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
   readonly firstRetryMs?: number;
-  /** … up to this. Default 1 s. */
+  /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
   readonly longestRetryMs?: number;
-  /** Longest message in bytes of UTF-8. Default 64 KiB. */
+  /** Maximum message size in bytes of UTF-8. Default 64 KiB. */
   readonly maxBytes?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -52,7 +51,7 @@ export class Subscription {
   #running: Promise<void> | undefined;
   #firstLink: () => void = () => {};
 
-  /** @throws Error when the URL has none of the forms; the text does not quote it */
+  /** @throws Error for an invalid URL; the message does not quote it */
   constructor(options: SubscriptionOptions) {
     this.#options = options;
     this.#address = parseRedisUrl(options.url);
@@ -66,12 +65,12 @@ export class Subscription {
     });
   }
 
-  /** Subscribed, and heard of lately. */
+  /** Whether it is subscribed and the connection is live. */
   get isLinked(): boolean {
     return this.#isLinked;
   }
 
-  /** Begins to connect, for ever. Resolves when subscribed or after `startMs`; never rejects. Called once. */
+  /** Starts to connect and keeps trying until `close`. Resolves when subscribed or after `startMs`; never rejects. Call it once. */
   async start(): Promise<void> {
     if (this.#running !== undefined || this.#closing.signal.aborted) return;
     const linked = new Promise<void>((resolve) => {
@@ -81,7 +80,7 @@ export class Subscription {
     await inTime(linked, 'Redis', this.#options.startMs ?? 1000, this.#closing.signal).catch(() => {});
   }
 
-  /** Ends it at once, whatever Redis does. `onLost` is not called any more. */
+  /** Closes the connection at once. `onLost` is not called afterwards. */
   async close(): Promise<void> {
     this.#isLinked = false;
     if (!this.#closing.signal.aborted) this.#closing.abort(new Error('the subscription was closed'));
@@ -90,63 +89,69 @@ export class Subscription {
 
   async #run(): Promise<void> {
     const { signal } = this.#closing;
-    for (let isTold = false; !signal.aborted; ) {
+    for (let isLogged = false; !signal.aborted; ) {
       const limits = { connectMs: this.#options.connectMs ?? 1000, name: 'tollgate-subscription' };
       const redis = createSubscriber(this.#address, limits, this.#backoff.tries);
       const wasLinked = await this.#serve(redis, signal).catch((error: unknown) => {
-        if (!isTold && !signal.aborted) this.#warn(error, 'cannot subscribe to Redis; trying on');
-        isTold = true;
+        if (!isLogged && !signal.aborted) this.#warn(error, 'cannot subscribe to Redis; retrying');
+        isLogged = true;
         return false;
       });
       redis.disconnect();
-      if (wasLinked) isTold = false;
+      if (wasLinked) isLogged = false;
       await pause(this.#backoff.next(), signal);
     }
   }
 
   /**
-   * Subscribes, and comes back when that is over.
-   * @returns true when it was linked
-   * @throws what kept it from being linked
+   * Subscribes, and returns when the connection is lost.
+   * @returns true after a subscription that worked
+   * @throws the cause when it could not subscribe
    */
   async #serve(redis: Redis, signal: AbortSignal): Promise<boolean> {
-    const ended = endOf(redis);
+    const ended = observeEnd(redis);
     const connectMs = this.#options.connectMs ?? 1000;
-    const patience = this.#address.kind === 'single' ? connectMs : 3 * connectMs;
+    const timeoutMs = this.#address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
-      await inTime(redis.connect(), 'Redis', patience, signal);
+      await inTime(redis.connect(), 'Redis', timeoutMs, signal);
     } catch (error) {
       throw ended.cause() ?? error;
     }
     if (ended.cause() !== undefined) throw ended.cause();
     if (this.#address.kind === 'cluster') {
-      // A node that is cut off from the others passes nothing on.
+      // A partitioned node forwards no messages.
       const info = await inTime(redis.cluster('INFO'), 'Redis', connectMs, signal);
       if (!String(info).includes('cluster_state:ok'))
         throw new Error('this node is not in a working Cluster');
     }
-    let heardAt = this.#now();
-    const heard = () => {
-      heardAt = this.#now();
+    let lastActivityAt = this.#now();
+    const onActivity = () => {
+      lastActivityAt = this.#now();
     };
     redis.on('message', (channel: string, text: string) => {
-      heard();
+      onActivity();
       this.#receive(channel, text);
     });
     await inTime(redis.subscribe(...this.#options.channels), 'Redis', connectMs, signal);
-    heard();
+    onActivity();
     this.#link();
-    const cause = await this.#watch(redis, ended.promise, signal, heard, () => this.#now() - heardAt);
+    const cause = await this.#watch(
+      redis,
+      ended.promise,
+      signal,
+      onActivity,
+      () => this.#now() - lastActivityAt,
+    );
     this.#unlink(cause);
     return true;
   }
 
-  /** Pings until the connection has ended or been silent for too long. Gives the cause. */
+  /** Pings until the connection is closed or silent for too long. @returns the cause */
   async #watch(
     redis: Redis,
     ended: Promise<Error>,
     signal: AbortSignal,
-    heard: () => void,
+    onActivity: () => void,
     silentFor: () => number,
   ): Promise<Error> {
     const { pingMs = 1000, silenceMs = 3000 } = this.#options;
@@ -159,14 +164,14 @@ export class Subscription {
     const stop = AbortSignal.any([signal, over.signal]);
     for (;;) {
       await pause(Math.min(pingMs, Math.max(1, silenceMs - silentFor())), stop);
-      // What has come in while this process was busy is read first.
+      // Read what arrived while this process was busy.
       await new Promise((resolve) => setImmediate(resolve));
       if (end !== undefined) return end;
       if (signal.aborted) return new Error('the subscription was closed');
       const silence = silentFor();
-      if (silence >= silenceMs) return new Error(`nothing was heard for ${Math.round(silence)} ms`);
-      // Most of `silenceMs` / `pingMs` of them are under way at a time: then the connection is given up with all of them.
-      redis.ping().then(heard, () => {});
+      if (silence >= silenceMs) return new Error(`nothing was received for ${Math.round(silence)} ms`);
+      // At most `silenceMs` / `pingMs` pings are in flight; a lost connection fails all of them.
+      redis.ping().then(onActivity, () => {});
     }
   }
 
@@ -182,12 +187,12 @@ export class Subscription {
   #unlink(cause: Error): void {
     if (!this.#isLinked) return;
     this.#isLinked = false;
-    this.#warn(cause, 'the subscription to Redis is lost');
+    this.#warn(cause, 'the subscription to Redis was lost; messages may be missed until it is restored');
     this.#call(() => this.#options.onLost?.());
   }
 
   #receive(channel: string, text: string): void {
-    // After a loss nothing of the old connection counts, and before the link nothing has been promised.
+    // Ignore messages of a lost connection and those before `onRestored`.
     if (!this.#isLinked) return;
     const { maxBytes = 65_536, onOversize, onMessage } = this.#options;
     const isTooLong = text.length > maxBytes || Buffer.byteLength(text) > maxBytes;
@@ -198,7 +203,7 @@ export class Subscription {
     try {
       listener();
     } catch (error) {
-      this.#options.logger.error({ err: error }, 'a listener to the messages of Redis has failed');
+      this.#options.logger.error({ err: error }, 'a listener for messages of Redis failed');
     }
   }
 
@@ -207,15 +212,15 @@ export class Subscription {
   }
 }
 
-/** When and why a connection ended. */
-function endOf(redis: Redis): { promise: Promise<Error>; cause(): Error | undefined } {
+/** Observes when and why a connection closes. */
+function observeEnd(redis: Redis): { promise: Promise<Error>; cause(): Error | undefined } {
   let lastError: Error | undefined;
-  // An 'error' that nobody listens to would end the process or be printed.
+  // An 'error' event without a listener would end the process or be printed.
   redis.on('error', (error: unknown) => {
     lastError = plainError(error);
   });
   const promise = new Promise<Error>((resolve) => {
-    redis.once('close', () => resolve(lastError ?? new Error('the connection ended')));
+    redis.once('close', () => resolve(lastError ?? new Error('the connection was closed')));
   });
   return { promise, cause: () => lastError };
 }

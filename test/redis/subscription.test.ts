@@ -53,7 +53,7 @@ test('a link that silently drops everything is lost, once, and restored over a n
   await until(() => !recorded.subscription.isLinked, 'the loss');
   await until(() => cable.accepted > accepted + 2, 'several tries');
   expect(recorded.events.slice(from)).toEqual(['lost']);
-  expect(recorded.log()).toContain('nothing was heard for');
+  expect(recorded.log()).toContain('nothing was received for');
   cable.pass();
   await until(() => recorded.subscription.isLinked, 'the link');
   expect(recorded.events.slice(from, from + 2)).toEqual(['lost', 'restored']);

@@ -2,7 +2,7 @@
 // Both can get lost. The change feed of the store (change-feed.ts) is what makes up for that, and repairs the mark.
 import { z } from 'zod';
 import { RecentMap } from '../../recent-map.ts';
-import { readForeign } from '../../redis/foreign-text.ts';
+import { parseUntrusted } from '../../redis/foreign-text.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
 import { CHANGE_KINDS, type ChangeKind, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -130,6 +130,6 @@ function markOf(kind: ChangeKind): Tombstone | undefined {
 }
 
 function readNotices(text: string): readonly Announcement[] {
-  const message = readForeign(Message, text) ?? [];
+  const message = parseUntrusted(Message, text) ?? [];
   return [message].flat().flatMap(({ prefix, ...rest }) => (isPrefix(prefix) ? [{ ...rest, prefix }] : []));
 }

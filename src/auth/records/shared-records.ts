@@ -3,7 +3,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
-import { readForeign } from '../../redis/foreign-text.ts';
+import { parseUntrusted } from '../../redis/foreign-text.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
 import { BILLING_STATUSES, isPrefix, type Prefix } from '../../store/key-record.ts';
@@ -259,7 +259,7 @@ function encode({ prefix, holderId, tier, standing, version, argon2, hmac }: Che
 }
 
 function decode(text: string): CheckableKey | undefined {
-  const payload = readForeign(Payload, text);
+  const payload = parseUntrusted(Payload, text);
   if (payload === undefined || !isPrefix(payload.prefix)) return undefined;
   const { prefix, holder, tier, standing, version, argon2, hmac } = payload;
   return {
