@@ -189,7 +189,7 @@ async function openUsage(
     config: config.static,
     store: store.usage,
     redis: keys.redis,
-    fleet: () => keys.place,
+    fleet: () => keys.position,
     authenticator: keys.authenticator,
     limitsOf: (tier) => snapshot().config.tiers[tier] ?? {},
     planOf: async (holderId) => currentOrderOf(await store.billing.ordersOf(holderId)),

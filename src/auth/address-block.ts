@@ -1,10 +1,10 @@
-// What counts as one address where failures and free keys are counted.
+// Normalizes a client address to the block by which failures and Free keys are counted.
 import { isIP } from 'node:net';
 
 /**
  * @param address as a socket or a trusted proxy reports it
- * @returns an IPv4 address as it is, also when it came mapped into IPv6 (RFC 4291, 2.5.5.2); of an IPv6 address the /64, the
- *   smallest block that is given to one customer (RFC 6177); `unknown` for what is no address
+ * @returns an IPv4 address unchanged, also when mapped into IPv6 (RFC 4291, 2.5.5.2); the /64 of an IPv6 address, the
+ *   smallest block that one customer gets (RFC 6177); `unknown` for anything else
  */
 export function addressBlock(address: string): string {
   const [plain = ''] = address.split('%');
@@ -23,7 +23,7 @@ export function addressBlock(address: string): string {
     .join(':')}::/64`;
 }
 
-/** The eight groups of a valid IPv6 address, also of one that ends in dotted decimal. */
+/** Expands a valid IPv6 address, with or without a dotted decimal end, to its eight groups. */
 function expand(address: string): readonly number[] {
   const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address);
   let text = address;

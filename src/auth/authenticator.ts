@@ -1,9 +1,9 @@
-// From an Authorization header to a caller, cheapest check first. It writes nothing: keys are made and ended in key-issuer.ts.
+// Authenticates the Authorization header to a principal, cheapest check first. It is read-only: key-issuer.ts writes keys.
 //
-//   form → known good (fresh) → known bad → failures of the address → record by prefix → HMAC → Argon2id
+//   syntax → positive cache (fresh) → negative cache → failure limit of the address → record by prefix → HMAC → Argon2id
 //
-// Everything before the record is in memory. A wrong key never gets as far as Argon2, because it fails the comparison of the
-// HMAC; a good key gets there once. What cannot be checked is answered 503, never 401, and never let in.
+// Everything before the record is in memory. A wrong key never reaches Argon2, because it fails the HMAC comparison; a valid
+// key reaches it once. A key that cannot be checked fails closed with 503, never 401.
 import { timingSafeEqual } from 'node:crypto';
 import { GatewayError } from '../errors.ts';
 import type { Prefix } from '../store/key-record.ts';
@@ -31,28 +31,28 @@ import {
 import { RecordLookup } from './records/record-lookup.ts';
 import type { SharedRecords } from './records/shared-records.ts';
 
-/** A key may change while it is being checked; then it is checked again, but not for ever. */
-const ROUNDS = 3;
+/** Maximum number of checks for a key that changes during its check. */
+const MAX_ROUNDS = 3;
 
 interface AuthenticatorOptions {
   readonly store: Pick<Store, 'findKey'>;
-  /** What replicas share in Redis, when there are several. */
+  /** The records that replicas share in Redis; undefined without Redis. */
   readonly shared?: SharedRecords | undefined;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
   readonly metrics: Pick<Metrics, 'authOutcomes' | 'authUnavailable' | 'authCacheEntries'>;
-  /** `auth.failures_per_minute` of the configuration in force. */
+  /** `auth.failures_per_minute` of the current configuration. */
   readonly failuresPerMinute: () => number;
   /**
-   * Called before a key that nobody has proved yet is let in. It is let in when this resolves: whoever needs to know that a key
-   * was never used can write it down here, once for each key, and not with every request.
+   * Called before an unproven key is accepted for the first time; the key is accepted when this resolves. It records the
+   * first use once per key and not with every request.
    */
   readonly onFirstUse?: ((prefix: Prefix) => Promise<void>) | undefined;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
 
-/** Which holders are let in. */
+/** The billing status that a request requires of the holder. */
 type RequiredStanding = 'good' | 'any';
 
 interface Check {
@@ -74,18 +74,18 @@ export class Authenticator implements KeyListener {
   readonly #now: () => number;
   readonly #fingerprints = new Fingerprints();
   readonly #clock = new ChangeClock();
-  readonly #known = new KeyCache();
-  readonly #refused = new NegativeCache(this.#clock);
+  readonly #positive = new KeyCache();
+  readonly #negative = new NegativeCache(this.#clock);
   readonly #shared: SharedRecords | undefined;
   readonly #onFirstUse: AuthenticatorOptions['onFirstUse'];
   readonly #failures: FailureLimit;
   readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
-  /** Checks under way: many requests with one key are one check. */
+  /** Checks in flight (single-flight): concurrent requests with one key share one check. */
   readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
   readonly #outcomes: AuthenticatorOptions['metrics']['authOutcomes'];
   readonly #unavailable: AuthenticatorOptions['metrics']['authUnavailable'];
-  readonly #entries: AuthenticatorOptions['metrics']['authCacheEntries'];
+  readonly #cacheEntries: AuthenticatorOptions['metrics']['authCacheEntries'];
   readonly #cachedOutcome: { inc(): void };
 
   constructor(parts: AuthenticatorOptions) {
@@ -102,28 +102,28 @@ export class Authenticator implements KeyListener {
       shared: parts.shared,
       clock: this.#clock,
       now,
-      onMark: (notice) => void this.changed(notice),
+      onTombstone: (notice) => void this.changed(notice),
     });
     this.#outcomes = parts.metrics.authOutcomes;
     this.#unavailable = parts.metrics.authUnavailable;
-    this.#entries = parts.metrics.authCacheEntries;
+    this.#cacheEntries = parts.metrics.authCacheEntries;
     this.#cachedOutcome = this.#outcomes.cell({ outcome: 'cached' });
   }
 
   /**
    * @param authorization value of the request's one Authorization header
-   * @param address of the client; failures are counted by it
-   * @returns the caller at once when the key was checked within the last 5 s, a promise otherwise
+   * @param address client address, by which failures are counted
+   * @returns the principal synchronously when the key was checked within the last 5 s, otherwise a promise
    * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys`,
-   *   `billing_not_active` for a good key whose holder is suspended, or `auth_unavailable`
+   *   `billing_not_active` for a valid key with a suspended holder, or `auth_unavailable`
    */
   authenticate(authorization: string | undefined, address: string): Principal | Promise<Principal> {
     return this.#authenticate(authorization, address, 'good');
   }
 
   /**
-   * The same for what a holder may do while suspended: it knows who asks, and throws no `billing_not_active`.
-   * `standing` of the caller says how the holder stands.
+   * Like `authenticate`, for operations that suspended holders may use: it does not throw `billing_not_active`.
+   * `standing` of the principal is the holder's billing status.
    */
   identify(authorization: string | undefined, address: string): Principal | Promise<Principal> {
     return this.#authenticate(authorization, address, 'any');
@@ -146,10 +146,10 @@ export class Authenticator implements KeyListener {
       throw new GatewayError('invalid_api_key');
     }
     const fingerprint = this.#fingerprints.of(key);
-    const known = this.#known.get(fingerprint);
+    const known = this.#positive.get(fingerprint);
     if (known === undefined) {
-      this.#admit(fingerprint, key.prefix, address);
-    } else if (this.#known.isFresh(known, this.#now())) {
+      this.#rejectKnownBad(fingerprint, key.prefix, address);
+    } else if (this.#positive.isFresh(known, this.#now())) {
       if (standing === 'good' && known.principal.standing !== 'good') throw this.#suspended();
       this.#cachedOutcome.inc();
       return known.principal;
@@ -157,13 +157,13 @@ export class Authenticator implements KeyListener {
     return this.#check({ key, fingerprint, known, address, standing });
   }
 
-  /** A change of a key, by this process or another. */
+  /** Handles a change of a key by this process or another. */
   changed({ prefix, kind, version }: KeyNotice): boolean {
-    const isNews = this.#clock.mark(prefix, version);
-    if (kind === 'changed') this.#known.invalidate(prefix);
-    // An `issued` key may be one that this process made and knows already.
-    else if (kind !== 'issued') this.#known.drop(prefix);
-    this.#showEntries();
+    const isNews = this.#clock.record(prefix, version);
+    if (kind === 'changed') this.#positive.invalidate(prefix);
+    // Keep an `issued` key: this process may have issued and cached it.
+    else if (kind !== 'issued') this.#positive.drop(prefix);
+    this.#updateMetrics();
     return isNews;
   }
 
@@ -171,21 +171,21 @@ export class Authenticator implements KeyListener {
     this.#clock.caughtUp(at);
   }
 
-  /** Nobody tells this process of changes by others at the moment: what it knows may be old, and is asked about more often. */
+  /** Messages from other processes may be missed from now on: expires the cache and shortens its freshness. */
   unlinked(): void {
-    this.#known.expire(this.#now(), UNLINKED_FRESH_MS);
+    this.#positive.expire(this.#now(), UNLINKED_FRESH_MS);
   }
 
-  /** It is told again; of what it was not told meanwhile it knows nothing. */
+  /** Messages arrive again. Those sent in between were missed, so the cache expires. */
   linked(): void {
-    this.#known.expire(this.#now(), FRESH_MS);
+    this.#positive.expire(this.#now(), FRESH_MS);
   }
 
-  learned(key: Key, principal: Principal): void {
-    // Another process may have ended or changed it since it was stored.
+  preload(key: Key, principal: Principal): void {
+    // Another process may have revoked or changed the key since it was stored.
     if (!this.#clock.allows(principal.prefix, principal.version)) return;
-    this.#known.refresh(this.#fingerprints.of(key), principal, this.#now());
-    this.#showEntries();
+    this.#positive.refresh(this.#fingerprints.of(key), principal, this.#now());
+    this.#updateMetrics();
   }
 
   #suspended(): GatewayError {
@@ -193,11 +193,11 @@ export class Authenticator implements KeyListener {
     return new GatewayError('billing_not_active');
   }
 
-  /** Lets a key that is not known to be good go on to the store, unless it is known to be bad or the address tried too many. */
-  #admit(fingerprint: Fingerprint, prefix: Prefix, address: string): void {
-    // Repeating one bad key costs nothing and is not counted: a forgotten program with an old key must not use up the
-    // attempts of everybody behind the same address.
-    if (this.#refused.has(fingerprint, prefix, this.#now())) {
+  /** Rejects an uncached key that the negative cache has or whose address has too many failures. */
+  #rejectKnownBad(fingerprint: Fingerprint, prefix: Prefix, address: string): void {
+    // Repeats of one bad key are cheap and do not count: a forgotten program with an old key must not use up the
+    // attempts of all clients behind the same address.
+    if (this.#negative.has(fingerprint, prefix, this.#now())) {
       this.#outcomes.inc({ outcome: 'refused_cached' });
       throw new GatewayError('invalid_api_key');
     }
@@ -210,7 +210,7 @@ export class Authenticator implements KeyListener {
 
   async #check({ key, fingerprint, known, address, standing }: Check): Promise<Principal> {
     let check = this.#checks.get(fingerprint);
-    const leads = check === undefined;
+    const isLeader = check === undefined;
     if (check === undefined) {
       check = this.#decide(key, fingerprint, known).finally(() => this.#checks.delete(fingerprint));
       this.#checks.set(fingerprint, check);
@@ -219,7 +219,7 @@ export class Authenticator implements KeyListener {
     try {
       verdict = await check;
     } catch (error) {
-      this.#countFailure(error, leads ? { address, prefix: key.prefix } : undefined);
+      this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
       throw error;
     }
     const { principal, outcome } = verdict;
@@ -228,7 +228,7 @@ export class Authenticator implements KeyListener {
     return principal;
   }
 
-  /** @param blamed whose failure it is when the key was bad; undefined when it was counted already */
+  /** @param blamed address and prefix that an invalid key counts against; undefined when already counted */
   #countFailure(
     error: unknown,
     blamed: { readonly address: string; readonly prefix: Prefix } | undefined,
@@ -245,60 +245,63 @@ export class Authenticator implements KeyListener {
   }
 
   async #decide(key: Key, fingerprint: Fingerprint, known: KnownKey | undefined): Promise<Verdict> {
-    for (let round = 0; round < ROUNDS; round += 1) {
+    for (let round = 0; round < MAX_ROUNDS; round += 1) {
       let found: Awaited<ReturnType<RecordLookup['find']>>;
       try {
         found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
-        if (known !== undefined && this.#known.serveStale(fingerprint, known, this.#now())) {
+        if (known !== undefined && this.#positive.serveStale(fingerprint, known, this.#now())) {
           return { principal: known.principal, outcome: 'cached' };
         }
         throw error;
       }
       const { record, position, soughtAt, at, isProved } = found;
       if (record === undefined || record.state !== 'active' || !this.#matches(record, key)) {
-        if (!this.#clock.holds(key.prefix, position)) continue;
-        this.#refused.add(fingerprint, this.#now(), position);
-        this.#showEntries();
-        this.#throwIfTriedTooOften(key.prefix);
+        if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
+        this.#negative.add(fingerprint, this.#now(), position);
+        this.#updateMetrics();
+        this.#throwIfPrefixLimited(key.prefix);
         throw new GatewayError('invalid_api_key');
       }
-      // Whatever its version is by now: the hash of a key never changes.
+      // The hash of a key never changes, so a proof holds for every version.
       const needsProof = !isProved && known === undefined;
       if (needsProof && !(await this.#prove(record, key))) {
-        // The HMAC proves that this is the key; a hash that denies it is damage in the store, and not the caller's fault.
-        throw unavailable('contradiction', `HMAC and Argon2 hash of key ${key.prefix} contradict each other`);
+        // The HMAC matches, so a hash that does not match is damage in the store and not a client error.
+        throw unavailable(
+          'contradiction',
+          `the HMAC of key ${key.prefix} matches and its Argon2 hash does not`,
+        );
       }
       if (needsProof) await this.#markUse(key.prefix);
-      if (!this.#clock.holds(key.prefix, position)) continue;
-      // Not waited for: Redis may be slow, and the next replica can ask the store too.
-      if (!isProved) void this.#shared?.keep(record);
+      if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
+      // Not awaited: Redis may be slow, and other replicas can read the store.
+      if (!isProved) void this.#shared?.publish(record);
       const principal = principalOf(record);
-      this.#known.refresh(fingerprint, principal, at, soughtAt);
-      this.#showEntries();
+      this.#positive.refresh(fingerprint, principal, at, soughtAt);
+      this.#updateMetrics();
       return { principal, outcome: 'verified' };
     }
-    throw unavailable('changing', `key ${key.prefix} changed ${ROUNDS} times while it was checked`);
+    throw unavailable('changing', `key ${key.prefix} changed ${MAX_ROUNDS} times while it was checked`);
   }
 
-  /** Before the key is taken for proved here or, by way of Redis, anywhere. */
+  /** Runs before the key counts as proven here or, through Redis, on any replica. */
   async #markUse(prefix: Prefix): Promise<void> {
     try {
       await this.#onFirstUse?.(prefix);
     } catch (error) {
-      throw unavailable('store', 'the first use of a key could not be written down', error);
+      throw unavailable('store', 'the first use of a key could not be recorded', error);
     }
   }
 
-  /** Argon2id, once in the whole fleet: the others wait for the one that began, and take its word. */
+  /** Runs Argon2id once in the whole fleet: the other replicas wait for the one that claimed the proof. */
   async #prove(record: CheckableKey, key: Key): Promise<boolean> {
     const shared = this.#shared;
     if (shared === undefined) return this.#hasher.verify(record.argon2, key);
-    if (!(await shared.claimProof(record)) && (await shared.isProvedSoon(record))) return true;
+    if (!(await shared.claimProof(record)) && (await shared.waitForProof(record))) return true;
     try {
       return await this.#hasher.verify(record.argon2, key);
     } catch (error) {
-      void shared.disclaimProof(record);
+      void shared.releaseProof(record);
       throw error;
     }
   }
@@ -308,8 +311,8 @@ export class Authenticator implements KeyListener {
     return record.hmac.byteLength === digest.byteLength && timingSafeEqual(record.hmac, digest);
   }
 
-  /** After many failures with one prefix; whoever has the right key for it has passed by then. */
-  #throwIfTriedTooOften(prefix: Prefix): void {
+  /** Limits failures per prefix. A valid key for the prefix has passed before this check. */
+  #throwIfPrefixLimited(prefix: Prefix): void {
     const retryAfterMs = this.#prefixFailures.waitFor(prefix);
     if (retryAfterMs > 0) throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
   }
@@ -317,11 +320,11 @@ export class Authenticator implements KeyListener {
   #recordFailure(address: string, prefix?: Prefix): void {
     this.#failures.record(address);
     if (prefix !== undefined) this.#prefixFailures.record(prefix);
-    this.#entries.set({ cache: 'failures' }, this.#failures.size);
+    this.#cacheEntries.set({ cache: 'failures' }, this.#failures.size);
   }
 
-  #showEntries(): void {
-    this.#entries.set({ cache: 'positive' }, this.#known.size);
-    this.#entries.set({ cache: 'negative' }, this.#refused.size);
+  #updateMetrics(): void {
+    this.#cacheEntries.set({ cache: 'positive' }, this.#positive.size);
+    this.#cacheEntries.set({ cache: 'negative' }, this.#negative.size);
   }
 }

@@ -1,4 +1,4 @@
-// How many bad keys an address may try, or may be tried with one prefix. Of callers whose key has proved good it knows nothing.
+// Limits failed authentication per address and per key prefix. Valid keys do not pass through here.
 import { MAX_RETRY_AFTER_MS } from '../errors.ts';
 import { RecentMap } from '../recent-map.ts';
 
@@ -7,13 +7,13 @@ const MAX_SUBJECTS = 50_000;
 const MINUTE_MS = MAX_RETRY_AFTER_MS;
 
 interface Bucket {
-  /** Failures, less what time has forgiven. */
+  /** Failures minus what has drained since. */
   readonly used: number;
-  /** When `used` was true, in milliseconds of the injected clock. */
+  /** Time of `used`, in milliseconds of the injected clock. */
   readonly at: number;
 }
 
-/** A bucket per subject that failures fill and that empties steadily within a minute. */
+/** A leaky bucket per subject: failures fill it, and it drains steadily within a minute. */
 export class FailureLimit {
   readonly #perMinute: () => number;
   readonly #now: () => number;
@@ -21,8 +21,8 @@ export class FailureLimit {
   readonly #buckets = new RecentMap<string, Bucket>(MAX_SUBJECTS);
 
   /**
-   * @param perMinute the limit at this moment; it may change with the configuration
-   * @param subjectOf what counts as one, e.g. address-block.ts; it is asked only when there are failures
+   * @param perMinute returns the current limit, which can change with the configuration
+   * @param subjectOf maps a text to the subject to count, such as `addressBlock`; called only when there are failures
    */
   constructor(perMinute: () => number, now: () => number, subjectOf: (text: string) => string) {
     this.#perMinute = perMinute;
@@ -34,9 +34,9 @@ export class FailureLimit {
     return this.#buckets.size;
   }
 
-  /** Milliseconds until another failure is taken; 0 when it is now. */
+  /** Milliseconds until another failure is allowed; 0 when it is allowed now. */
   waitFor(text: string): number {
-    // Nothing to compute where there are no failures, which is nearly always.
+    // Fast path: nearly always there are no failures.
     if (this.#buckets.size === 0) return 0;
     const subject = this.#subjectOf(text);
     const used = this.#used(subject);
@@ -51,7 +51,7 @@ export class FailureLimit {
   record(text: string): void {
     const subject = this.#subjectOf(text);
     const used = this.#used(subject) + 1;
-    // Not above the limit: time already spent waiting must count.
+    // Capped at the limit, so that time already waited counts.
     const bucket = { used: Math.min(used, this.#perMinute()), at: this.#now() };
     this.#buckets.set(subject, bucket);
   }
@@ -59,7 +59,7 @@ export class FailureLimit {
   #used(subject: string): number {
     const bucket = this.#buckets.get(subject);
     if (bucket === undefined) return 0;
-    const forgiven = ((this.#now() - bucket.at) / MINUTE_MS) * this.#perMinute();
-    return Math.max(0, bucket.used - forgiven);
+    const drained = ((this.#now() - bucket.at) / MINUTE_MS) * this.#perMinute();
+    return Math.max(0, bucket.used - drained);
   }
 }

@@ -1,5 +1,5 @@
-// Another tier or standing for a holder, and that everybody hears of it. Like a revocation it needs neither the secret nor a
-// hash. What is written is store/sql/sql-holders.ts's.
+// Changes the tier or standing of a holder and announces it to the fleet. Like a revocation it needs neither the secret nor a
+// hash. store/sql/sql-holders.ts writes the change.
 import type { ChangeResult, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { CheckableKey } from './key/principal.ts';
@@ -7,20 +7,20 @@ import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
-/** Who is told of changes. */
+/** Receivers of changes. */
 interface ChangeNotifiers {
-  /** The authenticator of this process, where there is one. */
+  /** The authenticator of this process, if any. */
   readonly listener?: Pick<KeyListener, 'changed'> | undefined;
-  /** Where there are other processes that listen. */
+  /** Set in a fleet: announces to the other replicas. */
   readonly announcer?: Announcer | undefined;
 }
 
 /**
- * Changes tier or standing of a holder. When it resolves, this process obeys, and the others have been told.
+ * Changes tier or standing of a holder. When it resolves, this process applies the change, and it has been announced to the others.
  *
- * @param reason for support: at most 200 characters, see `keepable`
- * @returns `same` also tells again, because whoever asks again may do so because not everybody was told
- * @throws GatewayError `invalid_value` for a reason that cannot be kept, `store_unavailable`
+ * @param reason for support: at most 200 characters, see `storableText`
+ * @returns the result; `same` is announced too, because a repeat may follow a failed announcement
+ * @throws GatewayError `invalid_value` for a reason that cannot be stored, `store_unavailable`
  */
 export async function changeHolder(
   parts: ChangeNotifiers & { readonly store: Pick<Store, 'changeHolder'>; readonly today?: () => Date },
@@ -36,10 +36,10 @@ export async function changeHolder(
 }
 
 /**
- * To be called after the commit by whoever wrote the change in a transaction of its own (`changeHolderIn`). If the process
- * ends before, the change feed tells the others. Never rejects.
+ * Announces a change. Callers that write the change in a transaction of their own (`changeHolderIn`) call it after the
+ * commit. If the process ends before, the others read the change feed. Never rejects.
  *
- * @param records active keys of the holder, as the outcome has them
+ * @param records active keys of the holder, from the result
  * @param at RFC 3339, UTC
  */
 export async function announceChanged(

@@ -1,4 +1,4 @@
-// The only writer of keys: makes, rotates and revokes them, and tells the authenticator of this process at once.
+// The only writer of keys: issues, rotates and revokes them, and updates the authenticator of this process at once.
 import { randomUUID } from 'node:crypto';
 import type { Tier } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -27,10 +27,10 @@ import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
-/** Of 2^32 prefixes: with a million keys the chance that all of these draws are taken is below 1 in 10^18. */
-const DRAWS = 5;
+/** Attempts to find a free prefix. With a million keys among 2^32 prefixes, all are taken with a chance below 1 in 10^18. */
+const MAX_DRAWS = 5;
 
-/** A key in the one answer that has it whole. */
+/** A new key, for the one response that shows it whole. */
 export interface IssuedKey {
   readonly key: Key;
   readonly prefix: Prefix;
@@ -54,13 +54,13 @@ interface KeyIssuerOptions {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
-  /** The authenticator of this process, where there is one. */
+  /** The authenticator of this process, if any. */
   readonly listener?: KeyListener;
-  /** Where there are other processes that listen. */
+  /** Set in a fleet: announces to the other replicas. */
   readonly announcer?: Announcer | undefined;
-  /** The wall clock. */
+  /** Wall clock. */
   readonly today?: () => Date;
-  /** Source of bytes for new keys. */
+  /** Source of random bytes for new keys. */
   readonly random?: (size: number) => Uint8Array;
 }
 
@@ -85,9 +85,9 @@ export class KeyIssuer {
   }
 
   /**
-   * A key for a new holder.
+   * Issues a key for a new holder.
    *
-   * @throws GatewayError `invalid_value` for a label that cannot be kept, `store_unavailable`
+   * @throws GatewayError `invalid_value` for a label that cannot be stored, `store_unavailable`
    */
   async issue(order: { readonly tier: Tier; readonly label?: string }): Promise<IssuedKey> {
     const label = order.label === undefined ? null : storableText(order.label, 'label');
@@ -97,7 +97,7 @@ export class KeyIssuer {
   }
 
   /**
-   * One more key for the holder of `prefix`, whatever became of that key: limits, quota and usage go on.
+   * Issues another key for the holder of `prefix`, whatever the state of that key. Limits, quota and usage continue.
    *
    * @returns undefined when there is no such key
    * @throws GatewayError `store_unavailable`
@@ -111,7 +111,7 @@ export class KeyIssuer {
   }
 
   /**
-   * A Free key, counted against the address (IPv6: its /64) for this day in UTC.
+   * Issues a Free key, counted against the address (IPv6: its /64) for this day in UTC.
    *
    * @throws GatewayError `free_key_limit`, `store_unavailable`
    */
@@ -123,24 +123,24 @@ export class KeyIssuer {
   }
 
   /**
-   * What a Free key for this address is counted by, today.
+   * The count that a Free key for this address falls under today.
    *
    * @throws GatewayError `free_key_limit`, `store_unavailable`
    */
   async freeGrant(order: { readonly address: string; readonly perDay: number }): Promise<FreeGrant> {
     const address = this.#secret.addressDigest(addressBlock(order.address));
     const day = this.#today().toISOString().slice(0, 10);
-    // The count in the transaction decides; this one only spares the hash when the answer is clear.
+    // The count in the transaction decides; this one only saves the hash.
     if ((await this.#store.freeGrants(day, address)) >= order.perDay)
       throw new GatewayError('free_key_limit');
     return { day, address, perDay: order.perDay };
   }
 
   /**
-   * Makes a key that `write` stores, in a transaction with more in it. Nobody is told that it is good: its first use is looked
-   * up and proved like that of a strange key, and so it can be known whether it was ever used.
+   * Makes a key that `write` stores in a larger transaction. The key is not cached or announced: its first use is looked up and
+   * proven, and is therefore recorded.
    *
-   * @param write may be called again, with another key, where it answers `prefix_taken`
+   * @param write called again with another key when it returns `prefix_taken`
    * @throws GatewayError `store_unavailable`, and what `write` throws
    */
   mint<T extends { readonly kind: string }>(
@@ -150,15 +150,15 @@ export class KeyIssuer {
   }
 
   /**
-   * Replaces the caller's key. The old one is bad from the moment this resolves, in this process at once. The holder stays
-   * what it is: a suspended one may rotate, and its new key is not served either.
+   * Replaces the principal's key. The old key is invalid when this resolves, in this process at once. A suspended holder
+   * may rotate and stays suspended.
    *
    * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
    */
   async rotate(principal: Principal): Promise<RotatedKey> {
     const running = this.#rotations.get(principal.prefix);
     if (running !== undefined) {
-      // Whatever it comes to, this one does not get the key: it goes out once. Without a result the old key still stands.
+      // The new key goes out once, to the first request. If that rotation fails, the old key stays valid.
       await running;
       throw new GatewayError('invalid_api_key');
     }
@@ -167,7 +167,7 @@ export class KeyIssuer {
     return rotation;
   }
 
-  /** Ends a key for good: see `revokeKey`. */
+  /** Revokes a key: see `revokeKey`. */
   revoke(prefix: Prefix, reason?: string): Promise<RevokeResult> {
     return revokeKey(
       {
@@ -181,7 +181,7 @@ export class KeyIssuer {
     );
   }
 
-  /** Another tier or standing for a holder, for the whole fleet at once: see `changeHolder`. */
+  /** Changes tier or standing of a holder: see the function `changeHolder`. */
   changeHolder(holderId: string, change: HolderChange, reason?: string): Promise<ChangeResult> {
     return changeHolder(
       {
@@ -196,7 +196,7 @@ export class KeyIssuer {
     );
   }
 
-  /** For whoever changed a holder in a transaction of its own: see `announceChanged`. */
+  /** Announces a change that a caller's own transaction made: see the function `announceChanged`. */
   announceChanged(records: readonly CheckableKey[], at: string): Promise<void> {
     return announceChanged({ listener: this.#listener, announcer: this.#announcer }, records, at);
   }
@@ -206,7 +206,7 @@ export class KeyIssuer {
     return this.#store.listKeys(filter);
   }
 
-  /** A key and what happened to it, or undefined. @throws GatewayError `store_unavailable` */
+  /** A key and its history, or undefined. @throws GatewayError `store_unavailable` */
   async show(prefix: Prefix): Promise<KeyHistory | undefined> {
     const record = await this.#store.findKey(prefix);
     if (record === undefined) return undefined;
@@ -221,7 +221,7 @@ export class KeyIssuer {
     const { record, endedVersion } = outcome;
     const ended = { prefix: principal.prefix, kind: 'rotated', version: endedVersion } as const;
     this.#listener?.changed(ended);
-    // Together: the successor is of no use while another replica takes the old key.
+    // Announce both before the response, so that no replica accepts the old key after it.
     const [issued] = await Promise.all([
       this.#issued(key, record),
       this.#announcer?.announce({ ...ended, at: record.createdAt }),
@@ -229,23 +229,23 @@ export class KeyIssuer {
     return { ...issued, replaces: principal.prefix };
   }
 
-  /** Only the state counts. The version may have grown since the caller was checked, because the holder changed. */
+  /** Checks the state only: a change of the holder may have raised the version since authentication. */
   async #requireActive({ prefix }: Principal): Promise<void> {
     const current = await this.#store.findKey(prefix);
     if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
   }
 
   /**
-   * Draws a key, hashes it and hands it to `write`, again with another one when the prefix is taken.
-   * @param check rejects where no key may be made; it is asked before the hash
+   * Generates a key, hashes it and passes it to `write`; retries with another key when the prefix is taken.
+   * @param check runs before the hash; it rejects when no key may be made
    */
   async #mint<T extends { readonly kind: string }>(
     write: (key: NewKey) => Promise<T>,
     check = async () => {},
   ): Promise<{ readonly key: Key; readonly outcome: T }> {
-    for (let draw = 0; draw < DRAWS; draw += 1) {
+    for (let draw = 0; draw < MAX_DRAWS; draw += 1) {
       const key = Key.generate(this.#random);
-      // Before the hash, which is what a draw costs. The transaction decides.
+      // Checked before the expensive hash; the transaction decides.
       const [taken] = await Promise.all([this.#store.findKey(key.prefix), check()]);
       if (taken !== undefined) continue;
       const argon2 = await this.#hasher.hash(key);
@@ -258,7 +258,7 @@ export class KeyIssuer {
       if (outcome.kind !== 'prefix_taken') return { key, outcome };
     }
     throw new GatewayError('store_unavailable', 'The gateway cannot make a key at the moment.', {
-      cause: new Error(`${DRAWS} drawn prefixes were all taken`),
+      cause: new Error(`all ${MAX_DRAWS} generated prefixes are taken`),
     });
   }
 
@@ -266,16 +266,16 @@ export class KeyIssuer {
     const { prefix, holderId, tier, version, createdAt } = record;
     const issued = { prefix, kind: 'issued', version } as const;
     this.#listener?.changed(issued);
-    this.#listener?.learned(key, principalOf(record));
+    this.#listener?.preload(key, principalOf(record));
     await this.#announcer?.announce({ ...issued, at: createdAt }, record);
     return { key, prefix, holderId, tier, createdAt };
   }
 }
 
 /**
- * Ends a key for good. It needs neither the secret nor a hash, so that it works when they cannot be had.
+ * Revokes a key. It needs neither the secret nor a hash, so it works without them.
  *
- * @throws GatewayError `invalid_value` for a reason that cannot be kept, `store_unavailable`
+ * @throws GatewayError `invalid_value` for a reason that cannot be stored, `store_unavailable`
  */
 export async function revokeKey(
   parts: {
@@ -291,7 +291,7 @@ export async function revokeKey(
   const now = parts.today?.() ?? new Date();
   const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
   if (outcome.kind === 'unknown') return outcome;
-  // Also one that had ended before: who asks again may do so because not everybody was told.
+  // Announce a key that had already ended too: a repeat may follow a failed announcement.
   const { version, state, endedAt } = outcome.record;
   const ended = { prefix, kind: state === 'revoked' ? 'revoked' : 'rotated', version } as const;
   parts.listener?.changed(ended);
@@ -299,7 +299,7 @@ export async function revokeKey(
   return outcome;
 }
 
-/** Whether a key was revoked for a reason that ends its running requests as well: one that begins with `compromised`. */
+/** Whether the reason of a revocation also ends running requests: it begins with `compromised`. */
 export function isCompromised(reason: string | null): boolean {
   return reason !== null && /^compromised\b/i.test(reason);
 }
@@ -307,6 +307,6 @@ export function isCompromised(reason: string | null): boolean {
 function addedRecord(outcome: AddResult): KeyRecord {
   if (outcome.kind === 'added') return outcome.record;
   if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
-  // A holder that was found does not vanish, and a taken prefix was drawn again.
+  // `unknown` cannot follow a found holder, and `#mint` handles `prefix_taken`.
   throw new Error(`the store answered ${outcome.kind} to a new key`);
 }

@@ -1,4 +1,4 @@
-// Everything about keys that one gateway process runs, wired together: with Redis as one replica of several, without it alone.
+// Wires the key components of one gateway process, with Redis as a replica of a fleet, without it alone.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { RedisClient } from '../redis/redis-client.ts';
 import { Replicas } from '../redis/replicas.ts';
@@ -15,33 +15,33 @@ import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';
 import { SharedRecords } from './records/shared-records.ts';
 
 interface KeysOptions {
-  /** Of Tollgate, for other replicas and the support desk. */
+  /** Version of Tollgate, for other replicas and support. */
   readonly version: string;
   readonly config: StaticConfig;
   readonly store: Store;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** `auth.failures_per_minute` of the configuration in force. */
+  /** `auth.failures_per_minute` of the current configuration. */
   readonly failuresPerMinute: () => number;
-  /** Another process revoked this key because it was compromised: what it has running is to end too. */
+  /** Called when a key is revoked as compromised: its running requests have to end too. */
   readonly onCompromised: (prefix: Prefix) => void;
 }
 
 export interface Keys {
   readonly authenticator: Authenticator;
   readonly issuer: KeyIssuer;
-  /** Undefined where none is configured. */
+  /** Undefined when none is configured. */
   readonly redis: RedisClient | undefined;
-  /** Whether this process hears what others change. */
+  /** Whether changes by other processes arrive. */
   readonly isLinked: boolean;
-  /** Where this process stands among the replicas that serve. */
-  readonly place: Replicas['place'];
-  /** Leaves the fleet, and ends what runs. The store stays open. */
+  /** The position of this process among the serving replicas. */
+  readonly position: Replicas['position'];
+  /** Leaves the fleet and stops all key components. The store stays open. */
   close(): Promise<void>;
 }
 
 /**
- * Opens the secret and begins to follow the changes. A Redis that is away does not keep it from starting.
+ * Opens the secret and starts to follow changes. An unavailable Redis does not prevent the start.
  * @throws SecretError, or GatewayError `store_unavailable`
  */
 export async function openKeys(options: KeysOptions): Promise<Keys> {
@@ -65,8 +65,8 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator });
     const changes = new ChangeFeed({ store, listener: authenticator, onChange, metrics });
     await changes.start();
-    const place = { index: 0, count: 1 };
-    return { authenticator, issuer, redis: undefined, isLinked: true, place, close: () => changes.stop() };
+    const position = { index: 0, count: 1 };
+    return { authenticator, issuer, redis: undefined, isLinked: true, position, close: () => changes.stop() };
   }
   const redis = new RedisClient({ url, logger, metrics: metrics.redis });
   const shared = new SharedRecords({ redis, secret, metrics });
@@ -84,26 +84,26 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     url,
     logger,
     version: options.version,
-    onMessage: (text) => fleet.heard(text),
+    onMessage: (text) => broadcast.receive(text),
     onLost: () => authenticator.unlinked(),
     onRestored: () => {
       authenticator.linked();
       void changes.poll();
     },
   });
-  const fleet = new KeyBroadcast({ redis, listener: authenticator, metrics });
+  const broadcast = new KeyBroadcast({ redis, listener: authenticator, metrics });
   const announcer = new KeyAnnouncer({ redis, shared, send: (body) => replicas.send(body) });
   const changes = new ChangeFeed({
     store,
     listener: authenticator,
     onChange: (change) => {
-      void fleet.read(change);
+      void broadcast.onFeedChange(change);
       onChange(change);
     },
     metrics,
   });
   authenticator.unlinked();
-  // The feed first: a message that comes before its place is noted is in it.
+  // Start the feed before the subscription: it covers messages that arrive earlier.
   await changes.start();
   await redis.start();
   await replicas.start();
@@ -114,8 +114,8 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     get isLinked() {
       return replicas.isLinked;
     },
-    get place() {
-      return replicas.place;
+    get position() {
+      return replicas.position;
     },
     async close() {
       await changes.stop();

@@ -1,4 +1,4 @@
-// The endpoint by which a holder replaces the own key, and the form in which a new key goes over the wire.
+// The endpoint for key rotation, and the JSON form of a new key.
 
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
@@ -14,16 +14,16 @@ export class RotationEndpoint {
     this.#issuer = issuer;
   }
 
-  /** `POST /admin/keys/rotate`, authenticated with the key that it ends. */
+  /** `POST /admin/keys/rotate`, authenticated with the key that it replaces. */
   async answer(exchange: Exchange): Promise<void> {
-    // A suspended holder may, too: a key that leaked must not wait for a payment to be replaced.
+    // Suspended holders may rotate: replacing a leaked key must not wait for a payment.
     const principal = await this.#authenticator.identify(
       exchange.request.headers.authorization,
       exchange.address,
     );
     exchange.keyPrefix = principal.prefix;
     exchange.access.tier = principal.tier;
-    // Once it is done the old key is gone, so it is not done for someone who has left.
+    // Do not replace the key of a client that has disconnected and would not receive the new one.
     exchange.throwIfStopped();
     const rotated = await this.#issuer.rotate(principal);
     answerJson(
@@ -35,7 +35,7 @@ export class RotationEndpoint {
   }
 }
 
-/** A new key as its holder reads it: the one place where it is written out. */
+/** The JSON form of a new key. No other code reveals a key to a client. */
 export function wireKey({ key, prefix, tier, createdAt }: IssuedKey): Record<string, string> {
   return { key: key.reveal(), prefix, tier, created_at: createdAt };
 }

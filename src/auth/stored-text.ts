@@ -1,20 +1,20 @@
-// Text that is kept beside keys, labels and reasons: what of it may be stored.
+// Validates labels and reasons that are stored with keys.
 import { GatewayError } from '../errors.ts';
 
 const MAX_TEXT = 200;
 
 /**
- * Text that support writes and reads in a terminal: short, without control characters, and without a key.
- * @param param what it is, for the error
- * @returns it without blanks around it
+ * Validates text that support writes and reads in a terminal: short, without control characters, and without a key.
+ * @param param name of the text, for the error
+ * @returns the text, trimmed
  * @throws GatewayError `invalid_value`
  */
 export function storableText(text: string, param: string): string {
-  const kept = text.trim();
-  const refuse = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
-  if (kept.length > MAX_TEXT) throw refuse(`is longer than ${MAX_TEXT} characters`);
-  if (kept === '') throw refuse('is empty');
-  if (/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u.test(kept)) throw refuse('has a control character in it');
-  if (/[0-9a-f]{32}/i.test(kept)) throw refuse('has something in it that looks like a key');
-  return kept;
+  const trimmed = text.trim();
+  const invalid = (why: string) => new GatewayError('invalid_value', `The ${param} ${why}.`, { param });
+  if (trimmed.length > MAX_TEXT) throw invalid(`is longer than ${MAX_TEXT} characters`);
+  if (trimmed === '') throw invalid('is empty');
+  if (/[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u.test(trimmed)) throw invalid('contains a control character');
+  if (/[0-9a-f]{32}/i.test(trimmed)) throw invalid('contains text that looks like a key');
+  return trimmed;
 }

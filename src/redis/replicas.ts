@@ -118,8 +118,8 @@ export class Replicas {
     return this.#subscription.isLinked;
   }
 
-  /** Where this one stands among the replicas that served when Redis was last asked. */
-  get place(): { readonly index: number; readonly count: number } {
+  /** The position of this replica among those that served at the last heartbeat. */
+  get position(): { readonly index: number; readonly count: number } {
     const index = this.#serving.indexOf(this.id);
     return index === -1
       ? { index: this.#serving.length, count: this.#serving.length + 1 }

@@ -40,10 +40,10 @@ describe('the change clock', () => {
   test('never holds what was asked before a change, however many changes there were', () => {
     const clock = new ChangeClock();
     const early = clock.now();
-    for (let index = 0; index < 25_000; index += 1) clock.mark(numbered(index).prefix, 2);
+    for (let index = 0; index < 25_000; index += 1) clock.record(numbered(index).prefix, 2);
     for (const index of [0, 1, 9_999, 10_000, 20_000, 24_999]) {
-      expect(clock.holds(numbered(index).prefix, early)).toBe(false);
-      expect(clock.holds(numbered(index).prefix, clock.now())).toBe(true);
+      expect(clock.isUnchangedSince(numbered(index).prefix, early)).toBe(false);
+      expect(clock.isUnchangedSince(numbered(index).prefix, clock.now())).toBe(true);
     }
   });
 
@@ -59,11 +59,11 @@ describe('the change clock', () => {
             asked = clock.now();
             changed = false;
           } else {
-            clock.mark(numbered(event).prefix, 2);
+            clock.record(numbered(event).prefix, 2);
             changed ||= event === subject;
           }
         }
-        expect(clock.holds(numbered(subject).prefix, asked)).toBe(!changed);
+        expect(clock.isUnchangedSince(numbered(subject).prefix, asked)).toBe(!changed);
       }),
     );
   });
@@ -74,16 +74,16 @@ describe('the versions that the change clock has heard of', () => {
     const clock = new ChangeClock();
     const { prefix } = numbered(1);
     expect(clock.allows(prefix, 1)).toBe(true);
-    expect(clock.mark(prefix, 3)).toBe(true);
-    expect(clock.mark(prefix, 2)).toBe(false);
-    expect(clock.mark(prefix, 3)).toBe(false);
+    expect(clock.record(prefix, 3)).toBe(true);
+    expect(clock.record(prefix, 2)).toBe(false);
+    expect(clock.record(prefix, 3)).toBe(false);
     expect([1, 2, 3, 4].map((version) => clock.allows(prefix, version))).toEqual([false, false, true, true]);
     expect(clock.allows(numbered(2).prefix, 1)).toBe(true);
   });
 
   test('are remembered for the keys that changed last', () => {
     const clock = new ChangeClock();
-    for (let index = 0; index < 10_500; index += 1) clock.mark(numbered(index).prefix, 2);
+    for (let index = 0; index < 10_500; index += 1) clock.record(numbered(index).prefix, 2);
     expect(clock.allows(numbered(10_499).prefix, 1)).toBe(false);
     expect(clock.allows(numbered(500).prefix, 1)).toBe(false);
     expect(clock.allows(numbered(499).prefix, 1)).toBe(true);
@@ -190,7 +190,7 @@ describe('refused keys', () => {
     const key = Key.generate();
     const position = clock.now();
     refused.add(fingerprints.of(key), 0, position);
-    clock.mark(key.prefix, 2);
+    clock.record(key.prefix, 2);
     expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);
     refused.add(fingerprints.of(key), 0, position);
     expect(refused.has(fingerprints.of(key), key.prefix, 1)).toBe(false);

@@ -77,7 +77,7 @@ export async function openFleetSetting(
     const changes = new ChangeFeed({
       store,
       listener: authenticator,
-      onChange: (change) => void fleet.read(change),
+      onChange: (change) => void fleet.onFeedChange(change),
       metrics,
       now: setting.now,
       intervalMs: 3_600_000,

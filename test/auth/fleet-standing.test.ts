@@ -39,13 +39,13 @@ test('a change replaces the record in Redis, still proved, and its message is ob
   const lookups = fleet.setting.lookups;
   const message = one.sent.at(-1) ?? '';
   expect(JSON.parse(message)).toEqual([{ prefix, kind: 'changed', version: 2, at: expect.any(String) }]);
-  other.fleet.heard(message);
+  other.fleet.receive(message);
   expect(await tierAt(other, key)).toBe('Pro');
   expect(await tierAt(one, key)).toBe('Pro');
   // Nor is there anything left to do for one that was not there.
   expect(await tierAt(await fleet.replica(), key)).toBe('Pro');
   expect([fleet.setting.lookups - lookups, fleet.setting.argon2.verifies]).toEqual([0, 0]);
-  other.fleet.heard(message);
+  other.fleet.receive(message);
   await other.changes.poll();
   expect(await counted(other.metrics.keyChanges)).toMatchObject({ changed: 1 });
 });
@@ -60,7 +60,7 @@ test('all keys of a holder are in one message', async () => {
   const before = one.sent.length;
   await one.issuer.changeHolder(first.holderId, { standing: 'suspended' });
   expect(one.sent.length - before).toBe(1);
-  other.fleet.heard(one.sent.at(-1) ?? '');
+  other.fleet.receive(one.sent.at(-1) ?? '');
   for (const { key } of [first, second]) {
     expect(await outcome(other.authenticator, key)).toBe('billing_not_active');
   }
@@ -73,17 +73,17 @@ test('a record of before that a slow reader writes does not come back', async ()
   const slow = await fleet.setting.store.findKey(prefix);
   if (slow === undefined) throw new Error('no record');
   await one.issuer.changeHolder(holderId, { tier: 'Free' });
-  await other.shared.keep(slow);
+  await other.shared.publish(slow);
   expect(await held(prefix)).toMatch(/^2 /);
   await server.flush();
-  await marksIn(one.redis).mark('changed', prefix, 2);
-  await other.shared.keep(slow);
+  await marksIn(one.redis).write('changed', prefix, 2);
+  await other.shared.publish(slow);
   expect(await held(prefix)).toBe('2 changed');
   // The mark makes everybody ask the store, and who did puts the record in its place.
   expect(await tierAt(other, key)).toBe('Free');
   await until(async () => (await held(prefix)).startsWith('2 ') && (await held(prefix)) !== '2 changed');
   // A mark that comes after the record says nothing new.
-  await marksIn(one.redis).mark('changed', prefix, 2);
+  await marksIn(one.redis).write('changed', prefix, 2);
   expect(await held(prefix)).not.toBe('2 changed');
 });
 
@@ -97,7 +97,7 @@ test('without the secret there is a mark, and replicas that have proved the key 
   const announcer = new KeyAnnouncer({ redis: desk, send: async (body) => void sent.push(body) });
   await changeHolder({ store: fleet.setting.store, announcer }, holderId, { standing: 'suspended' });
   expect(await held(prefix)).toBe('2 changed');
-  one.fleet.heard(sent[0] ?? '');
+  one.fleet.receive(sent[0] ?? '');
   expect(await outcome(one.authenticator, key)).toBe('billing_not_active');
   expect(fleet.setting.argon2.verifies).toBe(0);
   // It has put the record in the place of the mark. Where that got lost,
@@ -118,9 +118,9 @@ test('whoever reads of a change in the feed covers no record that is as new, and
   await one.issuer.changeHolder(holderId, { tier: 'Pro' });
   const record = await held(prefix);
   const read = { prefix, kind: 'changed', version: 2, at: '2030' } as const;
-  await one.fleet.read(read);
+  await one.fleet.onFeedChange(read);
   expect(await held(prefix)).toBe(record);
-  await one.fleet.read({ ...read, version: 3 });
+  await one.fleet.onFeedChange({ ...read, version: 3 });
   expect(await held(prefix)).toBe('3 changed');
 });
 
@@ -153,7 +153,7 @@ test('a waiting replica takes the proof of a key whose holder changed meanwhile'
   if (before === undefined) throw new Error('no record');
   const first = tierAt(one, key);
   await until(() => fleet.setting.argon2.verifies === 1);
-  const waiting = other.shared.isProvedSoon(before);
+  const waiting = other.shared.waitForProof(before);
   const changed = await fleet.setting.store.changeHolder(holderId, { tier: 'Pro' }, null, '2030');
   if (changed.kind !== 'changed') throw new Error(changed.kind);
   await one.changes.poll();
@@ -173,7 +173,7 @@ test.each([
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { key } = await one.issuer.issue({ tier: 'Free' });
-  one.fleet.heard(text);
+  one.fleet.receive(text);
   expect(one.authenticator.authenticate(bearer(key), '')).not.toBeInstanceOf(Promise);
 });
 

@@ -45,10 +45,10 @@ describe('a message', () => {
     expect(isInMemory(other.authenticator, key)).toBe(true);
     const message = one.sent.at(-1) ?? '';
     expect(JSON.parse(message)).toEqual({ prefix, kind: 'revoked', version: 2, at: expect.any(String) });
-    other.fleet.heard(message);
+    other.fleet.receive(message);
     expect(isInMemory(other.authenticator, key)).toBe(false);
     expect(await outcome(other.authenticator, key)).toBe('invalid_api_key');
-    other.fleet.heard(message);
+    other.fleet.receive(message);
     await other.changes.poll();
     expect(await counted(other.metrics.keyChanges)).toEqual({ revoked: 1 });
   });
@@ -58,7 +58,7 @@ describe('a message', () => {
     const [one, other] = [await fleet.replica(), await fleet.replica()];
     const { key } = await verified(other, one);
     const next = await one.issuer.rotate(await one.authenticator.authenticate(bearer(key), ''));
-    for (const message of one.sent) other.fleet.heard(message);
+    for (const message of one.sent) other.fleet.receive(message);
     expect(await outcome(other.authenticator, key)).toBe('invalid_api_key');
     expect(await outcome(other.authenticator, next.key)).toBe(next.prefix);
     expect(fleet.setting.argon2.verifies).toBe(0);
@@ -70,7 +70,9 @@ describe('a message', () => {
     const other = await fleet.replica();
     const early = Buffer.from(bytes).toString('hex');
     expect(await outcome(other.authenticator, `Bearer ${early}`)).toBe('invalid_api_key');
-    other.fleet.heard(JSON.stringify({ prefix: early.slice(0, 8), kind: 'issued', version: 1, at: 'today' }));
+    other.fleet.receive(
+      JSON.stringify({ prefix: early.slice(0, 8), kind: 'issued', version: 1, at: 'today' }),
+    );
     const before = fleet.setting.lookups;
     expect(await outcome(other.authenticator, `Bearer ${early}`)).toBe('invalid_api_key');
     expect(fleet.setting.lookups - before).toBe(1);
@@ -94,7 +96,7 @@ describe('a message', () => {
     await using fleet = await openFleetSetting(server.url);
     const replica = await fleet.replica();
     const { key, prefix } = await verified(replica);
-    replica.fleet.heard(text.replace('PREFIX', prefix));
+    replica.fleet.receive(text.replace('PREFIX', prefix));
     expect(isInMemory(replica.authenticator, key)).toBe(true);
     expect(await counted(replica.metrics.keyChanges)).toEqual({});
   });
@@ -106,7 +108,7 @@ describe('a message', () => {
     const { key, prefix } = await verified(replica);
     const before = setting.lookups;
     for (const version of [1, 2, 7, Number.MAX_SAFE_INTEGER]) {
-      replica.fleet.heard(JSON.stringify({ prefix, kind: 'revoked', version, at: 'never' }));
+      replica.fleet.receive(JSON.stringify({ prefix, kind: 'revoked', version, at: 'never' }));
       expect(isInMemory(replica.authenticator, key)).toBe(false);
       expect(await outcome(replica.authenticator, key)).toBe(prefix);
       expect(isInMemory(replica.authenticator, key)).toBe(true);
@@ -116,7 +118,7 @@ describe('a message', () => {
     expect(setting.argon2.verifies).toBeLessThanOrEqual(3);
     // A key that is bad stays bad, whatever is said.
     await replica.issuer.revoke(prefix);
-    replica.fleet.heard(JSON.stringify({ prefix, kind: 'issued', version: 9, at: 'never' }));
+    replica.fleet.receive(JSON.stringify({ prefix, kind: 'issued', version: 9, at: 'never' }));
     expect(await outcome(replica.authenticator, key)).toBe('invalid_api_key');
   });
 });
@@ -137,7 +139,7 @@ describe('a mark in Redis', () => {
     const replica = await fleet.replica();
     const { key, prefix } = await verified(replica);
     const unmarked = await verified(replica);
-    expect(await marksIn(replica.redis).mark('ended', prefix, 2)).toBe(true);
+    expect(await marksIn(replica.redis).write('ended', prefix, 2)).toBe(true);
     setting.advance(5001);
     expect(await outcome(replica.authenticator, key)).toBe(prefix);
     setting.mood = 'failing';

@@ -33,10 +33,10 @@ describe('issuing', () => {
   test.each([
     ['is empty', '   '],
     ['is longer than 200 characters', 'x'.repeat(201)],
-    ['has a control character in it', 'a\u001b[31mb'],
-    ['has a control character in it', 'a\nb'],
-    ['has a control character in it', 'a\u202eb'],
-    ['has something in it that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
+    ['contains a control character', 'a\u001b[31mb'],
+    ['contains a control character', 'a\nb'],
+    ['contains a control character', 'a\u202eb'],
+    ['contains text that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
   ])('refuses a label that %s', async (why, label) => {
     await using setting = await openSetting();
     await expect(setting.issuer.issue({ tier: 'Free', label })).rejects.toMatchObject({

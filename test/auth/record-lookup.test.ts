@@ -52,9 +52,9 @@ function open(options: { readonly isManual?: boolean } = {}) {
     },
     clock,
     now: () => state.time,
-    onMark: (notice) => {
+    onTombstone: (notice) => {
       marked.push(notice);
-      clock.mark(notice.prefix, notice.version);
+      clock.record(notice.prefix, notice.version);
     },
   });
   return { lookup, asked, marked, clock, held, state };
@@ -106,10 +106,10 @@ describe('a record is looked for', () => {
   test('again as soon as the key has changed, and not because another has', async () => {
     const { lookup, asked, clock } = open();
     await lookup.find(ONE, false);
-    clock.mark(numbered(2), 2);
+    clock.record(numbered(2), 2);
     await lookup.find(ONE, false);
     expect(asked).toHaveLength(2);
-    clock.mark(ONE, 1);
+    clock.record(ONE, 1);
     await lookup.find(ONE, false);
     expect(asked).toHaveLength(4);
   });
@@ -126,11 +126,11 @@ describe('a record is looked for', () => {
 describe('what Redis says', () => {
   test('is not believed when a newer version was heard of, and is when it is that one', async () => {
     const { lookup, asked, clock, state } = open();
-    clock.mark(ONE, 2);
+    clock.record(ONE, 2);
     state.inRedis = () => record(1);
     expect(await lookup.find(ONE, false)).toMatchObject({ isProved: false });
     expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
-    clock.mark(ONE, 2);
+    clock.record(ONE, 2);
     state.inRedis = () => record(2);
     expect(await lookup.find(ONE, false)).toMatchObject({ record: { version: 2 }, isProved: true });
   });
@@ -148,13 +148,13 @@ describe('what Redis says', () => {
       expect(asked).toEqual([`redis ${ONE}`, `store ${ONE}`]);
       // The answer of the store was asked for after the change that Redis claims, and counts.
       expect(found).toMatchObject({ record: { version: 1 }, isProved: false });
-      expect(clock.holds(ONE, found.position)).toBe(true);
+      expect(clock.isUnchangedSince(ONE, found.position)).toBe(true);
     },
   );
 
   test('by a tombstone that is older than what was heard is nothing new', async () => {
     const { lookup, clock, marked, state } = open();
-    clock.mark(ONE, 3);
+    clock.record(ONE, 3);
     state.inRedis = () => ({ kind: 'tombstone', tombstone: 'ended', version: 2 });
     await lookup.find(ONE, true);
     expect(marked).toEqual([]);

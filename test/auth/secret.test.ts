@@ -104,7 +104,9 @@ describe('without a configured secret', () => {
   test('another file is refused', async () => {
     await openSecret(undefined, config(), store);
     writeFileSync(file, `${'0'.repeat(64)}\n`);
-    await expect(openSecret(undefined, config(), store)).rejects.toThrow(/not the secret that the keys/);
+    await expect(openSecret(undefined, config(), store)).rejects.toThrow(
+      /differs from the one that the keys/,
+    );
   });
 
   test('an empty or unreadable file is an error, not an empty secret', async () => {
@@ -122,7 +124,7 @@ describe('without a configured secret', () => {
 
   test('a store without a file of its own needs one', async () => {
     const postgres = { kind: 'postgres', url: 'postgres://db/x' } as const;
-    await expect(openSecret(undefined, postgres, store)).rejects.toThrow(/`secret` must be set/);
+    await expect(openSecret(undefined, postgres, store)).rejects.toThrow(/`secret` is not set/);
   });
 });
 
@@ -136,7 +138,7 @@ describe('a configured secret', () => {
     await openSecret('the first one', config(), store);
     const refused = openSecret('the second one', config(), store);
     await expect(refused).rejects.toThrow(SecretError);
-    await expect(refused).rejects.toThrow(/`secret` is not the one/);
+    await expect(refused).rejects.toThrow(/`secret` differs from the one/);
     await expect(refused).rejects.not.toThrow(/second one/);
     await openSecret('the first one', config(), store);
   });

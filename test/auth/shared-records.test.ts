@@ -38,7 +38,7 @@ function put(value: string | Buffer, name = recordKey(ONE)): Promise<unknown> {
 
 /** What `keep` writes for this record. */
 async function kept(record: CheckableKey): Promise<Buffer> {
-  await sharing().shared.keep(record);
+  await sharing().shared.publish(record);
   const value = await redis.run((commands) => commands.getBuffer(recordKey(record.prefix)));
   if (value === null) throw new Error('nothing was kept');
   return value;
@@ -48,7 +48,7 @@ describe('a record', () => {
   test('is found by every replica as it was kept', async () => {
     const { shared, metrics } = sharing();
     expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
-    await shared.keep(recordOf(ONE, 3));
+    await shared.publish(recordOf(ONE, 3));
     expect(await sharing().shared.find(ONE)).toEqual({ kind: 'record', record: recordOf(ONE, 3) });
     expect(await shared.find(ONE)).toEqual({ kind: 'record', record: recordOf(ONE, 3) });
     expect(await shared.find(numbered(2))).toEqual({ kind: 'nothing' });
@@ -57,35 +57,35 @@ describe('a record', () => {
 
   test('is found again after Redis has forgotten its scripts', async () => {
     const { shared } = sharing();
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     await server.command('SCRIPT', 'FLUSH');
-    await shared.keep(recordOf(ONE, 2));
+    await shared.publish(recordOf(ONE, 2));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record', record: { version: 2 } });
   });
 
   test('that has ended is a mark, which a slow reader does not undo', async () => {
     const { shared, metrics } = sharing();
-    await shared.keep(recordOf(ONE, 1));
-    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
-    await shared.keep(recordOf(ONE, 1));
+    await shared.publish(recordOf(ONE, 1));
+    expect(await marksIn(redis).write('ended', ONE, 2)).toBe(true);
+    await shared.publish(recordOf(ONE, 1));
     expect(await shared.find(ONE)).toEqual({ kind: 'tombstone', tombstone: 'ended', version: 2 });
     expect(await counted(metrics.sharedRecords)).toEqual({ ended: 1 });
   });
 
   test('of the version that is there is written anew: a mark that is not true does not stay', async () => {
     const { shared } = sharing();
-    await marksIn(redis).mark('ended', ONE, 1);
-    await shared.keep(recordOf(ONE, 1));
+    await marksIn(redis).write('ended', ONE, 1);
+    await shared.publish(recordOf(ONE, 1));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
 });
 
 test('everything that is written expires', async () => {
   const { shared } = sharing();
-  await shared.keep(recordOf(numbered(1)));
-  await shared.keep(recordOf(numbered(1), 2));
-  await marksIn(redis).mark('ended', numbered(2), 2);
-  await marksIn(redis).mark('ended', numbered(2), 3);
+  await shared.publish(recordOf(numbered(1)));
+  await shared.publish(recordOf(numbered(1), 2));
+  await marksIn(redis).write('ended', numbered(2), 2);
+  await marksIn(redis).write('ended', numbered(2), 3);
   expect(await shared.claimProof(recordOf(numbered(3)))).toBe(true);
   const lives: Record<string, number> = {};
   for (const name of await redis.run((commands) => commands.keys('*'))) {
@@ -119,8 +119,8 @@ describe('in any order of what replicas do', () => {
     const { shared } = sharing();
     const marks = marksIn(redis);
     // So that Redis knows both scripts: one that it does not know is sent again, behind others.
-    await shared.keep(recordOf(ONE));
-    await marks.mark('changed', ONE, 1);
+    await shared.publish(recordOf(ONE));
+    await marks.write('changed', ONE, 1);
     const property = fc.asyncProperty(
       fc.array(fc.tuple(fc.integer({ min: 0, max: 9 }), step), { minLength: 100, maxLength: 300 }),
       async (steps) => {
@@ -148,7 +148,9 @@ describe('in any order of what replicas do', () => {
           } else if ('version' in rest) {
             const { version } = rest;
             under.push(
-              kind === 'keep' ? shared.keep(recordOf(prefix, version)) : marks.mark(kind, prefix, version),
+              kind === 'keep'
+                ? shared.publish(recordOf(prefix, version))
+                : marks.write(kind, prefix, version),
             );
             // That there is a newer version is said by the record of that version, too.
             const least = kind === 'changed' ? version - 1 : version;
@@ -169,7 +171,7 @@ describe('in any order of what replicas do', () => {
     const race = fc.tuple(fc.shuffledSubarray(actors, { minLength: actors.length }), fc.nat({ max: 79 }));
     const { shared } = sharing();
     const marks = marksIn(redis);
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     let ends = 0;
     let resurrections = 0;
     let forgotten = 0;
@@ -187,13 +189,13 @@ describe('in any order of what replicas do', () => {
           if (act === 'ask') {
             if (!isCommitted) seen.add(reader);
           } else if (act === 'put') {
-            if (seen.has(reader)) void shared.keep(record);
+            if (seen.has(reader)) void shared.publish(record);
           } else if (name === 'commit') isCommitted = true;
           else {
             // The mark follows the commit, or is repaired by whoever reads of it.
             isCommitted = true;
             isMarked = true;
-            void marks.mark('ended', prefix, 2);
+            void marks.write('ended', prefix, 2);
           }
           if (place === forgetAt) {
             void redis.run((commands) => commands.del(recordKey(prefix)));
@@ -271,11 +273,11 @@ describe('what is not as a replica wrote it', () => {
   test('… signed with another secret', async () => {
     const other = new KeySecret('another');
     const { shared } = sharing(redis, other);
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
     await expectDamaged((await redis.run((commands) => commands.getBuffer(recordKey(ONE)))) ?? '');
     // Each removes what it cannot read, and writes its own: neither takes the other's for true.
-    await sharing().shared.keep(recordOf(ONE));
+    await sharing().shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
   });
 
@@ -331,27 +333,27 @@ describe('what is not as a replica wrote it', () => {
     expect(await server.command('EXISTS', recordKey(ONE))).toBe(0);
     // Who does not look before writing finds no hindrance either.
     await server.command(command, recordKey(ONE), ...args);
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
     await server.command('DEL', recordKey(ONE));
     await server.command(command, recordKey(ONE), ...args);
-    expect(await marksIn(redis).mark('ended', ONE, 2)).toBe(true);
+    expect(await marksIn(redis).write('ended', ONE, 2)).toBe(true);
     expect(await shared.find(ONE)).toEqual({ kind: 'tombstone', tombstone: 'ended', version: 2 });
   });
 
   test('does not keep a record out for longer than until it is looked at', async () => {
     const { shared } = sharing();
     await put(`${'9'.repeat(6)} rubbish`);
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toEqual({ kind: 'nothing' });
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
 
   test('keeps no record out with a version that no key can have', async () => {
     const { shared } = sharing();
     await put(`${'9'.repeat(15)} ended`);
-    await shared.keep(recordOf(ONE));
+    await shared.publish(recordOf(ONE));
     expect(await shared.find(ONE)).toMatchObject({ kind: 'record' });
   });
 });
@@ -366,17 +368,17 @@ describe('when Redis is in trouble', () => {
 
   async function expectHarmless(client: RedisClient): Promise<void> {
     const { shared } = sharing(client);
-    await expect(shared.keep(recordOf(ONE))).resolves.toBeUndefined();
-    expect(await new KeyTombstones(client).mark('ended', ONE, 2)).toBe(false);
+    await expect(shared.publish(recordOf(ONE))).resolves.toBeUndefined();
+    expect(await new KeyTombstones(client).write('ended', ONE, 2)).toBe(false);
     // Whoever cannot ask has to prove the key itself.
     expect(await shared.claimProof(recordOf(ONE))).toBe(true);
-    await expect(shared.disclaimProof(recordOf(ONE))).resolves.toBeUndefined();
-    expect(await shared.isProvedSoon(recordOf(numbered(2)))).toBe(false);
+    await expect(shared.releaseProof(recordOf(ONE))).resolves.toBeUndefined();
+    expect(await shared.waitForProof(recordOf(numbered(2)))).toBe(false);
   }
 
   test('paused: nothing is known of any key, and nothing rejects', async () => {
     await using client = await impatient();
-    await sharing().shared.keep(recordOf(ONE));
+    await sharing().shared.publish(recordOf(ONE));
     server.pause();
     const { shared, metrics } = sharing(client);
     const answers = await Promise.all(Array.from({ length: 20 }, () => shared.find(ONE)));
@@ -401,7 +403,7 @@ describe('when Redis is in trouble', () => {
 
   test('a replica that takes no writes: likewise, as soon as one was tried', async () => {
     await using client = await impatient();
-    await sharing().shared.keep(recordOf(ONE));
+    await sharing().shared.publish(recordOf(ONE));
     await server.replicaOf();
     await expectHarmless(client);
     expect(await sharing(client).shared.find(ONE)).toEqual({ kind: 'nothing' });
@@ -409,7 +411,7 @@ describe('when Redis is in trouble', () => {
 
   test('out of memory: what is there is read, and what cannot be written is not missed', async () => {
     await using client = await impatient();
-    await sharing().shared.keep(recordOf(numbered(3)));
+    await sharing().shared.publish(recordOf(numbered(3)));
     await server.config('maxmemory', 1);
     await expectHarmless(client);
     const { shared } = sharing(client);

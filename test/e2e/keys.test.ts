@@ -511,7 +511,9 @@ test('another secret does not make good keys look bad: the gateway does not star
   const key = await first.issueKey('Pro');
   await first.close();
   const secret = 'another secret, long enough';
-  await expect(startGateway({ config: { ...config, secret } })).rejects.toThrow(/`secret` is not the one/);
+  await expect(startGateway({ config: { ...config, secret } })).rejects.toThrow(
+    /`secret` differs from the one/,
+  );
   await using back = await startGateway({ config: { ...config, secret: 'the first secret, long enough' } });
   expect(await statusOf(back.url, key)).toBe(200);
 });

@@ -149,7 +149,7 @@ describe('a message to be confirmed', () => {
 describe('a replica', () => {
   test('has a place of its own among those that serve, also while Redis is away', async () => {
     const members = [await join(), await join(), await join()];
-    const places = () => members.map(({ replicas }) => replicas.place);
+    const places = () => members.map(({ replicas }) => replicas.position);
     const isKnown = () =>
       new Set(places().map(({ index }) => index)).size === 3 && places().every(({ count }) => count === 3);
     await until(isKnown, 'three places');

@@ -1,23 +1,22 @@
-// The wait for callers that a full queue rejects: until the queue, and those who were turned away
-// before it, have been served. It estimates from measured times and blocks no caller: one that returns sooner and finds
-// room is served.
+// Estimates `retry-after` for callers that a full queue rejects: the time to serve the queue and all callers rejected
+// earlier. It blocks no caller: one that returns sooner and finds room is served.
 
 /** The wait, in milliseconds. */
 export const MIN_DRAIN_MS = 1000;
 export const MAX_DRAIN_MS = 30_000;
-/** A wait is stretched by up to this share of itself, so that callers do not return all at once. */
+/** Random extension of the wait, as a share of it, so that callers do not return all at once. */
 const JITTER = 0.5;
 /** Weight of the newest measurement. */
 const ALPHA = 0.1;
 
 interface DrainEstimateOptions {
-  /** How many are served at once. */
+  /** Number of concurrent slots. */
   readonly slots: number;
-  /** Milliseconds for one, until one was measured. */
+  /** Service time in milliseconds until one is measured. */
   readonly initialMs: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
-  /** From 0 up to 1, without 1. */
+  /** From 0 (included) to 1 (excluded). */
   readonly random?: () => number;
 }
 
@@ -26,7 +25,7 @@ export class DrainEstimate {
   readonly #now: () => number;
   readonly #random: () => number;
   #serviceMs: number;
-  /** When the last of those who were turned away would have been served. */
+  /** When the last rejected caller would have been served. */
   #servedAt = Number.NEGATIVE_INFINITY;
 
   constructor({ slots, initialMs, now, random }: DrainEstimateOptions) {
@@ -36,23 +35,23 @@ export class DrainEstimate {
     this.#random = random ?? Math.random;
   }
 
-  /** Takes in how long one was served, without its wait. */
+  /** Records a service time, without the wait before it. */
   measured(ms: number): void {
     if (ms >= 0 && ms < Number.POSITIVE_INFINITY) this.#serviceMs += ALPHA * (ms - this.#serviceMs);
   }
 
   /**
-   * Call it for each rejected caller: it reserves the next turn, so that the next caller reads a later one.
-   * @param ahead how many are being served or wait in the queue
-   * @returns milliseconds, from MIN_MS to MAX_MS
+   * Call it for each rejected caller: it reserves the next time slot, so that the next caller gets a later one.
+   * @param ahead number of callers in service and in the queue
+   * @returns milliseconds, at least MIN_DRAIN_MS and at most MAX_DRAIN_MS
    */
   retryAfterMs(ahead: number): number {
     const now = this.#now();
     const each = this.#serviceMs / this.#slots;
     const longest = MAX_DRAIN_MS / (1 + JITTER);
-    const turn = Math.max(this.#servedAt, now + ahead * each) + each;
-    // Bounded, so that callers that keep returning too early cannot delay others for longer.
-    this.#servedAt = Math.min(turn, now + longest);
+    const servedAt = Math.max(this.#servedAt, now + ahead * each) + each;
+    // Bounded, so that callers that keep returning too early cannot delay others further.
+    this.#servedAt = Math.min(servedAt, now + longest);
     const wait = Math.max(MIN_DRAIN_MS, this.#servedAt - now);
     return Math.round(wait * (1 + JITTER * this.#random()));
   }

@@ -1,4 +1,4 @@
-// Argon2id: how many run at once, how many may wait and how long, and what parameters are accepted from the store.
+// Runs Argon2id as a bulkhead: bounds concurrency, queue and wait, and validates hash parameters from the store.
 import { randomBytes } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { argon2id, hash, verify } from 'argon2';
@@ -19,21 +19,21 @@ const PARAMETERS = {
 } as const;
 
 /**
- * Argon2 runs on libuv's 4 threads, which name resolution and file access need too: never more than 2 of them, and one
- * processor stays free where there is more than one. So at most 38 MiB at once.
+ * Argon2 runs on libuv's 4 threads, which name resolution and file access share. It uses at most 2 of them and leaves one
+ * processor free where there are several, so at most 38 MiB at once.
  */
 export const SLOTS = Math.max(1, Math.min(2, availableParallelism() - 1));
 
-/** A request waits for its answer, so verification gives up early; making a key may take longer. */
+/** Verification gives up early, because a request waits for it; issuing a key may take longer. */
 const VERIFY = { maxWaiting: 16, waitMs: 250 } as const;
 const HASH = { maxWaiting: 64, waitMs: 5000 } as const;
-/** Of one computation, until one was measured. */
-const USUAL_MS = 25;
-/** For a computation that runs but does not come back, because libuv's threads hang in something else. */
+/** Estimated time of a computation until one is measured, in milliseconds. */
+const INITIAL_MS = 25;
+/** Deadline of a started computation, in milliseconds; other work can block libuv's threads. */
 const RUN_MS = 2000;
 
-/** What a record may ask for: more memory or passes than this is damage, or an attempt to have the process killed. */
-const MOST = { memoryCost: 65536, timeCost: 10, parallelism: 4 } as const;
+/** Maximum parameters of a stored hash: more is damage, or an attack on the process's memory. */
+const MAX_PARAMETERS = { memoryCost: 65536, timeCost: 10, parallelism: 4 } as const;
 
 export interface Argon2 {
   hash(text: string): Promise<string>;
@@ -41,7 +41,7 @@ export interface Argon2 {
 }
 
 const ARGON2: Argon2 = {
-  // The salt is drawn here because the package would draw it on a thread of libuv, before its turn.
+  // The package would draw the salt on a libuv thread, outside of the slots.
   hash: (text) => hash(text, { ...PARAMETERS, salt: randomBytes(16) }),
   verify: (phc, text) => verify(phc, text),
 };
@@ -52,7 +52,7 @@ interface Waiter {
   readonly start: () => void;
 }
 
-/** One of the two queues: who may wait in it, and what is said to those who may not. */
+/** A bounded queue, with the error message for callers that it rejects. */
 interface Queue {
   readonly waiting: Set<Waiter>;
   readonly maxWaiting: number;
@@ -66,15 +66,14 @@ export class Hasher {
   readonly #verifying: Queue = {
     ...VERIFY,
     waiting: new Set(),
-    message:
-      'More keys wait to be checked than this gateway can check at the moment. Nothing is wrong with the key.',
+    message: 'The gateway is checking too many new keys at the moment. The key itself was not rejected.',
   };
   readonly #hashing: Queue = {
     ...HASH,
     waiting: new Set(),
-    message: 'More keys wait to be made than this gateway can make at the moment.',
+    message: 'The gateway is issuing too many keys at the moment.',
   };
-  readonly #estimate = new DrainEstimate({ slots: SLOTS, initialMs: USUAL_MS });
+  readonly #estimate = new DrainEstimate({ slots: SLOTS, initialMs: INITIAL_MS });
   #running = 0;
 
   /** @param argon2 the computation, for tests */
@@ -85,25 +84,25 @@ export class Hasher {
 
   /**
    * @returns the Argon2id hash of the key in PHC string format
-   * @throws GatewayError `key_hashing_overloaded` when there is no place within 5 s
+   * @throws GatewayError `key_hashing_overloaded` when no slot is free within 5 s
    */
   hash(key: Key): Promise<string> {
-    return this.#inTurn(this.#hashing, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
+    return this.#inSlot(this.#hashing, () => this.#timed('hash', () => this.#argon2.hash(key.reveal())));
   }
 
   /**
-   * @param phc Argon2id hash in PHC string format, as the store has it
-   * @throws GatewayError `key_hashing_overloaded` when there is no place within 250 ms, `auth_unavailable` when the hash cannot
+   * @param phc Argon2id hash in PHC string format, from the store
+   * @throws GatewayError `key_hashing_overloaded` when no slot is free within 250 ms, `auth_unavailable` when the hash cannot
    *   be used
    */
   async verify(phc: string, key: Key): Promise<boolean> {
     if (!isUsable(phc)) {
       throw unavailable(
         'contradiction',
-        `the Argon2 hash of key ${key.prefix} is damaged or asks for too much`,
+        `the Argon2 hash of key ${key.prefix} is damaged or exceeds the parameter limits`,
       );
     }
-    return this.#inTurn(this.#verifying, () =>
+    return this.#inSlot(this.#verifying, () =>
       this.#timed('verify', () => this.#argon2.verify(phc, key.reveal())),
     );
   }
@@ -118,34 +117,34 @@ export class Hasher {
     return result;
   }
 
-  async #inTurn<T>(queue: Queue, compute: () => Promise<T>): Promise<T> {
+  async #inSlot<T>(queue: Queue, compute: () => Promise<T>): Promise<T> {
     if (this.#running < SLOTS) this.#running += 1;
-    else await this.#place(queue);
+    else await this.#waitForSlot(queue);
     const result = compute();
-    // The place is free when the computation has ended, which may be later than anybody waits for it.
-    result.then(this.#leave, this.#leave);
+    // The slot is free when the computation ends, which may be after the deadline of its caller.
+    result.then(this.#release, this.#release);
     try {
       return await withDeadline(result, RUN_MS, () => {
         this.#estimate.measured(RUN_MS);
-        return this.#refusal(queue, `did not end within ${RUN_MS} ms`);
+        return this.#rejection(queue, `did not end within ${RUN_MS} ms`);
       });
     } catch (error) {
       if (error instanceof GatewayError) throw error;
-      // Its parameters were checked, so what it can lack is memory.
-      throw this.#refusal(queue, 'failed', error);
+      // The parameters are valid, so the likely cause is a lack of memory.
+      throw this.#rejection(queue, 'failed', error);
     }
   }
 
-  #place(queue: Queue): Promise<void> {
+  #waitForSlot(queue: Queue): Promise<void> {
     const { waiting, maxWaiting, waitMs } = queue;
     if (waiting.size >= maxWaiting) {
-      return Promise.reject(this.#refusal(queue, `${waiting.size} computations wait already`));
+      return Promise.reject(this.#rejection(queue, `the queue is full with ${waiting.size} computations`));
     }
     return new Promise((resolve, reject) => {
       const stop = startDeadline(waitMs, () => {
         waiting.delete(waiter);
-        this.#showQueue();
-        reject(this.#refusal(queue, `no place within ${waitMs} ms`));
+        this.#updateMetrics();
+        reject(this.#rejection(queue, `no slot within ${waitMs} ms`));
       });
       const waiter: Waiter = {
         start: () => {
@@ -154,11 +153,11 @@ export class Hasher {
         },
       };
       waiting.add(waiter);
-      this.#showQueue();
+      this.#updateMetrics();
     });
   }
 
-  #refusal({ message }: Queue, why: string, cause?: unknown): GatewayError {
+  #rejection({ message }: Queue, why: string, cause?: unknown): GatewayError {
     const retryAfterMs = this.#estimate.retryAfterMs(this.#running + this.#waiting);
     return overloaded(message, retryAfterMs, `Argon2: ${why}`, cause);
   }
@@ -167,13 +166,13 @@ export class Hasher {
     return this.#verifying.waiting.size + this.#hashing.waiting.size;
   }
 
-  /** Hands the place on, to a request before a key that is being made. */
-  readonly #leave = (): void => {
+  /** Passes the slot on. Verification takes priority over issuing. */
+  readonly #release = (): void => {
     for (const { waiting } of [this.#verifying, this.#hashing]) {
       const [next] = waiting;
       if (next !== undefined) {
         waiting.delete(next);
-        this.#showQueue();
+        this.#updateMetrics();
         next.start();
         return;
       }
@@ -181,7 +180,7 @@ export class Hasher {
     this.#running -= 1;
   };
 
-  #showQueue(): void {
+  #updateMetrics(): void {
     this.#metrics.argon2Queue.set(this.#waiting);
   }
 }
@@ -189,16 +188,20 @@ export class Hasher {
 const PHC =
   /^\$argon2id\$v=19\$(?=[^$]*m=)([a-z]=\d{1,6}(?:,[a-z]=\d{1,6}){2})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{22,86}$/;
 
-/** Whether a PHC string is one that this process is willing to compute. */
+/** Whether a PHC string is well-formed and within the parameter limits. */
 function isUsable(phc: string): boolean {
   const parameters = PHC.exec(phc)?.[1];
   if (parameters === undefined) return false;
   const given = new Map(
     parameters.split(',').map((pair): [string, number] => [pair.slice(0, 1), Number(pair.slice(2))]),
   );
-  const within = (name: string, most: number) => {
+  const within = (name: string, max: number) => {
     const value = given.get(name);
-    return value !== undefined && value >= 1 && value <= most;
+    return value !== undefined && value >= 1 && value <= max;
   };
-  return within('m', MOST.memoryCost) && within('t', MOST.timeCost) && within('p', MOST.parallelism);
+  return (
+    within('m', MAX_PARAMETERS.memoryCost) &&
+    within('t', MAX_PARAMETERS.timeCost) &&
+    within('p', MAX_PARAMETERS.parallelism)
+  );
 }

@@ -1,5 +1,5 @@
-// The secret under which keys are hashed for comparison: where it comes from, what it computes, and the check that it is
-// the one this store's keys were made with. It is never in the store.
+// The secret for the HMAC of keys: its source, its uses, and the check that the keys in the store were made with it. It is
+// never stored in the database.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -8,7 +8,7 @@ import type { StaticConfig } from '../../config/schema/config-schema.ts';
 import type { Store } from '../../store/store.ts';
 import type { Key } from '../key/key.ts';
 
-/** The secret cannot be had, or is not the right one. The message is for the operator and does not hold it. */
+/** The secret is missing or wrong. The message is for the operator and does not contain it. */
 export class SecretError extends Error {
   override readonly name = 'SecretError';
 }
@@ -18,26 +18,26 @@ export class KeySecret {
 
   /** @param secret its UTF-8 bytes are the HMAC key */
   constructor(secret: string) {
-    if (secret === '') throw new SecretError('the secret is empty');
+    if (secret === '') throw new SecretError('`secret` is empty; set it to a long random text');
     this.#secret = secret;
   }
 
-  /** HMAC-SHA-256 of the whole key: what a presented key is compared with before Argon2 runs. */
+  /** HMAC-SHA-256 of the whole key, which is compared before Argon2 runs. */
   digest(key: Key): Buffer {
     return this.#hmac(key.reveal());
   }
 
-  /** Names an address where free keys are counted. @param block from address-block.ts */
+  /** Pseudonym of an address, for the count of Free keys. @param block from `addressBlock` */
   addressDigest(block: string): Buffer {
     return this.#hmac(`address ${block}`);
   }
 
-  /** Marks a key's record in Redis as written by a replica. */
+  /** Signs a key record in Redis, to show that a replica wrote it. */
   recordDigest(text: string): Buffer {
     return this.#hmac(`record ${text}`);
   }
 
-  /** A value that tells one secret from another and nothing about either. */
+  /** A check value that identifies the secret without revealing it. */
   check(): Buffer {
     return this.#hmac('secret check');
   }
@@ -50,17 +50,17 @@ export class KeySecret {
     return 'KeySecret';
   }
 
-  // No key has the form of the other texts, so the uses cannot meet.
+  // No key has the form of the other texts, so the uses cannot collide.
   #hmac(text: string): Buffer {
     return createHmac('sha256', this.#secret).update(text).digest();
   }
 }
 
 /**
- * The configured secret, or the one beside the SQLite file (`PATH.secret`, mode 0600), which the first process makes.
- * The store remembers a check value: under another secret every key would look wrong, and wrong keys are answered 401.
+ * The configured secret, or the one beside the SQLite file (`PATH.secret`, mode 0600), which the first process creates.
+ * The store has a check value, because under another secret every valid key would get a 401.
  *
- * @throws SecretError when there is none, or it is another than the keys were made with
+ * @throws SecretError when it is missing or differs from the one that the keys were made with
  * @throws GatewayError `store_unavailable`
  */
 export async function openSecret(
@@ -72,21 +72,21 @@ export async function openSecret(
     const secret = new KeySecret(configured);
     if (!(await isPinned(secret, store))) {
       throw new SecretError(
-        '`secret` is not the one that the keys in this store were made with, and none of them would be accepted; ' +
-          'set the former one (it may be in the file PATH.secret beside a SQLite store)',
+        '`secret` differs from the one that the keys in this store were made with, so no key would be accepted; ' +
+          'set the previous secret (for a SQLite store it may be in the file PATH.secret beside it)',
       );
     }
     return secret;
   }
   if (config.kind !== 'sqlite')
-    throw new SecretError('`secret` must be set when the store is not a SQLite file');
+    throw new SecretError('`secret` is not set; it is required when the store is not a SQLite file');
   const file = `${resolve(config.path)}.secret`;
   let text = readSecret(file);
   if (text === undefined) {
     if ((await store.secretCheck()) !== undefined) {
       throw new SecretError(
-        `${file} is missing, and the keys in this store were made with what it held (or with a \`secret\` that is no ` +
-          'longer set); restore it: no key can be checked without it',
+        `${file} is missing, and the keys in this store need the secret in it (or a \`secret\` that is no longer ` +
+          'set); restore it: no key can be checked without it',
       );
     }
     text = createSecret(file);
@@ -94,7 +94,7 @@ export async function openSecret(
   const secret = new KeySecret(text);
   if (!(await isPinned(secret, store))) {
     throw new SecretError(
-      `${file} is not the secret that the keys in this store were made with; restore the former one`,
+      `the secret in ${file} differs from the one that the keys in this store were made with; restore the previous file`,
     );
   }
   return secret;
@@ -114,13 +114,13 @@ function readSecret(file: string): string | undefined {
     if (hasCode(error, 'ENOENT')) return undefined;
     throw new SecretError(`cannot read ${file}: ${describe(error)}`, { cause: error });
   }
-  if (text === '') throw new SecretError(`${file} is empty`);
+  if (text === '') throw new SecretError(`${file} is empty; restore the secret from a backup`);
   return text;
 }
 
 /**
- * Writes a new secret in full and durably under a name of its own, then links it to its place: of two processes that do
- * this at once one link succeeds, and no process ever reads half a secret.
+ * Writes a new secret to a temporary file and links that atomically: of two concurrent processes one link succeeds, and no
+ * process reads a partial secret.
  */
 function createSecret(file: string): string {
   const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}`;
@@ -140,7 +140,8 @@ function createSecret(file: string): string {
     });
   }
   const text = readSecret(file);
-  if (text === undefined) throw new SecretError(`${file} vanished`);
+  if (text === undefined)
+    throw new SecretError(`${file} was removed while the gateway started; start it again`);
   return text;
 }
 
@@ -154,7 +155,7 @@ function writeDurably(file: string, text: string): void {
   }
 }
 
-/** A new name in a folder survives a power failure only when the folder itself was written. */
+/** fsync of the folder: without it a power failure can lose a new name. */
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r');
   try {

@@ -1,14 +1,14 @@
-// Why a key could not be checked. The caller reads a 503: `auth_unavailable`, or `key_hashing_overloaded` where too many keys
-// come at once. The metric and the log have the reason.
+// Errors for keys that cannot be checked. Clients get a 503: `auth_unavailable`, or `key_hashing_overloaded` when too many
+// keys arrive at once. The metric and the log have the reason.
 import { GatewayError } from '../../errors.ts';
 
 /**
  * - `store`: the store failed.
- * - `late`: it did not answer in time.
- * - `queue`: too many look-ups wait for it.
- * - `hashing`: no place for Argon2, or it failed.
+ * - `late`: the store did not answer in time.
+ * - `queue`: the queue of look-ups is full.
+ * - `hashing`: no slot for Argon2, or Argon2 failed.
  * - `contradiction`: the record of the key is damaged.
- * - `changing`: the key changed each time it was looked at.
+ * - `changing`: the key changed during each check.
  */
 type AuthUnavailableReason = 'store' | 'late' | 'queue' | 'hashing' | 'contradiction' | 'changing';
 
@@ -24,7 +24,7 @@ class CheckFailure extends Error {
 
 /**
  * The error for a key that cannot be checked now.
- * @param retryAfterMs where it is known better than the default
+ * @param retryAfterMs milliseconds; replaces the default
  */
 export function unavailable(
   reason: AuthUnavailableReason,
@@ -38,7 +38,7 @@ export function unavailable(
   });
 }
 
-/** The error for a key that is not hashed because too many others wait, or memory is short. @param message for the client */
+/** The error for a key that is not hashed because the queue is full or memory is short. @param message for the client */
 export function overloaded(
   message: string,
   retryAfterMs: number,

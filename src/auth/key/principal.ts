@@ -1,19 +1,19 @@
-// Who makes a request, once the key is known to be good.
+// The authenticated principal of a request.
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type { BillingStatus, KeyRecord, Prefix } from '../../store/key-record.ts';
 
 export interface Principal {
   readonly prefix: Prefix;
-  /** Limits, quota and usage belong to the holder, so that they outlive a rotation. */
+  /** Limits, quota and usage belong to the holder, so they survive a rotation. */
   readonly holderId: string;
   readonly tier: Tier;
-  /** The holder's. Of callers that are not asked for otherwise it is `good`. */
+  /** Billing status of the holder; always `good` after `authenticate`. */
   readonly standing: BillingStatus;
-  /** Version of the key when it was checked; it grows when the holder changes, too. */
+  /** Version of the key when it was checked. A change of the holder raises it too. */
   readonly version: number;
 }
 
-/** What a presented key is checked by. */
+/** The fields of a key record that authentication needs. */
 export type CheckableKey = Pick<
   KeyRecord,
   'prefix' | 'holderId' | 'tier' | 'standing' | 'state' | 'version' | 'argon2' | 'hmac'

@@ -1,5 +1,4 @@
-// How changes of keys are told to other processes: what is said, and what may be expected of it. Who says it in which way is
-// key-broadcast.ts.
+// The interface for announcing key changes to other processes. key-broadcast.ts implements it.
 
 import type { CheckableKey } from '../key/principal.ts';
 import type { KeyNotice } from './key-cache.ts';
@@ -9,17 +8,17 @@ export interface Announcement extends KeyNotice {
   readonly at: string;
 }
 
-/** Tells other processes of changes. */
+/** Announces changes to other processes. */
 export interface Announcer {
   /**
-   * Never rejects, and takes a moment at most: who cannot be told now finds out from the store.
-   * @param record of an issued key
+   * Announces one change. Never rejects, and does not block for long: processes that it cannot reach read the change feed.
+   * @param record the record of an issued key
    */
   announce(change: Announcement, record?: CheckableKey): Promise<void>;
 
   /**
-   * Tells of keys of one holder that has changed, all in one message. As `announce`.
-   * @param records active keys as they are now
+   * Announces a change of a holder in one message for all of its keys. Otherwise like `announce`.
+   * @param records current records of its active keys
    * @param at RFC 3339, UTC
    */
   announceChanged(records: readonly CheckableKey[], at: string): Promise<void>;

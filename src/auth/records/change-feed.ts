@@ -1,5 +1,5 @@
-// Follows the store's change feed, so that a key that another process ended stops here too. With Redis a message is quicker,
-// but messages get lost and the feed does not; that entries of the cache live 5 s bounds what happens without either.
+// Polls the store's change feed, so that revocations by other processes apply here too. Messages over Redis are faster but can
+// be lost; the feed is reliable. The 5 s lifetime of cache entries bounds the delay without either.
 import type { KeyChange } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -7,13 +7,13 @@ import type { KeyListener } from './key-cache.ts';
 
 const INTERVAL_MS = 500;
 const BATCH = 500;
-/** Read again at the start: what Redis says of keys that changed shortly before may be older than this process. */
+/** Number of changes to read again at the start: records in Redis may be older than the most recent changes. */
 const LOOK_BACK = 1000;
 
 interface ChangeFeedOptions {
   readonly store: Pick<Store, 'lastChange' | 'changesAfter'>;
   readonly listener: Pick<KeyListener, 'changed' | 'caughtUp'>;
-  /** Hears of what happened since the start as well, after the listener. */
+  /** Called after the listener for each change since the start. */
   readonly onChange?: (change: KeyChange) => void;
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag' | 'keyPollFailures'>;
   /** Monotonic milliseconds. */
@@ -36,8 +36,8 @@ export class ChangeFeed {
   }
 
   /**
-   * Notes where the feed stands and begins to follow it. To be awaited before the first key is checked: what is cached
-   * before that could miss a change.
+   * Records the position of the feed and starts to poll. Await it before the first key is checked: entries that are cached
+   * earlier could miss a change.
    *
    * @throws GatewayError `store_unavailable`
    */
@@ -53,7 +53,7 @@ export class ChangeFeed {
     this.#schedule();
   }
 
-  /** Reads the feed now. Never rejects: a store that does not answer is counted, and asked again after the interval. */
+  /** Polls now. Never rejects: a failure is counted, and the next poll follows after the interval. */
   poll(): Promise<void> {
     this.#polling ??= this.#read().finally(() => {
       this.#polling = undefined;
@@ -61,7 +61,7 @@ export class ChangeFeed {
     return this.#polling;
   }
 
-  /** Resolves when no poll runs any more, and none will. */
+  /** Stops polling. Resolves when the running poll has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
@@ -99,7 +99,7 @@ export class ChangeFeed {
   }
 }
 
-/** How long after a change, by the wall clocks of both processes, this one heard of it. @param at RFC 3339 */
+/** Records the delay of a change, by the wall clocks of both processes. @param at RFC 3339 */
 export function observeLag(lag: Metrics['keyLag'], via: 'message' | 'poll', at: string): void {
   const ms = Date.now() - Date.parse(at);
   if (Number.isFinite(ms)) lag.observe({ via }, Math.max(0, ms) / 1000);

@@ -1,5 +1,5 @@
-// What replicas tell each other about keys: a mark in Redis that a key has ended or changed, and a message to everyone who remembers it.
-// Both can get lost. The change feed of the store (change-feed.ts) is what makes up for that, and repairs the mark.
+// Key changes between replicas: a tombstone in Redis for a key that has ended or changed, and a message to all replicas that may
+// have cached it. Both can be lost. The change feed of the store (change-feed.ts) compensates, and restores the tombstone.
 import { z } from 'zod';
 import { RecentMap } from '../../recent-map.ts';
 import { parseUntrusted } from '../../redis/foreign-text.ts';
@@ -12,8 +12,8 @@ import { observeLag } from './change-feed.ts';
 import type { KeyListener } from './key-cache.ts';
 import { KeyTombstones, type SharedRecords, type Tombstone } from './shared-records.ts';
 
-/** Marks that are written again when Redis comes back, from which it may have lost them. */
-const MAX_MARKED = 1000;
+/** Maximum number of tombstones to write again after a reconnect, because Redis may have lost them. */
+const MAX_TOMBSTONES = 1000;
 
 const Notice = z.object({
   prefix: z.string(),
@@ -22,18 +22,18 @@ const Notice = z.object({
   at: z.string(),
 });
 
-/** Of one key, or of several keys of a holder. */
+/** One key, or several keys of a holder. */
 const Message = z.union([Notice, z.array(Notice)]);
 
 interface KeyAnnouncerOptions {
   readonly redis: Pick<RedisClient, 'script'>;
   /** Sends a message to all replicas. */
   readonly send: (body: string) => Promise<void>;
-  /** Where records of active keys go; left out where the secret is not known. */
-  readonly shared?: Pick<SharedRecords, 'keep' | 'succeed'>;
+  /** The records of active keys in Redis; omitted when the secret is not available. */
+  readonly shared?: Pick<SharedRecords, 'publish' | 'replace'>;
 }
 
-/** Tells of what this process did: first the mark, so that whoever looks again after the message finds it. */
+/** Announces changes by this process: the tombstone first, so that replicas find it when the message makes them look. */
 export class KeyAnnouncer implements Announcer {
   readonly #parts: KeyAnnouncerOptions;
   readonly #tombstones: KeyTombstones;
@@ -44,9 +44,9 @@ export class KeyAnnouncer implements Announcer {
   }
 
   async announce({ prefix, kind, version, at }: Announcement, record?: CheckableKey): Promise<void> {
-    const tombstone = markOf(kind);
-    if (tombstone !== undefined) await this.#tombstones.mark(tombstone, prefix, version);
-    else if (record !== undefined) await this.#parts.shared?.keep(record);
+    const tombstone = tombstoneOf(kind);
+    if (tombstone !== undefined) await this.#tombstones.write(tombstone, prefix, version);
+    else if (record !== undefined) await this.#parts.shared?.publish(record);
     await this.#send({ prefix, kind, version, at });
   }
 
@@ -56,17 +56,17 @@ export class KeyAnnouncer implements Announcer {
     await this.#send(notices);
   }
 
-  /** Without the secret there is a mark, and whoever needs the record reads the store. */
+  /** Without the secret it writes a tombstone, and replicas read the record from the store. */
   async #replace(record: CheckableKey): Promise<void> {
-    if ((await this.#parts.shared?.succeed(record)) === true) return;
-    await this.#tombstones.mark('changed', record.prefix, record.version);
+    if ((await this.#parts.shared?.replace(record)) === true) return;
+    await this.#tombstones.write('changed', record.prefix, record.version);
   }
 
   async #send(message: z.input<typeof Message>): Promise<void> {
     try {
       await this.#parts.send(JSON.stringify(message));
     } catch {
-      // Redis is away. Whoever does not hear of it reads the feed.
+      // Redis is unavailable. Replicas read the change feed.
     }
   }
 }
@@ -77,12 +77,12 @@ interface KeyBroadcastOptions {
   readonly metrics: Pick<Metrics, 'keyChanges' | 'keyLag'>;
 }
 
-/** Hears what others did, and keeps the marks in Redis complete. */
+/** Receives changes by other processes, and restores missing tombstones in Redis. */
 export class KeyBroadcast {
   readonly #parts: KeyBroadcastOptions;
   readonly #tombstones: KeyTombstones;
-  readonly #marked = new RecentMap<Prefix, { readonly tombstone: Tombstone; readonly version: number }>(
-    MAX_MARKED,
+  readonly #recent = new RecentMap<Prefix, { readonly tombstone: Tombstone; readonly version: number }>(
+    MAX_TOMBSTONES,
   );
   #repairing: Promise<void> | undefined;
 
@@ -92,8 +92,8 @@ export class KeyBroadcast {
     parts.redis.onUp(() => this.#repair());
   }
 
-  /** A message of another process. It only makes this one look again, so it need not be believed. */
-  heard(text: string): void {
+  /** Handles a message of another process. It only invalidates caches, so it need not be trusted. */
+  receive(text: string): void {
     const { listener, metrics } = this.#parts;
     for (const change of readNotices(text)) {
       if (!listener.changed(change)) continue;
@@ -102,29 +102,29 @@ export class KeyBroadcast {
     }
   }
 
-  /** Read in the feed. Whoever changed the key has marked it too, unless Redis was away or has forgotten it since. */
-  async read({ prefix, kind, version }: Announcement): Promise<void> {
-    const tombstone = markOf(kind);
+  /** Restores the tombstone of a change in the feed, in case Redis was unavailable or has lost it. */
+  async onFeedChange({ prefix, kind, version }: Announcement): Promise<void> {
+    const tombstone = tombstoneOf(kind);
     if (tombstone === undefined) return;
-    this.#marked.set(prefix, { tombstone, version });
-    await this.#tombstones.mark(tombstone, prefix, version);
+    this.#recent.set(prefix, { tombstone, version });
+    await this.#tombstones.write(tombstone, prefix, version);
   }
 
   #repair(): void {
-    this.#repairing ??= this.#markAll().finally(() => {
+    this.#repairing ??= this.#writeAll().finally(() => {
       this.#repairing = undefined;
     });
   }
 
-  async #markAll(): Promise<void> {
-    for (const [prefix, { tombstone, version }] of [...this.#marked]) {
-      if (!(await this.#tombstones.mark(tombstone, prefix, version))) return;
+  async #writeAll(): Promise<void> {
+    for (const [prefix, { tombstone, version }] of [...this.#recent]) {
+      if (!(await this.#tombstones.write(tombstone, prefix, version))) return;
     }
   }
 }
 
-/** What a change leaves in Redis; a new key leaves no mark. */
-function markOf(kind: ChangeKind): Tombstone | undefined {
+/** The tombstone for a change; undefined for a new key. */
+function tombstoneOf(kind: ChangeKind): Tombstone | undefined {
   if (kind === 'issued') return undefined;
   return kind === 'changed' ? 'changed' : 'ended';
 }

@@ -1,5 +1,5 @@
-// What this process remembers of keys: which are good, which are bad, and what changed since it looked. All of it is bounded
-// and none of it holds a key: a key is named by its fingerprint. Who asks and when is authenticator.ts.
+// The positive and negative caches of keys, and the clock of key changes. All are bounded, and none contains a key: entries
+// are found by fingerprint. authenticator.ts uses them.
 
 import { hash, randomBytes } from 'node:crypto';
 import { RecentMap } from '../../recent-map.ts';
@@ -7,28 +7,28 @@ import type { ChangeKind, Prefix } from '../../store/key-record.ts';
 import type { Key } from '../key/key.ts';
 import type { Principal } from '../key/principal.ts';
 
-/** How long a good key is good without asking again, in milliseconds. */
+/** Lifetime of a confirmed key without another look-up, in milliseconds. */
 export const FRESH_MS = 5000;
-/** The same while nobody tells this process what others change. */
+/** The same while messages from other processes may be missed. */
 export const UNLINKED_FRESH_MS = 1000;
-/** How long after its last confirmation a good key is still accepted while the store does not answer. */
+/** Maximum age of a confirmation to serve stale while the store does not answer, in milliseconds. */
 export const STALE_MS = 60_000;
-/** With the store away, how long until it is asked about the same key again. */
+/** While the store is unavailable: pause between look-ups of one key, in milliseconds. */
 const STALE_PAUSE_MS = 1000;
-/** How long a bad key is bad without asking the store again. */
-const REFUSED_MS = 10_000;
+/** Lifetime of an entry in the negative cache, in milliseconds. */
+const NEGATIVE_MS = 10_000;
 
 const MAX_KNOWN = 50_000;
-const MAX_REFUSED = 100_000;
+const MAX_NEGATIVE = 100_000;
 const MAX_CHANGED = 10_000;
 
 declare const fingerprintBrand: unique symbol;
-/** Names a whole key in the memory of this process. */
+/** Identifies a whole key in the memory of this process. */
 export type Fingerprint = string & { readonly [fingerprintBrand]: true };
 
 /**
- * A digest under a salt of this process: one call of SHA-256, where the HMAC under the secret costs six times as much on
- * the path of every request. Of 128 random bits no digest is guessed back.
+ * Computes a SHA-256 digest with a salt of this process. The HMAC under the secret would cost six times as much on the hot
+ * path. The 128 random bits of a key cannot be guessed from the digest.
  */
 export class Fingerprints {
   readonly #salt = randomBytes(16).toString('base64');
@@ -44,7 +44,7 @@ function isFingerprint(text: string): text is Fingerprint {
   return text.length === 44;
 }
 
-/** One change of a key, as everyone who remembers keys hears of it. */
+/** Notification of one change of a key. */
 export interface KeyNotice {
   readonly prefix: Prefix;
   readonly kind: ChangeKind;
@@ -53,23 +53,23 @@ export interface KeyNotice {
 }
 
 /**
- * When each key last changed, in ticks of this process, and to which version. An answer that was asked for before a change
- * must not be remembered after it, however late it comes; and one that shows an older version is no answer at all.
+ * A logical clock of key changes: the tick and the version of the last change of each key. An answer that was requested
+ * before a change must not be cached after it, and an answer with an older version is ignored.
  */
 export class ChangeClock {
-  /** The key that changed longest ago comes first. */
+  /** Least recently changed first. */
   readonly #changed = new RecentMap<Prefix, { readonly tick: number; readonly version: number }>(
     MAX_CHANGED,
     (_, { tick }) => {
       this.#floor = tick;
     },
   );
-  /** Keys that are not in the map count as changed at this tick, because the map is bounded. */
+  /** The map is bounded: keys that are not in it count as changed at this tick. */
   #floor = 0;
   #tick = 0;
   #caughtUpAt = Number.NEGATIVE_INFINITY;
 
-  /** When the store last said all that had changed, in milliseconds of the injected clock. */
+  /** When the change feed was last read to its end, in milliseconds of the injected clock. */
   get caughtUpAt(): number {
     return this.#caughtUpAt;
   }
@@ -78,26 +78,26 @@ export class ChangeClock {
     this.#caughtUpAt = Math.max(at, this.#caughtUpAt);
   }
 
-  /** The position to note before the store is asked. */
+  /** The current position; read it before a look-up in the store. */
   now(): number {
     return this.#tick;
   }
 
-  /** @returns whether this version is news */
-  mark(prefix: Prefix, version: number): boolean {
+  /** Records a change. @returns whether this version is new */
+  record(prefix: Prefix, version: number): boolean {
     this.#tick += 1;
     const known = this.#changed.get(prefix)?.version ?? 0;
-    // A notice that comes late, by another way, does not take a version back.
+    // A late notification over another channel does not lower the version.
     this.#changed.set(prefix, { tick: this.#tick, version: Math.max(version, known) });
     return version > known;
   }
 
-  /** Whether what the store said at `position` still counts for this key. */
-  holds(prefix: Prefix, position: number): boolean {
+  /** Whether the key has not changed since `position`, so that an answer from then is valid. */
+  isUnchangedSince(prefix: Prefix, position: number): boolean {
     return (this.#changed.get(prefix)?.tick ?? this.#floor) <= position;
   }
 
-  /** Whether a record of this version can be the present one, as far as this process has heard. */
+  /** Whether a record of this version can be current: no newer version is known. */
   allows(prefix: Prefix, version: number): boolean {
     return version >= (this.#changed.get(prefix)?.version ?? 0);
   }
@@ -107,15 +107,15 @@ export interface KnownKey {
   readonly principal: Principal;
   /** When the key was last confirmed, in milliseconds of the injected clock. */
   readonly confirmedAt: number;
-  /** When confirmation was last sought, with or without an answer. */
+  /** When confirmation was last requested, with or without an answer. */
   readonly soughtAt: number;
-  /** Until when the key is accepted without asking. */
+  /** Until when the key is accepted without a look-up. */
   readonly freshUntil: number;
 }
 
 /**
- * Keys that proved good. An entry stays after its time is up, until it is pushed out: as the proof that Argon2 has run for
- * this very key, as what is accepted while the store is away, and as what the failure limit spares.
+ * The positive cache. An expired entry stays until it is evicted: it proves that Argon2 has run for this key, can be served
+ * stale while the store is unavailable, and exempts the key from the failure limit.
  */
 export class KeyCache {
   readonly #byFingerprint = new RecentMap<Fingerprint, KnownKey>(MAX_KNOWN, (_, { principal }) =>
@@ -123,7 +123,7 @@ export class KeyCache {
   );
   readonly #byPrefix = new Map<Prefix, Fingerprint>();
   #freshMs = FRESH_MS;
-  /** What was sought before this moment is not fresh, whatever it says. */
+  /** Entries that were requested before this time are not fresh. */
   #floor = Number.NEGATIVE_INFINITY;
 
   get size(): number {
@@ -134,14 +134,14 @@ export class KeyCache {
     return this.#byFingerprint.get(fingerprint);
   }
 
-  /** Whether the key is accepted without asking. */
+  /** Whether the key is accepted without a look-up. */
   isFresh({ freshUntil, soughtAt }: KnownKey, now: number): boolean {
     return now <= freshUntil && soughtAt >= this.#floor;
   }
 
   /**
-   * Nothing is fresh any more: changes may have been missed. All of it stays as proof, and as what is stretched.
-   * @param freshMs how long what is confirmed from now on is fresh
+   * Makes all entries not fresh, because changes may have been missed. They stay as proofs and can be served stale.
+   * @param freshMs lifetime of later confirmations, in milliseconds
    */
   expire(now: number, freshMs: number): void {
     this.#floor = now;
@@ -149,25 +149,26 @@ export class KeyCache {
   }
 
   /**
-   * @param heardAt as of when it is known to be good; what was known before, of the same version, may be newer
-   * @param soughtAt when that was asked for; with the store away that may be later
+   * Stores a confirmation.
+   * @param validAt the time for which the key is known to be valid; an earlier entry of the same version may have a later one
+   * @param soughtAt when it was requested; may be later than `validAt` while the store is unavailable
    */
-  refresh(fingerprint: Fingerprint, principal: Principal, heardAt: number, soughtAt = heardAt): void {
+  refresh(fingerprint: Fingerprint, principal: Principal, validAt: number, soughtAt = validAt): void {
     const known = this.#byFingerprint.get(fingerprint);
     const at =
-      known?.principal.version === principal.version ? Math.max(heardAt, known.confirmedAt) : heardAt;
+      known?.principal.version === principal.version ? Math.max(validAt, known.confirmedAt) : validAt;
     const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
-    const freshUntil = Math.max(at + this.#freshMs, soughtAt === heardAt ? at : pause);
+    const freshUntil = Math.max(at + this.#freshMs, soughtAt === validAt ? at : pause);
     this.#put(fingerprint, { principal, confirmedAt: at, soughtAt, freshUntil });
   }
 
   /**
-   * The store did not answer: accepts the key a while longer, or returns false when its time is up. That a holder is suspended
-   * may have ended meanwhile, so it is not said for longer than it is known.
+   * Serves stale: extends the entry while the store does not answer. A suspension is not extended, because it may have ended.
+   * @returns false when the key cannot be accepted any longer
    */
   serveStale(fingerprint: Fingerprint, known: KnownKey, now: number): boolean {
     const end = known.confirmedAt + STALE_MS;
-    // Not when the key changed meanwhile: then the entry is gone or another.
+    // If the key changed meanwhile, the entry is gone or replaced.
     if (now > end || known.principal.standing !== 'good') return false;
     if (this.#byFingerprint.get(fingerprint) !== known) return false;
     this.#put(fingerprint, { ...known, soughtAt: now, freshUntil: Math.min(now + STALE_PAUSE_MS, end) });
@@ -175,8 +176,8 @@ export class KeyCache {
   }
 
   /**
-   * The key is good and its holder has changed: what is known of it is neither accepted nor stretched any more. It stays as
-   * the proof that Argon2 has run, since a key never changes its hash, and as what the failure limit spares.
+   * Invalidates the entry of a valid key whose holder has changed: it is neither accepted nor served stale. It still proves
+   * that Argon2 has run, because the hash of a key never changes, and exempts the key from the failure limit.
    */
   invalidate(prefix: Prefix): void {
     const fingerprint = this.#byPrefix.get(prefix);
@@ -194,17 +195,17 @@ export class KeyCache {
   }
 
   #put(fingerprint: Fingerprint, known: KnownKey): void {
-    // The one that was confirmed longest ago makes room.
+    // Evicts the least recently confirmed entry.
     this.#byFingerprint.set(fingerprint, known);
     this.#byPrefix.set(known.principal.prefix, fingerprint);
   }
 }
 
-/** Keys that the store did not have, each by its whole fingerprint. A key that is issued later ends the memory of its prefix. */
+/** The negative cache: rejected keys by fingerprint. A later change of a key with the same prefix invalidates the entry. */
 export class NegativeCache {
   readonly #clock: ChangeClock;
-  readonly #refused = new RecentMap<Fingerprint, { readonly until: number; readonly position: number }>(
-    MAX_REFUSED,
+  readonly #entries = new RecentMap<Fingerprint, { readonly until: number; readonly position: number }>(
+    MAX_NEGATIVE,
   );
 
   constructor(clock: ChangeClock) {
@@ -212,32 +213,32 @@ export class NegativeCache {
   }
 
   get size(): number {
-    return this.#refused.size;
+    return this.#entries.size;
   }
 
-  /** @param position of the change clock when the store was asked */
+  /** @param position position of the change clock before the look-up */
   add(fingerprint: Fingerprint, now: number, position: number): void {
-    this.#refused.set(fingerprint, { until: now + REFUSED_MS, position });
+    this.#entries.set(fingerprint, { until: now + NEGATIVE_MS, position });
   }
 
   has(fingerprint: Fingerprint, prefix: Prefix, now: number): boolean {
-    const entry = this.#refused.get(fingerprint);
+    const entry = this.#entries.get(fingerprint);
     if (entry === undefined) return false;
-    if (now < entry.until && this.#clock.holds(prefix, entry.position)) return true;
-    this.#refused.delete(fingerprint);
+    if (now < entry.until && this.#clock.isUnchangedSince(prefix, entry.position)) return true;
+    this.#entries.delete(fingerprint);
     return false;
   }
 }
 
-/** Takes note of changes of keys: those of this process at once, those of others when it is told. */
+/** Receives key changes: those of this process at once, those of others when they are announced. */
 export interface KeyListener {
-  /** @returns whether it had not heard of this before */
+  /** @returns whether the change is new */
   changed(change: KeyNotice): boolean;
-  /** The store has said all that had changed at this moment, in milliseconds of the process's monotonic clock. */
+  /** The change feed was read to its end at this time, in milliseconds of the process's monotonic clock. */
   caughtUp(at: number): void;
   /**
-   * This process made the key and has seen it stored: it need not be proved on first use. Unless something newer was heard of it
-   * by now, it is known as this says.
+   * Caches a key that this process has issued and stored, so that its first use needs no proof. Ignored when a newer version
+   * is known.
    */
-  learned(key: Key, principal: Principal): void;
+  preload(key: Key, principal: Principal): void;
 }

@@ -1,5 +1,5 @@
-// Key records in Redis, where all replicas find them: what stands there, who may overwrite what, and what is believed of it.
-// Truth is the store's; this is a cache that can be emptied, lost or damaged at any time, and that others may have written to.
+// The cache of key records in Redis that all replicas share: its format, overwrite rules and validation. The store is
+// authoritative; this cache can be lost or damaged at any time, and its content is not trusted.
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
@@ -11,25 +11,25 @@ import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { KeySecret } from '../hashing/hashing-secret.ts';
 import type { CheckableKey } from '../key/principal.ts';
 
-/** After this time a key is looked up in the store again, and proved again by whoever has not proved it. */
+/** Lifetime of a record; after it replicas read the store again and prove the key again if they have not. */
 const RECORD_MS = 6 * 3_600_000;
-/** Longer than any process could have been asleep between its question to the store and its writing of the answer here. */
-const MARK_MS = 24 * 3_600_000;
-/** A replica that was to run Argon2 and did not, because it is gone, holds up the others no longer. */
+/** Lifetime of a tombstone: longer than any process could pause between its read of the store and its write here. */
+const TOMBSTONE_MS = 24 * 3_600_000;
+/** Lifetime of a claim: a replica that ends before it runs Argon2 does not delay the others for longer. */
 const PROOF_MS = 2_000;
 const PROOF_WAIT_MS = 1000;
 const PROOF_POLL_MS = 20;
 
 const keyOf = (prefix: Prefix) => `tollgate:key:{${prefix}}`;
-/** By version: what was claimed for an earlier one says nothing about whether anybody proves this one. */
+/** Includes the version: a claim for an earlier version does not apply. */
 const proofOf = ({ prefix, version }: CheckableKey) => `tollgate:proof:{${prefix}}:${version}`;
 
 /**
- * Writes unless something newer is there, so that a reader who was slow cannot put back what has ended since. Whatever is
- * not of this form is overwritten.
+ * Writes unless Redis has a newer version, so that a slow reader cannot restore a key that has ended. It overwrites
+ * malformed values.
  */
-const KEEP = {
-  name: 'keep',
+const PUT = {
+  name: 'put',
   keys: 1,
   lua: `
 local held = redis.pcall('GET', KEYS[1])
@@ -41,9 +41,9 @@ redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return 1`,
 } as const;
 
-/** Writes a mark unless something as new is there: a record of this version says more than that there is one. */
-const OUTDATE = {
-  name: 'outdate',
+/** Writes a tombstone unless Redis has the same or a newer version: a record of this version has more information. */
+const INVALIDATE = {
+  name: 'invalidate',
   keys: 1,
   lua: `
 local held = redis.pcall('GET', KEYS[1])
@@ -55,7 +55,7 @@ redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return 1`,
 } as const;
 
-/** Removes exactly what was found to be damaged: its SHA-1 in hexadecimal is given, or nothing where it is no string. */
+/** Removes a damaged value if it is unchanged: the argument is its SHA-1 in hexadecimal, or empty for a non-string. */
 const DISCARD = {
   name: 'discard',
   keys: 1,
@@ -68,7 +68,7 @@ return redis.call('DEL', KEYS[1])`,
 const ENDED = 'ended';
 const CHANGED = 'changed';
 
-/** A record of an active key. What is not in it follows from that. */
+/** A record of an active key. */
 const Payload = z.strictObject({
   prefix: z.string(),
   holder: z.string(),
@@ -82,10 +82,10 @@ const Payload = z.strictObject({
 export type Tombstone = typeof ENDED | typeof CHANGED;
 
 /**
- * - `record`: the key is active, and Argon2 has proved it somewhere in the fleet.
- * - `mark`: it is not active any more, or its holder has changed and nobody has put the new record here. Anybody who can write
- *   to Redis can write this, so the store has the last word.
- * - `nothing`: not there, not usable, or Redis is away.
+ * - `record`: the key is active, and a replica has proven it with Argon2.
+ * - `tombstone`: the key has ended, or its holder has changed and the new record is not here. Tombstones are not signed, so
+ *   the store decides.
+ * - `nothing`: missing, damaged, or Redis is unavailable.
  */
 export type SharedAnswer =
   | { readonly kind: 'record'; readonly record: CheckableKey }
@@ -94,25 +94,25 @@ export type SharedAnswer =
 
 const NOTHING: SharedAnswer = { kind: 'nothing' };
 
-/** Marks for all replicas that what they know of a key is no more. It needs no secret. */
+/** Writes tombstones, which invalidate a key on all replicas. It needs no secret. */
 export class KeyTombstones {
-  readonly #keep: RedisScript;
-  readonly #outdate: RedisScript;
+  readonly #put: RedisScript;
+  readonly #invalidate: RedisScript;
 
   constructor(redis: Pick<RedisClient, 'script'>) {
-    this.#keep = redis.script(KEEP);
-    this.#outdate = redis.script(OUTDATE);
+    this.#put = redis.script(PUT);
+    this.#invalidate = redis.script(INVALIDATE);
   }
 
   /**
    * Never rejects.
-   * @param version of the key since it ended, or since its holder changed
-   * @returns whether Redis took it
+   * @param version version of the key after it ended or its holder changed
+   * @returns whether Redis accepted it
    */
-  async mark(tombstone: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
-    const write = tombstone === ENDED ? this.#keep : this.#outdate;
+  async write(tombstone: Tombstone, prefix: Prefix, version: number): Promise<boolean> {
+    const script = tombstone === ENDED ? this.#put : this.#invalidate;
     try {
-      await write([keyOf(prefix)], [version, tombstone, MARK_MS]);
+      await script([keyOf(prefix)], [version, tombstone, TOMBSTONE_MS]);
       return true;
     } catch {
       return false;
@@ -122,7 +122,7 @@ export class KeyTombstones {
 
 export class SharedRecords {
   readonly #redis: RedisClient;
-  readonly #keep: RedisScript;
+  readonly #put: RedisScript;
   readonly #discard: RedisScript;
   readonly #secret: KeySecret;
   readonly #lookups: Metrics['sharedRecords'];
@@ -133,21 +133,21 @@ export class SharedRecords {
     readonly metrics: Pick<Metrics, 'sharedRecords'>;
   }) {
     this.#redis = parts.redis;
-    this.#keep = parts.redis.script(KEEP);
+    this.#put = parts.redis.script(PUT);
     this.#discard = parts.redis.script(DISCARD);
     this.#secret = parts.secret;
     this.#lookups = parts.metrics.sharedRecords;
   }
 
-  /** Never rejects: Redis that does not answer knows nothing. */
+  /** Never rejects: an unavailable Redis gives `nothing`. */
   async find(prefix: Prefix): Promise<SharedAnswer> {
     let bytes: Buffer | null;
     try {
       bytes = await this.#redis.run((commands) => commands.getBuffer(keyOf(prefix)));
     } catch (error) {
-      const isOther = error instanceof RedisCommandError && error.code === 'WRONGTYPE';
-      this.#lookups.inc({ result: isOther ? 'damaged' : 'unavailable' });
-      if (isOther) await quietly(this.#discard([keyOf(prefix)], ['']));
+      const isWrongType = error instanceof RedisCommandError && error.code === 'WRONGTYPE';
+      this.#lookups.inc({ result: isWrongType ? 'damaged' : 'unavailable' });
+      if (isWrongType) await ignoreErrors(this.#discard([keyOf(prefix)], ['']));
       return NOTHING;
     }
     if (bytes === null) {
@@ -159,34 +159,34 @@ export class SharedRecords {
       result: answer === undefined ? 'damaged' : answer.kind === 'tombstone' ? answer.tombstone : 'hit',
     });
     if (answer !== undefined) return answer;
-    // By the bytes, which are not always those of the text.
-    await quietly(this.#discard([keyOf(prefix)], [createHash('sha1').update(bytes).digest('hex')]));
+    // The digest is of the raw bytes, because decoding to text can change them.
+    await ignoreErrors(this.#discard([keyOf(prefix)], [createHash('sha1').update(bytes).digest('hex')]));
     return NOTHING;
   }
 
-  /** Tells all replicas that the key is active and proved. Never rejects. */
-  async keep(record: CheckableKey): Promise<void> {
+  /** Publishes the record of an active, proven key to all replicas. Never rejects. */
+  async publish(record: CheckableKey): Promise<void> {
     const { prefix, version } = record;
     const payload = encode(record);
     const value = `${this.#mac(version, payload)} ${payload}`;
-    await quietly(this.#keep([keyOf(prefix)], [version, value, RECORD_MS]));
+    await ignoreErrors(this.#put([keyOf(prefix)], [version, value, RECORD_MS]));
   }
 
   /**
-   * Puts the record of a key whose holder has changed in the place of the one before, if that is there: proved is proved, since
-   * a key never changes its hash. Never rejects.
-   * @returns whether it did; else a mark has to do
+   * Replaces the record after a change of the holder, if Redis has the previous one. The proof stays valid, because the hash
+   * of a key never changes. Never rejects.
+   * @returns false when there is no record to replace; write a tombstone instead
    */
-  async succeed(record: CheckableKey): Promise<boolean> {
+  async replace(record: CheckableKey): Promise<boolean> {
     const held = await this.find(record.prefix);
     if (held.kind !== 'record' || held.record.argon2 !== record.argon2) return false;
-    await this.keep(record);
+    await this.publish(record);
     return true;
   }
 
   /**
-   * Whether this replica should run Argon2 for the key: only one of those that meet it at the same time has to.
-   * Without Redis everyone has to.
+   * Claims the proof of a key, so that only one replica runs Argon2 for it. Without Redis every replica runs it.
+   * @returns whether this replica has to run Argon2
    */
   async claimProof(record: CheckableKey): Promise<boolean> {
     try {
@@ -199,21 +199,21 @@ export class SharedRecords {
     }
   }
 
-  /** Waits a moment for the proof by another replica. @returns whether it came */
-  async isProvedSoon({ prefix, argon2 }: CheckableKey): Promise<boolean> {
+  /** Waits up to 1 s for the proof by another replica. @returns whether it arrived */
+  async waitForProof({ prefix, argon2 }: CheckableKey): Promise<boolean> {
     const end = performance.now() + PROOF_WAIT_MS;
     do {
       await pause(PROOF_POLL_MS);
       const answer = await this.find(prefix);
-      // Its holder may have changed meanwhile; the proof is of the hash.
+      // Compare the hash only: the holder may have changed meanwhile.
       if (answer.kind === 'record' && answer.record.argon2 === argon2) return true;
     } while (performance.now() < end);
     return false;
   }
 
-  /** Lets others run Argon2 at once when it came to nothing here. Never rejects. */
-  async disclaimProof(record: CheckableKey): Promise<void> {
-    await quietly(this.#redis.run((commands) => commands.del(proofOf(record))));
+  /** Releases the claim after a failure, so that others can run Argon2 at once. Never rejects. */
+  async releaseProof(record: CheckableKey): Promise<void> {
+    await ignoreErrors(this.#redis.run((commands) => commands.del(proofOf(record))));
   }
 
   #read(prefix: Prefix, text: string): SharedAnswer | undefined {
@@ -231,17 +231,17 @@ export class SharedRecords {
       : undefined;
   }
 
-  /** Without the secret nobody can invent a record, raise a tier in one, or claim that Argon2 has run. */
+  /** The MAC prevents forged records, changed tiers and false proofs by clients of Redis without the secret. */
   #mac(version: number, payload: string): string {
     return this.#secret.recordDigest(`${version} ${payload}`).toString('base64');
   }
 }
 
-async function quietly(work: Promise<unknown>): Promise<void> {
+async function ignoreErrors(work: Promise<unknown>): Promise<void> {
   try {
     await work;
   } catch {
-    // The store has it.
+    // The cache is optional; the store has the record.
   }
 }
 
