@@ -1,52 +1,51 @@
-// What the store keeps of orders, of the events of a payment provider, and of the payments that are only played. Rules about
-// them are above it, in billing/.
+// Records of orders, of events of the payment provider, and of test payments. billing/ has the rules for them.
 import type { Tier } from '../config/schema/config-schema.ts';
 import type { BillingStatus, FreeGrant, KeyRecord, NewKey, Prefix } from './key-record.ts';
 
 export const ORDER_STATES = ['pending', 'paid', 'claimed', 'void', 'refused'] as const;
 
 /**
- * - `pending`: not paid, or not yet known to be.
- * - `paid`: waits for its buyer to fetch the key.
- * - `claimed`: the key was handed out, or the holder who ordered has the tier. Nothing leaves it.
- * - `void`: expired, failed, or taken back before it was claimed.
- * - `refused`: what was paid is not what was ordered; somebody has to look.
+ * - `pending`: not paid, or payment not confirmed yet.
+ * - `paid`: the buyer has not claimed the key yet.
+ * - `claimed`: the key was delivered, or the ordering holder has the tier. Final.
+ * - `void`: expired, failed, or withdrawn before it was claimed.
+ * - `refused`: the payment does not match the order; support has to review it.
  */
 export type OrderState = (typeof ORDER_STATES)[number];
 
 const ORDER_BILLING_STATUSES = ['none', 'active', 'past_due', 'held', 'lapsed', 'ended'] as const;
 
 /**
- * What an order entitles to at the moment: `active` and `past_due` (the grace after a failed payment) to its tier, the others
- * to nothing. `held` is a dispute or a warning of fraud; `lapsed` may be paid again; `ended` is for good.
+ * The billing status of an order. `active` and `past_due` (grace period after a failed payment) grant its tier, the others
+ * nothing. `held` is a dispute or a fraud warning; `lapsed` can be paid again; `ended` is final.
  */
 export type OrderBillingStatus = (typeof ORDER_BILLING_STATUSES)[number];
 
-/** `free` costs nothing, `payment` is paid once, `subscription` again and again. */
+/** `free` costs nothing, `payment` is paid once, `subscription` recurs. */
 export type OrderMode = 'free' | 'payment' | 'subscription';
 export type OrderInterval = 'month' | 'year' | 'once';
 export type ProviderName = 'none' | 'stripe' | 'test';
 
-/** What was ordered. It never changes. */
+/** The immutable terms of an order. */
 export interface OrderTerms {
-  /** Public: it stands in addresses, and is no authority. */
+  /** Public: it appears in URLs and grants no access. */
   readonly id: string;
   readonly tier: Tier;
-  /** The provider's name of the price; null where it has none. */
+  /** The provider's id of the price; null when it has none. */
   readonly price: string | null;
-  /** In the smallest unit of the currency, for one interval. */
+  /** Price of one interval in the smallest unit of the currency. */
   readonly amount: number;
   readonly currency: string;
   readonly mode: OrderMode;
   readonly interval: OrderInterval;
   readonly provider: ProviderName;
-  /** Whether money moves. */
+  /** Whether real money is charged. */
   readonly isLive: boolean;
-  /** SHA-256 of the secret that claims it; null where a holder ordered, who has a key. */
+  /** SHA-256 of the claim secret; null when a holder ordered, who has a key. */
   readonly claim: Uint8Array | null;
-  /** SHA-256 of the form that ordered, so that sending it twice is one order. */
+  /** SHA-256 of the order form's nonce, which makes submitting it idempotent. */
   readonly nonce: Uint8Array | null;
-  /** The tier to which the holder returns; for a new one Free. */
+  /** The tier that the holder returns to; Free for a new holder. */
   readonly baseTier: Tier;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
@@ -55,37 +54,37 @@ export interface OrderTerms {
 export interface Order extends OrderTerms {
   readonly state: OrderState;
   readonly standing: OrderBillingStatus;
-  /** Why it is so, in words for support; null where the state says it all. */
+  /** Explanation of the state for support; null when the state is enough. */
   readonly reason: string | null;
-  /** The session of payment at the provider. */
+  /** Id of the provider's checkout session. */
   readonly session: string | null;
   readonly subscription: string | null;
-  /** The payment of an order that is paid once. */
+  /** Id of the payment of an order that is paid once. */
   readonly payment: string | null;
-  /** Who the provider knows the buyer as. */
+  /** The provider's id of the buyer. */
   readonly customer: string | null;
-  /** The subscription has ended at the provider: nothing revives it. */
+  /** The subscription has ended at the provider, which is final. */
   readonly isCancelled: boolean;
-  /** Support has decided that warnings of fraud are not to hold it. */
+  /** Support has decided that fraud warnings do not hold it. */
   readonly isTrusted: boolean;
-  /** Another order took its place: its subscription is to be ended at the provider. */
+  /** Another order replaced it: its subscription has to be cancelled at the provider. */
   readonly isReplaced: boolean;
   readonly holderId: string | null;
   readonly keyPrefix: Prefix | null;
-  /** First use of the key that was claimed. */
+  /** First use of the claimed key. */
   readonly keyUsedAt: string | null;
   readonly claimedAt: string | null;
   readonly paidAt: string | null;
-  /** Until when it is paid. */
+  /** End of the paid period. */
   readonly paidUntil: string | null;
-  /** When it has to be looked at again though nobody says so. */
+  /** When it has to be checked again without an event. */
   readonly dueAt: string | null;
   readonly updatedAt: string;
-  /** Grows with every writing. */
+  /** Every write raises it. */
   readonly version: number;
 }
 
-/** What can be known anew about an order. Fields that are left out remain. */
+/** A change of an order. Omitted fields stay unchanged. */
 export type OrderChange = Partial<
   Pick<
     Order,
@@ -106,7 +105,7 @@ export type OrderChange = Partial<
   >
 >;
 
-/** By what an order may be asked for. */
+/** The identifiers by which an order can be found. */
 export type OrderName =
   | { readonly id: string }
   | { readonly session: string }
@@ -114,7 +113,7 @@ export type OrderName =
   | { readonly payment: string }
   | { readonly nonce: Uint8Array };
 
-/** An event of the provider, remembered by its id. */
+/** An event of the provider, deduplicated by its id. */
 export interface BillingEvent {
   readonly id: string;
   readonly type: string;
@@ -122,25 +121,25 @@ export interface BillingEvent {
   readonly at: string;
 }
 
-/** How a holder is to stand, for all orders together. Without a standing, it keeps the one that it has. */
+/** Tier and standing of a holder that follow from all its orders. An omitted standing stays unchanged. */
 export interface HolderTarget {
   readonly tier: Tier;
   readonly standing?: BillingStatus;
 }
 
 export interface SettleRequest {
-  /** As it was read before the provider was asked: its version must still be this one. */
+  /** The order before the request to the provider: its version must still be current. */
   readonly before: Order;
   readonly change: OrderChange;
-  /** Remembered in the same transaction. Where all are known already, nothing is written. */
+  /** Recorded in the same transaction. Nothing is written when all are known. */
   readonly events: readonly BillingEvent[];
   readonly at: string;
   /**
-   * How the holder is to stand, from all its orders before and after this change; undefined where it remains as it is.
-   * Asked within the transaction.
+   * Computes tier and standing of the holder from all its orders before and after this change; undefined for no change. It is
+   * called within the transaction.
    */
   readonly targetOf: (before: readonly Order[], after: readonly Order[]) => HolderTarget | undefined;
-  /** Ids of those that the settled one replaces. */
+  /** Ids of the orders that the settled one replaces. */
   readonly replacedBy: (settled: Order, orders: readonly Order[]) => readonly string[];
 }
 
@@ -148,24 +147,24 @@ export type SettleResult =
   | {
       readonly kind: 'settled';
       readonly order: Order;
-      /** Active keys of the holder, where it stands otherwise than before. */
+      /** Active keys of the holder if its tier or standing has changed, otherwise empty. */
       readonly changed: readonly KeyRecord[];
     }
-  /** Every event was remembered before. */
+  /** Every event was already recorded. */
   | { readonly kind: 'known' }
-  /** Somebody wrote since it was read: what was found out may be old. */
+  /** The order has changed since it was read, so the new data may be outdated. */
   | { readonly kind: 'stale' };
 
-/** Why no key is handed out for an order. */
+/** Why an order yields no key. */
 export type ClaimRejection =
   | 'unknown'
-  /** Nobody who has its secret asks. */
+  /** The claim secret is wrong. */
   | 'forbidden'
   | 'unpaid'
   | 'held'
   /** Void, refused or ended. */
   | 'closed'
-  /** Its key was handed out, and was used or that was too long ago. */
+  /** Its key was delivered, and was used or is too old to be claimed again. */
   | 'claimed';
 
 export type ClaimResult =
@@ -173,7 +172,7 @@ export type ClaimResult =
   | { readonly kind: 'refused'; readonly why: ClaimRejection }
   | { readonly kind: 'prefix_taken' };
 
-/** What a played payment is at: the test provider's own memory. */
+/** The state of a test payment at the fake provider. */
 export interface TestPayment {
   readonly session: string;
   readonly orderId: string;
@@ -181,37 +180,37 @@ export interface TestPayment {
   readonly subscription: 'none' | 'active' | 'past_due' | 'canceled';
   readonly refund: 'none' | 'partial' | 'full';
   readonly dispute: 'none' | 'open' | 'won' | 'lost';
-  /** RFC 3339, UTC: when `subscription` became what it is. */
+  /** When `subscription` last changed, RFC 3339, UTC. */
   readonly since: string;
 }
 
 export interface ClaimRequest {
   readonly id: string;
-  /** Whether who asks has the secret of the order. */
+  /** Whether the client has the claim secret of the order. */
   readonly isAllowed: (order: Order) => boolean;
   readonly key: NewKey;
-  /** For a new holder. */
+  /** Id for a new holder. */
   readonly holderId: string;
   readonly at: string;
-  /** A key that was claimed before this is not claimed again. */
+  /** A key that was claimed before this time cannot be claimed again. */
   readonly since: string;
 }
 
 export type FreeOrderResult =
   | ClaimResult
   | { readonly kind: 'free_limit' }
-  /** The form was sent before. */
+  /** The form was already submitted. */
   | { readonly kind: 'known'; readonly order: Order };
 
-/** The part of the store that keeps orders. The contract of `Store` holds for its methods. */
+/** Orders in the store. The guarantees of `Store` apply to its methods. */
 export interface BillingStore {
-  /** Stores a new order, unless its form was sent before: then the order that was stored for it. */
+  /** Stores a new order; idempotent by its nonce: a known form returns the order that was stored for it. */
   addOrder(
     terms: OrderTerms,
     holderId: string | null,
   ): Promise<{ readonly kind: 'added' | 'known'; readonly order: Order }>;
 
-  /** The same for a Free key, with the key: all in one transaction. @param holderId of the new holder */
+  /** Stores an order for a Free key and the key, in one transaction. @param holderId id of the new holder */
   addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult>;
 
   findOrder(name: OrderName): Promise<Order | undefined>;
@@ -226,37 +225,37 @@ export interface BillingStore {
     readonly limit: number;
   }): Promise<readonly Order[]>;
 
-  /** Orders to be looked at, the longest due first. @param at RFC 3339, UTC */
+  /** Orders that are due for a check, earliest first. @param at RFC 3339, UTC */
   dueOrders(at: string, limit: number): Promise<readonly Order[]>;
 
-  /** How many orders that cost something are in each state. */
+  /** Number of orders that cost something, by state. */
   countOrders(): Promise<ReadonlyMap<OrderState, number>>;
 
   isEventKnown(id: string): Promise<boolean>;
 
-  /** Remembers an event that changes nothing. */
+  /** Records an event that changes nothing. */
   addEvent(event: BillingEvent): Promise<void>;
 
-  /** Writes what changes no holder. @returns undefined when somebody wrote since the version was read */
+  /** Writes a change without effect on a holder. @returns undefined when the order's version is no longer `version` */
   changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined>;
 
-  /** Writes what was found out of an order, with its events and with what it means for the holder: all or nothing. */
+  /** Writes a change of an order, its events and the resulting change of the holder in one transaction. */
   settle(request: SettleRequest): Promise<SettleResult>;
 
-  /** Hands out the key of a paid order, or another one in the place of a key that was never used: all or nothing. */
+  /** Issues the key of a paid order, or replaces a claimed key that was never used, in one transaction. */
   claimOrder(request: ClaimRequest): Promise<ClaimResult>;
 
-  /** To be called before a key is taken for good for the first time, by whichever process. Resolves when it is durable. */
+  /** Records the first use of a key. Call it before any process first accepts the key. Resolves when durable. */
   markFirstUse(prefix: Prefix, at: string): Promise<void>;
 
   /**
-   * Forgets events, and orders that were never paid.
+   * Deletes events, and orders that were never paid.
    * @param eventsBefore @param ordersBefore RFC 3339, UTC
-   * @param limit most of each in this call
+   * @param limit maximum number of each in this call
    */
   forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void>;
 
-  /** Whether `owner` is the one of the fleet to do a task until a time. It may take it again before that. */
+  /** Takes a lease on a task for the whole fleet, or renews it. @returns whether `owner` has it until `until` */
   takeTask(name: string, owner: string, now: string, until: string): Promise<boolean>;
 
   testPayment(

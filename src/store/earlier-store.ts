@@ -1,34 +1,34 @@
-// Signs that there was a store before, where there is none now: a volume that is not mounted, another working directory, a
-// database of another name. A new store in its place would answer every key that was issued with 401.
+// Detects that a store existed where there is none now: an unmounted volume, another working directory, another database
+// name. A new store in its place would answer every issued key with 401.
 import { readdirSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { StoreOpenError } from './open-error.ts';
 
 export interface EarlierStoreOptions {
-  /** Where use waits for the store. */
+  /** Folder of the usage outbox. */
   readonly spool?: string | undefined;
 }
 
 /**
- * What a store leaves outside of itself. To be asked before one looks whether the store is there: a process that makes a new one
- * writes these files after it.
- * @returns their paths
+ * Finds files that a store leaves outside of itself. Call it before checking that the store exists: a process that creates a
+ * new store writes these files after it.
+ * @returns the paths
  */
 export function earlierStoreSigns(
   store: StaticConfig['store'],
   { spool }: EarlierStoreOptions = {},
 ): readonly string[] {
-  const unsent = spool !== undefined && holdsUse(resolve(spool)) ? [resolve(spool)] : [];
+  const unsent = spool !== undefined && hasOutboxFiles(resolve(spool)) ? [resolve(spool)] : [];
   if (store.kind !== 'sqlite') return unsent;
   const file = resolve(store.path);
   const own = [`${file}.secret`, `${file}-wal`].filter((path) => sizeOf(path) > 0);
-  // Only the gateway makes a folder of this name.
+  // Only the gateway creates a folder of this name.
   const folder = `${file}.usage`;
   return [...new Set([...own, ...(exists(folder) ? [folder] : []), ...unsent])];
 }
 
-/** Why no new store may be made now, for the operator; undefined where one may, or where there is one. */
+/** The operator message against a new store; undefined when one may be created or when the store exists. */
 export function earlierStoreWarning(
   store: StaticConfig['store'],
   options: EarlierStoreOptions,
@@ -38,29 +38,28 @@ export function earlierStoreWarning(
   const file = resolve(store.path);
   return sizeOf(file) > 0
     ? undefined
-    : refusal(exists(file) ? 'the file is empty' : 'the file is missing', signs, file);
+    : messageFor(exists(file) ? 'the file is empty' : 'the file is missing', signs, file);
 }
 
-/** @throws StoreOpenError where a store was there before */
+/** @throws StoreOpenError when there are signs of an earlier store */
 export function rejectNewStore(signs: readonly string[], what: string, file: string | undefined): void {
-  if (signs.length > 0) throw new StoreOpenError(refusal(what, signs, file));
+  if (signs.length > 0) throw new StoreOpenError(messageFor(what, signs, file));
 }
 
-/** What happened, what it means, what to do. */
-function refusal(what: string, signs: readonly string[], file: string | undefined): string {
-  const place =
+function messageFor(what: string, signs: readonly string[], file: string | undefined): string {
+  const action =
     file === undefined
-      ? 'name the right database in `store`, or restore it from a backup'
+      ? 'correct the database in `store`, or restore it from a backup'
       : 'restore it from a backup, mount its volume, or correct `store` (a relative path starts at the working directory)';
   return (
-    `${what}, but there was a store before: it has left ${signs.join(' and ')}. A new store would hold no keys, and every key ` +
-    `that was issued would be answered with 401. To keep the keys, ${place}. To begin anew without them, start once with: ` +
+    `${what}, but a store existed here before: it left ${signs.join(' and ')}. A new store would have no keys, and every issued ` +
+    `key would get a 401. To keep the keys, ${action}. To start without them, run once: ` +
     'tollgate serve --new-store'
   );
 }
 
-/** Files of the usage outbox, also in the former format, and files kept aside. */
-function holdsUse(folder: string): boolean {
+/** Whether the folder has files of the usage outbox, in the current or the former format, or quarantined files. */
+function hasOutboxFiles(folder: string): boolean {
   try {
     return readdirSync(folder).some((name) => /\.(outbox|damaged|jsonl|alive|aside)$/.test(name));
   } catch {
@@ -72,7 +71,7 @@ function exists(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-/** @returns 0 where there is none */
+/** Size in bytes; 0 when the file does not exist. */
 export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }

@@ -1,16 +1,16 @@
-// What the store keeps of an object at an upstream: whose it is. The object itself is the upstream's.
+// Records of objects at upstreams: the owner, without the object itself.
 
 export interface ObjectRecord {
-  /** Name of the upstream that keeps it. */
+  /** Name of the upstream that stores it. */
   readonly upstream: string;
-  /** As the upstream calls it. */
+  /** The upstream's id. */
   readonly id: string;
   /** `file`, `batch`, … */
   readonly kind: string;
   readonly holderId: string;
-  /** Of a file: what it is for. */
+  /** `purpose` of a file. */
   readonly purpose: string | null;
-  /** RFC 3339, UTC: when it was first seen. */
+  /** When it was first seen, RFC 3339, UTC. */
   readonly createdAt: string;
 }
 
@@ -21,7 +21,7 @@ export interface ObjectOwner {
   readonly holderId: string;
 }
 
-/** What was made along with a response, and is forgotten with it: its items, containers, and the files in those. */
+/** An object that is created and deleted with a response: its items, containers, and the files in those. */
 export interface ItemRecord extends ObjectOwner {
   /** RFC 3339, UTC. */
   readonly createdAt: string;
@@ -34,35 +34,35 @@ export interface ObjectQuery {
   readonly holderId: string;
   readonly purpose?: string | undefined;
   readonly order: 'asc' | 'desc';
-  /** Behind this one in the order; one that is not the holder's begins nowhere, and the page is empty. */
+  /** Cursor: only objects after this one. The page is empty when the holder does not own it. */
   readonly after?: string | undefined;
-  /** In front of this one, the nearest to it. */
+  /** Cursor: the objects directly before this one. */
   readonly before?: string | undefined;
   readonly limit: number;
 }
 
-/** The part of the store that knows whose objects are. The contract of `Store` holds for its methods. */
+/** Owners of objects in the store. The guarantees of `Store` apply to its methods. */
 export interface ObjectStore {
   /**
-   * Records objects as a holder's, all of them or none. One that is the holder's already stays as it is.
-   * @returns false when one of them is somebody else's: then nothing was recorded
+   * Records the owner of objects, all or none. Objects that the holder already owns stay unchanged.
+   * @returns false when another holder owns one of them; nothing is recorded then
    */
   addObjects(objects: readonly ObjectRecord[]): Promise<boolean>;
-  /** Records items; one whose id is known at its upstream stays as it is. */
+  /** Records items. An item whose id is known at its upstream stays unchanged. */
   addItems(items: readonly ItemRecord[]): Promise<void>;
   /**
-   * Deletes records of items that were made before a time.
+   * Deletes records of items that were created before a time.
    * @param before RFC 3339, UTC
-   * @param limit most to delete in this call
-   * @returns how many were deleted
+   * @param limit maximum number to delete in this call
+   * @returns the number deleted
    */
   forgetItems(before: string, limit: number): Promise<number>;
-  /** Owners of objects, ended or not, and of items, at whichever upstream. */
+  /** Owners of objects, ended or not, and of items, at any upstream. */
   ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]>;
-  /** Ids of those that have not ended, in their order. */
+  /** Ids of objects that have not ended, in the requested order. */
   objectsOf(query: ObjectQuery): Promise<readonly string[]>;
   /**
-   * An object of this holder's is gone at its upstream: it is in no list any more, and still nobody else's.
+   * Ends an object that is gone at its upstream: lists omit it, and the holder stays its owner.
    * @param at RFC 3339, UTC
    */
   endObject(upstream: string, id: string, holderId: string, at: string): Promise<void>;

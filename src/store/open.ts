@@ -1,4 +1,4 @@
-// Which store a configuration means.
+// Opens the store that the configuration names.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { type EarlierStoreOptions, earlierStoreSigns } from './earlier-store.ts';
 import { StoreOpenError } from './open-error.ts';
@@ -9,21 +9,21 @@ import type { Store } from './store.ts';
 export { StoreOpenError };
 
 interface OpenOptions extends EarlierStoreOptions {
-  /** Whether a new store is made also where one was before. Default false: that is refused. */
+  /** Whether to create a new store although there are signs of an earlier one. Default false: it is rejected. */
   readonly createNew?: boolean;
-  /** For a command that one person waits for: deadlines of many seconds, so that it works over a slow way. Default false. */
+  /** For interactive commands: deadlines of many seconds, so that they work over a slow network. Default false. */
   readonly isPatient?: boolean;
 }
 
 /**
  * Opens the store and brings its schema up to date.
  *
- * @throws StoreOpenError when it cannot be reached, is locked for more than 5 s, has a schema
- *   this version does not know, or is empty where a store was before
+ * @throws StoreOpenError when it cannot be reached, is locked for more than 5 s, has an unknown schema version, or is empty
+ *   although there are signs of an earlier store
  */
 export async function openStore(config: StaticConfig['store'], options: OpenOptions = {}): Promise<Store> {
   const { isPatient = false, createNew = false, spool } = options;
-  // Before one looks whether there is a store.
+  // Collect the signs first: see `earlierStoreSigns`.
   const signs = createNew ? [] : earlierStoreSigns(config, { spool });
   switch (config.kind) {
     case 'sqlite':

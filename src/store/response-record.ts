@@ -1,36 +1,36 @@
-// What the store keeps of a response that an upstream stored: whose it is, and where it is. Nothing of what it says.
+// Records of responses that upstreams store: owner and location, without content.
 
 export interface StoredResponse {
-  /** As the upstream named it, and as the client knows it. */
+  /** The upstream's id, which clients use too. */
   readonly id: string;
   readonly holderId: string;
-  /** The public name that it was asked for by. */
+  /** Public name of the requested model. */
   readonly model: string;
-  /** Names of the upstream that made it, and of the model there. */
+  /** Name of the upstream; `upstreamModel` is the name of the model there. */
   readonly upstream: string;
   readonly upstreamModel: string;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
   /**
-   * Tokens that were counted when it was begun in the background, whose use only a later look at it tells; null when nothing
-   * is left to be counted.
+   * Tokens that were reserved for a background response, whose usage only a later retrieval shows; null when its usage is
+   * counted.
    */
   readonly charged: number | null;
 }
 
-/** The part of the store that keeps where responses are. The contract of `Store` holds for its methods. */
+/** Stored responses in the store. The guarantees of `Store` apply to its methods. */
 export interface ResponseStore {
-  /** Keeps it, unless there is one of this id: an upstream cannot give away what is another holder's. */
+  /** Adds a record unless the id exists: an upstream cannot reassign another holder's response. */
   addResponse(response: StoredResponse): Promise<void>;
   findResponse(id: string): Promise<StoredResponse | undefined>;
-  /** Its use is counted by whoever calls this first. @returns whether that is this one */
+  /** Claims the right to count the usage of a response. @returns true for the first call only */
   settleResponse(id: string): Promise<boolean>;
   removeResponse(id: string): Promise<void>;
   /**
-   * Forgets those that were kept before a time.
+   * Deletes records that were created before a time.
    * @param before RFC 3339, UTC
-   * @param limit most to forget in this call
-   * @returns how many were forgotten
+   * @param limit maximum number to delete in this call
+   * @returns the number deleted
    */
   forgetResponses(before: string, limit: number): Promise<number>;
 }

@@ -1,7 +1,7 @@
-// The one way in which a call of the store fails.
+// Wraps the errors of store calls.
 import { wrapError } from '../errors.ts';
 
-/** @throws GatewayError `store_unavailable`, with whatever went wrong as its cause */
+/** @throws GatewayError `store_unavailable` with the original error as its cause */
 export async function guarded<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

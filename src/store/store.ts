@@ -1,4 +1,4 @@
-// What a durable store promises. How one is opened is in open.ts; who may have which key is decided in auth/.
+// The interface and the guarantees of a durable store. open.ts opens one.
 import type { BillingStore } from './billing-record.ts';
 import type {
   AddResult,
@@ -21,45 +21,45 @@ import type { ResponseStore } from './response-record.ts';
 import type { HolderTotals, UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
 /**
- * Every method settles within 1.5 s where the store says nothing, and within 5 s where it is far away. One that cannot do its work rejects with GatewayError `store_unavailable` (the
- * original as `cause`) and has then changed nothing, with one exception that no store can avoid: the connection to a
- * database server may break during a commit.
+ * Every method settles within 1.5 s when the store is silent, and within 5 s when it is distant. A failed method rejects with
+ * GatewayError `store_unavailable` (the original as `cause`) and has changed nothing, with one unavoidable exception: the
+ * connection to a database server may break during a commit.
  */
 export interface Store {
-  /** Whether opening it has made it: it holds no keys. */
+  /** Whether opening created it: it has no keys. */
   readonly isNew: boolean;
-  /** What was used. */
+  /** Usage. */
   readonly usage: UsageStore;
-  /** Who ordered what, and whether it is paid. */
+  /** Orders and payments. */
   readonly billing: BillingStore;
 
-  /** Whose the objects are that upstreams keep. */
+  /** Owners of the objects that upstreams store. */
   readonly objects: ObjectStore;
-  /** Where stored responses are. */
+  /** Owners and upstreams of stored responses. */
   readonly responses: ResponseStore;
 
-  /** The key with this prefix, in whatever state, or undefined when there is none. */
+  /** The key with this prefix, in any state, or undefined when there is none. */
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;
 
   /** Stores a new active key, with its holder and its count against a free limit, in one transaction. */
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult>;
 
   /**
-   * Ends `old` as invalidated and stores its successor for the same holder, in one transaction. Of several at once one
-   * succeeds, because an ended key is not active any more; what version it had is of no matter, so that a change of the holder
-   * in between makes no good key bad.
+   * Ends `old` as invalidated and stores its successor for the same holder, in one transaction. Of concurrent rotations one
+   * succeeds, because an ended key is no longer active. The version is not compared, so a concurrent change of the holder does
+   * not fail the rotation.
    */
   rotateKey(old: { readonly prefix: Prefix }, successor: NewKey): Promise<RotateResult>;
 
-  /** Ends an active key as revoked. @param at RFC 3339, UTC */
+  /** Revokes an active key. @param at RFC 3339, UTC */
   revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult>;
 
   /** The holder with this id, or undefined when there is none. */
   findHolder(holderId: string): Promise<Holder | undefined>;
 
   /**
-   * Changes tier or standing of a holder and, in the same transaction, raises the version of each of its active keys with one
-   * event `changed` for each. The events say what changed, and the reason after it.
+   * Changes tier or standing of a holder and, in the same transaction, raises the version of each of its active keys and writes
+   * an event `changed` for each. The event's reason is a description of the change followed by `reason`.
    * @param at RFC 3339, UTC
    */
   changeHolder(
@@ -72,58 +72,58 @@ export interface Store {
   /** Keys in the order of issue. */
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]>;
 
-  /** What happened to one key, oldest first. */
+  /** The changes of one key, oldest first. */
   historyOf(prefix: Prefix): Promise<readonly KeyChange[]>;
 
-  /** How many free keys this address received on this day. */
+  /** Number of Free keys that this address received on this day. */
   freeGrants(day: string, address: Uint8Array): Promise<number>;
 
   /** Id of the newest change, 0 when there is none. */
   lastChange(): Promise<number>;
 
-  /** Changes with an id above `after`, in order, at most `limit` of them. */
+  /** Changes with an id above `after`, in order, at most `limit`. */
   changesAfter(after: number, limit: number): Promise<readonly KeyChange[]>;
 
-  /** The check value of the keyed-hash secret that the keys here were made with, or undefined in a fresh store. */
+  /** The check value of the secret that the keys were made with, or undefined in a new store. */
   secretCheck(): Promise<Uint8Array | undefined>;
 
-  /** Sets the check value if there is none yet, and returns the one that counts. */
+  /** Sets the check value if there is none. @returns the stored one */
   pinSecret(check: Uint8Array): Promise<Uint8Array>;
 
   /**
-   * Resolves when the store answers and can be written. That is judged by what real writes came to in the last seconds, and by a tiny
-   * one of its own where there was none.
+   * Resolves when the store answers and accepts writes. It uses the result of a write in the last seconds, or makes a small
+   * write when there was none.
    */
   ping(): Promise<void>;
 
-  /** Lets what runs finish, then closes. Calls after it reject with `store_unavailable`. */
+  /** Waits for calls in flight, then closes. Later calls reject with `store_unavailable`. */
   close(): Promise<void>;
 }
 
-/** The part of the store that keeps what was used. The contract of `Store` holds for its methods. */
+/** Usage in the store. The guarantees of `Store` apply to its methods. */
 export interface UsageStore {
   /**
-   * Adds the rows of a batch, unless a batch with this id was added before: by whom and when does not matter. So a batch
-   * whose writing failed, perhaps after its commit, is sent again.
+   * Adds the rows of a batch. It is idempotent by the id of the batch, so a batch whose write failed, perhaps after its commit,
+   * can be sent again.
    */
   addUsage(batch: UsageBatch): Promise<'written' | 'known'>;
 
   /**
-   * Forgets ids of batches that were added before a time. A batch that is sent again after that counts twice.
+   * Deletes ids of batches that were added before a time. A batch that is sent again after that counts twice.
    * @param before RFC 3339, UTC
-   * @param limit most to forget in this call
-   * @returns how many were forgotten
+   * @param limit maximum number to delete in this call
+   * @returns the number deleted
    */
   forgetBatches(before: string, limit: number): Promise<number>;
 
-  /** Which of these batches were added, and are not forgotten. */
+  /** The ids among these of batches that were added and whose ids are not deleted. */
   knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>>;
 
   /** Sums, in the order of their groups. */
   usageReport(query: UsageQuery): Promise<readonly UsageLine[]>;
 
   /**
-   * What a holder used on a day, and in the month of that day.
+   * Usage of a holder on a day and in the month of that day.
    * @param day `YYYY-MM-DD`, UTC
    */
   usageOf(holderId: string, day: string): Promise<HolderTotals>;

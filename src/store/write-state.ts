@@ -1,13 +1,13 @@
-// Whether the store can be written, as its last writes show. Real writes report here; where none did for a while, a check makes a
-// tiny one. So a probe that comes often costs the store little, and says what a client that writes would hear.
+// Tracks whether the store accepts writes. Real writes report their results; without a recent one, a check makes a small write.
+// Frequent health checks therefore cost little and show what a client's write would get.
 
-/** After a write that worked, none is made for a check in this time. */
+/** A successful write answers checks for this long, in milliseconds. */
 const GOOD_MS = 5000;
-/** After one that did not, the next check waits this long. */
+/** A failed write answers checks for this long, in milliseconds. */
 const BAD_MS = 1000;
 
 interface WriteStateOptions {
-  /** Makes a tiny write, in bounded time. What it comes to is reported by it, as by every write. */
+  /** Makes a small write in bounded time and reports its result here, as every write does. */
   readonly write: () => Promise<unknown>;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -31,15 +31,15 @@ export class WriteState {
 
   /**
    * A write failed.
-   * @param isCertain whether every other write would fail as well; where it is not, the next check makes one
+   * @param isCertain whether every other write would fail too; otherwise the next check makes a write
    */
   failed(error: Error, isCertain: boolean): void {
     if (isCertain) this.#last = { at: this.#now(), error };
-    // What failed before is no news; what worked before is none any more.
+    // An uncertain failure keeps an earlier failure and discards an earlier success.
     else if (this.#last?.error === undefined) this.#last = undefined;
   }
 
-  /** Resolves when the store can be written. Rejects with what the last write failed with. */
+  /** Resolves when the store accepts writes. Rejects with the error of the last write. */
   check(): Promise<void> {
     const last = this.#last;
     const age = this.#now() - (last?.at ?? Number.NEGATIVE_INFINITY);

@@ -22,7 +22,7 @@ import { newHolder, newKey } from './samples.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/tollgate.js', import.meta.url));
 const SEGMENT = '0123456789ab.1.0123456789ab.0123456789abcdef.jsonl';
-const SAYS_ALL = /there was a store before.*401.*restore it from a backup.*--new-store/;
+const SAYS_ALL = /a store existed here before.*401.*restore it from a backup.*--new-store/;
 
 let dir: TempDir;
 let path: string;
@@ -106,7 +106,7 @@ describe('a SQLite file that is', () => {
     await store.close();
     const whole = readFileSync(path);
     truncateSync(path, whole.length / 2);
-    await expect(open()).rejects.toThrow(/damaged or cut short; restore it from a backup/);
+    await expect(open()).rejects.toThrow(/damaged or truncated; restore it from a backup/);
     writeFileSync(path, Buffer.concat([Buffer.from('not a database at all'), whole.subarray(21)]));
     await expect(open()).rejects.toThrow(/file is not a database; correct the path .* restore the file/);
     writeFileSync(path, whole);

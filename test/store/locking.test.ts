@@ -149,7 +149,7 @@ describe('a lane', () => {
   test('turns away who comes when the queue is full, and who waited too long', async () => {
     await lane.acquire();
     const waiting = [insert(1), insert(2), insert(3)];
-    await expect(insert(4)).rejects.toThrow('3 callers wait for the store already');
+    await expect(insert(4)).rejects.toThrow('the queue for the store is full: 3 callers wait');
     for (const outcome of await Promise.allSettled(waiting)) {
       expect(outcome).toMatchObject({ status: 'rejected', reason: { message: /not free within 500 ms/ } });
     }

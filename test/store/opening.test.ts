@@ -101,7 +101,7 @@ describe('opening a SQLite store', () => {
   test('refuses a database of something else, and adds nothing to it', async () => {
     const path = dir.file('other.db');
     alter(path, 'create table invoices (id integer primary key)');
-    await expect(open(path)).rejects.toThrow(/tables of something else/);
+    await expect(open(path)).rejects.toThrow(/tables of another program/);
     const database = new DatabaseSync(path);
     expect(database.prepare('select name from sqlite_schema').all()).toEqual([{ name: 'invoices' }]);
     database.close();
@@ -110,7 +110,7 @@ describe('opening a SQLite store', () => {
   test('does not take the schema_migrations of something else for its own', async () => {
     const path = dir.file('other.db');
     alter(path, 'create table schema_migrations (version text primary key)');
-    await expect(open(path)).rejects.toThrow(/tables of something else/);
+    await expect(open(path)).rejects.toThrow(/tables of another program/);
   });
 
   test('refuses what is no database, no file or no path', async () => {

@@ -102,7 +102,7 @@ describe('an empty database', () => {
     await client.connect();
     await client.query('begin');
     await client.query('create table schema_migrations (id integer primary key, name text, applied_at text)');
-    expect(await refusal(url)).toMatch(/somebody holds a lock|did not answer within/);
+    expect(await refusal(url)).toMatch(/another session holds a lock|did not answer within/);
     await client.query('rollback');
     await client.end();
     await (await open(url)).close();
@@ -115,7 +115,7 @@ test('an empty database is refused while use waits that another one was to get, 
   const options = { spool: dir.path };
   const opening = openStore({ kind: 'postgres', url }, options);
   await expect(opening).rejects.toThrow(
-    /the database holds no tables, but there was a store before.*--new-store/,
+    /the database has no tables, but a store existed here before.*--new-store/,
   );
   expect(await query(url, `select 1 from pg_tables where schemaname = 'public'`)).toEqual([]);
   await (await openStore({ kind: 'postgres', url }, { ...options, createNew: true })).close();
@@ -181,7 +181,7 @@ describe('a database of something else', () => {
   ])('with %s is refused, and nothing is added to it', async (_, statement) => {
     await query(url, statement);
     const before = await tables();
-    expect(await refusal(url)).toMatch(/tables of something else/);
+    expect(await refusal(url)).toMatch(/tables of another program/);
     expect(await tables()).toEqual(before);
   });
 
@@ -278,7 +278,7 @@ describe('a role that may not do what the store does', () => {
     await createRole('reader');
     await query(url, 'grant select on all tables in schema public to reader');
     const message = await refusal(asRole('reader'));
-    expect(message).toMatch(/the role "reader" lacks rights/);
+    expect(message).toMatch(/the role "reader" lacks privileges/);
     for (const right of ['insert on keys', 'update on keys', 'insert on key_events', 'insert on settings']) {
       expect(message).toContain(right);
     }
@@ -287,7 +287,7 @@ describe('a role that may not do what the store does', () => {
 
   test('may not create tables', async () => {
     await createRole('guest');
-    expect(await refusal(asRole('guest'))).toMatch(/permission denied.*let the role create tables/);
+    expect(await refusal(asRole('guest'))).toMatch(/permission denied.*allow the role to create tables/);
   });
 
   test('may not even read', async () => {

@@ -49,8 +49,8 @@ export class RecordLookup {
   readonly #parts: RecordLookupOptions;
   readonly #flights = new Map<Prefix, Promise<FoundRecord>>();
   readonly #cache = new RecentMap<Prefix, FoundRecord>(MAX_CACHED);
-  /** Verified keys take priority, so a flood of unknown keys cannot delay them. */
   readonly #estimate: DrainEstimate;
+  /** Verified keys take priority, so a flood of unknown keys cannot delay them. */
   readonly #waiting = { known: [] as Waiter[], unknown: [] as Waiter[] };
   #running = 0;
 

@@ -1,6 +1,5 @@
-// Several statements in one round trip to PostgreSQL: they are sent together behind one Sync of the extended protocol. When one
-// fails, the server skips the rest, so a commit at the end of a batch commits only what succeeded as a whole, and nothing behind
-// a failed `begin` runs on its own.
+// Pipelines several statements in one round trip to PostgreSQL, before one Sync of the extended protocol. When one fails, the
+// server skips the rest, so a commit at the end of a batch commits all or nothing, and nothing after a failed `begin` runs.
 import type { Connection, CustomTypesConfig, FieldDef, Submittable } from 'pg';
 
 export interface Statement {
@@ -10,23 +9,23 @@ export interface Statement {
 
 export interface StatementResult {
   readonly rows: Record<string, unknown>[];
-  /** What the server says it did: `COMMIT`, `UPDATE`. */
+  /** The command tag of the server: `COMMIT`, `UPDATE`. */
   command: string;
   affected: number;
 }
 
 type Parser = (text: string) => unknown;
 
-/** One use: submit it with `client.query`, then await `answers`. */
+/** For single use: submit it with `client.query`, then await `answers`. */
 export class Batch implements Submittable {
-  /** One for each statement, in order. Rejects with the first error. */
+  /** One result per statement, in order. Rejects with the first error. */
   readonly answers: Promise<readonly StatementResult[]>;
   readonly #statements: readonly { readonly text: string; readonly values: (Buffer | string | null)[] }[];
   readonly #types: CustomTypesConfig;
   readonly #answers: StatementResult[] = [];
   #current: StatementResult = newAnswer();
   #columns: readonly { readonly name: string; readonly parse: Parser }[] = [];
-  #unreadable: unknown;
+  #parseError: unknown;
   #resolve: (answers: readonly StatementResult[]) => void = () => {};
   #reject: (error: unknown) => void = () => {};
 
@@ -40,7 +39,7 @@ export class Batch implements Submittable {
     });
   }
 
-  // What follows is called by pg's client, which routes the answers of the server to the query that it is working on.
+  // pg's client calls the methods below with the messages of the server for its current query.
 
   submit(connection: Connection): void {
     const { stream } = connection;
@@ -74,7 +73,7 @@ export class Batch implements Submittable {
       }
       this.#current.rows.push(row);
     } catch (error) {
-      this.#unreadable ??= error;
+      this.#parseError ??= error;
     }
   }
 
@@ -98,8 +97,8 @@ export class Batch implements Submittable {
   }
 
   handleReadyForQuery(): void {
-    if (this.#unreadable === undefined) this.#resolve(this.#answers);
-    else this.#reject(this.#unreadable);
+    if (this.#parseError === undefined) this.#resolve(this.#answers);
+    else this.#reject(this.#parseError);
   }
 }
 

@@ -1,4 +1,4 @@
-// Kysely's dialect over PostgreSQL connections with a deadline (postgres-pool.ts), which the built-in driver does not have.
+// Kysely's dialect over PostgreSQL connections with deadlines (postgres-pool.ts), which the built-in driver does not have.
 import {
   type DatabaseConnection,
   type Dialect,

@@ -1,5 +1,5 @@
-// A PostgreSQL connection in the hands of one caller, until release or until its time is over: the transaction, the statements
-// that wait for company, and the deadlines. How a connection is come by is postgres-pool.ts.
+// The lease of a PostgreSQL connection by one caller, until release or its deadline: the transaction and the deferred statements.
+// postgres-pool.ts creates leases.
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
@@ -7,26 +7,26 @@ import { isDeferred } from '../sql/deferred-statements.ts';
 import { Batch, type Statement, type StatementResult } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 
-/** The level is said, whatever the server's default is: the operations are written for this one. */
+/** Sets the isolation level that the operations need, independent of the server's default. */
 const BEGIN: Statement = { text: 'begin isolation level read committed read write', values: [] };
 const COMMIT: Statement = { text: 'commit', values: [] };
 
 interface PostgresLeaseOptions {
   readonly types: TypeOverrides;
-  /** `performance.now()` when the call is over. */
+  /** End of the call, in `performance.now()` milliseconds. */
   readonly deadline: number;
-  /** What the deadline was set to, in milliseconds; for its message. */
+  /** Length of the deadline in milliseconds, for its message. */
   readonly callMs: number;
-  /** Longest wait for an answer of the server, in milliseconds. */
+  /** Maximum wait for one answer of the server, in milliseconds. */
   readonly silenceMs: number;
-  /** What was sent has been done, and committed. */
+  /** Called when the statements were executed and committed. */
   readonly onSuccess: () => void;
   readonly onFailure: (error: Error) => void;
 }
 
 interface Queued {
   readonly statement: Statement;
-  /** Takes the rows. */
+  /** Receives the rows. */
   readonly rows: unknown[];
 }
 
@@ -36,28 +36,28 @@ export class PostgresLease implements DatabaseConnection {
   readonly #stopDeadline: () => void;
   #state: 'held' | 'broken' | 'late' | 'released' = 'held';
   #late = { afterMs: 0, isSilence: false };
-  /** Sent with the next statement whose answer is awaited. */
+  /** Deferred statements, sent with the next awaited one. */
   #queue: Queued[] = [];
   #transaction: 'none' | 'queued' | 'begun' = 'none';
-  // A client without a listener would end the process when its connection breaks between two statements.
-  readonly #broke = (): void => {
+  // Without an 'error' listener, a connection that breaks between two statements would end the process.
+  readonly #onBroken = (): void => {
     if (this.#state === 'held') this.#state = 'broken';
   };
 
   constructor(client: PoolClient, options: PostgresLeaseOptions) {
     this.#client = client;
     this.#options = options;
-    client.on('error', this.#broke);
+    client.on('error', this.#onBroken);
     const left = Math.max(0, options.deadline - performance.now());
-    this.#stopDeadline = startDeadline(left, () => this.#giveUp(options.callMs, false));
+    this.#stopDeadline = startDeadline(left, () => this.#onDeadline(options.callMs, false));
   }
 
-  /** Whether the connection can no longer be used. The server takes back what was not committed. */
+  /** Whether the connection is unusable. The server rolls back an open transaction. */
   get isLost(): boolean {
     return this.#state !== 'held';
   }
 
-  /** The transaction begins with its first statement, and travels with it. */
+  /** Queues `begin`, which is sent with the first statement. */
   begin(): void {
     this.#transaction = 'queued';
     this.#queue = [{ statement: BEGIN, rows: [] }];
@@ -68,15 +68,15 @@ export class PostgresLease implements DatabaseConnection {
     if (isEmpty) return this.#endTransaction();
     const answer = await this.#flush(COMMIT);
     this.#endTransaction();
-    // The end of a transaction in which a statement failed is taken for a success by the protocol.
-    if (answer?.command !== 'COMMIT') throw new Error('the database took the transaction back');
+    // A commit of a failed transaction succeeds in the protocol, with the tag ROLLBACK.
+    if (answer?.command !== 'COMMIT') throw new Error('the database rolled the transaction back');
   }
 
   async rollback(): Promise<void> {
     const wasSent = this.#transaction === 'begun';
     this.#endTransaction();
-    // The error that led here is the one to tell. A connection that cannot roll back is not given to anybody else.
-    if (wasSent && !this.isLost) await this.command('rollback').catch(() => this.#broke());
+    // The earlier error is the one to report. A connection that cannot roll back is not reused.
+    if (wasSent && !this.isLost) await this.command('rollback').catch(() => this.#onBroken());
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
@@ -87,11 +87,11 @@ export class PostgresLease implements DatabaseConnection {
       return { rows };
     }
     const answer = await this.#flush(statement);
-    // The type of a row is what the query builder derived from the query; a driver can only promise it.
+    // The query builder derives the row type from the query; a driver cannot verify it.
     return { rows: (answer?.rows ?? []) as R[], numAffectedRows: BigInt(answer?.affected ?? 0) };
   }
 
-  /** Runs a statement without parameters and returns what the server says it did, `COMMIT` say. */
+  /** Runs a statement without parameters. @returns the command tag of the server, such as `COMMIT` */
   async command(text: string): Promise<string> {
     return (await this.#flush({ text, values: [] }))?.command ?? '';
   }
@@ -104,8 +104,8 @@ export class PostgresLease implements DatabaseConnection {
     this.#stopDeadline();
     const { isLost } = this;
     if (this.#state === 'held' || this.#state === 'broken') {
-      this.#client.removeListener('error', this.#broke);
-      // A transaction that is still open must not become the next owner's.
+      this.#client.removeListener('error', this.#onBroken);
+      // The next owner must not inherit an open transaction.
       this.#client.release(isLost || this.#client.getTransactionStatus() !== 'I');
     }
     this.#state = 'released';
@@ -116,7 +116,7 @@ export class PostgresLease implements DatabaseConnection {
     this.#queue = [];
   }
 
-  /** Sends what is queued and this statement, and resolves with the answer to it. */
+  /** Sends the queued statements and this one. @returns the result of this one */
   async #flush(last: Statement): Promise<StatementResult | undefined> {
     const queue = this.#queue;
     this.#queue = [];
@@ -128,22 +128,22 @@ export class PostgresLease implements DatabaseConnection {
       if (isDone) this.#options.onSuccess();
       return answers.at(-1);
     } catch (error) {
-      // The server shows the row that it refuses, and hashes are to be in no log.
+      // `detail` shows the rejected row, and hashes must not be logged.
       if (error instanceof DatabaseError) error.detail = undefined;
-      const failure = this.#isLate() ? this.#tooLate(error) : error;
-      // A server that takes no writes is the wrong server: the next connection may find the right one.
-      if (['read_only', 'lost'].includes(failureOf(failure))) this.#broke();
+      const failure = this.#isLate() ? this.#lateError(error) : error;
+      // A read-only server is the wrong one: the next connection may reach the primary.
+      if (['read_only', 'lost'].includes(failureOf(failure))) this.#onBroken();
       if (failure instanceof Error) this.#options.onFailure(failure);
       throw failure;
     }
   }
 
   async #send(statements: readonly Statement[]): Promise<readonly StatementResult[]> {
-    if (this.#isLate()) throw this.#tooLate();
-    if (this.isLost) throw new Error('the connection to the database is lost');
+    if (this.#isLate()) throw this.#lateError();
+    if (this.isLost) throw new Error('the connection to the database was lost');
     const batch = new Batch(statements, this.#options.types);
     const { silenceMs } = this.#options;
-    const stop = startDeadline(silenceMs, () => this.#giveUp(silenceMs, true));
+    const stop = startDeadline(silenceMs, () => this.#onDeadline(silenceMs, true));
     try {
       this.#client.query(batch);
       return await batch.answers;
@@ -156,15 +156,15 @@ export class PostgresLease implements DatabaseConnection {
     return this.#state === 'late';
   }
 
-  /** Closes the connection under a statement that has no answer, which thereby fails. */
-  #giveUp(afterMs: number, isSilence: boolean): void {
+  /** Closes the connection, which fails a statement that has no answer. */
+  #onDeadline(afterMs: number, isSilence: boolean): void {
     if (this.#state === 'released' || this.#state === 'late') return;
     this.#state = 'late';
     this.#late = { afterMs, isSilence };
     this.#client.release(true);
   }
 
-  #tooLate(cause?: unknown): LateError {
+  #lateError(cause?: unknown): LateError {
     const { afterMs, isSilence } = this.#late;
     return new LateError(`the database did not answer within ${afterMs} ms`, isSilence, cause);
   }

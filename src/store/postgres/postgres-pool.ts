@@ -1,11 +1,11 @@
-// Connections to a PostgreSQL server, and the deadlines of their users. It knows no table.
+// The pool of connections to a PostgreSQL server, and the deadlines of their callers. It is independent of the tables.
 //
-// A server may be away, paused, overloaded or behind a network that swallows everything. Its own timeouts end what it can
-// still end; the deadlines here (postgres-lease.ts) end the rest: they run from the moment the caller asked for a connection,
-// cover all that the caller does with it, and close a connection on which nothing came, so that no other caller gets it.
+// A server may be down, paused, overloaded or behind a network that drops all packets. Its own timeouts end what they can; the
+// deadlines here (postgres-lease.ts) end the rest. They run from the request for a connection to its release, and close a silent
+// connection, so that no other caller gets it.
 //
-// A server may also be the wrong one: after a failover the address of the store may lead to a standby for a while. A
-// connection to a server that takes no writes is not kept, and one such answer makes all others suspect.
+// After a failover the address may lead to a standby for a while. A connection to a read-only server is dropped, and one such
+// answer makes all older connections stale.
 import { Socket } from 'node:net';
 import { Pool, type PoolClient, type PoolConfig, TypeOverrides } from 'pg';
 import { withDeadline } from '../../deadline.ts';
@@ -15,65 +15,64 @@ import { PostgresLease } from './postgres-lease.ts';
 
 export type { PostgresLease };
 
-/** Where the server is and who asks; `options` are PostgreSQL's own, as `-c name=value`. */
+/** Address and credentials of the server; `options` are PostgreSQL's, such as `-c name=value`. */
 export type PostgresServer = Readonly<
   Pick<PoolConfig, 'host' | 'port' | 'user' | 'database' | 'password' | 'ssl' | 'options'>
 >;
 
 export interface PoolLimits {
   readonly connections: number;
-  /** Most callers that wait for a connection. */
+  /** Maximum number of callers that wait for a connection. */
   readonly maxWaiting: number;
-  /** Longest wait for a connection, in milliseconds. */
+  /** Maximum wait for a connection, in milliseconds. */
   readonly connectMs: number;
-  /** Longest time from asking for a connection to giving it back, in milliseconds. */
+  /** Maximum time from the request for a connection to its release, in milliseconds. */
   readonly callMs: number;
-  /** Longest wait for one answer of the server, in milliseconds. Default: `callMs`. */
+  /** Maximum wait for one answer of the server, in milliseconds. Default: `callMs`. */
   readonly silenceMs?: number;
-  /** The server ends a statement after this time; it is to be the first to give up, and its connection remains usable. */
+  /** Statement timeout of the server, in milliseconds. The shortest of them all, because the connection stays usable. */
   readonly statementMs: number;
-  /** The server ends a wait for a lock after this time. */
+  /** Lock timeout of the server, in milliseconds. */
   readonly lockMs: number;
   /**
-   * The server ends a transaction in which nothing happens after this time, by default 1 s: a process that stopped would keep all
-   * others from writing. It has to be longer than the way to the server and back.
+   * Idle-in-transaction timeout of the server, in milliseconds, default 1000: a stopped process would block all writers. It has
+   * to be longer than a round trip to the server.
    */
   readonly idleInTransactionMs?: number;
 }
 
-/** What the pools of one store have in common. */
+/** State that the pools of one store share. */
 interface PoolShared {
-  /** When the server was last left. */
-  readonly departure: Departure;
-  /** Of a pool for writes: hears what they come to. */
+  readonly generation: ConnectionGeneration;
+  /** For the pool for writes: receives their results. */
   readonly writes?: Pick<WriteState, 'succeeded' | 'failed'>;
 }
 
-/** Connections that were begun before the server was left are not used again, in any pool. */
-export class Departure {
+/** Marks connections as stale: those that started before the last `advance` are not used again, in any pool. */
+export class ConnectionGeneration {
   #at = Number.NEGATIVE_INFINITY;
 
-  /** At most once a second: while no server can be written, reads are to keep their connections for that long. */
-  leave(): void {
+  /** Makes current connections stale, at most once per second: reads keep theirs for that long while no server is writable. */
+  advance(): void {
     const now = performance.now();
-    if (now - this.#at > SUSPECT_MS) this.#at = now;
+    if (now - this.#at > READ_ONLY_MS) this.#at = now;
   }
 
-  isBefore(client: ServerClient): boolean {
-    return client.begunAt > this.#at;
+  isCurrent(client: ServerClient): boolean {
+    return client.startedAt > this.#at;
   }
 }
 
-/** Closes itself when unused, so that an address that moved is found, and a firewall that forgot it does no harm. */
+/** Idle timeout of a connection: a changed address is resolved again, and dropped state in a firewall does no harm. */
 const IDLE_MS = 30_000;
 const LIFETIME_S = 1800;
 const IDLE_IN_TRANSACTION_MS = 1000;
-/** A connection may be made for longer than its first caller waits: the next one finds it. */
+/** Minimum connect timeout, which can exceed the wait of the first caller: the next caller gets the connection. */
 const CONNECT_MS = 5000;
-/** How long reads use a connection to a server that takes no writes. */
-const SUSPECT_MS = 1000;
-/** How long a connection may take to say goodbye. */
-const FAREWELL_MS = 500;
+/** How long reads use a connection to a read-only server. */
+const READ_ONLY_MS = 1000;
+/** Maximum time to close a connection. */
+const CLOSE_MS = 500;
 
 const INT8 = 20;
 
@@ -86,11 +85,11 @@ export class PostgresPool {
   #waiting = 0;
   #closing: Promise<void> | undefined;
 
-  /** Connects when the first caller comes. */
+  /** Connects on the first `acquire`. */
   constructor(
     server: PostgresServer,
     limits: PoolLimits,
-    shared: PoolShared = { departure: new Departure() },
+    shared: PoolShared = { generation: new ConnectionGeneration() },
   ) {
     this.#limits = limits;
     this.#shared = shared;
@@ -111,21 +110,21 @@ export class PostgresPool {
       keepAliveInitialDelayMillis: 10_000,
       stream: () => this.#socket(),
     });
-    // A connection that broke while nobody had it: the pool has dropped it, and without a listener the process would end.
+    // An idle connection broke: the pool has dropped it, and without a listener the process would end.
     this.#pool.on('error', () => {});
-    // One that the server ends in the same breath in which it let it in: nobody listens yet, and the process would end too.
+    // The server may close a connection directly after accepting it, before any other listener exists.
     this.#pool.on('connect', (client) => client.on('error', () => {}));
   }
 
   /**
-   * Resolves with a connection that the caller has alone until release. Rejects by `connectMs`.
-   * @throws ReadOnlyServerError from a pool for writes, where the server says that it takes none
+   * Leases a connection exclusively until release. Rejects within `connectMs`.
+   * @throws ReadOnlyServerError from the pool for writes when the server is read-only
    */
   async acquire(): Promise<PostgresLease> {
     if (this.#closing !== undefined) throw new Error('the store is closed');
     const { maxWaiting, callMs, silenceMs = callMs } = this.#limits;
     if (this.#waiting >= maxWaiting) {
-      throw new Error(`${maxWaiting} callers wait for the store already`);
+      throw new Error(`the queue for the store is full: ${maxWaiting} callers wait`);
     }
     const deadline = performance.now() + callMs;
     const client = await this.#connect().catch((error: unknown) => {
@@ -150,15 +149,15 @@ export class PostgresPool {
       for (;;) {
         const connecting = this.#pool.connect();
         const late = () => {
-          // It is made all the same, for the next caller.
+          // Keep the connection for the next caller.
           connecting.then(
             (client) => client.release(),
             () => {},
           );
-          return new LateError(`timeout: no connection to the database within ${connectMs} ms`, false);
+          return new LateError(`no connection to the database within ${connectMs} ms`, false);
         };
         const client = await withDeadline(connecting, deadline - performance.now(), late);
-        const reason = this.#reasonAgainst(client);
+        const reason = this.#rejectionOf(client);
         if (reason === undefined) return client;
         client.release(true);
         if (reason instanceof Error) throw reason;
@@ -168,38 +167,39 @@ export class PostgresPool {
     }
   }
 
-  /** Why a connection is not to be used: an error where another one would be no better. */
-  #reasonAgainst(client: PoolClient): ReadOnlyServerError | 'stale' | undefined {
+  /** Why a connection must not be used: `stale` to try another one, or the error when another one would not help. */
+  #rejectionOf(client: PoolClient): ReadOnlyServerError | 'stale' | undefined {
     if (!(client instanceof ServerClient)) return undefined;
-    if (!this.#shared.departure.isBefore(client)) return 'stale';
+    if (!this.#shared.generation.isCurrent(client)) return 'stale';
     const reason = client.readOnlyReason;
     if (reason === undefined) return undefined;
-    if (this.#shared.writes !== undefined) return new ReadOnlyServerError(`${reason}, and takes no writes`);
-    return performance.now() - client.begunAt > SUSPECT_MS ? 'stale' : undefined;
+    if (this.#shared.writes !== undefined)
+      return new ReadOnlyServerError(`${reason}; writes need the primary`);
+    return performance.now() - client.startedAt > READ_ONLY_MS ? 'stale' : undefined;
   }
 
   #failed(error: Error): void {
     const failure = failureOf(error);
-    if (failure === 'read_only' || failure === 'lost') this.#shared.departure.leave();
+    if (failure === 'read_only' || failure === 'lost') this.#shared.generation.advance();
     if (failure !== 'refused')
       this.#shared.writes?.failed(error, failure === 'read_only' || failure === 'unwritable');
   }
 
-  /** Refuses who comes, lets those who have a connection finish, and closes all. */
+  /** Rejects new callers, waits for leases until their deadline, and closes all connections. */
   close(): Promise<void> {
     this.#closing ??= this.#end();
     return this.#closing;
   }
 
   async #end(): Promise<void> {
-    const cut = () => {
+    const destroyAll = () => {
       for (const socket of this.#sockets) socket.destroy();
     };
-    const last = setTimeout(cut, this.#limits.callMs + FAREWELL_MS);
+    const last = setTimeout(destroyAll, this.#limits.callMs + CLOSE_MS);
     await this.#pool.end();
     clearTimeout(last);
-    // The pool has said goodbye on each connection; a server that does not answer is not waited for.
-    const late = setTimeout(cut, FAREWELL_MS);
+    // The pool has sent Terminate on each connection; do not wait for a silent server.
+    const late = setTimeout(destroyAll, CLOSE_MS);
     await Promise.all([...this.#sockets].map((socket) => new Promise((done) => socket.once('close', done))));
     clearTimeout(late);
   }
@@ -208,8 +208,8 @@ export class PostgresPool {
     const socket = new Socket();
     this.#sockets.add(socket);
     socket.once('close', () => this.#sockets.delete(socket));
-    // After our end of the connection is closed, a server that is silent would leave the other one open for ever.
-    socket.once('finish', () => setTimeout(() => socket.destroy(), FAREWELL_MS).unref());
+    // After our FIN, a silent server would keep the connection half-open without limit.
+    socket.once('finish', () => setTimeout(() => socket.destroy(), CLOSE_MS).unref());
     return socket;
   }
 }

@@ -1,8 +1,8 @@
-// What a `postgres://` address means: the server, and how it is called in messages, where no credential may stand.
+// Parses a `postgres://` address into the server and a name for messages without credentials.
 import { Client } from 'pg';
 import type { PostgresServer } from './postgres-pool.ts';
 
-/** A commit is on the disk when it returns, whatever the server's default is: a lost key cannot be shown again. */
+/** Commits are durable when they return, independent of the server's default: a lost key cannot be shown again. */
 const DURABLE = '-c synchronous_commit=on';
 
 interface PostgresAddress {
@@ -12,12 +12,12 @@ interface PostgresAddress {
 }
 
 /**
- * Only where the server is, who asks, TLS and `options` are taken from the address: nothing in it can turn off a timeout.
+ * Takes only server, credentials, TLS and `options` from the address: it cannot turn off a timeout.
  *
- * @throws Error when it is no URL, or names a file that cannot be read; the message does not hold the address
+ * @throws Error for an invalid URL or an unreadable file in it; the message does not contain the address
  */
 export function readAddress(url: string): PostgresAddress {
-  // A client that never connects: it knows what libpq's parameters in a URL and PG… variables mean.
+  // A client that never connects, to parse libpq's URL parameters and PG… variables.
   const { host, port, user, database, password, ssl } = new Client({ connectionString: url });
   const given = new URL(url).searchParams.get('options');
   const options = given === null ? DURABLE : `${given} ${DURABLE}`;

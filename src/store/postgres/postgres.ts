@@ -1,7 +1,7 @@
-// A PostgreSQL database as the store: brings it up to date, makes sure that it can be written, and gives the store two pools.
+// A PostgreSQL database as the store: migrates it, checks that it is writable, and creates two pools.
 //
-// Reads and writes have connections of their own, so that writes that wait for a lock leave those of reads free. Every
-// transaction is read committed; what that means for the operations is in sql-store.ts.
+// Reads and writes have separate pools (a bulkhead), so that writes that wait for a lock do not block reads. Transactions are
+// read committed; sql-store.ts explains the consequences.
 import { Kysely, sql, type Transaction } from 'kysely';
 import { rejectNewStore } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
@@ -13,10 +13,10 @@ import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';
 import { PoolDialect } from './postgres-dialect.ts';
 import { explainOpening, isStartingUp } from './postgres-open-error.ts';
-import { Departure, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
+import { ConnectionGeneration, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
 import { readAddress } from './postgres-server.ts';
 
-/** At start other processes may be starting too, and one of them migrates; or the server itself is. */
+/** Timeout at start, when another process may be migrating or the server may be starting. */
 const OPEN_MS = 5000;
 const OPENING: PoolLimits = {
   connections: 1,
@@ -29,14 +29,14 @@ const OPENING: PoolLimits = {
 };
 
 /**
- * For requests. What takes long is a server that is far away: a connection takes it some four answers, a write two to four. One that
- * says nothing at all is given up sooner. Ten connections of a process are few enough for several processes.
+ * Limits for requests. They allow for a distant server: a connection takes about four round trips, a write two to four. A
+ * silent server is given up sooner. Ten connections per process leave room for several processes.
  */
 const CALL = { connectMs: 2500, callMs: 5000, silenceMs: 1400, statementMs: 1000, lockMs: 900 };
 const READS: PoolLimits = { connections: 6, maxWaiting: 1024, ...CALL };
 const WRITES: PoolLimits = { connections: 4, maxWaiting: 256, ...CALL };
 
-/** For a command that one person waits for: it revokes a key also over a way of a second and a half. */
+/** Limits for interactive commands: they can revoke a key over a round-trip time of 1.5 s. */
 const PATIENT = {
   connectMs: 20_000,
   callMs: 45_000,
@@ -46,11 +46,11 @@ const PATIENT = {
   idleInTransactionMs: 5000,
 };
 
-/** Names of advisory locks in the database; other programs in it are to use others. Random, as there is no registry. */
-const TURN_LOCK = 6_105_893_427_155_233n;
+/** Keys of advisory locks in the database. They are random, because programs that share it must not use the same. */
+const CHANGE_FEED_LOCK = 6_105_893_427_155_233n;
 const MIGRATION_LOCK = 6_105_893_427_155_234n;
 
-/** What the store does with its tables. A role that may not is found out at start, and not at the first rotation. */
+/** The privileges that the store needs. A missing one fails the start and not the first rotation. */
 const PRIVILEGES = {
   settings: ['select', 'insert'],
   holders: ['select', 'insert', 'update'],
@@ -69,7 +69,8 @@ const PRIVILEGES = {
 
 /**
  * @param url `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with libpq's parameters for TLS and `options`
- * @throws StoreOpenError within about 5 s where the server says nothing; a patient caller waits longer, also for each later call
+ * @param isPatient longer deadlines, also for later calls
+ * @throws StoreOpenError within about 5 s when the server is silent, later with `isPatient`
  */
 export async function openPostgres(
   url: string,
@@ -82,28 +83,28 @@ export async function openPostgres(
   try {
     const address = readAddress(url);
     name = address.name;
-    const patience = isPatient ? PATIENT : {};
-    const refuseNew = () => rejectNewStore(signs, 'the database holds no tables', undefined);
-    const isNew = await prepare(address.server, { ...OPENING, ...patience }, refuseNew);
-    return storeOn(address.server, patience, isNew);
+    const overrides = isPatient ? PATIENT : {};
+    const rejectNew = () => rejectNewStore(signs, 'the database has no tables', undefined);
+    const isNew = await prepare(address.server, { ...OPENING, ...overrides }, rejectNew);
+    return storeOn(address.server, overrides, isNew);
   } catch (error) {
     throw new StoreOpenError(`cannot open the store ${name}: ${explainOpening(error)}`, { cause: error });
   }
 }
 
-function storeOn(server: PostgresServer, patience: Partial<PoolLimits>, isNew: boolean): Store {
-  const departure = new Departure();
+function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: boolean): Store {
+  const generation = new ConnectionGeneration();
   const writable = new WriteState({ write: () => writeHeartbeat(writer) });
-  const reads = new PostgresPool(server, { ...READS, ...patience }, { departure });
-  const writes = new PostgresPool(server, { ...WRITES, ...patience }, { departure, writes: writable });
-  const writer = over(writes);
+  const reads = new PostgresPool(server, { ...READS, ...overrides }, { generation });
+  const writes = new PostgresPool(server, { ...WRITES, ...overrides }, { generation, writes: writable });
+  const writer = createKysely(writes);
   return new SqlStore({
     isNew,
-    reader: over(reads),
+    reader: createKysely(reads),
     writer,
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
-    takeTurn,
+    lockChangeFeed,
     close: async () => {
       await Promise.all([reads.close(), writes.close()]);
     },
@@ -111,21 +112,20 @@ function storeOn(server: PostgresServer, patience: Partial<PoolLimits>, isNew: b
 }
 
 /**
- * Without this the change feed would lose changes. An id is drawn when a row is inserted, and seen by others after commit: of
- * two transactions, the one with the lower id may commit later. Who followed the feed in between saw the higher id, asks
- * from there on, and never learns of the lower one, which may be a revocation. So ids are drawn by one transaction at a
- * time, and the next one draws when this one can be seen: PostgreSQL lets go of the lock after that.
+ * Serializes writers of the change feed. An id is assigned at the insert and visible after the commit, so without the lock a
+ * lower id could become visible after a higher one, and a reader that continues from the higher one would miss it, perhaps a
+ * revocation. PostgreSQL releases the lock after the commit is visible.
  *
- * It is taken after the locks of rows, never before: a row that somebody holds keeps nobody else from writing.
+ * Take it after all row locks: a transaction that waits for a row must not block all other writers.
  */
-async function takeTurn(trx: Transaction<Tables>): Promise<void> {
-  const lock = sql`select pg_advisory_xact_lock(${sql.lit(TURN_LOCK)})`;
+async function lockChangeFeed(trx: Transaction<Tables>): Promise<void> {
+  const lock = sql`select pg_advisory_xact_lock(${sql.lit(CHANGE_FEED_LOCK)})`;
   await defer(trx, { compile: () => lock.compile(trx) });
 }
 
 export const POSTGRES: MigrationDialect = {
   statements: 'postgres',
-  /** In the schema in which this connection would create tables; without what extensions bring (pg_stat_statements, say). */
+  /** Tables in the schema where this connection would create tables, without those of extensions. */
   async tables(db) {
     const { rows } = await sql<{ name: string; columns: string[] }>`
       select c.relname::text as name, array_agg(a.attname::text) as columns
@@ -140,28 +140,28 @@ export const POSTGRES: MigrationDialect = {
       group by c.relname`.execute(db);
     return new Map(rows.map(({ name, columns }) => [name, columns]));
   },
-  async alone(trx) {
+  async lock(trx) {
     await sql`select pg_advisory_xact_lock(${sql.lit(MIGRATION_LOCK)})`.execute(trx);
   },
 };
 
-/** Migrates and checks, over a connection of its own: what a start may wait for is more than a call may. */
-async function prepare(server: PostgresServer, limits: PoolLimits, refuseNew: () => void): Promise<boolean> {
+/** Migrates and checks over a pool of its own, because a start has longer timeouts than a call. */
+async function prepare(server: PostgresServer, limits: PoolLimits, rejectNew: () => void): Promise<boolean> {
   const pool = new PostgresPool(server, limits);
   try {
-    const db = over(pool);
+    const db = createKysely(pool);
     const deadline = performance.now() + OPEN_MS;
-    await until(deadline, () => refuseReadOnly(db));
-    const isNew = await migrate(db, POSTGRES, MIGRATIONS, refuseNew);
-    await refuseWeakRole(db);
+    await retryWhileStarting(deadline, () => rejectReadOnly(db));
+    const isNew = await migrate(db, POSTGRES, MIGRATIONS, rejectNew);
+    await rejectMissingPrivileges(db);
     return isNew;
   } finally {
     await pool.close();
   }
 }
 
-/** A server that is starting up, as one beside this process may be, is asked again. */
-async function until(deadline: number, work: () => Promise<void>): Promise<void> {
+/** Retries while the server is starting up. */
+async function retryWhileStarting(deadline: number, work: () => Promise<void>): Promise<void> {
   for (;;) {
     try {
       return await work();
@@ -172,23 +172,27 @@ async function until(deadline: number, work: () => Promise<void>): Promise<void>
   }
 }
 
-async function refuseReadOnly(db: Kysely<Tables>): Promise<void> {
+async function rejectReadOnly(db: Kysely<Tables>): Promise<void> {
   const { rows } = await sql<{ standby: boolean; read_only: string; schema: string | null }>`
     select pg_is_in_recovery() as standby, current_setting('transaction_read_only') as read_only,
       current_schema()::text as schema`.execute(db);
   const [row] = rows;
   if (row?.standby === true) {
-    throw new StoreOpenError('the server is a standby that cannot be written; name the primary');
+    throw new StoreOpenError('the server is a read-only standby; set `store` to the primary');
   }
   if (row?.read_only === 'on') {
-    throw new StoreOpenError('transactions are read-only there (default_transaction_read_only)');
+    throw new StoreOpenError(
+      'the server is read-only (default_transaction_read_only); make it writable, or set `store` to the primary',
+    );
   }
   if (row?.schema === null) {
-    throw new StoreOpenError('no schema of the search_path exists or may be used by this role');
+    throw new StoreOpenError(
+      'no schema of the search_path exists or is accessible to this role; create one, or grant usage on it',
+    );
   }
 }
 
-async function refuseWeakRole(db: Kysely<Tables>): Promise<void> {
+async function rejectMissingPrivileges(db: Kysely<Tables>): Promise<void> {
   const needed = Object.entries(PRIVILEGES).flatMap(([table, rights]) =>
     rights.map((right) => ({ table, right })),
   );
@@ -202,12 +206,12 @@ async function refuseWeakRole(db: Kysely<Tables>): Promise<void> {
   const [row] = rows;
   if (row !== undefined && row.lacking.length > 0) {
     throw new StoreOpenError(
-      `the role ${JSON.stringify(row.role)} lacks rights (${row.lacking.join(', ')}); ` +
-        'grant them, or let Tollgate connect as the owner of its tables',
+      `the role ${JSON.stringify(row.role)} lacks privileges (${row.lacking.join(', ')}); ` +
+        'grant them, or connect as the owner of the tables',
     );
   }
 }
 
-function over(pool: PostgresPool): Kysely<Tables> {
+function createKysely(pool: PostgresPool): Kysely<Tables> {
   return new Kysely({ dialect: new PoolDialect(pool) });
 }

@@ -1,8 +1,8 @@
-// One step of the schema, for both kinds of database. A step is never edited once released.
+// One schema migration for both databases. Released migrations are immutable.
 export interface Migration {
   readonly id: number;
   readonly name: string;
-  /** One statement each: a prepared statement holds no second one. */
+  /** One SQL statement per entry, because a prepared statement cannot contain several. */
   readonly sqlite: readonly string[];
   readonly postgres: readonly string[];
 }

@@ -1,5 +1,4 @@
-// How a database is brought up to date: which steps there are, in which order, and that one process at a time applies them.
-// What a step does is in its own file.
+// The list of schema migrations, and their application by one process at a time.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import { StoreOpenError } from '../open-error.ts';
 import type { Migration } from './migration.ts';
@@ -21,13 +20,13 @@ export const MIGRATIONS: readonly Migration[] = [
   ITEMS_MIGRATION,
 ];
 
-/** What the two kinds of database do differently here. */
+/** The differences between the databases for migrations. */
 export interface MigrationDialect {
   readonly statements: 'sqlite' | 'postgres';
-  /** Names of the tables that are there, where Tollgate's would be; their columns too, as Tollgate is not alone with its names. */
+  /** Existing tables in Tollgate's schema, with their columns, because other programs may use the same table names. */
   tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
-  /** Resolves when no other process migrates, until the end of the transaction. */
-  alone(trx: Transaction<Tables>): Promise<void>;
+  /** Locks out other migrating processes until the end of the transaction. */
+  lock(trx: Transaction<Tables>): Promise<void>;
 }
 
 export const SQLITE: MigrationDialect = {
@@ -36,8 +35,8 @@ export const SQLITE: MigrationDialect = {
     const tables = await db.introspection.getTables();
     return new Map(tables.map(({ name, columns }) => [name, columns.map((column) => column.name)]));
   },
-  // The transaction began with the lock of the file.
-  async alone() {},
+  // Not needed: a transaction begins with the lock of the file.
+  async lock() {},
 };
 
 interface Applied {
@@ -46,13 +45,12 @@ interface Applied {
 }
 
 /**
- * Applies what is missing, in one transaction that excludes other processes, so that of two that start at once one
- * migrates and the other finds nothing to do. A database that is up to date is only read: a start need not wait for a
- * lock that somebody holds.
+ * Applies missing migrations in one transaction that locks out other processes. A database that is up to date is only read, so
+ * that a start does not wait for locks.
  *
- * @param onNew called before tables are made in an empty database; may throw
+ * @param onNew called before tables are created in an empty database; may throw
  * @returns whether the database was empty
- * @throws StoreOpenError when the database is not Tollgate's, or was written by a newer version
+ * @throws StoreOpenError when the database belongs to another program or to a newer version
  */
 export async function migrate(
   db: Kysely<Tables>,
@@ -62,7 +60,7 @@ export async function migrate(
 ): Promise<boolean> {
   if (missing(await appliedTo(db, dialect), migrations).length === 0) return false;
   return db.transaction().execute(async (trx) => {
-    await dialect.alone(trx);
+    await dialect.lock(trx);
     const applied = await appliedTo(trx, dialect);
     if (applied === undefined) {
       onNew();
@@ -84,7 +82,7 @@ export async function migrate(
   });
 }
 
-/** The migrations that come after what was applied. */
+/** The migrations that are not applied yet. */
 function missing(
   applied: readonly Applied[] | undefined,
   migrations: readonly Migration[],
@@ -93,20 +91,20 @@ function missing(
     const known = migrations[index];
     if (known === undefined) {
       throw new StoreOpenError(
-        `the store has schema ${row.id} (${row.name}), this version knows no more than ${migrations.length}; ` +
-          'it was written by a newer version of Tollgate',
+        `the store has schema ${row.id} (${row.name}), but this version supports only ${migrations.length}; ` +
+          'a newer version of Tollgate wrote it: run that version, or restore a backup',
       );
     }
     if (known.id !== row.id || known.name !== row.name) {
       throw new StoreOpenError(
-        `the store has schema ${row.id} (${row.name}) where this version expects ${known.id} (${known.name})`,
+        `the store has schema ${row.id} (${row.name}) where this version expects ${known.id} (${known.name}); check \`store\``,
       );
     }
   }
   return migrations.slice(applied?.length ?? 0);
 }
 
-/** What was applied before, in order; undefined in an empty database. */
+/** The applied migrations, in order; undefined in an empty database. */
 async function appliedTo(
   db: Kysely<Tables>,
   dialect: MigrationDialect,
@@ -116,6 +114,9 @@ async function appliedTo(
   if (history?.includes('id') === true && history.includes('name')) {
     return db.selectFrom('schema_migrations').select(['id', 'name']).orderBy('id').execute();
   }
-  if (tables.size > 0) throw new StoreOpenError('the database holds tables of something else than Tollgate');
+  if (tables.size > 0)
+    throw new StoreOpenError(
+      'the database has tables of another program; set `store` to one for Tollgate alone',
+    );
   return undefined;
 }

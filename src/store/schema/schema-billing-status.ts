@@ -1,10 +1,9 @@
-// The third step of the schema: the standing of a holder, and changes of a holder as events of the keys that it has. Released
-// steps are never edited.
+// Migration 3: the standing of holders, and `changed` events of keys. Released migrations are immutable.
 import type { Migration } from './migration.ts';
 
 /**
- * SQLite cannot change a check, so the table of events is built anew. Ids stay, and so does the counter behind them: a reader
- * of the feed that saw id n is never given an n again. Dropping a table asks no trigger.
+ * SQLite cannot change a check constraint, so the table of events is rebuilt. It keeps the ids and their counter, so that the
+ * change feed never reuses an id. Dropping a table runs no triggers.
  */
 export const BILLING_STATUS_MIGRATION: Migration = {
   id: 3,

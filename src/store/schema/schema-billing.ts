@@ -1,11 +1,11 @@
-// The fourth step of the schema: orders, the events of a payment provider, played payments, and who does a task of the fleet.
-// Released steps are never edited.
+// Migration 4: orders, events of the payment provider, test payments, and leases on tasks of the fleet. Released migrations
+// are immutable.
 import type { Migration } from './migration.ts';
 
 const STATES = `'pending', 'paid', 'claimed', 'void', 'refused'`;
 const STANDINGS = `'none', 'active', 'past_due', 'held', 'lapsed', 'ended'`;
 
-/** The columns of both kinds; `text` sorts by bytes in both. A key is never deleted, so its prefix needs no reference. */
+/** The table for both databases; `text` sorts by bytes in both. Keys are never deleted, so the prefix needs no foreign key. */
 const orders = (text: string, integer: string, blob: string, bytes: string): string =>
   `create table orders (
        id ${text} primary key,
@@ -65,8 +65,8 @@ const TERMS = [
 ];
 
 /**
- * The triggers are the last guard: what was ordered never changes, a claimed order stays claimed with its holder, and nothing
- * that was paid is forgotten.
+ * The triggers are a last line of defence: terms of an order are immutable, a claimed order keeps its state and its holder, and
+ * paid orders are not deleted.
  */
 export const BILLING_MIGRATION: Migration = {
   id: 4,

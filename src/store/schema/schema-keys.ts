@@ -1,13 +1,13 @@
-// The first step of the schema: keys, holders, their events and the grants of free keys. Released steps are never edited.
+// Migration 1: keys, holders, their events and the counts of Free keys. Released migrations are immutable.
 import type { Migration } from './migration.ts';
 
 const HEX_PREFIX = (column: string) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`;
 
 /**
- * The triggers are the last guard of the life of a key: a fault in this program, or a hand in sqlite3 or psql, cannot bring
- * an ended key back. In SQLite `insert or replace` deletes without asking delete triggers, hence the guard on insert.
+ * The triggers are a last line of defence: neither a bug nor a manual statement in sqlite3 or psql can reactivate an ended
+ * key. In SQLite `insert or replace` deletes without delete triggers, hence the trigger on insert.
  *
- * In Postgres ids are `generated always`: a hand that gives its own id is refused, unless it says that it means to.
+ * In PostgreSQL ids are `generated always`, which rejects an explicit id without `overriding system value`.
  */
 export const KEYS_MIGRATION: Migration = {
   id: 1,
@@ -141,7 +141,7 @@ export const KEYS_MIGRATION: Migration = {
      end $guard$`,
     `create trigger keys_guard before insert or update or delete on keys
      for each row execute function guard_keys()`,
-    // Row triggers are not asked by truncate.
+    // Truncate runs no row triggers.
     `create trigger keys_are_not_truncated before truncate on keys
      for each statement execute function guard_keys()`,
     `create function guard_key_events() returns trigger language plpgsql as $guard$

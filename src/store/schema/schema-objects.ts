@@ -1,11 +1,10 @@
-// Two steps of the schema: whose the objects are that upstreams keep (files, batches, vector stores, conversations), and whose
-// what was made along with responses.
-// Released steps are never edited.
+// Migrations 6 and 7: owners of objects at upstreams (files, batches, vector stores, conversations), and of the items of
+// responses. Released migrations are immutable.
 import type { Migration } from './migration.ts';
 
 /**
- * No foreign key to holders: an object stays somebody's whatever became of its holder, so that it never becomes another's. For
- * the same reason, and because pages of a list begin behind it, one that has ended stays too.
+ * No foreign key to holders: an object keeps its owner even without the holder, so that no other holder can get it. Ended
+ * objects stay for the same reason, and as cursors of list pages.
  */
 export const OBJECTS_MIGRATION: Migration = {
   id: 6,
@@ -40,7 +39,7 @@ export const OBJECTS_MIGRATION: Migration = {
   ],
 };
 
-/** Rows of items live as long as those of responses. An id is looked up at all upstreams, as two of them may be one account. */
+/** Items are kept as long as responses. Look-ups by id include all upstreams, because two of them may be one account. */
 export const ITEMS_MIGRATION: Migration = {
   id: 7,
   name: 'items',

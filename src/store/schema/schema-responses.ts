@@ -1,7 +1,7 @@
-// The third step of the schema: where stored responses are, and whose. Released steps are never edited.
+// Migration 5: owners and upstreams of stored responses. Released migrations are immutable.
 import type { Migration } from './migration.ts';
 
-/** No foreign key to holders: a row lives for a while and is looked at by its id alone. */
+/** No foreign key to holders: rows are short-lived and found by id only. */
 export const RESPONSES_MIGRATION: Migration = {
   id: 5,
   name: 'responses',

@@ -1,4 +1,4 @@
-// The tables as the query builder sees them; migrations.ts creates them.
+// Types of the tables for the query builder; migrations.ts creates the tables.
 import type { Generated } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type {
@@ -18,7 +18,7 @@ export interface Tables {
   holders: {
     id: string;
     tier: Tier;
-    /** Good where it is not said. */
+    /** Default `good`. */
     standing: Generated<BillingStatus>;
     label: string | null;
     created_at: string;

@@ -1,5 +1,5 @@
-// The queries for orders: written once, settled by comparing versions, claimed under the lock of their row. What an order comes
-// to is decided in billing/; it is asked for within the transaction.
+// The queries for orders: settled with optimistic locking by version, claimed under a row lock. billing/ decides the results
+// through callbacks within the transaction.
 import type { Kysely, Transaction } from 'kysely';
 import type {
   BillingEvent,
@@ -21,7 +21,7 @@ import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
 import { defer } from './deferred-statements.ts';
-import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import { changeHolderIn, lockHolder } from './sql-holders.ts';
 import {
   countGrant,
   insertEvent,
@@ -33,11 +33,11 @@ import {
 } from './sql-keys.ts';
 import {
   changeOrder,
-  handOut,
   insertBillingEvent,
   insertHolder,
   insertOrder,
   lockOrder,
+  markClaimed,
   mustFindNonce,
   orderFromRow,
   ordersOf,
@@ -49,14 +49,14 @@ type Trx = Transaction<Tables>;
 interface SqlBillingOptions {
   readonly reader: Kysely<Tables>;
   readonly writer: Kysely<Tables>;
-  readonly takeTurn: LockChangeFeed;
+  readonly lockChangeFeed: LockChangeFeed;
 }
 
-/** Thrown inside a transaction: takes back what it wrote, and is an outcome all the same. */
-class TakenBack extends Error {}
+/** Thrown inside a transaction: rolls it back and carries no failure. */
+class Rollback extends Error {}
 
-/** May throw what `takenBack` makes: what it wrote is taken back, and that is the outcome. */
-type Work<T> = (trx: Trx, takenBack: (outcome: T) => Error) => Promise<T>;
+/** The body of a transaction. Throwing `rollBack(result)` rolls back and returns that result. */
+type Work<T> = (trx: Trx, rollBack: (outcome: T) => Error) => Promise<T>;
 
 export class SqlBilling implements BillingStore {
   readonly #reader: Kysely<Tables>;
@@ -79,18 +79,18 @@ export class SqlBilling implements BillingStore {
   }
 
   addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult> {
-    const { takeTurn } = this.#parts;
-    return this.#storing<FreeOrderResult>(async (trx, takenBack) => {
+    const { lockChangeFeed } = this.#parts;
+    return this.#transactionWithKey<FreeOrderResult>(async (trx, rollBack) => {
       const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
       const isCounted = await countGrant(trx, grant);
       const [order] = added;
-      if (order === undefined) throw takenBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
-      if (!isCounted) throw takenBack({ kind: 'free_limit' });
+      if (order === undefined) throw rollBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
+      if (!isCounted) throw rollBack({ kind: 'free_limit' });
       await insertHolder(trx, holderId, terms.tier, key.createdAt);
-      await takeTurn(trx);
+      await lockChangeFeed(trx);
       await insertKey(trx, key, holderId, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
-      await handOut(trx, order.id, holderId, key);
+      await markClaimed(trx, order.id, holderId, key);
       return {
         kind: 'claimed',
         record: newRecord(key, newHolder(holderId, terms.tier), null),
@@ -177,20 +177,20 @@ export class SqlBilling implements BillingStore {
   settle(request: SettleRequest): Promise<SettleResult> {
     const { before, change, events, at, targetOf, replacedBy } = request;
     const { id, version } = before;
-    return this.#transaction<SettleResult>(async (trx, takenBack) => {
-      // In one order always: two settlements that share events would otherwise wait for each other.
+    return this.#transaction<SettleResult>(async (trx, rollBack) => {
+      // A fixed order prevents a deadlock of two settlements that share events.
       const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
       const added: (readonly unknown[])[] = [];
       for (const event of sorted) added.push(await defer(trx, insertBillingEvent(trx, event, id)));
       const { holderId } = before;
       const writing = changeOrder(trx, { id, version, change, at });
       const written = holderId === null ? await writing.execute() : await defer(trx, writing);
-      // Two orders of one holder may be settled at the same time: each has to see what the other wrote.
-      if (holderId !== null) await defer(trx, holdHolder(trx, { id: holderId }));
+      // Lock the holder: concurrent settlements of two of its orders have to see each other's writes.
+      if (holderId !== null) await defer(trx, lockHolder(trx, { id: holderId }));
       const orders = holderId === null ? [] : await ordersOf(trx, holderId);
-      if (events.length > 0 && added.every(({ length }) => length === 0)) throw takenBack({ kind: 'known' });
+      if (events.length > 0 && added.every(({ length }) => length === 0)) throw rollBack({ kind: 'known' });
       const [row] = written;
-      if (row === undefined) throw takenBack({ kind: 'stale' });
+      if (row === undefined) throw rollBack({ kind: 'stale' });
       const order = orderFromRow(row);
       if (holderId === null) return { kind: 'settled', order, changed: [] };
       const replaced = replacedBy(order, orders);
@@ -207,7 +207,7 @@ export class SqlBilling implements BillingStore {
         orders,
       );
       if (target === undefined) return { kind: 'settled', order, changed: [] };
-      const outcome = await changeHolderIn(trx, this.#parts.takeTurn, {
+      const outcome = await changeHolderIn(trx, this.#parts.lockChangeFeed, {
         holderId,
         change: target,
         reason: `order ${order.id}`,
@@ -218,22 +218,22 @@ export class SqlBilling implements BillingStore {
   }
 
   claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimResult> {
-    const { takeTurn } = this.#parts;
-    return this.#storing<ClaimResult>(async (trx, takenBack) => {
-      const refuse = (why: ClaimRejection) => takenBack({ kind: 'refused', why });
+    const { lockChangeFeed } = this.#parts;
+    return this.#transactionWithKey<ClaimResult>(async (trx, rollBack) => {
+      const reject = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
       const order = await lockOrder(trx, id);
-      if (order === undefined) throw refuse('unknown');
-      if (!isAllowed(order)) throw refuse('forbidden');
-      if (order.state === 'pending') throw refuse('unpaid');
-      if (order.state === 'void' || order.state === 'refused') throw refuse('closed');
+      if (order === undefined) throw reject('unknown');
+      if (!isAllowed(order)) throw reject('forbidden');
+      if (order.state === 'pending') throw reject('unpaid');
+      if (order.state === 'void' || order.state === 'refused') throw reject('closed');
       if (order.state === 'paid') {
-        if (order.standing === 'held') throw refuse('held');
-        if (order.standing !== 'active' && order.standing !== 'past_due') throw refuse('closed');
+        if (order.standing === 'held') throw reject('held');
+        if (order.standing !== 'active' && order.standing !== 'past_due') throw reject('closed');
         await insertHolder(trx, holderId, order.tier, key.createdAt);
-        await takeTurn(trx);
+        await lockChangeFeed(trx);
         await insertKey(trx, key, holderId, null);
         await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
-        await handOut(trx, id, holderId, key);
+        await markClaimed(trx, id, holderId, key);
         return {
           kind: 'claimed',
           record: newRecord(key, newHolder(holderId, order.tier), null),
@@ -241,10 +241,10 @@ export class SqlBilling implements BillingStore {
         };
       }
       const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
-      if (keyPrefix === null || claimedAt === null || owner === null) throw refuse('claimed');
-      if (keyUsedAt !== null || claimedAt < since) throw refuse('claimed');
-      const held = await defer(trx, holdHolder(trx, { id: owner }));
-      // Version 1: nothing has happened to it since it was made.
+      if (keyPrefix === null || claimedAt === null || owner === null) throw reject('claimed');
+      if (keyUsedAt !== null || claimedAt < since) throw reject('claimed');
+      const locked = await defer(trx, lockHolder(trx, { id: owner }));
+      // Version 1: the key has not changed since it was issued.
       const ended = await trx
         .updateTable('keys')
         .set({ state: 'revoked', version: 2, ended_at: at })
@@ -253,9 +253,9 @@ export class SqlBilling implements BillingStore {
         .where('version', '=', 1)
         .returning('prefix')
         .executeTakeFirst();
-      const [holder] = held;
-      if (holder === undefined || ended === undefined) throw refuse('claimed');
-      await takeTurn(trx);
+      const [holder] = locked;
+      if (holder === undefined || ended === undefined) throw reject('claimed');
+      await lockChangeFeed(trx);
       await insertKey(trx, key, owner, null);
       await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
       await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
@@ -270,7 +270,7 @@ export class SqlBilling implements BillingStore {
 
   markFirstUse(prefix: Prefix, at: string): Promise<void> {
     return guarded(async () => {
-      // Nearly always there is nothing to mark, and a read does not wait for writers.
+      // Fast path: nearly always there is nothing to mark, and a read does not wait for writers.
       const unused = await this.#reader
         .selectFrom('orders')
         .select('id')
@@ -363,8 +363,8 @@ export class SqlBilling implements BillingStore {
     return guarded(() => this.#run(work));
   }
 
-  /** One that stores a key, whose prefix somebody else may store first. */
-  #storing<T>(work: Work<T>): Promise<T | { readonly kind: 'prefix_taken' }> {
+  /** A transaction that stores a key, whose prefix a concurrent one may take first. */
+  #transactionWithKey<T>(work: Work<T>): Promise<T | { readonly kind: 'prefix_taken' }> {
     return guarded(async () => {
       try {
         return await this.#run(work);
@@ -377,15 +377,15 @@ export class SqlBilling implements BillingStore {
 
   async #run<T>(work: Work<T>): Promise<T> {
     const outcomes: T[] = [];
-    const takenBack = (outcome: T) => {
+    const rollBack = (outcome: T) => {
       outcomes.push(outcome);
-      return new TakenBack();
+      return new Rollback();
     };
     try {
-      return await this.#writer.transaction().execute((trx) => work(trx, takenBack));
+      return await this.#writer.transaction().execute((trx) => work(trx, rollBack));
     } catch (error) {
       const [outcome] = outcomes;
-      if (error instanceof TakenBack && outcome !== undefined) return outcome;
+      if (error instanceof Rollback && outcome !== undefined) return outcome;
       throw error;
     }
   }

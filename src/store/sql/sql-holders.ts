@@ -1,31 +1,31 @@
-// Changes of a holder, as a part of any transaction: tier, standing, and what that means to the keys. Who may change whom is
-// decided above; that the fleet hears of it is auth/holder-change.ts's.
+// Changes of a holder's tier and standing, and of the versions of its keys, within any transaction. auth/holder-change.ts
+// announces them to the fleet.
 import type { Transaction } from 'kysely';
 import type { ChangeResult, HolderChange, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { activeRecordsOf, insertEvent, type LockChangeFeed } from './sql-keys.ts';
 
-interface HolderChangeOrder {
+interface HolderChangeRequest {
   readonly holderId: string;
   readonly change: HolderChange;
-  /** Why, for support; it stands in the events behind what changed. */
+  /** Reason for support; the events have it after the description of the change. */
   readonly reason: string | null;
   /** RFC 3339, UTC. */
   readonly at: string;
 }
 
 /**
- * The statement that keeps a holder as it is until the transaction ends, and gives it. Code that writes a key of a holder that
- * exists, or changes a holder, runs it first: a key that is made while its holder changes is either changed too, or made with what the holder has become.
+ * The statement that locks and returns a holder. Transactions that change a holder or write a key of an existing one run it
+ * first, so that a new key cannot miss a concurrent change of its holder.
  *
- * Locks are taken in one order, which is why none waits for another in a circle: holder, key, turn.
+ * Lock order, to prevent deadlocks: holder, key, change feed.
  */
-export function holdHolder(
+export function lockHolder(
   trx: Transaction<Tables>,
   whose: { readonly id: string } | { readonly prefix: Prefix },
 ) {
-  // Writes what is there: the one way to lock a row that both kinds of database have.
+  // An update without effect: the only row lock that both databases support.
   const query = trx
     .updateTable('holders')
     .set((eb) => ({ tier: eb.ref('tier') }))
@@ -37,17 +37,17 @@ export function holdHolder(
 }
 
 /**
- * Changes a holder, raises the version of each of its active keys, and writes an event for each, within a transaction of the
- * caller, who may write more in it. Afterwards the caller lets the fleet know: `announceChanged` of the issuer.
+ * Changes a holder, raises the version of each of its active keys, and writes an event for each, within the caller's
+ * transaction. After the commit the caller announces the change: `announceChanged` of the issuer.
  *
- * Rows that the caller locks itself are to be locked before. After this nothing may wait for a lock: the turn is taken.
+ * The caller has to take its own row locks before this call, because it takes the change feed's lock, which is the last.
  */
 export async function changeHolderIn(
   trx: Transaction<Tables>,
-  takeTurn: LockChangeFeed,
-  { holderId, change, reason, at }: HolderChangeOrder,
+  lockChangeFeed: LockChangeFeed,
+  { holderId, change, reason, at }: HolderChangeRequest,
 ): Promise<ChangeResult> {
-  const before = await holdHolder(trx, { id: holderId }).executeTakeFirst();
+  const before = await lockHolder(trx, { id: holderId }).executeTakeFirst();
   if (before === undefined) return { kind: 'unknown' };
   const after = { tier: change.tier ?? before.tier, standing: change.standing ?? before.standing };
   const what = [
@@ -62,9 +62,9 @@ export async function changeHolderIn(
     .where('holder_id', '=', holderId)
     .where('state', '=', 'active');
   await defer(trx, raising);
-  // Those are they: nobody else can write a key of the holder now.
+  // The holder is locked, so the set of its keys cannot change.
   const records = await activeRecordsOf(trx, holderId);
-  if (records.length > 0) await takeTurn(trx);
+  if (records.length > 0) await lockChangeFeed(trx);
   for (const { prefix, version } of records) {
     await insertEvent(trx, prefix, 'changed', version, at, reason === null ? what : `${what}: ${reason}`);
   }

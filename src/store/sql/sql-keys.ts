@@ -1,12 +1,12 @@
-// How keys are read and written, and their events, inside the transaction of a caller. What may change when is the caller's
-// matter: sql-store.ts, sql-holders.ts, sql-billing.ts. What is written here is sent with what follows it (deferred-statements.ts).
+// Reads and writes of keys and their events within the transactions of sql-store.ts, sql-holders.ts and sql-billing.ts. Writes
+// here are deferred (deferred-statements.ts).
 import type { Kysely, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type { ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 
-/** A key without what proves it. */
+/** The columns of a key without its hashes. */
 export const SUMMARY = [
   'keys.prefix as prefix',
   'keys.holder_id as holderId',
@@ -24,12 +24,12 @@ export const SUMMARY = [
 const RECORD = [...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'] as const;
 
 /**
- * Resolves when no other transaction can commit before this one that comes after it here. Ids of events are drawn after
- * that, so that they become visible in their order.
+ * Locks the change feed until the end of the transaction. Events are inserted under this lock, so that their ids become
+ * visible in ascending order.
  */
 export type LockChangeFeed = (trx: Transaction<Tables>) => Promise<void>;
 
-/** A key is read with its holder always: tier, standing and label are the holder's. */
+/** Keys joined with their holders, which have tier, standing and label. */
 export function withHolder(db: Kysely<Tables>) {
   return db
     .selectFrom('keys')
@@ -42,7 +42,7 @@ export async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyR
   return row && { ...row, hmac: bytes(row.hmac) };
 }
 
-/** In the order of issue. */
+/** Active keys of a holder in the order of issue. */
 export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Promise<readonly KeyRecord[]> {
   const rows = await withHolder(db)
     .select(RECORD)
@@ -53,19 +53,19 @@ export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Pro
   return rows.map((row) => ({ ...row, hmac: bytes(row.hmac) }));
 }
 
-/** The same bytes in the one class that all records have, whichever database they are from. */
+/** A Buffer over the same bytes, so that records of both databases have one class. */
 function bytes({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, byteLength);
 }
 
-/** What a key's record has from its holder. */
+/** The fields of a key record that come from its holder. */
 type HolderFacts = Pick<Holder, 'id' | 'tier' | 'standing' | 'label'>;
 
 export function newHolder(id: string, tier: Tier, label: string | null = null): HolderFacts {
   return { id, tier, standing: 'good', label };
 }
 
-/** The record of a key that is being stored, without reading it again. */
+/** The record of a key that is being stored, without a read. */
 export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | null): KeyRecord {
   return {
     prefix: key.prefix,
@@ -84,7 +84,7 @@ export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | n
   };
 }
 
-/** A prefix that is taken makes the transaction fail: see `isPrefixTaken`. To be called in turn. */
+/** Call it under `LockChangeFeed`. A taken prefix fails the transaction: see `isPrefixTaken`. */
 export async function insertKey(
   trx: Transaction<Tables>,
   key: NewKey,
@@ -107,16 +107,16 @@ export async function insertKey(
   );
 }
 
-/** Whether a transaction failed because there is a key with the prefix of the one that it stores. */
+/** Whether a transaction failed because the prefix of its new key is taken. */
 export function isPrefixTaken(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const isPostgres = Reflect.get(error, 'code') === '23505';
-  // Of SQLite, and of the trigger that comes before its constraint.
+  // The constraint's message in SQLite, and that of the trigger before it.
   const isSqlite = /UNIQUE constraint failed: keys\.prefix|a key with this prefix/.test(error.message);
   return isSqlite || (isPostgres && Reflect.get(error, 'constraint') === 'keys_prefix_key');
 }
 
-/** Counts one more free key, unless the limit is reached. Days that are over are forgotten. */
+/** Counts a Free key and deletes the counts of past days. @returns false when the limit is reached */
 export async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Promise<boolean> {
   const forget = trx.deleteFrom('free_key_grants').where('day', '<', grant.day);
   if (grant.perDay < 1) {
@@ -138,7 +138,7 @@ export async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Pr
   return counted !== undefined;
 }
 
-/** To be called in turn. @param at RFC 3339, UTC */
+/** Call it under `LockChangeFeed`. @param at RFC 3339, UTC */
 export async function insertEvent(
   trx: Transaction<Tables>,
   prefix: Prefix,

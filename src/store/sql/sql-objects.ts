@@ -1,12 +1,12 @@
-// The queries for whose an object at an upstream is. What may be done with one is proxy/objects/object-owners.ts's.
+// The queries for owners of objects at upstreams. proxy/objects/object-owners.ts checks access.
 import { type Kysely, sql } from 'kysely';
 import type { ItemRecord, ObjectOwner, ObjectQuery, ObjectRecord, ObjectStore } from '../object-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { guarded } from '../store-errors.ts';
 import type { UsageOptions } from './sql-usage.ts';
 
-/** Thrown inside a transaction: takes back what it wrote. */
-class Foreign extends Error {}
+/** Thrown inside a transaction to roll it back: another holder owns the object. */
+class ForeignObject extends Error {}
 
 export class SqlObjects implements ObjectStore {
   readonly #reader: Kysely<Tables>;
@@ -33,7 +33,7 @@ export class SqlObjects implements ObjectStore {
               created_at: createdAt,
               ended_at: null,
             };
-            // The one statement decides whose it is; of two holders the first.
+            // A single statement decides the owner: the first of two concurrent holders.
             const added = await trx
               .insertInto('objects')
               .values(row)
@@ -47,12 +47,12 @@ export class SqlObjects implements ObjectStore {
               .where('upstream', '=', upstream)
               .where('id', '=', id)
               .executeTakeFirst();
-            if (held?.holder_id !== holderId) throw new Foreign();
+            if (held?.holder_id !== holderId) throw new ForeignObject();
           }
         });
         return true;
       } catch (error) {
-        if (error instanceof Foreign) return false;
+        if (error instanceof ForeignObject) return false;
         throw error;
       }
     });
@@ -61,11 +61,11 @@ export class SqlObjects implements ObjectStore {
   addItems(items: readonly ItemRecord[]): Promise<void> {
     return guarded(async () => {
       if (items.length === 0) return;
-      // In one order everywhere: of two writers of the same rows, none waits for the other in a circle.
+      // A fixed order prevents a deadlock of two writers of the same rows.
       const rows = items
         .map(({ id, upstream, holderId, createdAt }) => [id, upstream, holderId, createdAt])
         .sort(([a = ''], [b = '']) => (a < b ? -1 : 1));
-      // One parameter holds all rows. `where true` keeps SQLite from reading `on` as a part of the select.
+      // One parameter holds all rows. `where true` keeps SQLite from parsing `on` as part of the select.
       const elements = this.#elementsOf(JSON.stringify(rows));
       await sql`
         insert into response_items (id, upstream, holder_id, created_at)
@@ -87,7 +87,7 @@ export class SqlObjects implements ObjectStore {
   ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]> {
     return guarded(async () => {
       if (ids.length === 0) return [];
-      // One parameter holds all ids, so that there is one statement for every number of them.
+      // One parameter holds all ids, so the statement is the same for any number of them.
       const elements = this.#elementsOf(JSON.stringify(ids.map((id) => ({ id }))));
       const wanted = sql`select cast(e.value ->> 'id' as text) from ${elements}`;
       const { rows } = await sql<{ id: string; upstream: string; holder_id: string }>`
@@ -101,16 +101,16 @@ export class SqlObjects implements ObjectStore {
   objectsOf(query: ObjectQuery): Promise<readonly string[]> {
     const { upstream, kind, holderId, purpose, order, after, before, limit } = query;
     return guarded(async () => {
-      // In front of one is behind it in the other order.
+      // A page before the cursor is a page after it in the reverse order.
       const isBackward = after === undefined && before !== undefined;
-      const mark = after ?? before;
+      const cursor = after ?? before;
       const isAscending = (order === 'asc') !== isBackward;
-      const place = sql`(select m.seq from objects as m where m.upstream = ${upstream} and m.id = ${mark ?? ''}
+      const position = sql`(select m.seq from objects as m where m.upstream = ${upstream} and m.id = ${cursor ?? ''}
         and m.kind = ${kind} and m.holder_id = ${holderId})`;
       const conditions = [
         sql`o.holder_id = ${holderId} and o.upstream = ${upstream} and o.kind = ${kind} and o.ended_at is null`,
         ...(purpose === undefined ? [] : [sql`o.purpose = ${purpose}`]),
-        ...(mark === undefined ? [] : [isAscending ? sql`o.seq > ${place}` : sql`o.seq < ${place}`]),
+        ...(cursor === undefined ? [] : [isAscending ? sql`o.seq > ${position}` : sql`o.seq < ${position}`]),
       ];
       const { rows } = await sql<{ id: string }>`
         select o.id from objects as o where ${sql.join(conditions, sql` and `)}

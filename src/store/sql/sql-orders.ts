@@ -1,4 +1,4 @@
-// Rows of orders: how one is read, written, locked. The operations that need several of them are sql-billing.ts.
+// Reads, writes and locks of order rows. sql-billing.ts combines them to operations.
 import type { Kysely, Selectable, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from '../billing-record.ts';
@@ -10,7 +10,7 @@ type Trx = Transaction<Tables>;
 
 const MAX_OF_HOLDER = 1000;
 
-/** A row as an order. */
+/** Maps a row to an order. */
 export function orderFromRow(row: Selectable<Tables['orders']>): Order {
   return {
     id: row.id,
@@ -48,7 +48,7 @@ export function orderFromRow(row: Selectable<Tables['orders']>): Order {
   };
 }
 
-/** The statement that writes an order, and gives no row when one of the same form is there, perhaps since a moment ago. */
+/** The statement that inserts an order. It returns no row when its nonce exists. */
 export function insertOrder(
   db: Kysely<Tables>,
   terms: OrderTerms,
@@ -80,13 +80,13 @@ export function insertOrder(
     .returningAll();
 }
 
-/** The order that was in the way of `terms`. */
+/** The existing order with the nonce of `terms`. */
 export async function mustFindNonce(db: Kysely<Tables>, { nonce }: OrderTerms): Promise<Order> {
   const row = await db.selectFrom('orders').selectAll().where('nonce', '=', nonce).executeTakeFirstOrThrow();
   return orderFromRow(row);
 }
 
-/** @returns undefined when its version is another one by now */
+/** @returns undefined when the version has changed */
 export async function writeOrder(
   db: Kysely<Tables>,
   id: string,
@@ -98,7 +98,7 @@ export async function writeOrder(
   return row === undefined ? undefined : orderFromRow(row);
 }
 
-/** The statement that changes an order, and gives no row when its version is another one by now. */
+/** The statement that changes an order. It returns no row when the version has changed. */
 export function changeOrder(
   db: Kysely<Tables>,
   { id, version, change, at }: { id: string; version: number; change: OrderChange; at: string },
@@ -111,7 +111,7 @@ export function changeOrder(
     .returningAll();
 }
 
-/** The order, which nobody else can write until this transaction ends. */
+/** Locks an order until the transaction ends, and returns it. */
 export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined> {
   const row = await trx
     .updateTable('orders')
@@ -139,9 +139,9 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
   return rows.map(orderFromRow);
 }
 
-/** The order becomes that of a new holder with this key. */
-export async function handOut(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
-  const handing = trx
+/** Marks an order as claimed by a new holder with this key. */
+export async function markClaimed(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
+  const claiming = trx
     .updateTable('orders')
     .set((eb) => ({
       state: 'claimed',
@@ -152,10 +152,10 @@ export async function handOut(trx: Trx, id: string, holderId: string, key: NewKe
       version: eb('version', '+', 1),
     }))
     .where('id', '=', id);
-  await defer(trx, handing);
+  await defer(trx, claiming);
 }
 
-/** The statement that remembers an event, and gives no row when it was remembered before. */
+/** The statement that records an event. It returns no row when the event is known. */
 export function insertBillingEvent(
   db: Kysely<Tables>,
   { id, type, at }: BillingEvent,

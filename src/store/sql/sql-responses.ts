@@ -1,4 +1,4 @@
-// The queries for stored responses: one row for each, kept for a while. Who may see one is decided in proxy/.
+// The queries for stored responses, one row each. proxy/ checks access.
 import type { Kysely } from 'kysely';
 import type { ResponseStore, StoredResponse } from '../response-record.ts';
 import type { Tables } from '../schema/tables.ts';

@@ -1,7 +1,7 @@
-// The store's operations as queries. Dialects differ below this file; rules about keys are above it, in auth/key-issuer.ts.
+// The store's operations as SQL queries for both dialects. auth/key-issuer.ts has the rules for keys.
 //
-// In SQLite a transaction has the database alone from its beginning. In PostgreSQL (read committed) others write between any
-// two statements, so a decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
+// A transaction in SQLite has exclusive access. In PostgreSQL (read committed) others write between any two statements, so a
+// decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql, type Transaction } from 'kysely';
 import type { BillingStore } from '../billing-record.ts';
 import type {
@@ -28,7 +28,7 @@ import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
 import { SqlBilling } from './sql-billing.ts';
-import { changeHolderIn, holdHolder } from './sql-holders.ts';
+import { changeHolderIn, lockHolder } from './sql-holders.ts';
 import {
   countGrant,
   insertEvent,
@@ -53,10 +53,10 @@ const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
 interface SqlOptions extends UsageOptions {
   readonly isNew: boolean;
-  /** What the writes of `writer` came to. */
+  /** The results of the writes of `writer`. */
   readonly writable: WriteState;
-  readonly takeTurn: LockChangeFeed;
-  /** Ends the connections, also those that Kysely never used and so would not close. */
+  readonly lockChangeFeed: LockChangeFeed;
+  /** Closes the connections, including those that Kysely never used and would not close. */
   readonly close: () => Promise<void>;
 }
 
@@ -69,19 +69,19 @@ export class SqlStore implements Store {
   readonly #reader: Kysely<Tables>;
   readonly #writer: Kysely<Tables>;
   readonly #writable: WriteState;
-  readonly #takeTurn: SqlOptions['takeTurn'];
+  readonly #lockChangeFeed: SqlOptions['lockChangeFeed'];
   readonly #close: () => Promise<void>;
 
-  constructor({ isNew, reader, writer, writable, elementsOf, takeTurn, close }: SqlOptions) {
+  constructor({ isNew, reader, writer, writable, elementsOf, lockChangeFeed, close }: SqlOptions) {
     this.isNew = isNew;
     this.usage = new SqlUsage({ reader, writer, elementsOf });
-    this.billing = new SqlBilling({ reader, writer, takeTurn });
+    this.billing = new SqlBilling({ reader, writer, lockChangeFeed });
     this.objects = new SqlObjects({ reader, writer, elementsOf });
     this.responses = new SqlResponses({ reader, writer });
     this.#reader = reader;
     this.#writer = writer;
     this.#writable = writable;
-    this.#takeTurn = takeTurn;
+    this.#lockChangeFeed = lockChangeFeed;
     this.#close = close;
   }
 
@@ -90,18 +90,18 @@ export class SqlStore implements Store {
   }
 
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult> {
-    return this.#storingKey(async (trx): Promise<AddResult> => {
+    return this.#transactionWithKey(async (trx): Promise<AddResult> => {
       const owner =
         holder.kind === 'new'
           ? newHolder(holder.id, holder.tier, holder.label)
-          : await holdHolder(trx, holder).executeTakeFirst();
+          : await lockHolder(trx, holder).executeTakeFirst();
       if (owner === undefined) return { kind: 'unknown_holder' };
       if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
       const { id, tier, label } = owner;
       if (holder.kind === 'new') {
         await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
       }
-      await this.#takeTurn(trx);
+      await this.#lockChangeFeed(trx);
       await insertKey(trx, key, id, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
       return { kind: 'added', record: newRecord(key, owner, null) };
@@ -109,8 +109,8 @@ export class SqlStore implements Store {
   }
 
   rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateResult> {
-    return this.#storingKey(async (trx): Promise<RotateResult> => {
-      const held = await defer(trx, holdHolder(trx, old));
+    return this.#transactionWithKey(async (trx): Promise<RotateResult> => {
+      const locked = await defer(trx, lockHolder(trx, old));
       const ended = await trx
         .updateTable('keys')
         .set((eb) => ({
@@ -122,9 +122,9 @@ export class SqlStore implements Store {
         .where('state', '=', 'active')
         .returning('version')
         .executeTakeFirst();
-      const [holder] = held;
+      const [holder] = locked;
       if (holder === undefined || ended === undefined) return { kind: 'not_active' };
-      await this.#takeTurn(trx);
+      await this.#lockChangeFeed(trx);
       await insertKey(trx, successor, holder.id, old.prefix);
       await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
       await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
@@ -145,7 +145,7 @@ export class SqlStore implements Store {
       const record = await recordOf(trx, prefix);
       if (record === undefined) return { kind: 'unknown' };
       if (ended.length === 0) return { kind: 'already', record };
-      await this.#takeTurn(trx);
+      await this.#lockChangeFeed(trx);
       await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
       return { kind: 'revoked', record };
     });
@@ -167,7 +167,9 @@ export class SqlStore implements Store {
     reason: string | null,
     at: string,
   ): Promise<ChangeResult> {
-    return this.#transaction((trx) => changeHolderIn(trx, this.#takeTurn, { holderId, change, reason, at }));
+    return this.#transaction((trx) =>
+      changeHolderIn(trx, this.#lockChangeFeed, { holderId, change, reason, at }),
+    );
   }
 
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
@@ -243,7 +245,7 @@ export class SqlStore implements Store {
         .onConflict((conflict) => conflict.column('name').doNothing());
       await defer(trx, pinning);
       const pinned = await readSetting(trx, SECRET_CHECK);
-      if (pinned === undefined) throw new Error('a setting that was just written is not there');
+      if (pinned === undefined) throw new Error('a setting is missing directly after its write');
       return pinned;
     });
   }
@@ -260,7 +262,7 @@ export class SqlStore implements Store {
     return guarded(() => this.#writer.transaction().execute(work));
   }
 
-  async #storingKey<T>(
+  async #transactionWithKey<T>(
     work: (trx: Transaction<Tables>) => Promise<T>,
   ): Promise<T | { kind: 'prefix_taken' }> {
     return guarded(async () => {
@@ -274,7 +276,7 @@ export class SqlStore implements Store {
   }
 }
 
-/** The smallest real write: what it takes to commit is what any other write takes. */
+/** The smallest real write, which commits like any other. */
 export async function writeHeartbeat(writer: Kysely<Tables>): Promise<void> {
   const at = new Date().toISOString();
   await writer

@@ -1,5 +1,5 @@
-// Kysely's dialect over node:sqlite: what differs from the built-in one is that the connection is given to one caller at
-// a time (sqlite-queue.ts) and that a transaction begins with the write lock.
+// Kysely's dialect over node:sqlite. Unlike the built-in one, it leases the connection to one caller at a time
+// (sqlite-queue.ts), and a transaction begins with the write lock.
 import {
   type DatabaseConnection,
   type Dialect,
@@ -10,61 +10,61 @@ import {
 } from 'kysely';
 import type { SqliteQueue } from './sqlite-queue.ts';
 
-/** Kysely's own mutex has neither a bound nor a deadline; the lane has both, so the mutex is turned off. */
-class LaneAdapter extends SqliteAdapter {
+/** Turns off Kysely's own mutex, which has neither a bound nor a deadline; the queue has both. */
+class QueueAdapter extends SqliteAdapter {
   override get supportsMultipleConnections(): boolean {
     return true;
   }
 }
 
-class LaneDriver implements Driver {
-  readonly #lane: SqliteQueue;
+class QueueDriver implements Driver {
+  readonly #queue: SqliteQueue;
 
-  constructor(lane: SqliteQueue) {
-    this.#lane = lane;
+  constructor(queue: SqliteQueue) {
+    this.#queue = queue;
   }
 
   async init(): Promise<void> {}
 
   async acquireConnection(): Promise<DatabaseConnection> {
-    await this.#lane.acquire();
-    return this.#lane;
+    await this.#queue.acquire();
+    return this.#queue;
   }
 
   async releaseConnection(): Promise<void> {
-    this.#lane.release();
+    this.#queue.release();
   }
 
   async beginTransaction(): Promise<void> {
-    await this.#lane.begin();
+    await this.#queue.begin();
   }
 
   async commitTransaction(): Promise<void> {
-    this.#lane.commit();
+    this.#queue.commit();
   }
 
   async rollbackTransaction(): Promise<void> {
-    this.#lane.rollback();
+    this.#queue.rollback();
   }
 
   async destroy(): Promise<void> {
-    await this.#lane.close();
+    await this.#queue.close();
   }
 }
 
 export class SqliteDialect implements Dialect {
-  readonly #lane: SqliteQueue;
+  readonly #queue: SqliteQueue;
 
-  constructor(lane: SqliteQueue) {
-    this.#lane = lane;
+  constructor(queue: SqliteQueue) {
+    this.#queue = queue;
   }
 
   createDriver(): Driver {
-    return new LaneDriver(this.#lane);
+    return new QueueDriver(this.#queue);
   }
 
-  createAdapter(): LaneAdapter {
-    return new LaneAdapter();
+  createAdapter(): QueueAdapter {
+    return new QueueAdapter();
   }
 
   createQueryCompiler(): SqliteQueryCompiler {

@@ -1,12 +1,12 @@
-// Whether the files of an open SQLite store are still those that its path names. SQLite goes on writing to a file that was
-// deleted or replaced, and what it commits there is lost with the process.
+// Detects that the files of an open SQLite store were deleted or replaced. SQLite would continue to write to the old file, and
+// its commits would be lost with the process.
 import { statSync } from 'node:fs';
 
 export class SqliteFile {
   readonly #paths: readonly string[];
   readonly #opened = new Map<string, string>();
 
-  /** @param path of the file, which SQLite has opened */
+  /** @param path path of the opened file */
   constructor(path: string) {
     this.#paths = [path, `${path}-wal`];
   }
@@ -21,14 +21,14 @@ export class SqliteFile {
       if (opened !== undefined) {
         const what = identity === undefined ? 'deleted' : 'replaced';
         throw new StoreFileGone(
-          `the store was ${what} while it was open (${path}): what is written would be lost. Move the former file back, or restart with the new one`,
+          `the store was ${what} while it was open (${path}): writes would be lost. Move the original file back, or restart with the new one`,
         );
       }
-      // The log is made by the first access.
+      // SQLite creates the write-ahead log at the first access.
       if (identity !== undefined) this.#opened.set(path, identity);
     }
   }
 }
 
-/** No write would be kept. */
+/** The file of the store is gone, so writes would be lost. */
 export class StoreFileGone extends Error {}

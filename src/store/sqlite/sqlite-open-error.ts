@@ -1,15 +1,15 @@
-// Why a SQLite store could not be opened, in words that say what to do. Decides nothing.
+// Explains to the operator why a SQLite store cannot be opened, with advice.
 import { StoreOpenError } from '../open-error.ts';
 import { primaryCode } from './sqlite-queue.ts';
 
-/** SQLite's result code → what the operator can do about it. */
+/** SQLite's result code → advice for the operator. */
 const ADVICE: Readonly<Record<number, string>> = {
-  5: 'another process holds its lock; end that one, or try again',
-  8: 'let this process write the file and its folder',
-  10: 'the disk or the file system fails; look at the log of the system',
-  11: 'the file is damaged or cut short; restore it from a backup',
-  13: 'the disk is full; make room',
-  14: 'let this process write the folder of the file',
+  5: 'another process holds its lock; stop that process, or try again',
+  8: 'grant this process write access to the file and its folder',
+  10: 'the disk or the file system failed; check the system log',
+  11: 'the file is damaged or truncated; restore it from a backup',
+  13: 'the disk is full; free some space',
+  14: 'grant this process write access to the folder of the file',
   26: 'correct the path in `store`, or restore the file from a backup',
 };
 

@@ -1,10 +1,8 @@
-// One SQLite connection and the queue before it. It knows no table.
+// One SQLite connection and the queue of its callers. It is independent of the tables.
 //
-// SQLite answers synchronously, so what needs care is what lies between two statements. Kysely hands the same connection
-// to everybody; a query that slipped between two statements of somebody's transaction would see rows that may never be
-// committed. Here whoever acquired the connection has it alone until release, and readers have a connection of their own.
-// Nothing blocks the event loop while another process holds the lock of the file: SQLite's own busy timeout is off, and
-// the wait is a timer between tries, with a deadline that runs from the moment the caller joined the queue.
+// A caller has the connection exclusively from acquire to release, because a query between two statements of another caller's
+// transaction would see uncommitted rows. Reads have a connection of their own. A lock of another process does not block the
+// event loop: SQLite's busy timeout is off, and retries use a timer, with a deadline that starts when the caller is queued.
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
@@ -13,18 +11,18 @@ import { RecentMap } from '../../recent-map.ts';
 import type { WriteState } from '../write-state.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
-/** Of a connection that writes. */
+/** Options of the connection for writes. */
 interface SqliteQueueWrites {
-  /** Hears what writes come to. */
+  /** Receives the results of writes. */
   readonly state: Pick<WriteState, 'succeeded' | 'failed'>;
-  /** Is checked before each write. */
+  /** Checked before each write. */
   readonly file: Pick<SqliteFile, 'check'>;
 }
 
 export interface SqliteQueueLimits {
-  /** Longest time in the queue and in waiting for the file's lock together, in milliseconds. */
+  /** Maximum wait in the queue and for the file's lock together, in milliseconds. */
   readonly waitMs: number;
-  /** Most callers in the queue. */
+  /** Maximum number of callers in the queue. */
   readonly maxWaiting: number;
 }
 
@@ -35,14 +33,14 @@ interface Waiter {
   readonly deadline: number;
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
-  /** Ends the wait. */
+  /** Cancels the deadline. */
   readonly stop: () => void;
 }
 
 interface Prepared {
   readonly statement: StatementSync;
-  /** Whether running it yields rows. */
-  readonly yields: boolean;
+  /** Whether it returns rows. */
+  readonly returnsRows: boolean;
 }
 
 export class SqliteQueue implements DatabaseConnection {
@@ -50,12 +48,12 @@ export class SqliteQueue implements DatabaseConnection {
   readonly #limits: SqliteQueueLimits;
   readonly #writes: SqliteQueueWrites | undefined;
   readonly #waiting = new Set<Waiter>();
-  /** In order of last use; SQLite itself prepares a statement again when the schema has changed. */
+  /** Least recently used first. SQLite prepares a statement again when the schema has changed. */
   readonly #statements = new RecentMap<string, Prepared>(MAX_STATEMENTS);
-  #taken = false;
-  #closing = false;
+  #isTaken = false;
+  #isClosing = false;
   #whenIdle: (() => void) | undefined;
-  /** `performance.now()` until when the present owner may wait for the lock of the file. */
+  /** Until when the current owner may wait for the lock of the file, in `performance.now()` milliseconds. */
   #deadline = 0;
 
   constructor(database: DatabaseSync, limits: SqliteQueueLimits, writes?: SqliteQueueWrites) {
@@ -64,22 +62,22 @@ export class SqliteQueue implements DatabaseConnection {
     this.#writes = writes;
   }
 
-  /** Resolves when the caller has the connection alone. Whoever acquired must release. */
+  /** Resolves when the caller has the connection exclusively. The caller must release it. */
   acquire(): Promise<void> {
-    if (this.#closing) return Promise.reject(new Error('the store is closed'));
+    if (this.#isClosing) return Promise.reject(new Error('the store is closed'));
     const deadline = performance.now() + this.#limits.waitMs;
-    if (!this.#taken) {
-      this.#taken = true;
+    if (!this.#isTaken) {
+      this.#isTaken = true;
       this.#deadline = deadline;
       return Promise.resolve();
     }
     if (this.#waiting.size >= this.#limits.maxWaiting) {
-      return Promise.reject(new Error(`${this.#waiting.size} callers wait for the store already`));
+      return Promise.reject(new Error(`the queue for the store is full: ${this.#waiting.size} callers wait`));
     }
     return new Promise((resolve, reject) => {
       const stop = startDeadline(this.#limits.waitMs, () => {
         this.#waiting.delete(waiter);
-        reject(new Error(`the store was not free within ${this.#limits.waitMs} ms`));
+        reject(new Error(`the connection to the store was not free within ${this.#limits.waitMs} ms`));
       });
       const waiter: Waiter = { deadline, resolve, reject, stop };
       this.#waiting.add(waiter);
@@ -88,12 +86,12 @@ export class SqliteQueue implements DatabaseConnection {
 
   release(): void {
     try {
-      // A transaction whose end failed must not become the next owner's.
+      // The next owner must not inherit a transaction whose end failed.
       if (this.#database.isOpen) this.rollback();
     } finally {
       const [next] = this.#waiting;
       if (next === undefined) {
-        this.#taken = false;
+        this.#isTaken = false;
         this.#whenIdle?.();
       } else {
         this.#waiting.delete(next);
@@ -104,11 +102,11 @@ export class SqliteQueue implements DatabaseConnection {
     }
   }
 
-  /** Takes the write lock at once: a transaction that began reading could find it taken when it comes to write. */
+  /** Takes the write lock at once: a transaction that starts with a read could fail to upgrade its lock. */
   async begin(): Promise<void> {
     try {
       this.#writes?.file.check();
-      await whenFree(() => this.#database.exec('begin immediate'), this.#deadline);
+      await retryWhileLocked(() => this.#database.exec('begin immediate'), this.#deadline);
     } catch (error) {
       throw this.#failed(error);
     }
@@ -124,17 +122,17 @@ export class SqliteQueue implements DatabaseConnection {
   }
 
   rollback(): void {
-    // SQLite has rolled back by itself after some errors (disk full, I/O).
+    // SQLite rolls back by itself after some errors (disk full, I/O).
     if (this.#database.isTransaction) this.#database.exec('rollback');
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     const run = () => this.#run<R>(query);
     try {
-      // Inside a transaction the write lock is held, and a single statement must not be tried again on its own.
+      // A transaction holds the write lock, and its statements must not be retried individually.
       if (this.#database.isTransaction) return run();
       this.#writes?.file.check();
-      const result = await whenFree(run, this.#deadline);
+      const result = await retryWhileLocked(run, this.#deadline);
       this.#writes?.state.succeeded();
       return result;
     } catch (error) {
@@ -146,15 +144,15 @@ export class SqliteQueue implements DatabaseConnection {
     throw new Error('queries are not streamed: an open cursor would hold the connection');
   }
 
-  /** Refuses everybody who waits or comes, lets the present owner finish, and closes the connection. */
+  /** Rejects waiting and new callers, waits for the current owner, and closes the connection. */
   async close(): Promise<void> {
-    this.#closing = true;
+    this.#isClosing = true;
     for (const waiter of this.#waiting) {
       waiter.stop();
       waiter.reject(new Error('the store is closed'));
     }
     this.#waiting.clear();
-    if (this.#taken) {
+    if (this.#isTaken) {
       await new Promise<void>((resolve) => {
         this.#whenIdle = resolve;
       });
@@ -169,10 +167,10 @@ export class SqliteQueue implements DatabaseConnection {
   }
 
   #run<R>(query: CompiledQuery): QueryResult<R> {
-    const { statement, yields } = this.#prepare(query.sql);
+    const { statement, returnsRows } = this.#prepare(query.sql);
     const parameters = query.parameters.map(bindable);
-    if (yields) {
-      // The type of a row is what the query builder derived from the query; a driver can only promise it.
+    if (returnsRows) {
+      // The query builder derives the row type from the query; a driver cannot verify it.
       return { rows: statement.all(...parameters).map((row) => ({ ...row })) as R[] };
     }
     const { changes } = statement.run(...parameters);
@@ -186,46 +184,46 @@ export class SqliteQueue implements DatabaseConnection {
       return cached;
     }
     const statement = this.#database.prepare(text);
-    const prepared = { statement, yields: statement.columns().length > 0 };
+    const prepared = { statement, returnsRows: statement.columns().length > 0 };
     this.#statements.set(text, prepared);
     return prepared;
   }
 }
 
 /**
- * Runs `work` until no other process holds the lock that it needs.
+ * Retries `work` while another process holds the lock that it needs.
  *
  * @param deadline in `performance.now()` milliseconds; SQLite's error is thrown when it passes
  */
-export async function whenFree<T>(work: () => T, deadline: number): Promise<T> {
+export async function retryWhileLocked<T>(work: () => T, deadline: number): Promise<T> {
   for (let pause = 1; ; pause = Math.min(pause * 2, MAX_PAUSE_MS)) {
     try {
       return work();
     } catch (error) {
       const left = deadline - performance.now();
       if (!isBusy(error) || left <= 0) throw error;
-      // Between half of the pause and all of it, so that two processes do not meet again and again.
+      // Jitter, so that two processes do not collide repeatedly.
       const wait = Math.min(left, pause * (0.5 + Math.random() / 2));
       await new Promise<void>((resolve) => setTimeout(resolve, wait));
     }
   }
 }
 
-/** SQLITE_BUSY (5) and SQLITE_LOCKED (6) in all their extended forms, whose low byte is the primary code. */
+/** SQLITE_BUSY (5) and SQLITE_LOCKED (6), with all extended codes, whose low byte is the primary code. */
 function isBusy(error: unknown): boolean {
   const code = primaryCode(error);
   return code === 5 || code === 6;
 }
 
 /**
- * Whether no other write would work either: the lock was held for the whole wait (BUSY, LOCKED), READONLY, IOERR, CORRUPT, FULL,
- * CANTOPEN, NOTADB. A statement that breaks a constraint says nothing about the file.
+ * Whether all other writes would fail too: the lock was held for the whole wait (BUSY, LOCKED), READONLY, IOERR, CORRUPT, FULL,
+ * CANTOPEN, NOTADB. A violated constraint does not count.
  */
 function makesUnwritable(error: unknown): boolean {
   return error instanceof StoreFileGone || [5, 6, 8, 10, 11, 13, 14, 26].includes(primaryCode(error));
 }
 
-/** SQLite's result code without its extension; 0 of an error that is not SQLite's. */
+/** SQLite's primary result code; 0 for other errors. */
 export function primaryCode(error: unknown): number {
   if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return 0;
   return error.errcode & 0xff;

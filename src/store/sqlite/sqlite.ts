@@ -1,8 +1,8 @@
-// A SQLite file as the store: creates it, sets it up, and gives it two connections.
+// A SQLite file as the store: creates and migrates it, and opens two connections.
 //
-// Writes go through one connection, one transaction at a time; reads have a second one, which in WAL mode always sees the
-// last commit and never waits for a writer. A commit is durable when it returns (synchronous=FULL): SQLite's WAL mode with
-// NORMAL may lose acknowledged commits when the power fails, and a lost key cannot be shown again.
+// Writes use one connection, one transaction at a time. Reads use another, which in WAL mode always sees the last commit and
+// never waits for a writer. Commits are durable (synchronous=FULL): with NORMAL, a power failure could lose acknowledged
+// commits, and a lost key cannot be shown again.
 import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -17,16 +17,16 @@ import { WriteState } from '../write-state.ts';
 import { SqliteDialect } from './sqlite-dialect.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
-import { SqliteQueue, type SqliteQueueLimits, whenFree } from './sqlite-queue.ts';
+import { retryWhileLocked, SqliteQueue, type SqliteQueueLimits } from './sqlite-queue.ts';
 
-/** At start other processes may be starting too, and one of them migrates. */
+/** Timeout at start, when another process may be migrating. */
 const OPEN_MS = 5000;
 const WRITES: SqliteQueueLimits = { waitMs: 1500, maxWaiting: 256 };
 const READS: SqliteQueueLimits = { waitMs: 1500, maxWaiting: 1024 };
 
 /**
- * @param path of the file; it and its folder are created when missing, readable by this user alone
- * @param signs that a store was there before: then a missing or empty file is not made a new store
+ * @param path path of the file; it and its folder are created when missing, readable only by this user
+ * @param signs of an earlier store: with any, a missing or empty file does not become a new store
  * @throws StoreOpenError
  */
 export async function openSqlite(path: string, signs: readonly string[] = []): Promise<Store> {
@@ -36,15 +36,15 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
   const file = resolve(path);
   const opened: DatabaseSync[] = [];
   try {
-    const refuseNew = (what: string) => rejectNewStore(signs, what, file);
-    // Before SQLite sees it, which would remove a log without its file.
-    if (sizeOf(file) === 0) refuseNew(existsSync(file) ? 'the file is empty' : 'the file is missing');
+    const rejectNew = (what: string) => rejectNewStore(signs, what, file);
+    // Check before SQLite opens the file: it would remove a write-ahead log without its file.
+    if (sizeOf(file) === 0) rejectNew(existsSync(file) ? 'the file is empty' : 'the file is missing');
     createPrivately(file);
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
     const migrating = new SqliteQueue(writing, { ...WRITES, waitMs: OPEN_MS });
-    const isNew = await migrate(over(migrating), SQLITE, MIGRATIONS, () =>
-      refuseNew('the file holds no tables'),
+    const isNew = await migrate(createKysely(migrating), SQLITE, MIGRATIONS, () =>
+      rejectNew('the file has no tables'),
     );
     const reading = await connect(file, deadline, opened);
     reading.exec('pragma query_only = on');
@@ -53,18 +53,18 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     identity.check();
     const writes = new SqliteQueue(writing, WRITES, { state: writable, file: identity });
     const reads = new SqliteQueue(reading, READS);
-    const writer = over(writes);
+    const writer = createKysely(writes);
     return new SqlStore({
       isNew,
-      reader: over(reads),
+      reader: createKysely(reads),
       writer,
       writable,
       elementsOf: (json) => sql`json_each(${json}) as e`,
-      // A transaction begins with the lock of the file: its turn came then.
-      takeTurn: async () => {},
+      // Not needed: a transaction begins with the exclusive write lock.
+      lockChangeFeed: async () => {},
       close: async () => {
         await reads.close();
-        // The last connection to close moves the log into the file, so this is the one that may write.
+        // The last connection to close checkpoints the log, so it has to be the one for writes.
         await writes.close();
       },
     });
@@ -76,13 +76,13 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
   }
 }
 
-function over(lane: SqliteQueue): Kysely<Tables> {
-  return new Kysely({ dialect: new SqliteDialect(lane) });
+function createKysely(queue: SqliteQueue): Kysely<Tables> {
+  return new Kysely({ dialect: new SqliteDialect(queue) });
 }
 
 /**
- * Creates the file with mode 0600 (SQLite gives its -wal and -shm files the same). An existing one is not opened here: by
- * POSIX, closing any descriptor of a file drops the locks that this process holds on it through SQLite.
+ * Creates the file with mode 0600, which SQLite also uses for the -wal and -shm files. It does not open an existing file:
+ * in POSIX, closing any descriptor of a file releases all locks of this process on it, including SQLite's.
  */
 function createPrivately(file: string): void {
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
@@ -96,10 +96,12 @@ function createPrivately(file: string): void {
 async function connect(file: string, deadline: number, opened: DatabaseSync[]): Promise<DatabaseSync> {
   const database = new DatabaseSync(file, { timeout: 0, enableForeignKeyConstraints: true });
   opened.push(database);
-  // Changing the journal mode of a fresh file needs it alone for a moment.
-  const mode = await whenFree(() => database.prepare('pragma journal_mode = wal').get(), deadline);
+  // Changing the journal mode needs an exclusive lock.
+  const mode = await retryWhileLocked(() => database.prepare('pragma journal_mode = wal').get(), deadline);
   if (mode?.['journal_mode'] !== 'wal') {
-    throw new StoreOpenError('its file system does not support write-ahead logging (a network share?)');
+    throw new StoreOpenError(
+      'its file system does not support write-ahead logging; move the file to a local disk',
+    );
   }
   database.exec('pragma synchronous = full');
   database.exec('pragma trusted_schema = off');
