@@ -1,14 +1,14 @@
-// The name of a configuration by what it means: equal on two replicas exactly when they do the same.
+// The hash of a configuration's meaning: equal on two replicas exactly when they behave the same.
 import { createHash } from 'node:crypto';
 import type { DynamicConfig, StaticConfig } from './schema/config-schema.ts';
 
-/** What a file means, without its name and its warnings. */
+/** The meaning of a file, without its name and warnings. */
 export interface Meaning {
   readonly static: StaticConfig;
   readonly dynamic: DynamicConfig;
 }
 
-/** Key order does not matter to the meaning; the order of a list does. */
+/** Key order does not change the meaning; list order does. */
 function canonical(value: unknown): string {
   return JSON.stringify(value, (_, inner: unknown) =>
     inner !== null && typeof inner === 'object' && !Array.isArray(inner)

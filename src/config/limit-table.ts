@@ -1,15 +1,15 @@
-// The table of limits that a tier may set. The configuration, the limiters, the script in Redis, response headers, pages and
-// docs are made from it: another limit over a known window is one more row.
+// The table of tier limits, the source for configuration, limiters, the Redis script, response headers, pages and docs. A new limit
+// over a known window is one more row.
 
 /** One limit of the table. */
 export interface LimitRow {
-  /** Field of the configuration, label of metrics, name in reports. */
+  /** Configuration field, metric label, and name in reports. */
   readonly name: string;
-  /** When counting starts again; `concurrent`: as each request ends. Days and calendar months are in UTC. */
+  /** Counting window; `concurrent` counts requests in flight. Days and calendar months are in UTC. */
   readonly window: 'minute' | 'day' | 'month' | 'concurrent';
-  /** Requests and tokens have response headers (`x-ratelimit-limit-requests`); running requests have none. */
+  /** Requests and tokens have response headers (`x-ratelimit-limit-requests`); requests in flight have none. */
   readonly counts: 'requests' | 'tokens' | 'running';
-  /** Of the configuration field. */
+  /** Description of the configuration field. */
   readonly about: string;
 }
 
@@ -36,7 +36,7 @@ const PHRASES = {
   concurrent: ['at a time', 'at once'],
 } as const;
 
-/** The table in the order of docs and reports: each row with its index and its words for one and for many. */
+/** The table in the order of docs and reports, each row with its index, singular and plural. */
 export const LIMITS = ROWS.map((row, index) => {
   const noun = NOUNS[row.counts];
   const [phrase, rate] = PHRASES[row.window];
@@ -51,7 +51,7 @@ export type TotalLimit = Extract<Limit, { readonly window: 'day' | 'month' }>;
 
 export const TOTAL_LIMITS = LIMITS.filter(isTotal);
 
-/** The limits of a tier. One that is absent is no limit. */
+/** The limits of a tier; an absent limit is unlimited. */
 export type TierLimits = { readonly [Name in LimitName]?: number };
 
 export function isTotal(limit: Limit): limit is TotalLimit {
@@ -82,7 +82,7 @@ export function pickLimits(limits: TierLimits, isPicked: (limit: Limit) => boole
   return picked;
 }
 
-/** The limits of a tier in words: `500 requests a day`. */
+/** The limits of a tier as text: `500 requests a day`. */
 export function limitTexts(limits: TierLimits, format: (max: number) => string = String) {
   return LIMITS.flatMap(({ name, one, many }) => {
     const max = limits[name];

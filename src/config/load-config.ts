@@ -1,5 +1,4 @@
-// From a file to a configuration, or to everything that is wrong with it. It reads; watching for changes and putting a
-// configuration to work are done elsewhere.
+// Parses and validates a configuration file, and reports all of its faults at once.
 import { z } from 'zod';
 import { checkReferences } from './check/reference-check.ts';
 import { hashOf } from './config-hash.ts';
@@ -22,7 +21,7 @@ import {
 
 export { ConfigError, type ConfigFault, formatFault } from './schema/config-fault.ts';
 
-/** The tree as zod takes it: texts, lists and objects, with what is left out left out. */
+/** Converts the tree to zod's input: strings, arrays and objects, without empty fields. */
 function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
   switch (tree.kind) {
     case 'blank':
@@ -36,7 +35,7 @@ function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
       const object: Record<string, unknown> = Object.create(null);
       for (const [key, { value }] of tree.entries) {
         const input = inputOf(value, childOf(schema, key));
-        // A field without a value is left out; an entry of a mapping, or a key that no field has, is not.
+        // An empty field counts as absent; an empty mapping entry or an unknown key does not.
         if (input !== null || !fields || childOf(schema, key) === undefined) object[key] = input;
       }
       return object;
@@ -44,7 +43,7 @@ function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
   }
 }
 
-/** Every word of the schema: what may be shown of a file that is not YAML, where nobody knows which text is a value. */
+/** All field names: the only words an excerpt shows of a file that is not YAML, where any other text may be a value. */
 function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): ReadonlySet<string> {
   const inner = unwrap(schema);
   for (const field of fieldNames(inner)) {
@@ -57,7 +56,7 @@ function schemaWords(schema: z.core.$ZodType, words: Set<string> = new Set()): R
   return words;
 }
 
-/** Marks as faults, in the order of the file, each once; `more` is how many are beyond MAX_FAULTS. */
+/** Converts marks to distinct faults in file order; `more` counts those beyond MAX_FAULTS. */
 function toFaults(
   file: string,
   source: SourceText,
@@ -80,8 +79,8 @@ function toFaults(
   return { faults, more: sorted.length - faults.length };
 }
 
-function configError(...place: Parameters<typeof toFaults>): ConfigError {
-  const { faults, more } = toFaults(...place);
+function configError(...args: Parameters<typeof toFaults>): ConfigError {
+  const { faults, more } = toFaults(...args);
   return new ConfigError(faults, more);
 }
 
@@ -95,9 +94,9 @@ function portOverride(env: NodeJS.ProcessEnv): ScalarResult<number> | undefined 
 }
 
 /**
- * @param text the content of the file
+ * @param text the file content
  * @param file its name, for messages
- * @param env where `${NAME}` is looked up; `PORT`, where set, takes the place of `listen.port`
+ * @param env source of `${NAME}`; `PORT`, if set, overrides `listen.port`
  * @throws ConfigError with every fault
  */
 export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv): Config {
@@ -145,9 +144,9 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
   };
 }
 
-/** Where the bytes stop being UTF-8. */
+/** Position of the first byte that is not UTF-8. */
 function firstInvalid(bytes: Buffer): { line: number; column: number } {
-  // A prefix decodes, but for a character cut short at its end, up to the first bad byte and never again behind it.
+  // Binary search: a prefix decodes exactly when it ends before the first bad byte (`stream` accepts a truncated last character).
   const decode = (length: number): string | undefined => {
     try {
       return new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(0, length), { stream: true });
@@ -167,7 +166,7 @@ function firstInvalid(bytes: Buffer): { line: number; column: number } {
 }
 
 /**
- * @param bytes what the file holds, or the first of it where it is longer than MAX_FILE
+ * @param bytes the file content; more than MAX_FILE bytes is a fault
  * @param file its name, for messages
  * @param env as in `parseConfig`
  * @throws ConfigError with every fault
@@ -185,11 +184,11 @@ export function parseBytes(bytes: Buffer, file: string, env: NodeJS.ProcessEnv):
 }
 
 /**
- * Reads and checks a configuration file, at once and completely.
+ * Reads and validates a configuration file, synchronously.
  *
  * @param file path of a YAML file of at most 1 MiB
- * @param env where `${NAME}` is looked up; `PORT`, where set, takes the place of `listen.port`
- * @throws ConfigError with every fault; a file that cannot be read is one fault at 1:1
+ * @param env source of `${NAME}`; `PORT`, if set, overrides `listen.port`
+ * @throws ConfigError with every fault; an unreadable file is one fault at 1:1
  */
 export function loadConfig(file: string, env: NodeJS.ProcessEnv): Config {
   return parseBytes(readConfigFile(file).bytes, file, env);

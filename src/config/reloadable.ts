@@ -1,33 +1,32 @@
-// What of a new configuration can be put to work in a process that runs under an older one. The rest it keeps from its
-// start, and says by name.
+// Merges a new configuration into a running one: the dynamic part reloads, the static part stays until a restart.
 import { isDeepStrictEqual } from 'node:util';
 import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
 import type { Config, StaticConfig } from './schema/config-schema.ts';
 
 interface ReloadableConfig {
-  /** The static part of the running one with the dynamic part of the new one; its hash is that of this combination. */
+  /** The running static part with the new dynamic part, and the hash of this combination. */
   readonly config: Config;
-  /** Fields of the new file that wait for a restart, such as `listen.port`; sorted. Never their values. */
+  /** Changed fields that need a restart, such as `listen.port`; sorted, without values. */
   readonly pending: readonly string[];
 }
 
 /**
- * The dynamic part is taken as a whole and the static one not at all: the two do not refer to each other, and what is urgent
- * (a credential, a target that fails) must not wait because somebody also changed a port.
+ * Takes the whole dynamic part and nothing of the static one. The two do not refer to each other, and an urgent change (a
+ * credential, a failing target) must not wait because a port changed too.
  */
 export function reloadableConfig(running: Config, next: Config): ReloadableConfig {
   const pending = differences(running.static, next.static);
   if (pending.length === 0) return { config: next, pending };
   const fixed = running.static;
   const urlOf = ({ listen }: StaticConfig) => httpUrl(listen.host, listen.port);
-  // Where the address was not given it follows the listener, which stays where it is.
+  // The default `public_url` follows the listener, which does not move.
   const public_url = next.dynamic.public_url === urlOf(next.static) ? urlOf(fixed) : next.dynamic.public_url;
   const meaning = { static: fixed, dynamic: { ...next.dynamic, public_url } };
   return { config: { ...next, ...meaning, hash: hashOf(meaning) }, pending };
 }
 
-/** Sections are compared field by field; a connection string or a list is one field. */
+/** Compares sections field by field; a connection string or a list counts as one field. */
 function differences(running: StaticConfig, next: StaticConfig): string[] {
   const found = new Set<string>();
   for (const [field, [before, after]] of pairs(running, next)) {

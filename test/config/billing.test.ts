@@ -113,7 +113,7 @@ describe('billing', () => {
     [
       'a publishable key',
       'billing: { provider: stripe, secret_key: pk_test_1, webhook_secret: w }',
-      ['billing.secret_key: is a publishable key; take the secret one'],
+      ['billing.secret_key: is a publishable key; use the secret key'],
     ],
     [
       'an api_base with a path',
@@ -150,7 +150,7 @@ describe('billing', () => {
     [
       'secrets of Stripe beside the test provider',
       'billing: { provider: test, secret_key: sk_test_1 }',
-      ['billing.secret_key: means nothing beside `provider: test`'],
+      ['billing.secret_key: has no effect with `provider: test`; remove it'],
     ],
     [
       'a grace of half a year',

@@ -40,18 +40,18 @@ describe('the description of a configuration', () => {
       '  drain       after 0s, for 30s',
       'upstreams',
       '  openai  https://api.example.com:8443; api_key set; headers openai-project; at most 200 at once; connect 3s, idle 10m, total 1h',
-      '  local   http://127.0.0.1:11434; no api_key; at most 200 at once; connect 3s, idle 45s, total 1h; health asked every 20s',
+      '  local   http://127.0.0.1:11434; no api_key; at most 200 at once; connect 3s, idle 45s, total 1h; health check every 20s',
       '  demo    built in (echo); at most 5 at once; connect 3s, idle 10m, total 1h',
       'models',
       '  m    -> openai: a (75%), local: b (25%); then local: c; then demo: last (balance weighted)',
-      '  x/*  -> openai: * [Pro only] (for chat, embeddings; answers with the name of the upstream)',
+      '  x/*  -> openai: * [Pro only] (for chat, embeddings; responses keep the model name of the upstream)',
       'tiers',
       '  Free  20 requests a minute, 2 requests at a time, only chat and images',
       '  Pro   no limits, price 900 usd a month',
       'warnings',
     ]);
     expect(lines.slice(21)).toContain(
-      'config.yaml:2:9: secret: is shorter than 32 characters; take a long random one',
+      'config.yaml:2:9: secret: is shorter than 32 characters; use a long random string',
     );
     expect(lines.join('\n')).not.toMatch(/sk-1|0123456789|x=y|hidden-1|\/up/);
   });
@@ -69,7 +69,7 @@ describe('the description of a configuration', () => {
     ],
     [
       'targets: [{ upstream: up, model: a }, { upstream: up, model: b }]\n    balance: latency\n    hedge: { after: 800ms }\n    response_model: upstream',
-      ' (balance latency; hedge after 800ms; answers with the name of the upstream)',
+      ' (balance latency; hedge after 800ms; responses keep the model name of the upstream)',
     ],
     [
       'targets: [{ upstream: up, model: a }, { upstream: up, model: b, priority: 2 }]\n    balance: latency\n    hedge: { after: p95 }',

@@ -159,12 +159,12 @@ describe('a credential from the environment', () => {
     [
       'with a line end inside',
       { KEY: 'sk-a\nx: b' },
-      '5:14 upstreams.u.api_key: has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can) (from the environment: KEY)',
+      '5:14 upstreams.u.api_key: has a character that is not allowed in an HTTP header (only visible ASCII, space and tab are) (from the environment: KEY)',
     ],
     [
       'outside of ASCII',
       { KEY: 'sk-ä' },
-      '5:14 upstreams.u.api_key: has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can) (from the environment: KEY)',
+      '5:14 upstreams.u.api_key: has a character that is not allowed in an HTTP header (only visible ASCII, space and tab are) (from the environment: KEY)',
     ],
   ])('is refused when %s', (_, env, place) => expect(placesOf(text, env)).toEqual([place]));
 

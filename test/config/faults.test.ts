@@ -45,7 +45,7 @@ describe('faults', () => {
       '13:3 models["a*b*c"]: has more than one `*`',
       '13:23 models["a*b*c"].targets: must not be empty',
       '16:21 models.m.targets[0].upstream: there is no upstream `opnai`; did you mean `openai`?',
-      '16:35 models.m.targets[0].model: has a `*`, but the name of this model has none to take from',
+      '16:35 models.m.targets[0].model: has a `*`, but the name of this model has none',
       '16:49 models.m.targets[0].weight: no target of priority 1 has a weight above 0',
       '17:9 models.m.targets[1].upstream: is missing',
       '18:12 models.m.tiers: is empty, so that no key can reach this model; leave it out for all tiers',
@@ -111,7 +111,7 @@ describe('a file without structure', () => {
     ['~', '1:1 the top level must be a mapping of fields'],
     ['\njust text', '2:1 the top level must be a mapping of fields'],
     ['- a', '1:1 the top level must be a mapping of fields'],
-    [`${MINIMAL}---\n${MINIMAL}`, '3:1 the file has more than one document; a configuration is one'],
+    [`${MINIMAL}---\n${MINIMAL}`, '3:1 the file has more than one YAML document; only one is allowed'],
     ['listen: { host: "a\nb: c', '2:5 not valid YAML: a quoted value does not end'],
     ['listen:\n\thost: a', '2:1 not valid YAML: Tabs are not allowed as indentation'],
     ['listen: @a', '1:9 not valid YAML: this value has to be in quotes'],
@@ -140,18 +140,18 @@ describe('what YAML has and a configuration does not', () => {
     ['listen: !mine {}', '1:15 listen: has a tag; tags are not supported'],
     [
       'listen: { <<: { port: 1 } }',
-      '1:11 listen: has a merge key, which YAML 1.2 does not know; use an alias for the whole value',
+      '1:11 listen: has a merge key, which YAML 1.2 does not support; use an alias for the whole value',
     ],
     ['? [a]\n: b', '1:3 has a key that is not a plain name'],
     ['"": b', '1:1 has an empty key'],
     ['__proto__: { port: 1 }', '1:1 has the key __proto__, which is not allowed'],
     [
       'listen: &a { trusted_proxies: [*a] }',
-      '1:32 listen.trusted_proxies[0]: is an alias of something that it stands in',
+      '1:32 listen.trusted_proxies[0]: is an alias of a value that contains it',
     ],
     [
       'max_body: *.1',
-      '1:11 max_body: is an alias of an anchor that does not stand before it (a value that begins with `*` has to be in quotes)',
+      '1:11 max_body: is an alias of an anchor that is not defined before it (quote a value that begins with `*`)',
     ],
     ['listen: { port: 1 }\nlisten: { port: 2 }', '2:1 listen: is given twice'],
     ['listen: { port: 1, port: 1 }', '1:20 listen.port: is given twice'],
@@ -356,10 +356,13 @@ describe('upstreams', () => {
 
   it.each([
     ['{}', '3:3 upstreams.u: needs a `base_url`, or `builtin: echo`'],
-    ['base_url: https://a.example\nbuiltin: echo', '5:5 upstreams.u.builtin: cannot stand beside `base_url`'],
+    [
+      'base_url: https://a.example\nbuiltin: echo',
+      '5:5 upstreams.u.builtin: and `base_url` are mutually exclusive; remove one of them',
+    ],
     ['builtin: mirror', '4:14 upstreams.u.builtin: must be `echo`'],
-    ['builtin: echo\napi_key: x', '5:5 upstreams.u.api_key: means nothing beside `builtin`'],
-    ['builtin: echo\nheaders: { a: b }', '5:5 upstreams.u.headers: means nothing beside `builtin`'],
+    ['builtin: echo\napi_key: x', '5:5 upstreams.u.api_key: has no effect with `builtin`; remove it'],
+    ['builtin: echo\nheaders: { a: b }', '5:5 upstreams.u.headers: has no effect with `builtin`; remove it'],
     [
       'base_url: https://a.example\nheaders: { "a b": c }',
       '5:16 upstreams.u.headers.****: is not a valid header name',
@@ -375,7 +378,7 @@ describe('upstreams', () => {
     ['base_url: https://a.example\nheaders: { a: }', '5:16 upstreams.u.headers.****: is empty'],
     [
       'base_url: https://a.example\nheaders: { a: "b\\nc: d" }',
-      '5:19 upstreams.u.headers.a: has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)',
+      '5:19 upstreams.u.headers.a: has a character that is not allowed in an HTTP header (only visible ASCII, space and tab are)',
     ],
     [
       'base_url: https://a.example\nquery: { a: b, A: c }',
@@ -387,7 +390,7 @@ describe('upstreams', () => {
     ],
     [
       'base_url: https://a.example\napi_key: x\nheaders: { Authorization: y }',
-      '6:16 upstreams.u.headers.Authorization: is also set by `api_key`; leave one of them out',
+      '6:16 upstreams.u.headers.Authorization: is also set by `api_key`; remove one of them',
     ],
   ])('%j', (lines, place) => expect(of(lines)).toEqual([place]));
 
@@ -436,7 +439,7 @@ describe('models', () => {
     ],
     [
       '{ m: { targets: [{ upstream: one, model: "x-*" }] } }',
-      '1:42 models.m.targets[0].model: has a `*`, but the name of this model has none to take from',
+      '1:42 models.m.targets[0].model: has a `*`, but the name of this model has none',
     ],
     [
       '{ "m*": { targets: [{ upstream: one, model: "**" }] } }',

@@ -283,7 +283,7 @@ describe('a file', () => {
 
   it('that cannot be read is one fault', () => {
     expect(faultOf(join(folder, 'none.yaml'))).toBe(
-      ':1:1: cannot be read: there is no such file; `tollgate init` writes one to begin with',
+      ':1:1: cannot be read: there is no such file; `tollgate init` writes a first one',
     );
     expect(faultOf(folder)).toBe(':1:1: cannot be read: it is a directory');
     expect(faultOf('/dev/zero')).toBe(':1:1: is larger than 1 MiB');

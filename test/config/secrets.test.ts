@@ -293,7 +293,7 @@ describe('credentials', () => {
   it('are not in warnings', () => {
     const { warnings } = load(`secret: ${secret('a')} # ${secret('c')}\n${MINIMAL}`);
     expect(warnings.map(({ message }) => message)).toEqual([
-      'secret: is shorter than 32 characters; take a long random one',
+      'secret: is shorter than 32 characters; use a long random string',
     ]);
     expect(JSON.stringify(warnings)).not.toContain(MARK);
   });

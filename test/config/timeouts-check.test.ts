@@ -79,7 +79,7 @@ describe('deadlines that are warned about', () => {
       'headers of a thinking model',
       { upstream: 'headers: 60s', name: 'deepseek-reasoner' },
       'upstreams.up.timeouts.headers',
-      /JSON answers/,
+      /JSON responses/,
     ],
   ])('%s', (_name, parts, path, message) => {
     const found = warningsOf(parts);

@@ -201,7 +201,7 @@ describe('what is no change', () => {
 test('a file that stays away is told once, and again when it is back, also with what it held before', async () => {
   await using it = await plainFile({ absence: 300 });
   await rm(it.file);
-  const missing = `unreadable: ${it.file}:1:1: cannot be read: there is no such file; \`tollgate init\` writes one to begin with`;
+  const missing = `unreadable: ${it.file}:1:1: cannot be read: there is no such file; \`tollgate init\` writes a first one`;
   await tells(it, missing);
   await pause(500);
   await writeFile(it.file, 'one');

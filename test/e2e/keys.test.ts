@@ -255,8 +255,12 @@ describe('on one gateway', () => {
     const wrong: readonly (readonly [string, readonly string[], RegExp])[] = [
       ['nothing to do', [], /a command is missing/],
       ['a mistyped command', ['isue'], /unknown command.*issue/],
-      ['no tier', ['issue'], /either --tier.*or --for/],
-      ['a tier and a holder', ['issue', '--tier', 'Pro', '--for', '00112233'], /either --tier.*or --for/],
+      ['no tier', ['issue'], /exactly one of --tier.*--for/],
+      [
+        'a tier and a holder',
+        ['issue', '--tier', 'Pro', '--for', '00112233'],
+        /exactly one of --tier.*--for/,
+      ],
       ['a mistyped tier', ['issue', '--tier', 'lite'], /one of Free, Lite, Pro.*did you mean Lite/],
       ['a mistyped option', ['issue', '--teir', 'Pro'], /unknown option --teir.*--tier/],
       ['an option without its value', ['issue', '--tier'], /--tier needs a value/],

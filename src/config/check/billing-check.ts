@@ -1,5 +1,5 @@
-// What `billing` asks of the rest of the file: prices of the tiers, an address that people can be sent back to, a host that is
-// Stripe's. It reads the tree, so that one bad field hides no other fault.
+// Checks `billing` against the rest of the file: tier prices, a public URL to return buyers to, the Stripe host. It reads the tree,
+// so that an invalid field hides no other fault.
 import { httpUrl, isLoopback, isLoopbackHost } from '../schema/addresses.ts';
 import { readInteger } from '../schema/units.ts';
 import { findNode, isGiven, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
@@ -10,7 +10,7 @@ const TEST_KEY = /^(sk|rk)_test_/;
 const PAID = ['Lite', 'Pro'] as const;
 const STRIPE_FIELDS = ['secret_key', 'webhook_secret', 'api_base'] as const;
 
-/** @param port what the environment puts in place of `listen.port` */
+/** @param port override of `listen.port` by the environment */
 export function checkBilling(
   tree: YamlMapping,
   port: number | undefined,
@@ -27,7 +27,7 @@ export function checkBilling(
     for (const field of STRIPE_FIELDS) {
       const entry = section.value.entries.get(field);
       if (entry !== undefined && isGiven(entry.value))
-        fault(entry.key.start, ['billing', field], 'means nothing beside `provider: test`');
+        fault(entry.key.start, ['billing', field], 'has no effect with `provider: test`; remove it');
     }
     const host = nodeText(tree, 'listen', 'host') ?? DEFAULT_HOST;
     if (!isLoopbackHost(host)) {
@@ -59,14 +59,14 @@ function checkStripe(
 ): void {
   for (const field of ['secret_key', 'webhook_secret']) {
     const node = section.entries.get(field)?.value;
-    // An empty text is a fault of its own.
+    // An empty string is reported elsewhere.
     if (node === undefined || node.kind === 'blank')
       fault(at, ['billing', field], 'is missing; `provider: stripe` needs it');
   }
   const key = nodeText(section, 'secret_key') ?? '';
   const keyAt = section.entries.get('secret_key')?.value.span.start ?? at;
   const isTest = TEST_KEY.test(key);
-  if (/^pk_/.test(key)) fault(keyAt, ['billing', 'secret_key'], 'is a publishable key; take the secret one');
+  if (/^pk_/.test(key)) fault(keyAt, ['billing', 'secret_key'], 'is a publishable key; use the secret key');
   const base = findNode(section, ['api_base'])?.node;
   const host = nodeText(base);
   if (base !== undefined && host !== undefined && URL.canParse(host)) {
@@ -90,7 +90,7 @@ function checkStripe(
     warn(at, ['billing'], 'takes real payments, and sends buyers back to a `public_url` of this machine');
 }
 
-/** Where buyers come back to; undefined where the file is at fault. */
+/** URL to return buyers to; undefined when it is invalid. */
 function publicUrl(tree: YamlMapping, port: number | undefined): URL | undefined {
   const entry = tree.entries.get('public_url');
   const text =
@@ -103,7 +103,7 @@ function publicUrl(tree: YamlMapping, port: number | undefined): URL | undefined
   return text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
 }
 
-/** A tier that can be bought has a price here; with Stripe also the name of the price there. */
+/** A paid tier needs a price, and with Stripe also the price's name there. */
 function checkPrices(tree: YamlMapping, at: number, provider: 'stripe' | 'test', fault: ReportFault): void {
   for (const tier of PAID) {
     if (!isOffered(tree, tier)) continue;
@@ -121,7 +121,7 @@ function checkPrices(tree: YamlMapping, at: number, provider: 'stripe' | 'test',
   }
 }
 
-/** Without the section, all three tiers are on offer. */
+/** Without the section all three tiers are offered. */
 function isOffered(tree: YamlMapping, tier: string): boolean {
   const tiers = tree.entries.get('tiers')?.value;
   if (!isGiven(tiers)) return true;

@@ -1,12 +1,12 @@
-// Warnings about `listen.trusted_proxies`: every host in these networks can claim any client address, and with it another
-// client's limits and failures.
+// Warns about wide networks in `listen.trusted_proxies`: every host in them can claim any client address, and so use another
+// client's limits and failure count.
 import { isIP } from 'node:net';
 import { isLoopbackAddress } from '../schema/addresses.ts';
 import { findNode, nodeText, type ReportFault, type YamlMapping } from '../source/yaml-tree.ts';
 
-/** The largest networks that are plausible for load balancers alone. */
-const FEWEST_BITS = { 4: 16, 6: 48 } as const;
-/** Of the prefix in which IPv4 is written as IPv6 (`::ffff:10.0.0.0/104`). */
+/** Prefix lengths of the largest networks that are plausible for load balancers. */
+const MIN_BITS = { 4: 16, 6: 48 } as const;
+/** Length of the prefix of IPv4-mapped IPv6 addresses (`::ffff:10.0.0.0/104`). */
 const MAPPED_BITS = 96;
 
 export function checkTrustedProxies(tree: YamlMapping, warn: ReportFault): void {
@@ -20,7 +20,7 @@ export function checkTrustedProxies(tree: YamlMapping, warn: ReportFault): void 
   }
 }
 
-/** @returns undefined for a network that is small enough, and for one that is not valid, which is a fault of its own */
+/** @returns undefined for a small network, and for an invalid one, which is reported elsewhere */
 function faultOf(written: string, writtenBits: number): string | undefined {
   const isMapped = /^::ffff:\d+(\.\d+){3}$/i.test(written);
   const family = isMapped ? 4 : isIP(written);
@@ -30,9 +30,9 @@ function faultOf(written: string, writtenBits: number): string | undefined {
     return 'TRUSTS EVERYBODY: any client may claim any address, and so pass the limits of addresses; name the addresses of your proxies';
   }
   if (
-    bits >= FEWEST_BITS[family] ||
+    bits >= MIN_BITS[family] ||
     (family === 4 && bits >= 8 && isLoopbackAddress(written.replace(/^::ffff:/i, '')))
   )
     return undefined;
-  return `is a wide network (wider than /${FEWEST_BITS[family]}): every machine in it may claim any client address; name the addresses of your proxies`;
+  return `is a wide network (wider than /${MIN_BITS[family]}): every machine in it may claim any client address; name the addresses of your proxies`;
 }

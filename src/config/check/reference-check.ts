@@ -1,5 +1,5 @@
-// What no single field can know: names that refer to other names, fields that exclude each other, models that nobody can
-// reach. It reads the tree and not the parsed output, so that one bad field hides no other fault.
+// Cross-field checks: references to other names, mutually exclusive fields, unreachable models. It reads the tree instead of the
+// parsed output, so that an invalid field hides no other fault.
 import { isLoopback, readBaseUrl } from '../schema/addresses.ts';
 import { TIERS } from '../schema/config-schema.ts';
 import { readDecimal, readInteger } from '../schema/units.ts';
@@ -34,7 +34,7 @@ function itemsOf(tree: YamlNode, ...path: YamlPath): readonly YamlNode[] {
   return node?.kind === 'list' ? node.items : [];
 }
 
-/** Names that differ only in case are the same header, and a mistake as a parameter. */
+/** Header names are case-insensitive; parameter names that differ only in case are a mistake. */
 function checkCase(entries: ReadonlyMap<string, YamlPair>, path: YamlPath, fault: ReportFault): void {
   const seen = new Set<string>();
   for (const [key, entry] of entries) {
@@ -53,11 +53,16 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
     fault(key.start, path, 'needs a `base_url`, or `builtin: echo`');
   }
   if (has('builtin') && builtin !== undefined) {
-    if (has('base_url')) fault(builtin.key.start, [...path, 'builtin'], 'cannot stand beside `base_url`');
+    if (has('base_url'))
+      fault(
+        builtin.key.start,
+        [...path, 'builtin'],
+        'and `base_url` are mutually exclusive; remove one of them',
+      );
     for (const field of has('base_url') ? [] : ['api_key', 'headers', 'query']) {
       const entry = value.entries.get(field);
       if (entry !== undefined && has(field)) {
-        fault(entry.key.start, [...path, field], 'means nothing beside `builtin`');
+        fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
       }
     }
   }
@@ -65,7 +70,7 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
   checkCase(headers, [...path, 'headers'], fault);
   for (const [header, entry] of headers) {
     if (has('api_key') && header.toLowerCase() === 'authorization') {
-      fault(entry.key.start, [...path, 'headers', header], 'is also set by `api_key`; leave one of them out');
+      fault(entry.key.start, [...path, 'headers', header], 'is also set by `api_key`; remove one of them');
     }
   }
   const query = entriesOf(value, 'query');
@@ -92,7 +97,7 @@ function checkTargets(
   fault: ReportFault,
 ): void {
   const targets = itemsOf(model, 'targets');
-  /** By priority: the weight of the group, and where its first target is. Undefined where a number is at fault. */
+  /** By priority: total weight of the group, and the position of its first target. */
   const groups = new Map<number, { weight: number; at: number; index: number }>();
   targets.forEach((target, index) => {
     const path = ['models', name, 'targets', index];
@@ -100,7 +105,7 @@ function checkTargets(
     const wanted = nodeText(upstream);
     if (upstream?.kind === 'leaf' && wanted !== undefined && wanted !== '' && !upstreams.has(wanted)) {
       const literal = upstream.variables.length === 0;
-      // Anything but a name may hold what belongs elsewhere.
+      // Only a plausible name is quoted; other text may be a misplaced credential.
       const what =
         literal && /^[\w./-]{1,64}$/.test(wanted)
           ? `there is no upstream \`${wanted}\``
@@ -113,18 +118,14 @@ function checkTargets(
     if (there !== undefined && stars > 2) {
       fault(there.span.start, [...path, 'model'], 'has more than one `*`');
     } else if (there !== undefined && stars === 2 && !name.includes('*')) {
-      fault(
-        there.span.start,
-        [...path, 'model'],
-        'has a `*`, but the name of this model has none to take from',
-      );
+      fault(there.span.start, [...path, 'model'], 'has a `*`, but the name of this model has none');
     }
     const priority = readInteger(nodeText(target, 'priority') ?? '1');
     const weight = readDecimal(nodeText(target, 'weight') ?? '1');
     if (!priority.ok || target.kind !== 'branch') return;
     const at = (findNode(target, ['weight'])?.node ?? target).span.start;
     const group = groups.get(priority.value) ?? { weight: 0, at, index };
-    // A weight at fault counts: one fault is enough.
+    // An invalid weight counts as 1: it has a fault already.
     groups.set(priority.value, { ...group, weight: group.weight + (weight.ok ? Math.abs(weight.value) : 1) });
   });
   for (const [priority, { weight, at, index }] of groups) {
@@ -173,7 +174,7 @@ function checkModelTiers(
   }
 }
 
-/** @returns the tiers on offer, or undefined where the section is at fault and says nothing about them */
+/** @returns the offered tiers; undefined when the section is invalid */
 function checkTiers(tree: YamlMapping, fault: ReportFault): readonly string[] | undefined {
   const section = tree.entries.get('tiers');
   if (section === undefined || !isGiven(section.value)) return TIERS;
@@ -215,7 +216,7 @@ function checkPassthrough(
   }
 }
 
-/** Two listeners cannot have one port, unless their addresses differ and neither is the wildcard. */
+/** Two listeners can share a port only on different addresses, neither of them the wildcard. */
 function checkListeners(tree: YamlMapping, port: number | undefined, fault: ReportFault): void {
   const ports = [
     port ?? Number(nodeText(tree, 'listen', 'port') ?? '8080'),
@@ -233,7 +234,7 @@ function checkListeners(tree: YamlMapping, port: number | undefined, fault: Repo
   fault(place?.node.span.start ?? 0, ['admin', 'port'], `is the port of \`listen\` as well${from}`);
 }
 
-/** Alone, each worker would grant all of every limit, and would not hear of a key that was revoked. */
+/** Without Redis each worker would grant every limit in full, and would miss revocations. */
 function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
   const workers = findNode(tree, ['workers'])?.node;
   const text = nodeText(workers);
@@ -249,7 +250,7 @@ function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
 
 /**
  * @param tree the whole file
- * @param port what the environment puts in place of `listen.port`
+ * @param port override of `listen.port` by the environment
  */
 export function checkReferences(tree: YamlMapping, port: number | undefined): Findings {
   const faults: YamlPosition[] = [];
@@ -264,7 +265,7 @@ export function checkReferences(tree: YamlMapping, port: number | undefined): Fi
   const secret = findNode(tree, ['secret'])?.node;
   const length = nodeText(secret)?.trim().length ?? 0;
   if (secret !== undefined && length > 0 && length < 32) {
-    warn(secret.span.start, ['secret'], 'is shorter than 32 characters; take a long random one');
+    warn(secret.span.start, ['secret'], 'is shorter than 32 characters; use a long random string');
   }
   const upstreams = entriesOf(tree, 'upstreams');
   const models = entriesOf(tree, 'models');

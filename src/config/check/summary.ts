@@ -1,5 +1,4 @@
-// What a configuration means, in words: the output of `tollgate check`. No credential and no path or query of an upstream
-// is in it.
+// The summary that `tollgate check` prints. It contains no credentials, and no paths or queries of upstreams.
 import { availableParallelism } from 'node:os';
 import { limitTexts } from '../limit-table.ts';
 import { formatFault } from '../schema/config-fault.ts';
@@ -18,7 +17,7 @@ import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
 
-/** Names in one column, what they are in the next. */
+/** A table of two columns: name and text. */
 function table(rows: readonly (readonly [string, string])[]): string[] {
   const width = Math.max(0, ...rows.map(([name]) => name.length));
   return rows.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`.trimEnd());
@@ -45,9 +44,9 @@ function describeUpstream(upstream: UpstreamConfig): string {
             ? []
             : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
         ];
-  // Its path may hold a credential in a query.
+  // The path is not shown: its query may hold a credential.
   const health =
-    upstream.health === undefined ? [] : [`health asked every ${formatDuration(upstream.health.interval)}`];
+    upstream.health === undefined ? [] : [`health check every ${formatDuration(upstream.health.interval)}`];
   return [
     ...where,
     `at most ${upstream.max_concurrency} at once`,
@@ -86,7 +85,7 @@ function describeModel(model: ModelConfig): string {
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeMembers(model.members),
-    ...(model.response_model === 'upstream' ? ['answers with the name of the upstream'] : []),
+    ...(model.response_model === 'upstream' ? ['responses keep the model name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
 }
@@ -95,13 +94,13 @@ function isEverywhere(endpoints: readonly string[]): boolean {
   return endpoints.length === ENDPOINTS.length;
 }
 
-/** Whether two targets share a priority, so that the balance decides. */
+/** Whether two targets share a priority, so that `balance` matters. */
 function hasChoice({ targets }: ModelConfig): boolean {
   const asked = targets.filter(({ weight }) => weight > 0);
   return new Set(asked.map(({ priority }) => priority)).size < asked.length;
 }
 
-/** `500ms`, or `p95` for what most answers take. */
+/** `500ms`, or `p95`: the 95th percentile. */
 export function hedgeText({ after }: NonNullable<ModelConfig['hedge']>): string {
   return typeof after === 'number' ? formatDuration(after) : after;
 }
@@ -120,7 +119,7 @@ function describeTier(tier: TierConfig): string {
   return [...(limits.length === 0 ? ['no limits'] : limits), ...only, ...cost].join(', ');
 }
 
-/** Whose payments, whether money moves, and what happens when it does not. */
+/** The provider, its mode, and what happens when a payment lapses. */
 function describeBilling({ provider, secret_key = '', on_lapse, grace }: BillingConfig): string {
   const mode =
     provider === 'test' ? 'no money moves' : /^(sk|rk)_test_/.test(secret_key) ? 'test key' : 'live key';
@@ -128,14 +127,13 @@ function describeBilling({ provider, secret_key = '', on_lapse, grace }: Billing
 }
 
 function describeWorkers(workers: StaticConfig['workers']): string {
-  if (workers === 'auto') return `auto: one for each processor (${availableParallelism()} here)`;
+  if (workers === 'auto') return `auto: one per CPU (${availableParallelism()} here)`;
   return workers === 1 ? '1: a single process' : `${workers} processes`;
 }
 
 /**
- * @param config as loaded
- * @returns several lines without a newline at the end: listeners, store, upstreams, models with their targets in order,
- *   tiers with their limits, and the warnings
+ * @returns lines without a newline at the end: listeners, store, upstreams, models with their targets in order, tiers with their
+ *   limits, and the warnings
  */
 export function describeConfig(config: Config): string {
   const { listen, admin, store, redis, secret, workers } = config.static;
@@ -150,7 +148,7 @@ export function describeConfig(config: Config): string {
     ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
     ['workers', describeWorkers(workers)],
     ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],
-    ['secret', secret === undefined ? 'generated beside the store' : 'set'],
+    ['secret', secret === undefined ? 'generated next to the store' : 'set'],
     ['max_body', formatSize(dynamic.max_body)],
     [
       'retry',

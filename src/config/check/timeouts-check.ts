@@ -1,5 +1,5 @@
-// Warnings about deadlines that cut answers, or that other settings make useless. They are about targets as requests find
-// them: what a target, its model and its upstream set, and what `retry`, `stream` and `hedge` do beside it.
+// Warns about deadlines that truncate responses, or that other settings make ineffective. It checks the effective values per target:
+// those of target, model and upstream, together with `retry`, `stream` and `hedge`.
 
 import { formatDuration, readDecimal, readDuration } from '../schema/units.ts';
 import {
@@ -11,19 +11,19 @@ import {
   type YamlPath,
 } from '../source/yaml-tree.ts';
 
-/** The default of OpenAI's SDKs. */
+/** Default timeout of OpenAI's SDKs. */
 const SDK_WAIT_MS = 600_000;
-/** Vendors and gateways send a comment or a ping into a silent stream each 10 to 30 s. */
+/** Vendors and gateways send a comment or ping on a silent stream every 10 to 30 s. */
 const PING_MS = 30_000;
 
-/** Families of models that think for minutes, by parts of their names. */
+/** Name parts of reasoning models, which may think for minutes. */
 const THINKING =
   /(^|[/.:_-])(o[134]|gpt-5|gpt-oss|codex|r1|qwq|magistral|deep-research|reason(er|ing)|think(er|ing)?)(?![a-z0-9])/i;
 
 const FIELDS = ['headers', 'first_token', 'idle', 'total'] as const;
 type Field = (typeof FIELDS)[number];
 
-/** A duration that somebody wrote. */
+/** A duration set in the file. */
 interface Given {
   readonly ms: number;
   readonly at: number;
@@ -38,7 +38,7 @@ function givenAt(tree: YamlNode, ...path: YamlPath): Given | undefined {
 
 export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
   const seen = new Set<string>();
-  /** What several targets share is said once. */
+  /** Reports a warning that several targets share only once. */
   const once = ({ at, path }: Given, message: string): void => {
     const key = `${at} ${message}`;
     if (!seen.has(key)) warn(at, path, message);
@@ -52,7 +52,7 @@ export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
     const list = findNode(model, ['targets'])?.node;
     if (list?.kind !== 'list') continue;
     const after = givenAt(tree, 'models', name, 'hedge', 'after');
-    const asked = list.items.filter(isAsked);
+    const active = list.items.filter(isActive);
     for (const [index, target] of list.items.entries()) {
       const upstream = nodeText(target, 'upstream') ?? '';
       const places: readonly YamlPath[] = [
@@ -72,46 +72,46 @@ export function checkTimeouts(tree: YamlMapping, warn: ReportFault): void {
       for (const each of [headers, first, idle]) {
         if (each === undefined) continue;
         if (each.ms > totalMs)
-          once(each, `is longer than \`total\` (${formatDuration(totalMs)}), which ends the answer before`);
+          once(each, `is longer than \`total\` (${formatDuration(totalMs)}), so it never takes effect`);
         else if (each !== idle && each.ms > search)
           once(
             each,
-            `is longer than \`retry.deadline\` (${formatDuration(search)}), which ends the search for a target before`,
+            `is longer than \`retry.deadline\` (${formatDuration(search)}), so it never takes effect`,
           );
-        if (each !== idle && after !== undefined && after.ms >= each.ms && asked.length > 1)
+        if (each !== idle && after !== undefined && after.ms >= each.ms && active.length > 1)
           once(
             after,
-            `is not shorter than \`${String(each.path.at(-1))}\` (${formatDuration(each.ms)}), so that no second target is asked beside the first`,
+            `is not shorter than \`${String(each.path.at(-1))}\` (${formatDuration(each.ms)}), so no hedge request is ever sent`,
           );
       }
-      if (first !== undefined && first.ms >= commit && asked.length > 1)
+      if (first !== undefined && first.ms >= commit && active.length > 1)
         once(
           first,
-          `is not shorter than \`stream.commit_after\` (${formatDuration(commit)}), after which no other target is asked; raise that, or lower this`,
+          `is not shorter than \`stream.commit_after\` (${formatDuration(commit)}), after which no other target is tried; raise that, or lower this`,
         );
       if (idle !== undefined && idle.ms < PING_MS)
         once(
           idle,
-          `is shorter than ${formatDuration(PING_MS)}, and upstreams let as much time pass between two signs of life while they think`,
+          `is shorter than ${formatDuration(PING_MS)}, and upstreams may stay silent that long while they think`,
         );
       const there = nodeText(target, 'model') ?? '';
       if (!THINKING.test(name) && !THINKING.test(there)) continue;
       if (total !== undefined && total.ms < SDK_WAIT_MS)
         once(
           total,
-          `ends answers of a model that may think for longer; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
+          `ends responses of a model that may think for longer; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
         );
       if (headers !== undefined && headers.ms < SDK_WAIT_MS)
         once(
           headers,
-          `ends JSON answers of a model that may think for longer, because they have headers only when they are whole; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
+          `ends JSON responses of a model that may think for longer, because their headers come only when they are complete; OpenAI's SDKs wait for ${formatDuration(SDK_WAIT_MS)}`,
         );
     }
   }
 }
 
-/** Whether it has weight, so that requests go there. */
-function isAsked(target: YamlNode): boolean {
+/** Whether the target has a weight above 0, so that it gets requests. */
+function isActive(target: YamlNode): boolean {
   const weight = readDecimal(nodeText(target, 'weight') ?? '1');
   return !weight.ok || weight.value > 0;
 }

@@ -1,5 +1,4 @@
-// Addresses that the operator writes: URLs of upstreams, store and Redis, hosts, networks, origins. Each is checked for its
-// form; whether anything answers there is found out by who uses it.
+// Readers for addresses: URLs of upstreams, store and Redis, hosts, networks, origins. They check the syntax only.
 import { BlockList, isIP } from 'node:net';
 import { readRedisAddress } from './redis-address.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
@@ -9,7 +8,7 @@ export type StoreAddress =
   | { readonly kind: 'sqlite'; readonly path: string }
   | { readonly kind: 'postgres'; readonly url: string };
 
-/** White space and controls are dropped or encoded by the URL parser, and `\` becomes `/`: what is sent would not be what is read. */
+/** The URL parser drops or encodes white space and controls and turns `\` into `/`, so the URL would differ from what is written. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what this looks for
 const UNSAFE = /[\s\\\u0000-\u001f\u007f]/;
 
@@ -42,7 +41,7 @@ export function readBaseUrl(text: string): ScalarResult<string> {
     : accepted(text);
 }
 
-/** Where clients and browsers reach the gateway, without the slash at the end. */
+/** The public URL of the gateway, without a trailing slash. */
 export function readPublicUrl(text: string): ScalarResult<string> {
   const reading = readWebUrl(text);
   if (!reading.ok) return reading;
@@ -53,9 +52,9 @@ export function readPublicUrl(text: string): ScalarResult<string> {
 export function readStore(text: string): ScalarResult<StoreAddress> {
   if (/^sqlite:/.test(text)) {
     const path = text.slice('sqlite:'.length);
-    // `sqlite://data/x.db` is a relative path to some and a host to others.
+    // `sqlite://data/x.db` is ambiguous: a relative path or a host.
     return path === '' || path.startsWith('//') || path.includes('\0')
-      ? rejected('must name a file behind `sqlite:`, such as sqlite:./data/tollgate.db')
+      ? rejected('must name a file after `sqlite:`, such as sqlite:./data/tollgate.db')
       : accepted({ kind: 'sqlite', path });
   }
   if (/^postgres(ql)?:\/\//.test(text)) {
@@ -88,7 +87,7 @@ export function readNetwork(text: string): ScalarResult<string> {
     : rejected('must be an IP address or a network such as 10.0.0.0/8');
 }
 
-/** `*`, or an origin as a browser sends it (RFC 6454): scheme, host and port, nothing behind. */
+/** `*`, or an origin as a browser sends it (RFC 6454): scheme, host and port only. */
 export function readOrigin(text: string): ScalarResult<string> {
   return text === '*' || (URL.canParse(text) && new URL(text).origin === text)
     ? accepted(text)
@@ -100,7 +99,7 @@ export function isLoopback(url: URL): boolean {
   return isLoopbackHost(url.hostname.replace(/^\[|\]$/g, ''));
 }
 
-/** True for a name or an address (IPv6 without brackets) of this machine alone. RFC 6761, 6.3: names under `localhost` too. */
+/** True for a loopback name or address (IPv6 without brackets). RFC 6761, 6.3: names under `localhost` too. */
 export function isLoopbackHost(host: string): boolean {
   return /^(.+\.)?localhost\.?$/i.test(host) || isLoopbackAddress(host);
 }

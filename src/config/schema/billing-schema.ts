@@ -1,4 +1,4 @@
-// The section `billing`: its fields. What they mean together with tiers and addresses is in billing-check.ts.
+// The fields of `billing`. billing-check.ts checks them against tiers and addresses.
 import { z } from 'zod';
 import { credential, duration, section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
@@ -13,24 +13,24 @@ export const billing = section({
   provider: z
     .enum(['stripe', 'test'])
     .describe(
-      'Who takes the payments. `test`: a payment page of the gateway’s own on which no money moves, for loopback only.',
+      'Payment provider. `test` is a payment page of the gateway itself on which no money moves, for loopback only.',
     ),
   secret_key: credential()
     .exactOptional()
-    .describe('Secret or restricted key of the API of Stripe. Required for `stripe`.'),
+    .describe('Secret or restricted Stripe API key. Required for `stripe`.'),
   webhook_secret: credential()
     .exactOptional()
-    .describe('Secret that the events of Stripe are signed with, `whsec_…`. Required for `stripe`.'),
+    .describe('Signing secret of the Stripe webhook, `whsec_…`. Required for `stripe`.'),
   api_base: text(readApiBase)
     .exactOptional()
-    .describe('Another host than https://api.stripe.com, for tests. Only with a test key.'),
+    .describe('Alternative to https://api.stripe.com, for tests. Only with a test key.'),
   on_lapse: z
     .enum(['downgrade', 'suspend'])
     .prefault('downgrade')
     .describe(
-      'What becomes of a holder whose payment ended, was refunded in full or disputed: back to the tier before (Free), or refused until it is paid again.',
+      'What happens to a holder whose payment ended, was refunded in full or is disputed: `downgrade` returns it to the Free tier, `suspend` rejects its requests until it pays again.',
     ),
   grace: duration('0s', '60d')
     .prefault('7d')
-    .describe('How long a tier goes on after a payment for its next period has failed.'),
+    .describe('How long a holder keeps its tier after the payment for the next period has failed.'),
 });

@@ -1,15 +1,15 @@
-// What is wrong with a configuration and where: the shape of a fault, its text, and the error that carries all of them.
+// Configuration faults: their type, text form, and the error that carries them.
 
-/** One thing wrong, or worth a warning. No text in it holds a credential or a value from the environment. */
+/** One fault or warning. It contains no credential and no value from the environment. */
 export interface ConfigFault {
-  /** The file as it was named to the gateway. */
+  /** The file name as given to the gateway. */
   readonly file: string;
   /** From 1. */
   readonly line: number;
   /** From 1, in UTF-16 code units, as editors count. */
   readonly column: number;
   readonly message: string;
-  /** The line at fault with credentials masked, and under it a caret; empty where there is no line to show. */
+  /** The faulty line with credentials masked, and a caret below it; empty when there is no line to show. */
   readonly excerpt: string;
 }
 
@@ -19,18 +19,18 @@ export function formatFault(fault: ConfigFault): string {
   return fault.excerpt === '' ? head : `${head}\n${fault.excerpt.replaceAll(/^/gm, '  ')}`;
 }
 
-/** The most faults that one error carries: a file that is no configuration at all must not fill the terminal. */
+/** Maximum faults in one error: a file of another kind must not flood the terminal. */
 export const MAX_FAULTS = 100;
 
-/** The configuration cannot be used. `faults` has everything that is wrong with it, in the order of the file. */
+/** The configuration is invalid. `faults` lists the faults in file order. */
 export class ConfigError extends Error {
   readonly faults: readonly ConfigFault[];
-  /** How many there are beyond these. */
+  /** Number of further faults. */
   readonly more: number;
 
   /**
    * @param faults at most MAX_FAULTS
-   * @param more how many there are beyond these
+   * @param more number of further faults
    */
   constructor(faults: readonly ConfigFault[], more = 0) {
     super([...faults.map(formatFault), ...(more > 0 ? [`and ${more} more`] : [])].join('\n'));

@@ -1,5 +1,5 @@
-// Every field of config.yaml: name, kind, bounds, default, description. The types, the JSON Schema for editors and the
-// reference in docs/configuration.md are all this file. What no single field can know is in reference-check.ts.
+// The schema of config.yaml: name, kind, bounds, default and description of each field. It generates the types, the JSON Schema for
+// editors and the reference in docs/configuration.md. Cross-field checks are in reference-check.ts.
 import { z } from 'zod';
 import { eachLimit } from '../limit-table.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
@@ -31,7 +31,7 @@ import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
 export type Tier = (typeof TIERS)[number];
 
-/** What can be passed on without a model. */
+/** The paths that can be passed through without a model. */
 export const PASSTHROUGH_PATHS = [
   '/v1/files',
   '/v1/uploads',
@@ -52,7 +52,7 @@ export const staticShape = {
   store: address(readStore, '^(sqlite:|postgres(ql)?://)')
     .prefault('sqlite:./data/tollgate.db')
     .describe(
-      'Where keys and usage are kept: sqlite:PATH, relative to the working directory, or a postgres:// URL.',
+      'Storage of keys, usage and orders: sqlite:PATH, relative to the working directory, or a postgres:// URL.',
     ),
   redis: address(readRedis, '^rediss?(-sentinel|-cluster)?://')
     .exactOptional()
@@ -62,41 +62,41 @@ export const staticShape = {
     ),
   secret: credential()
     .exactOptional()
-    .describe(
-      'Secret of the keyed hash that keys are stored under. Generated beside a SQLite store when left out.',
-    ),
+    .describe('Secret of the keyed hash of stored keys. Default: generated next to a SQLite store.'),
   usage: section({
     spool: text()
       .exactOptional()
       .describe(
-        'Directory where use is kept until the store has it. Several processes may share it. Default: PATH.usage beside a SQLite store, else ./data/usage.',
+        'Directory of the usage outbox, which holds usage until the store has it. Several processes may share it. Default: PATH.usage next to a SQLite store, otherwise ./data/usage.',
       ),
   })
     .exactOptional()
-    .describe('How use is recorded.'),
+    .describe('Recording of usage.'),
   workers: integerOr('auto', 1, 256)
     .prefault('1')
-    .describe(
-      'Processes that serve; `auto` is one for each processor that this process may use. More than one needs `redis`.',
-    ),
+    .describe('Number of serving processes; `auto` is one per available CPU. More than one needs `redis`.'),
 };
 
 // --- models --------------------------------------------------------------------------------------------------------
 
 const target = section({
   upstream: text().describe('Name of an upstream.'),
-  model: text().describe('The model there. In a pattern, `*` takes what the pattern matched.'),
+  model: text().describe(
+    'Model name at the upstream. For a pattern, `*` stands for what the pattern matched.',
+  ),
   weight: decimal(0, 1_000_000)
     .prefault('1')
     .describe(
-      'Share of the requests among the targets of one priority. 0 takes none while another has weight.',
+      'Relative share of the requests among targets of the same priority. A target with 0 gets none.',
     ),
   priority: integer(1, 1000)
     .prefault('1')
-    .describe('1 is tried first; the next number when nothing is left of the one before.'),
+    .describe(
+      'Targets with priority 1 are tried first; the next priority when all of them have failed or are unavailable.',
+    ),
   timeouts: ownTimeouts
     .exactOptional()
-    .describe('Deadlines of requests to this target, instead of those of the model and the upstream.'),
+    .describe('Deadlines of requests to this target; they override those of the model and the upstream.'),
 });
 
 const modelPrice = section({
@@ -110,7 +110,7 @@ const endpoints = z
   .min(1)
   .transform((listed) => ENDPOINTS.filter((each) => listed.includes(each)));
 
-/** A public name is in URLs and logs: no controls, nothing invisible at its ends. */
+/** Public names appear in URLs and logs: no control characters, no white space at the ends. */
 const modelName = name(
   (key) => {
     if (key === '' || key.length > 256 || key.trim() !== key || /\p{C}/u.test(key)) {
@@ -122,7 +122,7 @@ const modelName = name(
 );
 
 const model = section({
-  targets: z.array(target).min(1).describe('Where requests for this model may go.'),
+  targets: z.array(target).min(1).describe('Upstream models that requests for this model may go to.'),
   tiers: z
     .array(z.enum(TIERS))
     .prefault([...TIERS])
@@ -131,34 +131,36 @@ const model = section({
   endpoints: endpoints
     .prefault([...ENDPOINTS])
     .describe(
-      'Where this model is offered; elsewhere it is answered with 404. Default: everywhere, and its upstream says what it cannot do.',
+      'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
     ),
   balance: z
     .enum(['weighted', 'least_requests', 'latency'])
     .prefault('weighted')
     .describe(
-      'Choice within one priority: by weight alone, or of two drawn by weight the less busy, or the sooner to answer.',
+      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one.',
     ),
   hedge: section({
     after: durationOr('p95', '10ms', MAX_DURATION).describe(
-      'Time without output of a stream after which a second target is asked as well. `p95`: the 95th percentile of what the first target took of late.',
+      'Time without stream output after which a second request goes to another target. `p95`: the 95th percentile of recent times of the first target.',
     ),
   })
     .exactOptional()
     .describe(
-      'Asks a second target where the first is slow to begin a stream; the first output wins. Both may be billed.',
+      'Hedging: sends a second request to another target when a stream is slow to start; the first output wins. Both may be billed.',
     ),
   timeouts: ownTimeouts
     .exactOptional()
-    .describe('Deadlines of requests for this model, instead of those of its upstreams.'),
+    .describe('Deadlines of requests for this model; they override those of its upstreams.'),
   response_model: z
     .enum(['alias', 'upstream'])
     .prefault('alias')
-    .describe('The model name in the response: the one that was asked for, or the one the upstream wrote.'),
+    .describe(
+      'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
+    ),
   members: memberRules
     .exactOptional()
-    .describe('Members of requests for this model, beside those of its upstreams.'),
-  price: modelPrice.exactOptional().describe('What the tokens of this model cost, for reports.'),
+    .describe('Member rules for requests for this model, in addition to those of its upstreams.'),
+  price: modelPrice.exactOptional().describe('Token prices of this model, for usage reports.'),
 });
 
 // --- tiers ---------------------------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ const tier = section({
   ...eachLimit(({ about }) => integer(1, COUNT).exactOptional().describe(about)),
   endpoints: endpoints
     .exactOptional()
-    .describe('What keys of this tier may call, of what each model offers. Default: all of it.'),
+    .describe('Endpoints that keys of this tier may call. Default: all that each model offers.'),
   price: section({
     amount: integer(0, COUNT).describe('In the smallest unit of the currency: 900 is 9.00.'),
     currency: text((value) =>
@@ -175,10 +177,10 @@ const tier = section({
         ? accepted(value)
         : rejected('must be a currency code in lower case, such as usd'),
     ).describe('ISO 4217 code in lower case.'),
-    interval: z.enum(['month', 'year', 'once']).describe('How often it is paid.'),
+    interval: z.enum(['month', 'year', 'once']).describe('Billing interval.'),
   })
     .exactOptional()
-    .describe('What the tier costs, as the pricing page shows it.'),
+    .describe('Price of the tier, as the pricing page shows it.'),
   stripe_price: text()
     .exactOptional()
     .describe('Price in Stripe that a checkout of this tier uses. Needs `billing`.'),
@@ -193,7 +195,7 @@ function readBrandName(value: string): ScalarResult<string> {
   return isName ? accepted(value) : rejected('must be a name of 1 to 60 visible characters');
 }
 
-/** It becomes a link on the pages, so nothing but mail and the web, and no user or password. */
+/** It becomes a link on the pages: only mail and web addresses, without user and password. */
 function readContact(value: string): ScalarResult<string> {
   const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
   const isPage = /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
@@ -207,26 +209,28 @@ function readContact(value: string): ScalarResult<string> {
 export const dynamicShape = {
   public_url: address(readPublicUrl, '^https?://')
     .exactOptional()
-    .describe('Where clients and browsers reach this gateway. Default: the address of `listen`.'),
+    .describe('URL at which clients and browsers reach this gateway. Default: the address of `listen`.'),
   max_body: size('1KiB', '512MiB')
     .prefault('32MiB')
-    .describe('Largest request body, also once decompressed.'),
+    .describe('Maximum request body, before and after decompression.'),
   max_answer: section({
     frame: size('64KiB', '256MiB')
       .prefault('32MiB')
-      .describe('Largest event of a stream, on every endpoint. One with an image in it is some megabytes.'),
+      .describe('Maximum stream event, on all endpoints. An event with an image has several megabytes.'),
     json: size('1MiB', '512MiB')
       .prefault('64MiB')
-      .describe('Largest JSON answer, also once decompressed. It is held in memory until it is whole.'),
+      .describe(
+        'Maximum JSON response, before and after decompression. It is buffered in memory until complete.',
+      ),
     embeddings: size('1MiB', '16GiB')
       .prefault('256MiB')
-      .describe('Largest JSON answer of embeddings, which is relayed while it comes.'),
+      .describe('Maximum JSON response of embeddings, which is relayed without buffering.'),
   })
     .prefault({})
-    .describe('Bounds on what upstreams answer. A larger answer is not relayed, and not asked for again.'),
-  upstreams: mapping(upstreamName, upstream).describe('Who answers, by a name of your choice.'),
+    .describe('Size limits of upstream responses. A larger response is neither relayed nor retried.'),
+  upstreams: mapping(upstreamName, upstream).describe('The upstreams, by a name of your choice.'),
   models: mapping(modelName, model).describe(
-    'What clients may ask for, by public name. One `*` in a name makes it a pattern; exact names go first.',
+    'The models that clients may request, by public name. A `*` in a name makes it a pattern; exact names take precedence.',
   ),
   tiers: section({
     Free: tier.exactOptional().describe(TIER_DESCRIPTION),
@@ -234,108 +238,111 @@ export const dynamicShape = {
     Pro: tier.exactOptional().describe(TIER_DESCRIPTION),
   })
     .exactOptional()
-    .describe('The tiers on offer. Without this section all three are, without limits.'),
+    .describe('The offered tiers. Without this section all three are offered, without limits.'),
   retry: section({
     attempts: integer(1, 10)
       .prefault('3')
       .describe(
-        'Upstream requests for one client request, over all targets. 1 means no retry and no fallback.',
+        'Maximum upstream requests per client request, over all targets. 1 means no retries and no fallback.',
       ),
     budget: decimal(0, 1)
       .prefault('0.2')
       .describe(
-        'Further upstream requests for each first one, over the whole process; three a second are always allowed.',
+        'Retry budget: ratio of further upstream requests to first ones, over the whole process; three a second are always allowed.',
       ),
     deadline: duration('1ms', MAX_DURATION)
       .prefault('10m')
       .describe(
-        'For the search of a target: all upstream requests of one client request together, waits included, until the client has the first bytes of a stream, or the head of a JSON answer has come.',
+        'Deadline of all upstream requests of one client request together, waits included, until the client has the first bytes of a stream, or the head of a JSON response has arrived.',
       ),
     after_send: flag()
       .prefault('false')
       .describe(
-        'Ask another target, once, also where the upstream may have begun, and billed, the first request.',
+        'Whether to try another target once even if the upstream may have started, and billed, the first request.',
       ),
   })
     .prefault({})
-    .describe('When a request is tried again.'),
+    .describe('Retries and fallback.'),
   stream: section({
     commit_after: duration('0s', MAX_DURATION)
       .prefault('5s')
-      .describe('How long a stream may hold back its first bytes while another target could still be tried.'),
+      .describe(
+        'How long the first bytes of a stream may be held back while another target can still be tried.',
+      ),
     keepalive: duration('100ms', MAX_DURATION)
       .prefault('15s')
-      .describe('Silence after which a stream gets a comment line.'),
+      .describe('Silence after which the gateway sends a comment line on a stream.'),
     write_stall: duration('100ms', MAX_DURATION)
       .prefault('60s')
-      .describe('How long an answer may wait for a client that does not read.'),
+      .describe('How long a response may wait for a client that does not read (backpressure).'),
   })
     .prefault({})
-    .describe('How streams are relayed.'),
+    .describe('Relay of streams.'),
   realtime: section({
     idle: duration('1s', MAX_DURATION)
       .prefault('10m')
-      .describe('Silence in both directions after which a session is ended; pings count as life.'),
-    lifetime: duration('1s', MAX_DURATION).prefault('60m').describe('Longest life of a session.'),
+      .describe('Silence in both directions after which a session is closed; pings count as activity.'),
+    lifetime: duration('1s', MAX_DURATION).prefault('60m').describe('Maximum duration of a session.'),
   })
     .prefault({})
     .describe('Realtime sessions over WebSockets.'),
   passthrough: section({
-    upstream: text().describe('Name of the upstream that keeps these objects.'),
-    paths: z
-      .array(z.enum(PASSTHROUGH_PATHS))
-      .min(1)
-      .describe('Which of them are offered, to keys of every tier.'),
+    upstream: text().describe('Name of the upstream that stores these objects.'),
+    paths: z.array(z.enum(PASSTHROUGH_PATHS)).min(1).describe('The offered paths, for keys of all tiers.'),
     max_upload: size('1KiB', '16GiB')
       .prefault('512MiB')
-      .describe('Largest file, or part of one, that is uploaded.'),
+      .describe('Maximum size of an uploaded file or part.'),
   })
     .exactOptional()
     .describe(
-      'Passes on calls that name no model, and keeps for each holder what is its own. Without it these paths do not exist.',
+      'Passes calls without a model through to one upstream, and isolates the objects of each holder. Without it these paths do not exist.',
     ),
   billing: billing
     .exactOptional()
     .describe('Payment for Lite and Pro. Without it, keys of these tiers are issued on the command line.'),
   free_keys: section({
-    per_ip_per_day: integer(0, COUNT).prefault('3').describe('Free keys that one address may take in a day.'),
+    per_ip_per_day: integer(0, COUNT).prefault('3').describe('Maximum Free keys per client address and day.'),
   })
     .prefault({})
-    .describe('Limits on taking Free keys.'),
+    .describe('Limits on issuing Free keys.'),
   auth: section({
     failures_per_minute: integer(1, COUNT)
       .prefault('60')
-      .describe('Bad keys from one address (IPv6: one /64) in a minute before it is refused with 429.'),
+      .describe('Invalid keys per client address (IPv6: per /64) and minute before its requests get a 429.'),
   })
     .prefault({})
-    .describe('Limits on bad keys.'),
+    .describe('Limits on authentication failures.'),
   drain: section({
     delay: duration('0s', MAX_DURATION)
       .prefault('0s')
-      .describe('After SIGTERM, how long new requests are still taken, so that a balancer can notice.'),
+      .describe(
+        'How long new requests are still accepted after SIGTERM, so that a load balancer can notice.',
+      ),
     timeout: duration('0s', MAX_DURATION)
       .prefault('30s')
-      .describe('How long running requests may then take to end.'),
+      .describe('How long requests in flight may then take to finish.'),
   })
     .prefault({})
-    .describe('How the gateway stops.'),
+    .describe('Graceful shutdown.'),
   overload: section({
     event_loop_delay: durationOr('off', '10ms', '60s')
       .prefault('250ms')
       .describe(
-        'When the event loop is late by more than this for most of a second, part of the new requests on /v1 get 503; `off` never.',
+        'Event loop delay above which, when it lasts for most of a second, a share of new requests on /v1 gets a 503; `off` disables it.',
       ),
     heap: decimalOr('off', 0.01, 1)
       .prefault('0.85')
-      .describe('Share of the heap limit of V8 above which all new requests on /v1 get 503; `off` never.'),
+      .describe(
+        'Share of the V8 heap limit above which all new requests on /v1 get a 503; `off` disables it.',
+      ),
   })
     .prefault({})
-    .describe('When new requests are turned away, so that those under way can end.'),
+    .describe('Load shedding: when new requests are rejected to protect those in flight.'),
   cors: section({
-    origins: z.array(text(readOrigin)).min(1).describe('Origins that browsers may call from, or `*`.'),
+    origins: z.array(text(readOrigin)).min(1).describe('Origins whose pages may call the gateway, or `*`.'),
   })
     .exactOptional()
-    .describe('Access from web pages. Without it, browsers are given none.'),
+    .describe('CORS: access from web pages. Without it, browsers get none.'),
   branding: section({
     name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
     color: text((value) =>
@@ -345,16 +352,16 @@ export const dynamicShape = {
     )
       .exactOptional()
       .describe(
-        'Main colour of the pages, `"#rrggbb"` in quotes. It is made darker or lighter where text could not be read.',
+        'Main colour of the pages, `"#rrggbb"` in quotes. It is darkened or lightened where text would be unreadable.',
       ),
     contact: text(readContact)
       .exactOptional()
       .describe(
-        'Whom people ask, for a key that cannot be taken on the pages for one: a mail address, or the address of a page.',
+        'Contact for people, such as for a key that the pages do not offer: a mail address, or the URL of a page.',
       ),
   })
     .exactOptional()
-    .describe('How the pages for browsers look.'),
+    .describe('Branding of the pages for browsers.'),
 };
 
 const staticConfig = z.strictObject(staticShape);
@@ -362,12 +369,12 @@ const dynamicConfig = z.strictObject(dynamicShape);
 /** The whole file. */
 export const fileSchema = section({ ...staticShape, ...dynamicShape });
 
-/** What needs a restart. */
+/** The part that needs a restart. */
 export type StaticConfig = z.output<typeof staticConfig>;
 type Dynamic = z.output<typeof dynamicConfig>;
-/** What reloads. Durations in milliseconds, sizes in bytes. */
+/** The part that reloads. Durations in milliseconds, sizes in bytes. */
 export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers'> & {
-  /** Without a slash at the end. */
+  /** Without a trailing slash. */
   readonly public_url: string;
   readonly tiers: Partial<Record<Tier, TierConfig>>;
 };
@@ -376,11 +383,11 @@ export type UpstreamConfig = Dynamic['upstreams'][string];
 export type ModelConfig = Dynamic['models'][string];
 export type TierConfig = z.output<typeof tier>;
 
-/** A configuration that was found to be good. */
+/** A valid configuration. */
 export interface Config {
-  /** As it was named to the gateway. */
+  /** The file name as given to the gateway. */
   readonly file: string;
-  /** 12 hexadecimal digits over the meaning: comments, order of fields and defaults that are written out do not change it. */
+  /** 12 hexadecimal digits over the meaning: comments, field order and explicit defaults do not change it. */
   readonly hash: string;
   readonly static: StaticConfig;
   readonly dynamic: DynamicConfig;

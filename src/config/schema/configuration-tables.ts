@@ -1,4 +1,4 @@
-// The tables of docs/configuration.md, from the schema: every field with its kind, its default and its description.
+// Generates the tables of docs/configuration.md from the schema: each field with kind, default and description.
 // `node src/config/schema/configuration-tables.ts docs/configuration.md` writes them into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
@@ -11,7 +11,7 @@ export interface Row {
   /** `upstreams.NAME.timeouts.connect`, `models.NAME.targets[].weight`, `tiers.TIER.concurrency` */
   readonly path: string;
   readonly kind: string;
-  /** As it would be written; empty when the field may be left out, `required` when not. */
+  /** As written in YAML; empty for an optional field, `required` for a required one. */
   readonly fallback: string;
   readonly description: string;
 }
@@ -23,7 +23,7 @@ function kindOf(schema: Schema): string {
   return natures.get(inner)?.words ?? 'mapping';
 }
 
-/** What stands for the field when it is left out, found below transforms. */
+/** The default of a field, looked up below transforms. */
 function fallbackOf(schema: Schema): string {
   if (schema instanceof z.ZodPipe) return fallbackOf(schema.in);
   if (schema instanceof z.ZodOptional || schema instanceof z.ZodExactOptional) return '';
@@ -38,7 +38,7 @@ function rowsOf(name: string, schema: Schema, path: string): readonly Row[] {
   const description = z.globalRegistry.get(schema)?.description ?? '';
   const row = { path, kind: kindOf(schema), fallback: fallbackOf(schema), description };
   const inner = unwrap(schema);
-  // The three tiers have the same fields: one row for each is enough.
+  // The three tiers have the same fields, so one set of rows is enough.
   const names = name === 'tiers' ? fieldNames(inner).slice(0, 1) : fieldNames(inner);
   const below = names.flatMap((field) => {
     const child = childOf(inner, field);
@@ -53,18 +53,18 @@ function rowsOf(name: string, schema: Schema, path: string): readonly Row[] {
         : [];
   const [entry, ...fields] = inside;
   if (entry === undefined) return [row, ...below];
-  // An entry itself says nothing that its fields, or the row of its mapping, do not.
+  // The row of the entry itself would add nothing to the rows of its mapping and fields.
   return fields.length > 0 ? [row, ...fields] : [{ ...row, kind: `${row.kind} of ${entry.kind}` }];
 }
 
-/** Every field below a shape, in its order. */
+/** All fields below a shape, in schema order. */
 export function fieldRows(shape: Readonly<Record<string, Schema>>): readonly Row[] {
   return Object.entries(shape).flatMap(([name, schema]) => rowsOf(name, schema, name));
 }
 
 function table(rows: readonly Row[]): string {
   return [
-    '| Field | Kind | Default | What it is |',
+    '| Field | Kind | Default | Description |',
     '|---|---|---|---|',
     ...rows.map(
       ({ path, kind, fallback, description }) => `| \`${path}\` | ${kind} | ${fallback} | ${description} |`,
@@ -77,7 +77,7 @@ const SECTIONS = [
   ['dynamic', dynamicShape],
 ] as const;
 
-/** @returns the page with the tables between its markers (`<!-- fields static -->` … `<!-- end -->`) made new */
+/** @returns the page with the tables between its markers (`<!-- fields static -->` … `<!-- end -->`) regenerated */
 export function fillReference(page: string): string {
   return SECTIONS.reduce((text, [marker, shape]) => {
     const begin = `<!-- fields ${marker} -->`;

@@ -1,7 +1,6 @@
-// The endpoints that models and tiers may be offered at, by the names that stand in YAML. What each of them is on the wire
-// is in proxy/endpoints/json-endpoints.ts.
+// The endpoint names of the configuration. proxy/endpoints/json-endpoints.ts has their paths.
 
-/** In the order in which they are listed to people. */
+/** In display order. */
 export const ENDPOINTS = [
   'chat',
   'completions',
@@ -15,7 +14,7 @@ export const ENDPOINTS = [
 
 export type EndpointName = (typeof ENDPOINTS)[number];
 
-/** What a tier offers of what a model offers. A tier that says nothing takes nothing away. */
+/** The endpoints of a model that a tier allows; without a list, a tier allows all. */
 export function offered(
   model: readonly EndpointName[],
   tier: readonly EndpointName[] | undefined,

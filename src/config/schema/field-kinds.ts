@@ -1,5 +1,5 @@
-// The kinds of field a configuration is made of. Every value reaches zod as the text that was written (yaml-tree.ts), so each
-// kind reads text; what an editor should accept for it, and whether it may be shown, stand beside it.
+// The field kinds of the configuration. Values reach zod as the text of the file (yaml-tree.ts), so each kind parses text. Beside
+// the parser it has its JSON Schema, and whether excerpts may show its value.
 import { z } from 'zod';
 import {
   accepted,
@@ -12,30 +12,27 @@ import {
   type ScalarResult,
 } from './units.ts';
 
-/**
- * May the text of a value stand in an excerpt: as it is, when it is as short as a number or a word of ours, with user,
- * password and query of its URL masked, or never.
- */
+/** Whether an excerpt may show a value: as it is, only when short, with user, password and query of its URL masked, or never. */
 export type Shown = 'plain' | 'short' | 'url' | 'never';
 
 interface Nature {
   readonly shown?: Shown;
-  /** The kind in words, for docs/configuration.md. */
+  /** Name of the kind, for docs/configuration.md. */
   readonly words?: string;
-  /** JSON Schema of the value instead of zod's, which only knows that it is text. */
+  /** JSON Schema of the value; it replaces zod's, which only says that it is text. */
   readonly json?: Readonly<Record<string, unknown>>;
-  /** Of the key of a mapping: what is wrong with a name, or nothing. */
+  /** For the key of a mapping: the fault of a name, or undefined. */
   readonly problem?: (name: string) => string | undefined;
-  /** Of the key of a mapping: may the name be shown, though its value is not? */
+  /** For the key of a mapping: whether the name may be shown. */
   readonly shows?: (name: string, empty: boolean) => boolean;
-  /** JSON Schema beside zod's. */
+  /** JSON Schema in addition to zod's. */
   readonly extra?: Readonly<Record<string, unknown>>;
 }
 
-/** What zod cannot know of a schema. Looked up by schema instance, in json-schema.ts, configuration-tables.ts and visible-text.ts. */
+/** Metadata by schema instance, for json-schema.ts, configuration-tables.ts and visible-text.ts. */
 export const natures = z.registry<Nature>();
 
-/** A `${` anywhere: an editor cannot know what a reference expands to. */
+/** A `${` anywhere: editors accept any reference, because they cannot expand it. */
 const REFERENCE = '\\$\\{';
 
 const leaf = <T>(nature: Nature, reader: (text: string) => ScalarResult<T>) =>
@@ -83,7 +80,7 @@ export const integer = (min: number, max: number) =>
     bounded(readInteger, min, max, String),
   );
 
-/** A whole number, or the one word that may stand for it, which is read as it is. */
+/** A whole number, or one special word, which is returned as it is. */
 export const integerOr = <W extends string>(word: W, min: number, max: number) => {
   const inBounds = bounded(readInteger, min, max, String);
   return leaf(
@@ -111,7 +108,7 @@ export const decimal = (min: number, max: number) =>
     bounded(readDecimal, min, max, String),
   );
 
-/** A number, or the one word that may stand for it, which is read as it is. */
+/** A number, or one special word, which is returned as it is. */
 export const decimalOr = <W extends string>(word: W, min: number, max: number) => {
   const inBounds = bounded(readDecimal, min, max, String);
   return leaf(
@@ -139,10 +136,10 @@ export const flag = () =>
     readBoolean,
   );
 
-/** The longest wait that can be configured. Timers of Node wrap around at 2^31 ms; no wait here has a use for that much. */
+/** Maximum duration of a wait. Node's timers overflow at 2^31 ms. */
 export const MAX_DURATION = '24h';
 
-/** Bounds are given as the operator would write them. */
+/** `min` and `max` are in configuration syntax, such as `10ms`. */
 const quantity = (
   reader: (text: string) => ScalarResult<number>,
   kind: string,
@@ -167,7 +164,7 @@ const quantity = (
 export const duration = (min: string, max: string) =>
   quantity(readDuration, 'duration', min, max, '^\\d+(ms|s|m|h|d)$');
 
-/** A duration, or the one word that may stand for it, which is read as it is. */
+/** A duration, or one special word, which is returned as it is. */
 export const durationOr = <W extends string>(word: W, min: string, max: string) => {
   const [low, high] = [readDuration(min), readDuration(max)];
   if (!low.ok || !high.ok) throw new TypeError(`not a duration: ${min} or ${max}`);
@@ -193,59 +190,59 @@ export const size = (min: string, max: string) => quantity(readSize, 'size', min
 
 const ANY_SCALAR = { type: ['string', 'number', 'boolean'] };
 
-/** Free text, kept as written: `1.10`, `on` and `2023-05-15` are no numbers, booleans or dates here. */
+/** Free text, kept as written: `1.10`, `on` and `2023-05-15` stay text. */
 export const text = (reader: (text: string) => ScalarResult<string> = accepted) =>
   leaf({ shown: 'plain', words: 'text', json: ANY_SCALAR }, (value) =>
     value === '' ? rejected('must not be empty') : reader(value),
   );
 
-/** An address with a form of its own (addresses.ts). */
+/** An address, parsed by a reader of addresses.ts. */
 export const address = <T>(reader: (text: string) => ScalarResult<T>, pattern: string) =>
   leaf(
     { shown: 'url', words: 'URL', json: { type: 'string', pattern: `${pattern}|${REFERENCE}` } },
     (value) => (value === '' ? rejected('must not be empty') : reader(value)),
   );
 
-/** RFC 9110, 5.5: what a header value may hold, less obs-text, which no vendor's credential has. */
+/** RFC 9110, 5.5: a header value, without obs-text, which no vendor's credential contains. */
 const HEADER_VALUE = /^[\t\x20-\x7e]+$/;
 
-/** Something only its holder may see. It must be able to stand in a header, wherever it is used. */
+/** A secret value. It must be valid in a header, wherever it is used. */
 export const credential = () =>
   leaf({ shown: 'never', words: 'credential', json: ANY_SCALAR }, (value) => {
     if (value.trim() === '') return rejected('is a credential and must not be empty');
     return HEADER_VALUE.test(value)
       ? accepted(value)
       : rejected(
-          'has a character that cannot stand in an HTTP header (only visible ASCII, space and tab can)',
+          'has a character that is not allowed in an HTTP header (only visible ASCII, space and tab are)',
         );
   });
 
-/** Any text, never shown: query parameters often are credentials. */
+/** Any text, never shown: query parameters are often credentials. */
 export const hiddenText = () => leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, accepted);
 
-/** A mapping with these fields and no other. */
+/** A mapping with exactly these fields. */
 export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictObject(shape);
 
 /**
- * The key of a mapping whose names the operator chooses. zod takes any: it would not look at the value of a wrong one, so
- * the names are checked in visible-text.ts.
+ * The key of a mapping with names chosen by the operator. zod accepts any name, because it skips the value of an invalid one;
+ * visible-text.ts checks the names.
  *
- * @param problem says what is wrong with a name, or nothing
- * @param shows may a name be shown in a message, given whether it stands without a value? Such a name can be a credential
- *   that lost its colon.
+ * @param problem the fault of a name, or undefined
+ * @param shows whether a message may show a name, given whether its value is empty: a key without a value may be a credential
+ *   with a missing colon
  */
 export const name = (
   problem: (text: string) => string | undefined,
   shows: (text: string, empty: boolean) => boolean,
 ) => z.string().register(natures, { problem, shows });
 
-/** A mapping from names that the operator chooses. Its output has no prototype: `constructor` is no entry of it. */
+/** A mapping with names chosen by the operator. Its output has no prototype, so `constructor` is not an entry. */
 export const mapping = <K extends z.ZodString, V extends z.core.$ZodType>(key: K, value: V) =>
   z
     .record(key, value)
     .transform((entries): Record<string, z.output<V>> => Object.assign(Object.create(null), entries));
 
-/** The schema below optional, default and transform: what the structure of the file is checked against. */
+/** The schema without its optional, default and transform wrappers. */
 export function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
   if (
     schema instanceof z.ZodOptional ||
@@ -258,7 +255,7 @@ export function unwrap(schema: z.core.$ZodType): z.core.$ZodType {
   return schema instanceof z.ZodPipe ? unwrap(schema.in) : schema;
 }
 
-/** The schema of one field, entry or item of a mapping or list; undefined where there is none. */
+/** The schema of a field, entry or item; undefined if there is none. */
 export function childOf(schema: z.core.$ZodType | undefined, step: PropertyKey): z.core.$ZodType | undefined {
   if (schema === undefined) return undefined;
   const inner = unwrap(schema);
@@ -270,7 +267,7 @@ export function childOf(schema: z.core.$ZodType | undefined, step: PropertyKey):
   return inner instanceof z.ZodArray ? inner.element : undefined;
 }
 
-/** The names of the fields that a mapping may have; empty for anything else. */
+/** The field names of a section; empty for any other schema. */
 export function fieldNames(schema: z.core.$ZodType | undefined): readonly string[] {
   const inner = schema === undefined ? undefined : unwrap(schema);
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];

@@ -1,5 +1,5 @@
-// config.schema.json, for completion and checks in editors: the zod source as JSON Schema. Editors read YAML with numbers,
-// booleans and null; what they accept here is what the gateway accepts.
+// Generates config.schema.json, for completion and validation in editors, from the zod schema. Editors parse YAML numbers, booleans
+// and null; the schema accepts what the gateway accepts.
 import { z } from 'zod';
 import { fileSchema } from './config-schema.ts';
 import { natures } from './field-kinds.ts';
@@ -10,7 +10,7 @@ type JsonObject = Record<string, Json>;
 const isObject = (value: Json | undefined): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Defaults are written as in YAML text; an editor wants the value: `"200"` is 200, `{}` says nothing. */
+/** Converts a default from YAML text to its value (`"200"` to 200), and drops `{}`. */
 function tidyDefault({ default: fallback, ...schema }: JsonObject): JsonObject {
   if (fallback === undefined || (isObject(fallback) && Object.keys(fallback).length === 0)) return schema;
   const kinds = Array.isArray(schema['anyOf'])
@@ -20,7 +20,7 @@ function tidyDefault({ default: fallback, ...schema }: JsonObject): JsonObject {
   return { ...schema, default: scalar && typeof fallback === 'string' ? JSON.parse(fallback) : fallback };
 }
 
-/** A field that may be left out may also stand there without a value. */
+/** An optional field may also be present without a value. */
 function orNull({ description, default: fallback, ...schema }: JsonObject): JsonObject {
   const beside = {
     ...(description === undefined ? {} : { description }),
@@ -33,7 +33,7 @@ function orNull({ description, default: fallback, ...schema }: JsonObject): Json
 function tidy(schema: JsonObject): JsonObject {
   const out = tidyDefault(schema);
   if (Array.isArray(out['enum'])) {
-    // A reference may stand for one of the words.
+    // A reference may expand to one of the words.
     const { enum: words, type: _, ...beside } = out;
     return {
       ...beside,
@@ -58,7 +58,7 @@ function tidy(schema: JsonObject): JsonObject {
   return out;
 }
 
-/** The JSON Schema (draft 7, which editors know best) of config.yaml. */
+/** The JSON Schema of config.yaml, in draft 7, which editors support best. */
 export function jsonSchema(): JsonObject {
   const generated = z.toJSONSchema(fileSchema, {
     io: 'input',
@@ -70,7 +70,7 @@ export function jsonSchema(): JsonObject {
       Object.assign(target, nature?.json, nature?.extra);
     },
   });
-  // Through text, so that what is left is JSON and nothing of zod's.
+  // Via text, to drop zod's non-JSON properties.
   const plain: Json = JSON.parse(JSON.stringify(generated));
   const { $schema = '', ...rest } = isObject(plain) ? tidy(plain) : {};
   return { $schema, title: 'Configuration of Tollgate', ...rest };

@@ -1,4 +1,4 @@
-// The fields of the two listeners: the public one and that of the admin.
+// The fields of the public listener and the admin listener.
 import { z } from 'zod';
 import { readHost, readNetwork } from './addresses.ts';
 import { duration, integer, section, text } from './field-kinds.ts';
@@ -15,17 +15,17 @@ export const listenSection = section({
     .array(text(readNetwork))
     .prefault([])
     .describe(
-      'Addresses and networks of the proxies in front, whose `x-forwarded-for` is believed. A warning for a network wider than /16 (IPv6: /48): each machine in it may claim any client address.',
+      'Addresses and networks of trusted reverse proxies, whose `x-forwarded-for` is used. A network wider than /16 (IPv6: /48) causes a warning: each machine in it may claim any client address.',
     ),
   keep_alive: duration('1s', '2h')
     .prefault('75s')
     .describe(
-      'How long an idle connection of a client is kept. Longer than the load balancer in front keeps it: Google Cloud 600 s, Envoy 1 h, AWS and nginx 60 s.',
+      'Keep-alive timeout of idle client connections. Set it longer than that of the load balancer in front: Google Cloud 600 s, Envoy 1 h, AWS and nginx 60 s.',
     ),
   max_connections: integer(1, 1_000_000)
     .exactOptional()
     .describe(
-      'Most client connections at one time, over all workers; more are refused. Default: half of the open files that the system allows, at most 16384, for each worker.',
+      'Maximum client connections at once, over all workers; more are refused. Default: half of the open file limit, at most 16384, for each worker.',
     ),
 });
 
@@ -40,6 +40,6 @@ export const adminSection = section({
     .array(text((value) => (value === '*' ? accepted(value) : readHost(value))))
     .exactOptional()
     .describe(
-      'Names with a public domain by which it may be asked, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` always may.',
+      'Allowed `Host` names with a public domain, or `*` for all. Addresses, names without a dot, and names below `.svc`, `.local`, `.internal`, `.localhost`, `.test` and `.home.arpa` are always allowed.',
     ),
 });

@@ -1,10 +1,10 @@
-// Members of requests that an upstream or a model refuses, or does not get: a list of names for each.
+// Member rules: request members that a model or upstream rejects, or that are removed.
 import { z } from 'zod';
 import { foldName } from '../../wire/fold-name.ts';
 import { section, text } from './field-kinds.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
-/** Members that the gateway itself reads from requests: what it read has to reach the upstream. */
+/** Members that the gateway itself reads, so the upstream must get them unchanged. */
 export const READ_MEMBERS = [
   'model',
   'stream',
@@ -24,7 +24,7 @@ export const READ_MEMBERS = [
   'best_of',
 ] as const;
 
-/** A name, or several with dots between for a member of a member. */
+/** A name, or a dotted path to a nested member. */
 const PATH = /^[A-Za-z0-9_-]{1,64}(?:\.[A-Za-z0-9_-]{1,64}){0,5}$/;
 
 function readPath(value: string): ScalarResult<string> {
@@ -36,14 +36,14 @@ function readPath(value: string): ScalarResult<string> {
 
 function readRefused(value: string): ScalarResult<string> {
   return foldName(value) === 'model'
-    ? rejected('must not be model: without it no request finds its way')
+    ? rejected('must not be model: requests need it for routing')
     : readPath(value);
 }
 
 function readRemoved(value: string): ScalarResult<string> {
   const [first = ''] = value.split('.', 1);
   return READ_MEMBERS.some((name) => foldName(name) === foldName(first))
-    ? rejected('is read by the gateway and cannot be removed; it can be refused')
+    ? rejected('is read by the gateway and cannot be removed; use `refuse` instead')
     : readPath(value);
 }
 
@@ -51,16 +51,16 @@ export const memberRules = section({
   refuse: z
     .array(text(readRefused))
     .prefault([])
-    .describe('A request with one of these is answered with 400, whichever target it would go to.'),
+    .describe('Requests with one of these members get a 400, whichever target they would go to.'),
   remove: z
     .array(text(readRemoved))
     .prefault([])
-    .describe('Taken out of what this upstream, or every upstream of this model, is sent.'),
+    .describe('Members removed from requests to this upstream, or to every upstream of this model.'),
 });
 
 export type MemberRules = z.output<typeof memberRules>;
 
-/** `refuses models, provider` and `removes user`, as far as there is something to say. */
+/** `refuses models, provider` and `removes user`, for the non-empty lists. */
 export function describeMembers(
   { refuse: refused, remove: removed }: MemberRules = { refuse: [], remove: [] },
 ): string[] {

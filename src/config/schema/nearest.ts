@@ -1,8 +1,8 @@
-// The nearest right name for a mistyped one. It suggests; it decides nothing.
+// Suggests the nearest valid name for a mistyped one.
 
 const plain = (name: string): string => name.toLowerCase().replaceAll(/[-_ ]/g, '');
 
-/** Edits (insert, delete, replace, swap of neighbours) from `a` to `b`. */
+/** Damerau-Levenshtein distance (optimal string alignment). */
 function distance(a: string, b: string): number {
   let older: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
@@ -23,8 +23,8 @@ function distance(a: string, b: string): number {
 }
 
 /**
- * @returns the candidate that `word` most likely stands for, or undefined when none is near: the same but for case and
- *   separators, or within a third of its length in edits
+ * @returns the nearest candidate: equal except for case and separators, or within a third of its length in edits; undefined if
+ *   none is near
  */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;

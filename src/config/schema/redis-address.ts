@@ -1,5 +1,4 @@
-// What a Redis URL says: one server, a master named to Sentinels, or a Cluster. Pure; it connects to nothing, and what it
-// says about a fault never quotes the URL, which may hold a password.
+// Parses Redis URLs: a single server, a master behind Sentinels, or a Cluster. Faults never quote the URL, which may hold a password.
 import { isIP } from 'node:net';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
@@ -13,15 +12,15 @@ interface Common {
   readonly tls: boolean;
   /** Not empty; for `single` exactly one. */
   readonly nodes: readonly RedisNode[];
-  /** Decoded. A user is never there without a password. */
+  /** Decoded. Set only together with a password. */
   readonly username?: string;
   readonly password?: string;
 }
 
 /**
  * - `single`: the server itself.
- * - `sentinel`: `nodes` are Sentinels, which are asked where the master called `name` is. User and password are the master's.
- * - `cluster`: `nodes` are where to begin; the rest of the Cluster is learned from them.
+ * - `sentinel`: `nodes` are Sentinels, which locate the master `name`. User and password are the master's.
+ * - `cluster`: `nodes` are the seed nodes, from which the client discovers the Cluster.
  */
 export type RedisAddress =
   | (Common & { readonly kind: 'single'; readonly db: number })
@@ -38,7 +37,7 @@ const FORM = /^(redis|rediss)(?:-(sentinel|cluster))?:\/\/([^/?#]*)(\/[^?#]*)?([
 /**
  * Reads `redis://[USER:PASSWORD@]HOST[:PORT][/DB]`, `redis-sentinel://[…@]HOST[:PORT],…/NAME[/DB]` and
  * `redis-cluster://[…@]HOST[:PORT],…`, each with `rediss` in place of `redis` for TLS.
- * @returns the address, or a fault that can follow the name of the field
+ * @returns the address, or a fault to print after the field name
  */
 export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
   if (UNSAFE.test(text)) return rejected('must be a URL without white space or backslashes');
@@ -75,7 +74,7 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
   return db.ok ? accepted({ kind, ...common, name, db: db.value }) : db;
 }
 
-/** `host:port` of the address, several with commas: what may be shown of it. */
+/** `host:port` of the nodes, with commas: the part of the address that may be shown. */
 export function redisHosts(address: RedisAddress): string {
   return address.nodes.map(({ host, port }) => `${isIP(host) === 6 ? `[${host}]` : host}:${port}`).join(',');
 }

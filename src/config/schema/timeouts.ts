@@ -1,8 +1,8 @@
-// The deadlines of one target: those of its upstream, with what its model and the target itself set instead.
+// The effective deadlines of a target: those of its upstream, overridden by its model and the target itself.
 import type { ModelConfig, UpstreamConfig } from './config-schema.ts';
 import { formatDuration } from './units.ts';
 
-/** Milliseconds. Without `headers` or `first_token`, `total` bounds that wait. */
+/** In milliseconds. Without `headers` or `first_token`, `total` bounds that wait. */
 export type Timeouts = UpstreamConfig['timeouts'];
 type OwnTimeouts = NonNullable<ModelConfig['timeouts']>;
 
@@ -11,7 +11,7 @@ export function timeoutsOf(upstream: Timeouts, model?: OwnTimeouts, target?: Own
   return model === undefined && target === undefined ? upstream : { ...upstream, ...model, ...target };
 }
 
-/** In words, in the order in which they run: `connect 3s, first token 5s`. */
+/** As text, in chronological order: `connect 3s, first token 5s`. */
 export function describeTimeouts(timeouts: Partial<Timeouts>): string {
   const { connect, headers, first_token, idle, total } = timeouts;
   return Object.entries({ connect, headers, 'first token': first_token, idle, total })

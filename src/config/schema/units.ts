@@ -1,7 +1,7 @@
-// Scalars as the operator writes them: durations, sizes, whole and decimal numbers, booleans. Each reads one form and
-// refuses the look-alikes of YAML (`0x10`, `1e3`, `1_000`, `yes`); it does not know which field it reads for.
+// Readers for scalars: durations, sizes, whole and decimal numbers, booleans. Each accepts one form and rejects YAML's other
+// spellings (`0x10`, `1e3`, `1_000`, `yes`).
 
-/** A value read from text, or why it could not be. A fault never quotes the text: it may come from the environment. */
+/** A parsed value or a fault. A fault never quotes the text, which may come from the environment. */
 export type ScalarResult<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly fault: string };
@@ -63,7 +63,7 @@ export function readInteger(text: string): ScalarResult<number> {
     : rejected('must be a whole number in decimal digits, such as 20');
 }
 
-/** As `readInteger`, with an optional fraction behind a point. */
+/** Like `readInteger`, with an optional fraction. */
 export function readDecimal(text: string): ScalarResult<number> {
   const value = Number(text);
   return /^-?(0|[1-9]\d*)(\.\d+)?$/.test(text) && Number.isFinite(value)
@@ -75,7 +75,7 @@ export function readBoolean(text: string): ScalarResult<boolean> {
   return text === 'true' || text === 'false' ? accepted(text === 'true') : rejected('must be true or false');
 }
 
-/** The largest unit that gives a whole number, so that 600000 is `10m` again. */
+/** Uses the largest unit that gives a whole number: 600000 is `10m`. */
 function formatQuantity(value: number, units: readonly (readonly [string, number])[]): string {
   const fitting = units.filter(([, unit]) => value % unit === 0).sort((a, b) => b[1] - a[1])[0];
   const [name, unit] = value === 0 || fitting === undefined ? (units[0] ?? ['', 1]) : fitting;

@@ -1,4 +1,4 @@
-// The fields of one upstream. In the file it has a `base_url` or a `builtin`; in the code these are two kinds.
+// The fields of an upstream. A `base_url` or a `builtin` in the file selects one of two kinds in the code.
 import { z } from 'zod';
 import { readBaseUrl } from './addresses.ts';
 import {
@@ -25,25 +25,27 @@ const answerTimeouts = {
   headers: wait()
     .exactOptional()
     .describe(
-      'From the request sent to the response headers; a JSON response has them when all of it is there. Default: bounded by `total` and `retry.deadline`.',
+      'From the request sent to the response headers. JSON responses usually have headers only when complete. Default: bounded by `total` and `retry.deadline`.',
     ),
   first_token: wait()
     .exactOptional()
     .describe(
-      'From the response headers of a stream to its first frame with output; without `headers`, also from the request sent to the headers of a stream. Default: no deadline of its own.',
+      'From the response headers of a stream to its first event with output; without `headers`, also from the request sent to the headers of a stream. Default: none.',
     ),
 };
 
 const timeouts = section({
-  connect: wait().prefault('3s').describe('For the connection, with name resolution and TLS.'),
+  connect: wait().prefault('3s').describe('Connection setup, including DNS and TLS.'),
   ...answerTimeouts,
   idle: wait()
     .prefault('10m')
-    .describe('Between two reads of a response, of any bytes; and while it takes no more of an upload.'),
-  total: wait().prefault('1h').describe('For the whole of one upstream request.'),
+    .describe(
+      'Between two reads of a response, of any bytes; also while the upstream does not accept more of an upload.',
+    ),
+  total: wait().prefault('1h').describe('One upstream request as a whole.'),
 });
 
-/** Those of a model or a target. */
+/** Timeouts of a model or a target. */
 export const ownTimeouts = section({
   ...answerTimeouts,
   idle: wait().exactOptional().describe('Between two reads of a response, of any bytes.'),
@@ -52,7 +54,7 @@ export const ownTimeouts = section({
 /** RFC 9110, 5.6.2. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Headers of the framing and of the connection, which are the gateway's own (RFC 9110, 7.6.1). */
+/** Framing and hop-by-hop headers, which the gateway sets itself (RFC 9110, 7.6.1). */
 const OWN_HEADERS = new Set(
   'connection content-length expect host keep-alive te trailer transfer-encoding upgrade'.split(' '),
 );
@@ -82,12 +84,12 @@ export const upstream = section({
   base_url: address(readBaseUrl, '^https?://')
     .exactOptional()
     .describe(
-      'Root of an OpenAI-compatible API; `chat/completions`, `embeddings` and so on are appended to its path, a query is kept.',
+      'Root of an OpenAI-compatible API; `chat/completions`, `embeddings` and so on are appended to its path; a query is kept.',
     ),
   builtin: z
     .enum(['echo'])
     .exactOptional()
-    .describe('A small model inside the process instead of a `base_url`, for trying and testing.'),
+    .describe('A built-in test model inside the process, instead of a `base_url`.'),
   api_key: credential().exactOptional().describe('Sent as `Authorization: Bearer …`.'),
   headers: mapping(headerName, credential())
     .prefault({})
@@ -100,12 +102,12 @@ export const upstream = section({
   timeouts: timeouts.prefault({}).describe('Deadlines of a request to this upstream.'),
   max_concurrency: integer(1, 100_000)
     .prefault('200')
-    .describe('Requests that may be under way to this upstream at once, from this process.'),
+    .describe('Bulkhead: maximum requests in flight to this upstream, per process.'),
   stream_usage: z
     .enum(['inject', 'off'])
     .prefault('inject')
     .describe(
-      'May the gateway ask for usage in streams whose client did not? `off` for upstreams that refuse it.',
+      'Whether to request usage in streams when the client did not. Use `off` for upstreams that reject it.',
     ),
   shared_objects: z
     .array(
@@ -117,29 +119,29 @@ export const upstream = section({
     )
     .exactOptional()
     .describe(
-      'Ids of objects at this upstream that requests of every holder may refer to, though none of them made them: prompts, vector stores, files, containers. One that ends with `*` stands for all that begin so.',
+      'Ids of objects at this upstream that all holders may use: prompts, vector stores, files, containers. An id that ends with `*` is a prefix.',
     ),
   send_model: flag()
     .exactOptional()
     .describe(
-      'Default `true`. `false` takes `model` out of the body, for an API whose URL names the model (an Azure deployment).',
+      'Default `true`. `false` removes `model` from the body, for an API whose URL names the model (an Azure deployment).',
     ),
   members: memberRules
     .exactOptional()
-    .describe('Members of requests that this upstream must not get, for one that is a router itself.'),
+    .describe('Member rules for requests to this upstream, such as for an upstream that is a router itself.'),
   health: section({
     path: text((value) =>
       /^\/[!-~]*$/.test(value)
         ? accepted(value)
         : rejected('must be a path that begins with a slash, such as /health'),
-    ).describe('Path, from the root of the host. Any 2xx is healthy.'),
+    ).describe('Path from the root of the host. Any 2xx is healthy.'),
     interval: duration('100ms', MAX_DURATION)
       .prefault('10s')
-      .describe('Between two checks, give or take a fifth.'),
+      .describe('Interval between two checks, with 20% jitter.'),
   })
     .exactOptional()
     .describe(
-      'Asked with the credentials of this upstream. Two failures in a row rank its targets behind all healthy ones.',
+      'Health checks, sent with the credentials of this upstream. After two consecutive failures its targets rank behind all healthy ones.',
     ),
 })
   .register(natures, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })

@@ -1,20 +1,19 @@
-// The bytes of a configuration file, or the fault that there are none: what may be read as one, and what the system says
-// when it cannot be. What the bytes mean is load-config.ts's.
+// Reads the bytes of a configuration file, with a size limit, and converts system errors to faults. load-config.ts parses them.
 import { createHash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { ConfigError } from '../schema/config-fault.ts';
 
-/** Far above any configuration, far below what would hurt. */
+/** In bytes. Far above any configuration, and harmless for memory. */
 export const MAX_FILE = 2 ** 20;
 
 const READ_ERRORS: Readonly<Record<string, string>> = {
-  ENOENT: 'there is no such file; `tollgate init` writes one to begin with',
-  EACCES: 'this process may not read it',
+  ENOENT: 'there is no such file; `tollgate init` writes a first one',
+  EACCES: 'permission denied',
   EISDIR: 'it is a directory',
 };
 
-/** A fault of the file as a whole, or at one place of it. */
+/** A fault of the whole file, or at one position. */
 export function fileFault(file: string, message: string, line = 1, column = 1): ConfigError {
   return new ConfigError([{ file, line, column, message, excerpt: '' }]);
 }
@@ -23,18 +22,18 @@ function readFault(file: string, error: unknown): ConfigError {
   if (error instanceof ConfigError) return error;
   const code =
     error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : 'unknown';
-  return fileFault(file, `cannot be read: ${READ_ERRORS[code] ?? `the system says ${code}`}`);
+  return fileFault(file, `cannot be read: ${READ_ERRORS[code] ?? `system error ${code}`}`);
 }
 
-/** The bytes of a file, and whether they can be read a second time: what comes through a pipe cannot. */
+/** The bytes of a file, and whether it is a regular file: a pipe cannot be read again. */
 export interface FileBytes {
   readonly bytes: Buffer;
   readonly isRegular: boolean;
 }
 
 /**
- * Reads all of it at once: for the start, when there is nothing else to do.
- * @returns at most MAX_FILE and one byte, so that a device or a log given by mistake does not fill the memory
+ * Reads the file synchronously, for startup.
+ * @returns at most MAX_FILE + 1 bytes, so that a device or a log file given by mistake cannot fill the memory
  * @throws ConfigError with one fault at 1:1
  */
 export function readConfigFile(file: string): FileBytes {
@@ -59,17 +58,16 @@ export function readConfigFile(file: string): FileBytes {
 }
 
 /**
- * Reads it again while requests are served: never on the event loop, and never waiting for the writer of a pipe that took
- * the file's place.
- * @returns at most MAX_FILE and one byte, or one fault at 1:1
+ * Re-reads the file while serving: asynchronously, and without blocking on a pipe that has replaced the file.
+ * @returns at most MAX_FILE + 1 bytes, or one fault at 1:1
  */
 export async function rereadConfigFile(file: string): Promise<Buffer | ConfigError> {
   try {
     await using handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     const kind = await handle.stat();
     if (kind.isDirectory()) return fileFault(file, 'cannot be read: it is a directory');
-    if (!kind.isFile()) return fileFault(file, 'cannot be read: it is no regular file');
-    // One byte more than it had: a file that grows meanwhile is read again anyway.
+    if (!kind.isFile()) return fileFault(file, 'cannot be read: it is not a regular file');
+    // One byte more than its size. A file that grows during the read is read again anyway.
     const buffer = Buffer.alloc(Math.min(kind.size, MAX_FILE) + 1);
     let length = 0;
     for (;;) {
@@ -82,7 +80,7 @@ export async function rereadConfigFile(file: string): Promise<Buffer | ConfigErr
   }
 }
 
-/** By which two readings of a file are compared without keeping its text. */
+/** Digest for comparing file contents without keeping the text. */
 export function digestOf(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('base64');
 }

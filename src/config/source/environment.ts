@@ -1,13 +1,13 @@
-// `${NAME}` in string values: expanded once and after parsing, so that a variable can change neither the structure of the
-// file nor name another variable. Does not know YAML or fields.
+// Expands `${NAME}` in string values, once and after YAML parsing: a variable can neither change the structure of the file nor
+// refer to another variable.
 
 type Expansion =
   | {
       readonly ok: true;
       readonly value: string;
-      /** Names of the variables that were referred to, in order, each once. */
+      /** Names of the referenced variables, in order, each once. */
       readonly variables: readonly string[];
-      /** True where every reference says with `:-` that it may be unset or empty. */
+      /** Whether all references have a default (`:-`), so that they may be unset or empty. */
       readonly optional: boolean;
     }
   | { readonly ok: false; readonly faults: readonly string[] };
@@ -16,8 +16,8 @@ const REFERENCE = /\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}/y;
 
 /**
  * @param text a scalar's value: `${NAME}`, `${NAME:-default}` (used when NAME is unset or empty) and `$${` for a literal `${`
- * @param env values have their ends trimmed; defaults do not
- * @returns the expanded text, or one fault for each unset variable and for a malformed reference; faults name variables and
+ * @param env its values are trimmed; defaults are not
+ * @returns the expanded text, or a fault for each unset variable and for a malformed reference; faults name variables but
  *   never quote values or the text
  */
 export function expand(text: string, env: NodeJS.ProcessEnv): Expansion {
@@ -30,7 +30,7 @@ export function expand(text: string, env: NodeJS.ProcessEnv): Expansion {
   for (;;) {
     const at = text.indexOf('${', from);
     if (at === -1) break;
-    // A `$` before it escapes the reference, unless that `$` was itself part of what came before.
+    // A preceding `$` escapes the reference, unless it belongs to the previous one.
     if (at > from && text[at - 1] === '$') {
       value += `${text.slice(from, at - 1)}\${`;
       from = at + 2;

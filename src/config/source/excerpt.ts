@@ -1,5 +1,5 @@
-// The line at fault, drawn with a caret under the place and every credential masked. What it may show is decided in
-// visible-text.ts; text that is covered by no visible span is masked but for punctuation.
+// Draws the faulty line with a caret below the position and all credentials masked. visible-text.ts decides what is visible; text
+// outside visible spans is masked except for punctuation.
 import type { Shown } from '../schema/field-kinds.ts';
 import type { VisibleSpan } from './visible-text.ts';
 
@@ -8,7 +8,7 @@ const NAME = '[A-Za-z_][A-Za-z0-9_]*';
 const REFERENCE = `\\$\\{${NAME}\\}`;
 const WIDTH = 120;
 
-/** Line starts of a text, for offsets to lines. */
+/** A text with its line starts, to convert offsets to lines. */
 export class SourceText {
   readonly text: string;
   readonly #starts: number[] = [0];
@@ -35,7 +35,7 @@ export class SourceText {
   }
 }
 
-/** A credential: nothing of it but its quotes and plain references, which are names. */
+/** Masks a credential except for its quotes and plain references, which are variable names. */
 function maskCredential(text: string): string {
   const [, quote = '', inner = text] = /^(["'])(.*)\1$/s.exec(text) ?? [];
   const masked = inner
@@ -49,7 +49,7 @@ const URL_FORM = new RegExp(
   `^(["']?)(https?|rediss?|postgres|postgresql)://([^\\s@/?#]*@)?((?:[A-Za-z0-9.-]|${REFERENCE})+|\\[[0-9a-fA-F:.]+\\])(:\\d{1,5}|:${REFERENCE})?(/[^\\s?#@]*)?(\\?[^]*)?$`,
 );
 
-/** A URL in its usual form without user, password and query; anything else is masked as a whole. */
+/** Masks user, password and query of a URL; any other text is masked completely. */
 function maskUrl(text: string): string {
   if (/^(["']?)sqlite:[^@?]*$/.test(text)) return text;
   const match = URL_FORM.exec(text);
@@ -59,7 +59,7 @@ function maskUrl(text: string): string {
   return query === undefined ? shown : `${shown}?${MASK}${quote}`;
 }
 
-/** Another field that ran into this one, for want of a comma or a line end, may be a credential. */
+/** Masks text with a `:` inside: after a missing comma or line break it may contain another field, such as a credential. */
 const maskPlain = (text: string): string => (/\s\S*:/.test(text) ? maskCredential(text) : text);
 
 const SHOW: Readonly<Record<Shown, (text: string) => string>> = {
@@ -71,7 +71,7 @@ const SHOW: Readonly<Record<Shown, (text: string) => string>> = {
 
 const PUNCTUATION = new Set(' \t[]{},:"\'');
 
-/** Text outside of every span: comments, second values of a duplicate, text of a file that is not YAML. */
+/** Text outside all spans: comments, values of duplicate keys, text of a file that is not YAML. */
 function drawLoose(text: string, words: ReadonlySet<string>): string {
   let out = '';
   for (const [token] of text.matchAll(
@@ -87,14 +87,14 @@ function drawLoose(text: string, words: ReadonlySet<string>): string {
   return out;
 }
 
-/** Where a comment begins in text outside of spans, or its length. */
+/** Start of a comment in text outside spans; the text's length without a comment. */
 function commentAt(text: string): number {
   const at = /(^|[ \t])#/.exec(text);
   return at === null ? text.length : at.index + (at[1] ?? '').length;
 }
 
-/** The first span that ends behind an offset. Spans do not overlap, so their ends are in order too. */
-function firstBehind(spans: readonly VisibleSpan[], offset: number): number {
+/** Index of the first span that ends after an offset. Spans do not overlap, so their ends are sorted too. */
+function firstEndingAfter(spans: readonly VisibleSpan[], offset: number): number {
   let low = 0;
   let high = spans.length;
   while (low < high) {
@@ -106,10 +106,10 @@ function firstBehind(spans: readonly VisibleSpan[], offset: number): number {
 }
 
 /**
- * @param at offset of the place at fault
- * @param spans what may be shown, in order
- * @param words what may be shown outside of spans: nothing, or the field names where the file is not YAML
- * @returns the line and under it a caret; empty for an empty line
+ * @param at offset of the fault
+ * @param spans the visible spans, in order
+ * @param words the words visible outside spans: none, or the field names if the file is not YAML
+ * @returns the line with a caret below it; empty for an empty line
  */
 export function drawExcerpt(
   source: SourceText,
@@ -130,12 +130,12 @@ export function drawExcerpt(
   let from = start;
   const loose = (to: number): void => {
     const stop = from + commentAt(source.text.slice(from, to));
-    // Piece by piece up to the place at fault, so that the caret stays under it.
+    // In two pieces, split at the fault, so that the caret stays below it.
     const cut = target > from && target < stop ? target : stop;
     put(from, cut, drawLoose(source.text.slice(from, cut), words));
     put(cut, stop, drawLoose(source.text.slice(cut, stop), words));
   };
-  for (let index = firstBehind(spans, start); index < spans.length; index += 1) {
+  for (let index = firstEndingAfter(spans, start); index < spans.length; index += 1) {
     const span = spans[index];
     if (span === undefined) break;
     if (span.end <= from) continue;

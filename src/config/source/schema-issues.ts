@@ -1,4 +1,4 @@
-// What zod found, in the operator's words and at its place in the file. No message repeats a value that was read.
+// Converts zod issues to messages with positions in the file. No message quotes a value.
 import type { z } from 'zod';
 import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
@@ -16,7 +16,7 @@ export function suggestion(word: string | undefined, candidates: Iterable<string
   return near === undefined ? '' : `; did you mean \`${near}\`?`;
 }
 
-/** Says that a value came from the environment, which the line alone may not tell. */
+/** A note that the value came from the environment, which the line may not show. */
 export function origin(node: YamlNode | undefined): string {
   return node?.kind === 'leaf' && node.variables.length > 0
     ? ` (from the environment: ${node.variables.join(', ')})`
@@ -30,7 +30,7 @@ const WANTED: Readonly<Record<string, string>> = {
   string: 'must be a single value',
 };
 
-/** A field that is not there is at fault where it should be: at the key of what it belongs to. */
+/** A missing field is reported at the key of its parent. */
 function missing(path: YamlPath, tree: YamlNode): YamlPosition {
   for (let length = path.length - 1; length >= 0; length -= 1) {
     const parent = findNode(tree, path.slice(0, length));
@@ -54,7 +54,7 @@ function unknownKeys(
     const entry = parent?.kind === 'branch' ? parent.entries.get(key) : undefined;
     if (entry === undefined) return [];
     const word = showsKey(at, key, entry.value) ? key : undefined;
-    // Later ones are not shown, and looking for names takes time.
+    // Later keys are not shown, and the search for near names is slow.
     const near = index < MAX_FAULTS ? suggestion(word, names) : '';
     const hint = near !== '' || names.length > 12 ? near : `; known here: ${quote(names)}`;
     const message = word === undefined ? 'unknown key' : `unknown key \`${word}\``;
@@ -64,8 +64,8 @@ function unknownKeys(
 
 /**
  * @param issue of a parse of `schema`
- * @param tree what was parsed
- * @returns none when the tree already has a fault at this place, else usually one
+ * @param tree the parsed tree
+ * @returns usually one mark; none if the tree already has a fault at this position
  */
 export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Schema): readonly YamlPosition[] {
   const { path } = issue;

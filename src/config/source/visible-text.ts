@@ -1,5 +1,5 @@
-// Which text of the file may be shown. An allow-list: a value is shown where the schema knows its field and calls it
-// harmless; whatever stands where no field is known could be a credential in the wrong place. And which names are allowed.
+// Decides which text of the file excerpts and messages may show, and checks names of mappings. It is an allow-list: a value is shown
+// only if the schema marks its field as harmless; text at an unknown field may be a misplaced credential.
 import { z } from 'zod';
 import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
@@ -11,7 +11,7 @@ export interface VisibleSpan extends SourceSpan {
   readonly shown: Shown;
 }
 
-/** May the text of a key be shown? A key without a value may be a credential that lost its colon. */
+/** Whether a key may be shown. A key without a value may be a credential with a missing colon. */
 export function showsKey(schema: Schema, key: string, value: YamlNode): boolean {
   const inner = schema === undefined ? undefined : unwrap(schema);
   if (inner instanceof z.ZodRecord) {
@@ -20,11 +20,11 @@ export function showsKey(schema: Schema, key: string, value: YamlNode): boolean 
   const names = fieldNames(inner);
   if (names.includes(key)) return true;
   if (names.length === 0 || !/^\w[\w-]{0,39}$/.test(key)) return false;
-  // A misspelt field, or a word.
+  // A misspelt field, or a plain word.
   return nearest(key, names) !== undefined || (value.kind !== 'blank' && /^[a-z_-]+$/i.test(key));
 }
 
-/** How the text of a scalar under this schema may be shown. */
+/** How a scalar of this schema may be shown. */
 export function shownOf(schema: Schema): Shown {
   const inner = schema === undefined ? undefined : unwrap(schema);
   if (inner instanceof z.ZodEnum) return 'short';
@@ -33,10 +33,10 @@ export function shownOf(schema: Schema): Shown {
 
 const STRICTNESS: Readonly<Record<Shown, number>> = { plain: 0, short: 1, url: 2, never: 3 };
 
-/** Every key and scalar of the tree with how it may be shown, in the order of the text. */
+/** All keys and scalars of the tree with their visibility, in text order. */
 export function visibleSpans(tree: YamlNode, schema: Schema): readonly VisibleSpan[] {
   const spans = new Map<number, VisibleSpan>();
-  // The same text can be reached twice, through an alias: the stricter of its places decides.
+  // An alias can reach the same text twice; the stricter visibility wins.
   const add = (span: SourceSpan, shown: Shown): void => {
     const known = spans.get(span.start);
     if (span.end > span.start && (known === undefined || STRICTNESS[known.shown] < STRICTNESS[shown])) {
@@ -74,7 +74,7 @@ export function visibleSpans(tree: YamlNode, schema: Schema): readonly VisibleSp
 
 const HIDDEN = '****';
 
-/** `models["gpt-4.1"].targets[0].upstream`, with what may not be shown as `****`. */
+/** `models["gpt-4.1"].targets[0].upstream`, with hidden keys as `****`. */
 export function pathText(path: YamlPath, tree: YamlNode | undefined, schema: Schema): string {
   let text = '';
   let node = tree;
@@ -99,7 +99,7 @@ export function pathText(path: YamlPath, tree: YamlNode | undefined, schema: Sch
   return text;
 }
 
-/** Names that their mapping does not allow, such as two `*` in a model. */
+/** Marks names that their mapping does not allow, such as a model with two `*`. */
 export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): readonly YamlPosition[] {
   if (tree.kind === 'list') {
     return tree.items.flatMap((item, index) => nameMarks(item, childOf(schema, index), [...path, index]));

@@ -1,7 +1,7 @@
-// The YAML parser as this folder uses it: what it is asked for, and its complaints in words that hold nothing of the file.
+// Wraps the YAML parser: its options, and its errors as messages that quote nothing of the file.
 import { type Node, parseDocument, type YAMLError } from 'yaml';
 
-/** A place and what is wrong there. */
+/** A position and its message. */
 interface SyntaxPosition {
   readonly at: number;
   readonly message: string;
@@ -9,16 +9,16 @@ interface SyntaxPosition {
 
 export interface YamlSource {
   readonly contents: Node | null;
-  /** With any of these nothing is known about which text is what. */
+  /** With an error, the structure of the file is unknown. */
   readonly errors: readonly SyntaxPosition[];
   readonly warnings: readonly SyntaxPosition[];
-  /** The text of a scalar or key as it stands in the file. */
+  /** Restores the original text of a scalar or key. */
   unveil(value: string): string;
 }
 
 const TOO_DEEP = 'the file is nested too deeply';
 
-/** The parser's own words where they hold nothing of the file; else ours. */
+/** The parser's message if it quotes nothing of the file, otherwise our own. */
 function syntaxMessage({ code, message }: YAMLError): string {
   switch (code) {
     case 'MISSING_CHAR':
@@ -31,7 +31,7 @@ function syntaxMessage({ code, message }: YAMLError): string {
     case 'MULTILINE_IMPLICIT_KEY':
       return `not valid YAML: ${message}`;
     case 'MULTIPLE_DOCS':
-      return 'the file has more than one document; a configuration is one';
+      return 'the file has more than one YAML document; only one is allowed';
     case 'RESOURCE_EXHAUSTION':
       return TOO_DEEP;
     case 'BAD_SCALAR_START':
@@ -49,8 +49,8 @@ function syntaxMessage({ code, message }: YAMLError): string {
 }
 
 /**
- * References with their braces veiled. In a flow collection (`{ api_key: ${KEY} }`) YAML takes braces for its own; as two
- * characters that the file does not have, of the same length, they reach the value untouched and no offset moves.
+ * Replaces the braces of references by two characters that the file does not contain. In a flow collection (`{ api_key: ${KEY} }`)
+ * YAML would parse them as its own. The replacements have the same length, so offsets stay valid.
  */
 class VeiledText {
   readonly text: string;
@@ -59,7 +59,7 @@ class VeiledText {
 
   constructor(source: string) {
     const unused: string[] = [];
-    // The private use area has 6400 characters; a file with all of them has to do without.
+    // The private use area has 6400 characters; a file that uses all of them gets no replacement.
     for (let code = 0xe000; code < 0xf8ff && unused.length < 2; code += 1) {
       const character = String.fromCharCode(code);
       if (!source.includes(character)) unused.push(character);
@@ -80,11 +80,11 @@ class VeiledText {
   }
 }
 
-/** @param text a whole file; offsets in what is returned are offsets in it */
+/** @param text a whole file; returned offsets refer to it */
 export function parseYaml(text: string): YamlSource {
   const veiled = new VeiledText(text);
-  // Failsafe: every scalar stays text, so that no value is reformatted before its field is known. Duplicates are found in
-  // yaml-tree.ts, where the rest of the file can still be read.
+  // The failsafe schema keeps scalars as text, so no value is reformatted before its field is known. yaml-tree.ts reports duplicate
+  // keys and can still read the rest of the file.
   const document = parseDocument(veiled.text, {
     version: '1.2',
     schema: 'failsafe',
@@ -98,7 +98,7 @@ export function parseYaml(text: string): YamlSource {
   return {
     contents: document.contents,
     errors: deep === undefined ? errors : [deep],
-    // Tags are refused in yaml-tree.ts, at their field.
+    // yaml-tree.ts rejects tags, at their field.
     warnings: document.warnings.filter(({ code }) => code !== 'TAG_RESOLVE_FAILED').map(mark),
     unveil: (value) => veiled.unveil(value),
   };

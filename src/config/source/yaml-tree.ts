@@ -1,10 +1,10 @@
-// The file as a tree of texts with their places: YAML in, structure out, with references to the environment expanded.
-// It knows YAML and nothing of the fields; what a text means is up to the schema.
+// Reads YAML into a tree of text nodes with positions, and expands references to the environment. The schema gives the text its
+// meaning.
 import { type Alias, isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml';
 import { expand } from './environment.ts';
 import { parseYaml, type YamlSource } from './yaml-parser.ts';
 
-/** A place in the text: offsets in UTF-16 code units. */
+/** A range of the text, in UTF-16 code units. */
 export interface SourceSpan {
   readonly start: number;
   readonly end: number;
@@ -14,17 +14,17 @@ export interface SourceSpan {
 interface YamlScalar {
   readonly kind: 'leaf';
   readonly span: SourceSpan;
-  /** After expansion; meaningless where `broken`. */
+  /** The expanded text; meaningless if `broken`. */
   readonly value: string;
-  /** Names of the environment variables in it. */
+  /** Names of the referenced environment variables. */
   readonly variables: readonly string[];
-  /** Empty because of references that allow it (`${NAME:-}`). */
+  /** Whether it is empty through optional references (`${NAME:-}`). */
   readonly emptied: boolean;
-  /** Its fault is reported already: nothing else should be said about it. */
+  /** Whether its fault has been reported, so that no further ones should be. */
   readonly broken: boolean;
 }
 
-/** Nothing written, `null` or `~`. */
+/** No value, `null` or `~`. */
 interface YamlBlank {
   readonly kind: 'blank';
   readonly span: SourceSpan;
@@ -39,7 +39,7 @@ export interface YamlMapping {
   readonly kind: 'branch';
   readonly span: SourceSpan;
   readonly entries: ReadonlyMap<string, YamlPair>;
-  /** Keys that stand a second time; their values are read but not kept. */
+  /** Duplicate keys; their values are read and dropped. */
   readonly repeated: readonly { readonly name: string; readonly key: SourceSpan }[];
 }
 
@@ -52,22 +52,22 @@ interface YamlList {
 export type YamlNode = YamlScalar | YamlBlank | YamlMapping | YamlList;
 export type YamlPath = readonly PropertyKey[];
 
-/** Something to say about a place; load-config.ts makes a fault of it. */
+/** A message for a position; load-config.ts converts it to a fault. */
 export interface YamlPosition {
   /** Offset in the text. */
   readonly at: number;
-  /** The field it is about, where there is one. */
+  /** The field, if there is one. */
   readonly path?: YamlPath;
   readonly message: string;
 }
 
 interface YamlReading {
-  /** Undefined when the file has no usable structure; then there are marks, and nobody knows which text is what. */
+  /** Undefined when the file has no usable structure; then there are marks. */
   readonly tree: YamlMapping | undefined;
   readonly marks: readonly YamlPosition[];
 }
 
-/** More nodes than any configuration has, counted with every use of an alias: the bound on what aliases expand to. */
+/** Maximum nodes, counting each use of an alias: it bounds alias expansion ("billion laughs"). */
 const MAX_NODES = 100_000;
 const MAX_ALIASES = 1000;
 
@@ -78,7 +78,7 @@ class TreeReader {
   readonly #source: YamlSource;
   readonly #env: NodeJS.ProcessEnv;
   readonly #anchors = new Map<string, Node>();
-  /** The collections that are being read, to notice an alias of one inside itself. */
+  /** The collections being read, to detect an alias to an enclosing one. */
   readonly #open = new Set<Node>();
   #nodes = 0;
   #aliases = 0;
@@ -136,7 +136,7 @@ class TreeReader {
     return tree;
   }
 
-  /** Remembers the anchor, refuses the tag. */
+  /** Registers the anchor and rejects the tag. */
   #props(node: Node & { anchor?: string; tag?: string }, path: YamlPath, around: SourceSpan): void {
     if (node.anchor !== undefined) this.#anchors.set(node.anchor, node);
     if (node.tag !== undefined && !TAGS.has(node.tag)) {
@@ -150,13 +150,13 @@ class TreeReader {
     if (node === undefined || this.#open.has(node)) {
       const why =
         node === undefined
-          ? 'is an alias of an anchor that does not stand before it (a value that begins with `*` has to be in quotes)'
-          : 'is an alias of something that it stands in';
+          ? 'is an alias of an anchor that is not defined before it (quote a value that begins with `*`)'
+          : 'is an alias of a value that contains it';
       this.#mark(span.start, path, why);
       return { kind: 'leaf', span, value: '', variables: [], emptied: false, broken: true };
     }
     const tree = this.#read(node, path, span);
-    // A scalar is at fault where it is used; inside a collection the line with the text helps more.
+    // Faults of a scalar are reported where it is used; those inside a collection where the text is.
     return tree.kind === 'leaf' || tree.kind === 'blank' ? { ...tree, span } : tree;
   }
 
@@ -189,7 +189,7 @@ class TreeReader {
         isScalar(node) && typeof node.value === 'string' ? this.#source.unveil(node.value) : undefined;
       if (isScalar(node)) this.#props(node, path, around);
       const inner = [...path, name ?? ''];
-      // Read even when the key is refused: what is wrong below is wrong all the same, and anchors count.
+      // Read even if the key is rejected, to report faults below it and register anchors.
       const tree = this.#read(value, inner, { start: at.end, end: at.end });
       const fault = keyFault(name);
       if (fault !== undefined || name === undefined) {
@@ -208,9 +208,10 @@ class TreeReader {
 function keyFault(name: string | undefined): string | undefined {
   if (name === undefined) return 'has a key that is not a plain name';
   if (name === '') return 'has an empty key';
-  // Objects take it as their prototype; nobody means it as a name.
+  // Assigning it would set an object's prototype.
   if (name === '__proto__') return 'has the key __proto__, which is not allowed';
-  if (name === '<<') return 'has a merge key, which YAML 1.2 does not know; use an alias for the whole value';
+  if (name === '<<')
+    return 'has a merge key, which YAML 1.2 does not support; use an alias for the whole value';
   return name.includes('${')
     ? 'has a key with a reference; references are expanded in values only'
     : undefined;
@@ -221,7 +222,7 @@ function spanOf(node: unknown, fallback: SourceSpan): SourceSpan {
   return range === undefined || range === null ? fallback : { start: range[0], end: range[1] };
 }
 
-/** Reads a whole file. Every problem is in the marks; nothing is thrown. */
+/** Reads a whole file. It never throws; all faults are in the marks. */
 export function readTree(text: string, env: NodeJS.ProcessEnv): YamlReading {
   const source = parseYaml(text);
   if (source.errors.length > 0) return { tree: undefined, marks: source.errors };
@@ -230,7 +231,7 @@ export function readTree(text: string, env: NodeJS.ProcessEnv): YamlReading {
   return { tree: reader.root(text.length), marks: reader.marks };
 }
 
-/** The node at a path with its key, where it has one; undefined where nothing is written. */
+/** The node at a path, with its key if it has one; undefined if absent. */
 export function findNode(
   tree: YamlNode,
   path: YamlPath,
@@ -253,14 +254,14 @@ export function findNode(
   return found;
 }
 
-/** Takes a fault or a warning down. */
+/** Reports a fault or a warning. */
 export type ReportFault = (at: number, path: YamlPath, message: string) => void;
 
-/** Whether something was written there. */
+/** Whether the node has a value. */
 export const isGiven = (node: YamlNode | undefined): node is YamlNode =>
   node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
 
-/** The text of a sound scalar. */
+/** The text of a valid, non-empty scalar. */
 export function nodeText(tree: YamlNode | undefined, ...path: YamlPath): string | undefined {
   const node = tree === undefined ? undefined : findNode(tree, path)?.node;
   return node?.kind === 'leaf' && !node.broken && !node.emptied ? node.value : undefined;
