@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
-import { type TempDir, tempDir, until } from '../helpers/wait.ts';
+import { type TempDir, tempDir, until, within } from '../helpers/wait.ts';
 import { type Child, startChild } from '../store/processes.ts';
 import { files, open, QUICK, sums } from './samples.ts';
 
@@ -84,3 +84,13 @@ test('of two on one directory, the one that lives counts what the killed one lef
   expect((await sums(store.usage))?.requests).toBe(count + living.lines.length);
   expect(existsSync(directory)).toBe(true);
 }, 120_000);
+
+test('a process that does not close its outbox ends all the same, and the next one sends what it wrote', async () => {
+  const script = fileURLToPath(new URL('./children/no-close.ts', import.meta.url));
+  await using child = startChild(script, [dir.file('keys.db'), directory]);
+  expect([await within(child.ended, 'the end of the process'), child.stderr()]).toEqual([0, '']);
+  const { outbox } = await open(store.usage, directory, QUICK);
+  await until(() => outbox.flush(), 'an empty outbox');
+  await outbox.close(30_000);
+  expect((await sums(store.usage))?.requests).toBe(1);
+});

@@ -73,7 +73,6 @@ export class OutboxDisk {
 
   #start(): Worker {
     const worker = new Worker(THREAD, { workerData: this.#directory, env: {}, execArgv: [] });
-    worker.unref();
     worker.on('message', ({ number, value, error, state }: DiskReply) => {
       const reply = this.#waiting.get(number);
       this.#waiting.delete(number);
@@ -89,6 +88,8 @@ export class OutboxDisk {
         reject(new Error('the thread of the usage outbox ended'));
       this.#waiting.clear();
     });
+    // After the listeners, which would keep the process running.
+    worker.unref();
     return worker;
   }
 }
