@@ -7,7 +7,6 @@ import type { Announcer } from './records/announcer.ts';
 import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
-/** Receivers of changes. */
 interface ChangeNotifiers {
   /** The authenticator of this process, if any. */
   readonly listener?: Pick<KeyListener, 'changed'> | undefined;
@@ -28,9 +27,9 @@ export async function changeHolder(
   change: HolderChange,
   reason?: string,
 ): Promise<ChangeResult> {
-  const kept = reason === undefined ? null : storableText(reason, 'reason');
+  const storedReason = reason === undefined ? null : storableText(reason, 'reason');
   const at = (parts.today?.() ?? new Date()).toISOString();
-  const outcome = await parts.store.changeHolder(holderId, change, kept, at);
+  const outcome = await parts.store.changeHolder(holderId, change, storedReason, at);
   if (outcome.kind !== 'unknown') await announceChanged(parts, outcome.records, at);
   return outcome;
 }

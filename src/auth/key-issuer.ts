@@ -58,7 +58,6 @@ interface KeyIssuerOptions {
   readonly listener?: KeyListener;
   /** Set in a fleet: announces to the other replicas. */
   readonly announcer?: Announcer | undefined;
-  /** Wall clock. */
   readonly today?: () => Date;
   /** Source of random bytes for new keys. */
   readonly random?: (size: number) => Uint8Array;
@@ -167,7 +166,6 @@ export class KeyIssuer {
     return rotation;
   }
 
-  /** Revokes a key: see `revokeKey`. */
   revoke(prefix: Prefix, reason?: string): Promise<RevokeResult> {
     return revokeKey(
       {
@@ -287,9 +285,9 @@ export async function revokeKey(
   prefix: Prefix,
   reason?: string,
 ): Promise<RevokeResult> {
-  const kept = reason === undefined ? null : storableText(reason, 'reason');
+  const storedReason = reason === undefined ? null : storableText(reason, 'reason');
   const now = parts.today?.() ?? new Date();
-  const outcome = await parts.store.revokeKey(prefix, kept, now.toISOString());
+  const outcome = await parts.store.revokeKey(prefix, storedReason, now.toISOString());
   if (outcome.kind === 'unknown') return outcome;
   // Announce a key that had already ended too: a repeat may follow a failed announcement.
   const { version, state, endedAt } = outcome.record;

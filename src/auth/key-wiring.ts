@@ -30,7 +30,6 @@ interface KeysOptions {
 export interface Keys {
   readonly authenticator: Authenticator;
   readonly issuer: KeyIssuer;
-  /** Undefined when none is configured. */
   readonly redis: RedisClient | undefined;
   /** Whether changes by other processes arrive. */
   readonly isLinked: boolean;

@@ -16,7 +16,7 @@ export interface WorkerTimes {
   /** Start timeout, after which a worker is killed. When no worker serves by then, the start fails. */
   readonly start: number;
   /** Backoff between the exit of a worker and its restart. */
-  readonly restart: Pick<BackoffOptions, 'firstMs' | 'longestMs' | 'calmMs'>;
+  readonly restart: Pick<BackoffOptions, 'firstMs' | 'maxMs' | 'resetMs'>;
 }
 
 /**
@@ -26,7 +26,7 @@ export interface WorkerTimes {
 export const WORKER_TIMES: WorkerTimes = {
   hung: 10_000,
   start: 60_000,
-  restart: { firstMs: 250, longestMs: 30_000, calmMs: 60_000 },
+  restart: { firstMs: 250, maxMs: 30_000, resetMs: 60_000 },
 };
 
 /** No worker started. The message is for the operator. */

@@ -6,7 +6,6 @@ import { type RedisAddress, type RedisNode, readRedisAddress } from '../config/s
 interface ConnectionLimits {
   /** Connect timeout, in milliseconds. */
   readonly connectMs: number;
-  /** The name in `CLIENT LIST`. */
   readonly name: string;
 }
 

@@ -3,10 +3,9 @@
 export interface BackoffOptions {
   /** Wait before the first try, in milliseconds. */
   readonly firstMs: number;
-  /** Maximum wait, in milliseconds. */
-  readonly longestMs: number;
+  readonly maxMs: number;
   /** After success for this long, in milliseconds, the backoff starts over; before that, the next outage continues it. */
-  readonly calmMs: number;
+  readonly resetMs: number;
   /** Monotonic milliseconds. */
   readonly now: () => number;
   /** From 0 (included) to 1 (excluded). */
@@ -34,10 +33,10 @@ export class Backoff {
 
   /** The next wait, in milliseconds: random between half and all of a delay that doubles. */
   next(): number {
-    const { firstMs, longestMs, calmMs, now, random } = this.#options;
-    if (this.#worksSince !== undefined && now() - this.#worksSince >= calmMs) this.#tries = 0;
+    const { firstMs, maxMs, resetMs, now, random } = this.#options;
+    if (this.#worksSince !== undefined && now() - this.#worksSince >= resetMs) this.#tries = 0;
     this.#worksSince = undefined;
-    const delay = Math.min(longestMs, firstMs * 2 ** this.#tries);
+    const delay = Math.min(maxMs, firstMs * 2 ** this.#tries);
     this.#tries = Math.min(this.#tries + 1, 30);
     return delay * (1 - random() / 2);
   }

@@ -17,7 +17,6 @@ export type { RedisCommands } from './redis-link.ts';
 /** The result of a call: `ok`, `error` (Redis rejected the command), or a reason of `RedisUnavailable`. */
 export type CallResult = 'ok' | 'error' | RedisUnavailable['reason'];
 
-/** Callbacks for metrics. */
 interface RedisMetrics {
   /** Called once at the start (false), then at each change. */
   onState(up: boolean): void;
@@ -42,13 +41,13 @@ export interface RedisClientOptions {
   /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
   readonly firstRetryMs?: number;
   /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
-  readonly longestRetryMs?: number;
+  readonly maxRetryMs?: number;
   /** A connection that stays late for this long, in milliseconds, is replaced. Default: ten times `commandMs`. */
   readonly lateMs?: number;
   /** Interval of probes while the connection is up, in milliseconds: they find an outage before a request does. Default 1 s. */
   readonly heartbeatMs?: number;
   /** An outage this long after the last one, in milliseconds, starts the backoff over. Default 10 s. */
-  readonly calmMs?: number;
+  readonly resetMs?: number;
   /** Maximum number of calls in flight; more are rejected. Default 10,000. */
   readonly maxCalls?: number;
 }
@@ -57,7 +56,6 @@ interface ScriptOptions {
   /** For error messages; it is not sent. */
   readonly name: string;
   readonly lua: string;
-  /** Number of keys. */
   readonly keys: number;
 }
 
@@ -72,7 +70,6 @@ const LATE_ANSWER_MS = 3000;
 /** Maximum number of consecutive probes in time before calls resume after repeated lateness. */
 const MAX_PROBES = 5;
 
-/** Rejects a call in flight. */
 type FailCall = (error: RedisUnavailable) => void;
 
 export class RedisClient {
@@ -82,24 +79,21 @@ export class RedisClient {
   readonly #backoff: Backoff;
   readonly #now: () => number;
   readonly #limits: Readonly<
-    Record<'commandMs' | 'connectMs' | 'startMs' | 'lateMs' | 'heartbeatMs' | 'calmMs' | 'maxCalls', number>
+    Record<'commandMs' | 'connectMs' | 'startMs' | 'lateMs' | 'heartbeatMs' | 'resetMs' | 'maxCalls', number>
   >;
   readonly #upListeners = new Set<() => void>();
   readonly #downListeners = new Set<() => void>();
   readonly #closing = new AbortController();
   /** Calls in flight on the current connection. A call that is not in this set has ended. */
   readonly #calls = new Set<FailCall>();
-  /** Undefined while Redis is unavailable. */
   #link: RedisLink | undefined;
   /** The connection is open, and an answer is late. */
   #isOverdue = false;
   /** Number of recent late answers, and the time of the last one. */
   #overdue = { times: 0, at: Number.NEGATIVE_INFINITY };
-  /** When the last late answer arrived. */
   #lateAnswerAt = Number.NEGATIVE_INFINITY;
   #cause: Error = new Error('not connected yet');
   #heartbeat: NodeJS.Timeout | undefined;
-  /** Resolves when connected or closed. */
   #connecting: Promise<void> | undefined;
 
   /** @throws Error for an invalid URL; the message does not quote it */
@@ -112,7 +106,7 @@ export class RedisClient {
     this.#limits = {
       commandMs,
       lateMs: options.lateMs ?? 10 * commandMs,
-      calmMs: options.calmMs ?? 10_000,
+      resetMs: options.resetMs ?? 10_000,
       connectMs: options.connectMs ?? 1000,
       startMs: options.startMs ?? 1000,
       heartbeatMs: options.heartbeatMs ?? 1000,
@@ -120,8 +114,8 @@ export class RedisClient {
     };
     this.#backoff = new Backoff({
       firstMs: options.firstRetryMs ?? 50,
-      longestMs: options.longestRetryMs ?? 1000,
-      calmMs: options.calmMs ?? 10_000,
+      maxMs: options.maxRetryMs ?? 1000,
+      resetMs: options.resetMs ?? 10_000,
       now: this.#now,
       random: options.random ?? Math.random,
     });
@@ -309,9 +303,9 @@ export class RedisClient {
    */
   async #onLateAnswer(link: RedisLink): Promise<void> {
     if (this.#link !== link || this.#isOverdue) return;
-    const { commandMs, lateMs, calmMs } = this.#limits;
+    const { commandMs, lateMs, resetMs } = this.#limits;
     const since = this.#now();
-    const isAgain = since - this.#overdue.at < calmMs;
+    const isAgain = since - this.#overdue.at < resetMs;
     this.#overdue = { times: isAgain ? this.#overdue.times + 1 : 1, at: since };
     this.#isOverdue = true;
     const cause = new DeadlinePassed('Redis', commandMs);

@@ -40,7 +40,6 @@ interface LinkOptions {
   readonly commandMs: number;
   /** See `createCommands`. */
   readonly attempt: number;
-  /** Aborts the attempt. */
   readonly signal: AbortSignal;
   /** Called when connected, before the probe. */
   readonly onConnected?: () => void;

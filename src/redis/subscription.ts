@@ -32,7 +32,7 @@ export interface SubscriptionOptions {
   /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
   readonly firstRetryMs?: number;
   /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
-  readonly longestRetryMs?: number;
+  readonly maxRetryMs?: number;
   /** Maximum message size in bytes of UTF-8. Default 64 KiB. */
   readonly maxBytes?: number;
   /** Monotonic milliseconds. */
@@ -58,8 +58,8 @@ export class Subscription {
     this.#now = options.now ?? (() => performance.now());
     this.#backoff = new Backoff({
       firstMs: options.firstRetryMs ?? 50,
-      longestMs: options.longestRetryMs ?? 1000,
-      calmMs: 10_000,
+      maxMs: options.maxRetryMs ?? 1000,
+      resetMs: 10_000,
       now: this.#now,
       random: options.random ?? Math.random,
     });

@@ -71,7 +71,6 @@ export interface Order extends OrderTerms {
   readonly isReplaced: boolean;
   readonly holderId: string | null;
   readonly keyPrefix: Prefix | null;
-  /** First use of the claimed key. */
   readonly keyUsedAt: string | null;
   readonly claimedAt: string | null;
   readonly paidAt: string | null;
@@ -189,7 +188,6 @@ export interface ClaimRequest {
   /** Whether the client has the claim secret of the order. */
   readonly isAllowed: (order: Order) => boolean;
   readonly key: NewKey;
-  /** Id for a new holder. */
   readonly holderId: string;
   readonly at: string;
   /** A key that was claimed before this time cannot be claimed again. */

@@ -45,9 +45,7 @@ export interface KeySummary {
   readonly holderId: string;
   /** The holder's tier, the same for all of its keys. */
   readonly tier: Tier;
-  /** The holder's standing. */
   readonly standing: BillingStatus;
-  /** The holder's label. */
   readonly label: string | null;
   readonly state: KeyState;
   /** 1 when issued; every change of the key raises it. */
@@ -102,7 +100,6 @@ export type AddResult =
 export type RotateResult =
   | {
       readonly kind: 'rotated';
-      /** The successor. */
       readonly record: KeyRecord;
       /** Version of the old key after it ended. */
       readonly endedVersion: number;

@@ -3,12 +3,10 @@
 export interface ObjectRecord {
   /** Name of the upstream that stores it. */
   readonly upstream: string;
-  /** The upstream's id. */
   readonly id: string;
   /** `file`, `batch`, … */
   readonly kind: string;
   readonly holderId: string;
-  /** `purpose` of a file. */
   readonly purpose: string | null;
   /** When it was first seen, RFC 3339, UTC. */
   readonly createdAt: string;

@@ -28,9 +28,7 @@ import type { HolderTotals, UsageBatch, UsageLine, UsageQuery } from './usage-re
 export interface Store {
   /** Whether opening created it: it has no keys. */
   readonly isNew: boolean;
-  /** Usage. */
   readonly usage: UsageStore;
-  /** Orders and payments. */
   readonly billing: BillingStore;
 
   /** Owners of the objects that upstreams store. */

@@ -143,9 +143,9 @@ test('a place is taken again at once, later from time to time, and at once after
   expect(waits).toEqual([250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
   // One that serves for a moment is not calm.
   backoff.succeeded();
-  now += WORKER_TIMES.restart.calmMs - 1;
+  now += WORKER_TIMES.restart.resetMs - 1;
   expect(backoff.next()).toBe(30_000);
   backoff.succeeded();
-  now += WORKER_TIMES.restart.calmMs;
+  now += WORKER_TIMES.restart.resetMs;
   expect(backoff.next()).toBe(250);
 });

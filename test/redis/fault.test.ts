@@ -83,8 +83,8 @@ describe('the wait between tries', () => {
     ] as const) {
       const backoff = new Backoff({
         firstMs: 50,
-        longestMs: 1000,
-        calmMs: 1,
+        maxMs: 1000,
+        resetMs: 1,
         now: () => 0,
         random: () => chance,
       });
@@ -94,7 +94,7 @@ describe('the wait between tries', () => {
 
   test('begins anew only after things have been well for a while', () => {
     let now = 0;
-    const backoff = new Backoff({ firstMs: 1, longestMs: 99, calmMs: 1000, now: () => now, random: () => 0 });
+    const backoff = new Backoff({ firstMs: 1, maxMs: 99, resetMs: 1000, now: () => now, random: () => 0 });
     expect([backoff.next(), backoff.next()]).toEqual([1, 2]);
     backoff.succeeded();
     now = 999;

@@ -34,7 +34,7 @@ export async function startClient(
     },
     commandMs: PATIENT,
     firstRetryMs: 5,
-    longestRetryMs: 50,
+    maxRetryMs: 50,
     heartbeatMs: 2 ** 30,
     ...options,
   });
@@ -67,7 +67,7 @@ export async function startSubscription(
     pingMs: 50,
     silenceMs: PATIENT,
     firstRetryMs: 5,
-    longestRetryMs: 50,
+    maxRetryMs: 50,
     ...options,
   });
   await subscription.start();

@@ -10,7 +10,6 @@ const JITTER = 0.5;
 const ALPHA = 0.1;
 
 interface DrainEstimateOptions {
-  /** Number of concurrent slots. */
   readonly slots: number;
   /** Service time in milliseconds until one is measured. */
   readonly initialMs: number;

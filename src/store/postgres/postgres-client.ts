@@ -53,7 +53,7 @@ type ConnectionFailure =
   /** This statement failed; others may succeed. */
   | 'unsure'
   /** The server works: it rejected the statement, or a constraint did. */
-  | 'refused';
+  | 'rejected';
 
 /** SQLSTATE prefixes. The first match counts. */
 const FAILURES: readonly (readonly [string, ConnectionFailure])[] = [
@@ -66,16 +66,16 @@ const FAILURES: readonly (readonly [string, ConnectionFailure])[] = [
   ['58', 'unwritable'], // system errors: I/O
   ['XX001', 'unwritable'], // data_corrupted
   ['XX002', 'unwritable'], // index_corrupted
-  ['22', 'refused'],
-  ['23', 'refused'],
-  ['P0', 'refused'],
+  ['22', 'rejected'],
+  ['23', 'rejected'],
+  ['P0', 'rejected'],
 ];
 
 export function failureOf(error: unknown): ConnectionFailure {
   if (error instanceof ReadOnlyServerError) return 'read_only';
   if (error instanceof LateError) return error.isSilence ? 'lost' : 'unsure';
   // A parameter or a result value that cannot be converted.
-  if (error instanceof TypeError || error instanceof RangeError) return 'refused';
+  if (error instanceof TypeError || error instanceof RangeError) return 'rejected';
   if (!(error instanceof DatabaseError)) return 'lost';
   const code = error.code ?? '';
   // `begin ... read write` on a server in recovery is "not supported".

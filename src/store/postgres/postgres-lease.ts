@@ -26,7 +26,6 @@ interface PostgresLeaseOptions {
 
 interface Queued {
   readonly statement: Statement;
-  /** Receives the rows. */
   readonly rows: unknown[];
 }
 

@@ -181,7 +181,7 @@ export class PostgresPool {
   #failed(error: Error): void {
     const failure = failureOf(error);
     if (failure === 'read_only' || failure === 'lost') this.#shared.generation.advance();
-    if (failure !== 'refused')
+    if (failure !== 'rejected')
       this.#shared.writes?.failed(error, failure === 'read_only' || failure === 'unwritable');
   }
 

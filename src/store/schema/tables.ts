@@ -18,7 +18,6 @@ export interface Tables {
   holders: {
     id: string;
     tier: Tier;
-    /** Default `good`. */
     standing: Generated<BillingStatus>;
     label: string | null;
     created_at: string;

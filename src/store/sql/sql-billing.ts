@@ -220,15 +220,15 @@ export class SqlBilling implements BillingStore {
   claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimResult> {
     const { lockChangeFeed } = this.#parts;
     return this.#transactionWithKey<ClaimResult>(async (trx, rollBack) => {
-      const reject = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
+      const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
       const order = await lockOrder(trx, id);
-      if (order === undefined) throw reject('unknown');
-      if (!isAllowed(order)) throw reject('forbidden');
-      if (order.state === 'pending') throw reject('unpaid');
-      if (order.state === 'void' || order.state === 'refused') throw reject('closed');
+      if (order === undefined) throw rejection('unknown');
+      if (!isAllowed(order)) throw rejection('forbidden');
+      if (order.state === 'pending') throw rejection('unpaid');
+      if (order.state === 'void' || order.state === 'refused') throw rejection('closed');
       if (order.state === 'paid') {
-        if (order.standing === 'held') throw reject('held');
-        if (order.standing !== 'active' && order.standing !== 'past_due') throw reject('closed');
+        if (order.standing === 'held') throw rejection('held');
+        if (order.standing !== 'active' && order.standing !== 'past_due') throw rejection('closed');
         await insertHolder(trx, holderId, order.tier, key.createdAt);
         await lockChangeFeed(trx);
         await insertKey(trx, key, holderId, null);
@@ -241,8 +241,8 @@ export class SqlBilling implements BillingStore {
         };
       }
       const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
-      if (keyPrefix === null || claimedAt === null || owner === null) throw reject('claimed');
-      if (keyUsedAt !== null || claimedAt < since) throw reject('claimed');
+      if (keyPrefix === null || claimedAt === null || owner === null) throw rejection('claimed');
+      if (keyUsedAt !== null || claimedAt < since) throw rejection('claimed');
       const locked = await defer(trx, lockHolder(trx, { id: owner }));
       // Version 1: the key has not changed since it was issued.
       const ended = await trx
@@ -254,7 +254,7 @@ export class SqlBilling implements BillingStore {
         .returning('prefix')
         .executeTakeFirst();
       const [holder] = locked;
-      if (holder === undefined || ended === undefined) throw reject('claimed');
+      if (holder === undefined || ended === undefined) throw rejection('claimed');
       await lockChangeFeed(trx);
       await insertKey(trx, key, owner, null);
       await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');

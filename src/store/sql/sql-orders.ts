@@ -10,7 +10,6 @@ type Trx = Transaction<Tables>;
 
 const MAX_OF_HOLDER = 1000;
 
-/** Maps a row to an order. */
 export function orderFromRow(row: Selectable<Tables['orders']>): Order {
   return {
     id: row.id,
@@ -139,7 +138,6 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
   return rows.map(orderFromRow);
 }
 
-/** Marks an order as claimed by a new holder with this key. */
 export async function markClaimed(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
   const claiming = trx
     .updateTable('orders')

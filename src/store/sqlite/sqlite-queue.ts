@@ -33,13 +33,11 @@ interface Waiter {
   readonly deadline: number;
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
-  /** Cancels the deadline. */
   readonly stop: () => void;
 }
 
 interface Prepared {
   readonly statement: StatementSync;
-  /** Whether it returns rows. */
   readonly returnsRows: boolean;
 }
 

@@ -21,7 +21,7 @@ try {
     times: {
       hung: 1_500,
       start: role === 'die' ? 4_000 : 60_000,
-      restart: { firstMs: 500, longestMs: 60_000, calmMs: 60_000 },
+      restart: { firstMs: 500, maxMs: 60_000, resetMs: 60_000 },
     },
   });
   process.stdout.write('started\n');
