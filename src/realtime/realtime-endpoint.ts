@@ -7,7 +7,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
 import { rejectedAttempt } from '../proxy/attempts/attempts.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
-import { type Next, TargetPlan } from '../proxy/attempts/target-plan.ts';
+import { type PlannedTarget, TargetPlan } from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {
@@ -164,7 +164,7 @@ export class Realtime {
   /** @returns why there is no session; undefined when there was one, and it has ended */
   async #try(
     order: Order,
-    { target, permit }: Next<Target>,
+    { target, permit }: PlannedTarget<Target>,
     early: EarlyBytes,
     mostMs: number,
   ): Promise<Failure | undefined> {

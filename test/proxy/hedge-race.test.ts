@@ -1,7 +1,7 @@
 // The parts of a hedge by themselves: who has the client, what two failures come to, and a target that is given back.
 import { describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
-import { bothFailed, type Contender, Race } from '../../src/proxy/attempts/hedge.ts';
+import { type Contender, mergeFailures, Race } from '../../src/proxy/attempts/hedge.ts';
 import { TargetPlan } from '../../src/proxy/attempts/target-plan.ts';
 import { CircuitBreaker } from '../../src/upstream/circuit-breaker.ts';
 import { type Failure, failure } from '../../src/upstream/error-outcome.ts';
@@ -81,7 +81,7 @@ describe('two failures', () => {
     [{ mayHaveExecuted: true }, {}, { mayHaveExecuted: true }],
     [{}, { mayHaveExecuted: true }, { mayHaveExecuted: true }],
   ])('%j and %j come to %j', (first, second, expected) => {
-    const both = bothFailed(of('upstream_timeout', first), of('upstream_error', second));
+    const both = mergeFailures(of('upstream_timeout', first), of('upstream_error', second));
     const says = both.error.code === 'upstream_timeout' ? 'first' : 'second';
     expect({ ...both, says }).toMatchObject(expected);
   });

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
-  type Next,
+  type PlannedTarget,
   TargetPlan,
   type TargetPlanOptions,
   TargetStatuses,
@@ -51,7 +51,7 @@ function setting(names: Readonly<Record<string, string>>) {
   return { clock, targets, of, plan, limit, open, report };
 }
 
-function handed(step: ReturnType<TargetPlan<Named>['next']>): Next<Named> {
+function handed(step: ReturnType<TargetPlan<Named>['next']>): PlannedTarget<Named> {
   if (step.kind === 'exhausted') throw new Error(`exhausted: ${step.cause}`);
   return step;
 }

@@ -10,9 +10,9 @@ import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
 import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
-import { bothFailed, Race } from './hedge.ts';
+import { mergeFailures, Race } from './hedge.ts';
 import type { Resilience } from './resilience.ts';
-import { type Exhausted, type Next, TargetPlan } from './target-plan.ts';
+import { type Exhausted, type PlannedTarget, TargetPlan } from './target-plan.ts';
 
 /** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
 const MAX_WAIT_MS = 2000;
@@ -104,7 +104,7 @@ export class Attempts {
   }
 
   /** Asks one target, and hedges with a second one after too long a silence. */
-  #tryTarget(step: Next<Target>): Promise<AttemptEnd> {
+  #tryTarget(step: PlannedTarget<Target>): Promise<AttemptEnd> {
     const after = this.#hedgeAfter(step.target);
     return after === undefined ? this.#runTarget(step) : this.#race(step, after);
   }
@@ -122,7 +122,7 @@ export class Attempts {
     return after === 'p95' ? resilience.statusOf(target).latency.p95 : after;
   }
 
-  async #race(step: Next<Target>, after: number): Promise<AttemptEnd> {
+  async #race(step: PlannedTarget<Target>, after: number): Promise<AttemptEnd> {
     const race = new Race();
     const [leader, hedge]: [Runner, Runner] = [
       { race, isHedge: false },
@@ -145,7 +145,7 @@ export class Attempts {
       if (first.failure.mayHaveExecuted === true && second.failure.mayHaveExecuted === true)
         this.#hasRepeated = true;
       (first.failure.tryNextTarget ? hedge : leader).attempt?.sign();
-      return { kind: 'failed', failure: bothFailed(first.failure, second.failure) };
+      return { kind: 'failed', failure: mergeFailures(first.failure, second.failure) };
     }
     const isSecond = first.kind === 'superseded' || second.kind === 'answered';
     return isSecond ? second : first;
@@ -196,7 +196,7 @@ export class Attempts {
    * Asks one target. A stale keep-alive connection is no sign of its health: resends once on a new connection.
    * @param runner in a race
    */
-  async #runTarget({ target, permit }: Next<Target>, runner?: Runner): Promise<AttemptEnd> {
+  async #runTarget({ target, permit }: PlannedTarget<Target>, runner?: Runner): Promise<AttemptEnd> {
     const { exchange } = this.#options.request;
     let outcome: ResultClass = { kind: 'neutral' };
     try {
@@ -224,7 +224,7 @@ export class Attempts {
   }
 
   #send(
-    { target, permit }: Pick<Next<Target>, 'target' | 'permit'>,
+    { target, permit }: Pick<PlannedTarget<Target>, 'target' | 'permit'>,
     fresh: boolean,
     runner?: Runner,
   ): Promise<AttemptEnd> {
@@ -305,7 +305,7 @@ export class Attempts {
    * requests that wait here would return all at once (thundering herd).
    * @returns undefined when no target is available
    */
-  async #waitForTarget(failure: Failure, exhausted: Exhausted): Promise<Next<Target> | undefined> {
+  async #waitForTarget(failure: Failure, exhausted: Exhausted): Promise<PlannedTarget<Target> | undefined> {
     if (!this.#mayWait(failure, exhausted)) return undefined;
     await this.#wait(exhausted);
     if (this.#remainingMs <= 0) return undefined;

@@ -89,7 +89,7 @@ export class RaceParticipant implements RaceHandle {
  * Merges two failures into the one the client would have received from sequential attempts. A failure that forbids
  * further attempts takes precedence.
  */
-export function bothFailed(first: Failure, second: Failure): Failure {
+export function mergeFailures(first: Failure, second: Failure): Failure {
   return {
     ...(first.tryNextTarget ? second : first),
     tryNextTarget: first.tryNextTarget && second.tryNextTarget,

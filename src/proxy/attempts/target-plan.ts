@@ -37,7 +37,7 @@ export interface TargetPlanOptions<T extends Ranked> {
 }
 
 /** A target to try now. Release the permit exactly once, even if nothing is sent. */
-export interface Next<T> {
+export interface PlannedTarget<T> {
   readonly kind: 'target';
   readonly target: T;
   readonly permit: Permit;
@@ -71,7 +71,7 @@ export class TargetPlan<T extends Ranked> {
    * Chooses an untried target and takes its permit.
    * @param isSuitable filter; default: any
    */
-  next(isSuitable: (target: T) => boolean = () => true): Next<T> | Exhausted {
+  next(isSuitable: (target: T) => boolean = () => true): PlannedTarget<T> | Exhausted {
     const [first] = this.#targets;
     // A single target needs no choice.
     if (first !== undefined && this.#targets.length === 1 && this.#tried.length === 0 && isSuitable(first))
@@ -92,7 +92,7 @@ export class TargetPlan<T extends Ranked> {
    * A sole target is tried even with an open breaker: its own answer is worth more than the gateway's rejection. It is
    * rejected only for the time that it named itself, which becomes the client's `retry-after`.
    */
-  #sole(target: T): Next<T> | Exhausted {
+  #sole(target: T): PlannedTarget<T> | Exhausted {
     const breaker = this.#breaker(target);
     const step = breaker.rejection() === undefined ? this.#take(target, breaker.admit()) : undefined;
     if (step !== undefined) return step;
@@ -113,12 +113,12 @@ export class TargetPlan<T extends Ranked> {
   }
 
   /** The target was not asked: releases the permit and makes the target available again. */
-  putBack({ target, permit }: Next<T>): void {
+  putBack({ target, permit }: PlannedTarget<T>): void {
     permit.release({ kind: 'neutral' });
     this.#tried = this.#tried.filter((each) => each !== target);
   }
 
-  #take(target: T, admission: Permit | BreakerRejection): Next<T> | undefined {
+  #take(target: T, admission: Permit | BreakerRejection): PlannedTarget<T> | undefined {
     if (admission.kind === 'rejection') return undefined;
     this.#tried.push(target);
     return { kind: 'target', target, permit: admission };

@@ -119,14 +119,14 @@ export class RunningReservation {
       const state = states[limit];
       if (state === undefined || state.remaining > 0) continue;
       metrics.limitsRefused.inc({ limit, tier: principal.tier });
-      const refused = {
+      const rejected = {
         kind: 'refused',
         limit,
         reason: 'spent',
         retryAfterMs: state.resetMs,
         states,
       } as const;
-      return rejectionError(refused, MIN_TOKENS);
+      return rejectionError(rejected, MIN_TOKENS);
     }
     return undefined;
   }
