@@ -291,8 +291,8 @@ function textOf(explanation: Explanation, live: LiveState): string {
     ['gateway', gatewayText(live, config.hash)],
   ];
   const blocks = targets.map((target, index) => {
-    const begins = target.priority !== targets[index - 1]?.priority;
-    return `${begins ? `priority ${target.priority}\n` : ''}${targetText(target, explanation)}`;
+    const isFirst = target.priority !== targets[index - 1]?.priority;
+    return `${isFirst ? `priority ${target.priority}\n` : ''}${targetText(target, explanation)}`;
   });
   return `${quote(model)} by ${config.file} (${config.hash})\n${rows(head, '  ')}${blocks.join('')}`;
 }
@@ -300,7 +300,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
 function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
   const { upstream, builtin, scheme, host, path, headers, timeouts, live } = target;
   const share =
-    target.weight === 0 ? 'weight 0: never asked' : `weight ${target.weight}: ${percent(target.share)}`;
+    target.weight === 0 ? 'weight 0: no requests' : `weight ${target.weight}: ${percent(target.share)}`;
   const lines: [string, string][] = [
     ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
     ['as model', quote(target.model)],
@@ -309,15 +309,15 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
       : [['headers', `${headers.join(', ')} (values hidden)`] as [string, string]]),
     [
       'usage',
-      target.stream_usage === 'inject' ? 'asked for in streams whose client did not' : 'not asked for',
+      target.stream_usage === 'inject' ? 'requested in streams whose client did not' : 'not requested',
     ],
     ...describeMembers({ ...target.members, refuse: [] }).map(inMembers),
     ['timeouts', describeTimeouts(timeouts)],
-    ['at once', `at most ${target.max_concurrency}, over all models of this upstream`],
+    ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...(target.health === null
       ? []
       : [
-          ['health', `${target.health.path} asked every ${formatDuration(target.health.interval)}`] as [
+          ['health', `${target.health.path} checked every ${formatDuration(target.health.interval)}`] as [
             string,
             string,
           ],
@@ -334,14 +334,14 @@ function balanceText({ balance }: Explanation): string {
     case 'weighted':
       return 'within a priority by weight';
     case 'least_requests':
-      return 'within a priority the less busy of two drawn by weight';
+      return 'within a priority, of two drawn by weight the one with fewer requests in flight';
     case 'latency':
-      return 'within a priority the sooner to answer of two drawn by weight';
+      return 'within a priority, of two drawn by weight the faster one';
   }
 }
 
 function limitText(limits: Readonly<Record<string, number>> | null): string {
-  if (limits === null) return 'not on offer';
+  if (limits === null) return 'not offered';
   const texts = Object.entries(limits).map(([name, limit]) => `${name.replaceAll('_', ' ')} ${limit}`);
   return texts.length === 0 ? 'no limits' : texts.join(', ');
 }

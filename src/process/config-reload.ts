@@ -88,11 +88,11 @@ export class Reloader {
     const { file, hash } = this.#config;
     this.markRejected();
     const about = { file, config_hash: hash };
-    const words = 'failed to apply the configuration; keeping the previous one';
+    const text = 'failed to apply the configuration; keeping the previous one';
     if (error instanceof ConfigError) {
       const faults = error.faults.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`);
-      logger.error({ ...about, faults, ...(error.more === 0 ? {} : { more: error.more }) }, words);
-    } else logger.error({ ...about, err: error }, words);
+      logger.error({ ...about, faults, ...(error.more === 0 ? {} : { more: error.more }) }, text);
+    } else logger.error({ ...about, err: error }, text);
   }
 
   #updateMetrics(): void {

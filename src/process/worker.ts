@@ -164,8 +164,8 @@ class WorkerRun {
         app.member.reload(message.bytes);
         const { hash } = app.config;
         if (hash === message.hash) return;
-        const words = 'this worker failed to apply the configuration; keeping its previous one';
-        this.#options.logger.error({ config_hash: hash, wanted: message.hash }, words);
+        const text = 'this worker failed to apply the configuration; keeping its previous one';
+        this.#options.logger.error({ config_hash: hash, wanted: message.hash }, text);
         return;
       }
       case 'rejected':

@@ -136,10 +136,12 @@ export class Workers {
 
   /** A fresh report of each worker; the previous one of a worker that does not answer within `ms`. */
   async reports(ms: number): Promise<readonly WorkerReport[]> {
-    const asked = [...this.#alive];
-    await Promise.all(asked.map((worker) => worker.refresh(ms)));
+    const queried = [...this.#alive];
+    await Promise.all(queried.map((worker) => worker.refresh(ms)));
     // The reports of workers that have exited since then went to `onExited`.
-    return asked.flatMap(({ state, report }) => (state === 'ended' || report === undefined ? [] : [report]));
+    return queried.flatMap(({ state, report }) =>
+      state === 'ended' || report === undefined ? [] : [report],
+    );
   }
 
   /**

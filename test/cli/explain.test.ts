@@ -166,7 +166,7 @@ describe('by the configuration alone', () => {
     for (const line of [
       '  tiers       Lite, Pro may use it',
       '  limits      Lite: requests per minute 20, concurrency 2',
-      '  limits      Pro: not on offer',
+      '  limits      Pro: not offered',
       '  response    the client reads the model name "gpt-4o"',
       '  gateway     no state to show: admin.port is 0, so its port is unknown',
       '  openai  (weight 3: 75%)',
@@ -174,10 +174,10 @@ describe('by the configuration alone', () => {
       '    as model    "gpt-4o-2024"',
       '    headers     authorization, openai-project (values hidden)',
       '    timeouts    connect 2s, first token 1500ms, idle 10m, total 1h',
-      '    usage       not asked for',
-      '    health      /up?sig=**** asked every 20s',
+      '    usage       not requested',
+      '    health      /up?sig=**** checked every 20s',
       '  balance     within a priority by weight',
-      '  bare  (weight 0: never asked)',
+      '  bare  (weight 0: no requests)',
       'priority 2',
       '    to          built in (echo)',
     ]) {
@@ -207,7 +207,7 @@ describe('by the configuration alone', () => {
   test('says how a model is balanced and hedged', async () => {
     const { out } = await explain(['--model', 'gpt-4o-mini']);
     expect(out).toContain(
-      '  balance     within a priority the sooner to answer of two drawn by weight\n' +
+      '  balance     within a priority, of two drawn by weight the faster one\n' +
         '  hedge       a second target after 1500ms without output\n',
     );
     expect((await asJson('--model', 'gpt-4o-mini')).said).toMatchObject({

@@ -70,12 +70,12 @@ function checkStripe(
   const base = findNode(section, ['api_base'])?.node;
   const host = nodeText(base);
   if (base !== undefined && host !== undefined && URL.canParse(host)) {
-    const place = ['billing', 'api_base'];
+    const path = ['billing', 'api_base'];
     const there = new URL(host);
     if (there.origin !== STRIPE && !isTest)
-      fault(base.span.start, place, 'is not the host of Stripe, and `secret_key` is not a test key');
+      fault(base.span.start, path, 'is not the host of Stripe, and `secret_key` is not a test key');
     else if (there.protocol === 'http:' && !isLoopback(there))
-      fault(base.span.start, place, 'would send the secret key over plain http to another machine');
+      fault(base.span.start, path, 'would send the secret key over plain http to another machine');
   }
   if (url === undefined) return;
   const own = isLoopback(url);

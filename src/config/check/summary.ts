@@ -96,8 +96,8 @@ function isEverywhere(endpoints: readonly string[]): boolean {
 
 /** Whether two targets share a priority, so that `balance` matters. */
 function hasChoice({ targets }: ModelConfig): boolean {
-  const asked = targets.filter(({ weight }) => weight > 0);
-  return new Set(asked.map(({ priority }) => priority)).size < asked.length;
+  const active = targets.filter(({ weight }) => weight > 0);
+  return new Set(active.map(({ priority }) => priority)).size < active.length;
 }
 
 /** `500ms`, or `p95`: the 95th percentile. */

@@ -3,7 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
 import { dynamicShape, staticShape } from './config-schema.ts';
-import { childOf, fieldNames, natures, unwrap } from './field-kinds.ts';
+import { childOf, fieldMetadata, fieldNames, unwrap } from './field-kinds.ts';
 
 type Schema = z.core.$ZodType;
 
@@ -20,7 +20,7 @@ function kindOf(schema: Schema): string {
   const inner = unwrap(schema);
   if (inner instanceof z.ZodEnum) return inner.options.map((option) => `\`${option}\``).join(', ');
   if (inner instanceof z.ZodArray) return 'list';
-  return natures.get(inner)?.words ?? 'mapping';
+  return fieldMetadata.get(inner)?.words ?? 'mapping';
 }
 
 /** The default of a field, looked up below transforms. */

@@ -15,7 +15,7 @@ import {
 /** Whether an excerpt may show a value: as it is, only when short, with user, password and query of its URL masked, or never. */
 export type Shown = 'plain' | 'short' | 'url' | 'never';
 
-interface Nature {
+interface FieldMetadata {
   readonly shown?: Shown;
   /** Name of the kind, for docs/configuration.md. */
   readonly words?: string;
@@ -30,15 +30,15 @@ interface Nature {
 }
 
 /** Metadata by schema instance, for json-schema.ts, configuration-tables.ts and visible-text.ts. */
-export const natures = z.registry<Nature>();
+export const fieldMetadata = z.registry<FieldMetadata>();
 
 /** A `${` anywhere: editors accept any reference, because they cannot expand it. */
 const REFERENCE = '\\$\\{';
 
-const leaf = <T>(nature: Nature, reader: (text: string) => ScalarResult<T>) =>
+const leaf = <T>(metadata: FieldMetadata, reader: (text: string) => ScalarResult<T>) =>
   z
     .string()
-    .register(natures, nature)
+    .register(fieldMetadata, metadata)
     .transform((text, context): T => {
       const reading = reader(text);
       if (reading.ok) return reading.value;
@@ -234,7 +234,7 @@ export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictOb
 export const name = (
   problem: (text: string) => string | undefined,
   shows: (text: string, empty: boolean) => boolean,
-) => z.string().register(natures, { problem, shows });
+) => z.string().register(fieldMetadata, { problem, shows });
 
 /** A mapping with names chosen by the operator. Its output has no prototype, so `constructor` is not an entry. */
 export const mapping = <K extends z.ZodString, V extends z.core.$ZodType>(key: K, value: V) =>

@@ -2,7 +2,7 @@
 // and null; the schema accepts what the gateway accepts.
 import { z } from 'zod';
 import { fileSchema } from './config-schema.ts';
-import { natures } from './field-kinds.ts';
+import { fieldMetadata } from './field-kinds.ts';
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json };
 type JsonObject = Record<string, Json>;
@@ -65,9 +65,9 @@ export function jsonSchema(): JsonObject {
     target: 'draft-7',
     reused: 'inline',
     override: ({ zodSchema, jsonSchema: target }) => {
-      const nature = natures.get(zodSchema);
-      if (nature?.json !== undefined) delete target.type;
-      Object.assign(target, nature?.json, nature?.extra);
+      const metadata = fieldMetadata.get(zodSchema);
+      if (metadata?.json !== undefined) delete target.type;
+      Object.assign(target, metadata?.json, metadata?.extra);
     },
   });
   // Via text, to drop zod's non-JSON properties.

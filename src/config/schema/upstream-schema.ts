@@ -5,13 +5,13 @@ import {
   address,
   credential,
   duration,
+  fieldMetadata,
   flag,
   hiddenText,
   integer,
   MAX_DURATION,
   mapping,
   name,
-  natures,
   section,
   text,
 } from './field-kinds.ts';
@@ -144,7 +144,7 @@ export const upstream = section({
       'Health checks, sent with the credentials of this upstream. After two consecutive failures its targets rank behind all healthy ones.',
     ),
 })
-  .register(natures, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
+  .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
   .transform(({ base_url, builtin, api_key, headers, query, ...common }) =>
     base_url === undefined
       ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }

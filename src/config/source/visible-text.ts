@@ -1,7 +1,7 @@
 // Decides which text of the file excerpts and messages may show, and checks names of mappings. It is an allow-list: a value is shown
 // only if the schema marks its field as harmless; text at an unknown field may be a misplaced credential.
 import { z } from 'zod';
-import { childOf, fieldNames, natures, type Shown, unwrap } from '../schema/field-kinds.ts';
+import { childOf, fieldMetadata, fieldNames, type Shown, unwrap } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
 import type { SourceSpan, YamlNode, YamlPath, YamlPosition } from './yaml-tree.ts';
 
@@ -15,7 +15,7 @@ export interface VisibleSpan extends SourceSpan {
 export function showsKey(schema: Schema, key: string, value: YamlNode): boolean {
   const inner = schema === undefined ? undefined : unwrap(schema);
   if (inner instanceof z.ZodRecord) {
-    return natures.get(inner.keyType)?.shows?.(key, value.kind === 'blank') ?? false;
+    return fieldMetadata.get(inner.keyType)?.shows?.(key, value.kind === 'blank') ?? false;
   }
   const names = fieldNames(inner);
   if (names.includes(key)) return true;
@@ -28,7 +28,7 @@ export function showsKey(schema: Schema, key: string, value: YamlNode): boolean 
 export function shownOf(schema: Schema): Shown {
   const inner = schema === undefined ? undefined : unwrap(schema);
   if (inner instanceof z.ZodEnum) return 'short';
-  return (inner instanceof z.ZodString ? natures.get(inner)?.shown : undefined) ?? 'never';
+  return (inner instanceof z.ZodString ? fieldMetadata.get(inner)?.shown : undefined) ?? 'never';
 }
 
 const STRICTNESS: Readonly<Record<Shown, number>> = { plain: 0, short: 1, url: 2, never: 3 };
@@ -106,7 +106,7 @@ export function nameMarks(tree: YamlNode, schema: Schema, path: YamlPath = []): 
   }
   if (tree.kind !== 'branch') return [];
   const inner = schema === undefined ? undefined : unwrap(schema);
-  const problemOf = inner instanceof z.ZodRecord ? natures.get(inner.keyType)?.problem : undefined;
+  const problemOf = inner instanceof z.ZodRecord ? fieldMetadata.get(inner.keyType)?.problem : undefined;
   return [...tree.entries].flatMap(([key, entry]) => {
     const message = problemOf?.(key);
     const below = nameMarks(entry.value, childOf(schema, key), [...path, key]);
