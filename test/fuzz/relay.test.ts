@@ -156,6 +156,8 @@ interface Frame {
   readonly done?: true;
   readonly error?: true;
   readonly usage?: readonly [number, number];
+  /** Of a hidden usage chunk: what is left of it. It goes into the held finish chunk; `read` is what is read before the finish. */
+  readonly rest?: string;
 }
 
 const same = (text: string, more: Omit<Frame, 'sent' | 'read'> = {}): Frame => ({
@@ -211,18 +213,25 @@ const withId = text.map((said): Frame => {
 });
 const count = fc.integer({ min: 1, max: 1_000_000 });
 const usageFrame = (hide: boolean) =>
-  fc.tuple(count, count).map(([prompt, completion]): Frame => {
-    const sent = `data: {"choices":[],"usage":{"prompt_tokens":${prompt},"completion_tokens":${completion}}}\n\n`;
-    return { sent, read: hide ? '' : sent, usage: [prompt, completion] };
+  fc.tuple(count, count, fc.boolean()).map(([prompt, completion, hasMore]): Frame => {
+    const chunk = (choices: string, more: string) => `data: {"choices":${choices}${more}}\n\n`;
+    const counts = `,"usage":{"prompt_tokens":${prompt},"completion_tokens":${completion}}`;
+    const rest = hasMore ? `,"timings":{"n": ${prompt}}` : '';
+    const sent = chunk('[]', counts + rest);
+    const own = hasMore ? chunk('[{"index":0,"delta":{},"finish_reason":null}]', rest) : '';
+    return { sent, read: hide ? own : sent, usage: [prompt, completion], ...(hide ? { rest } : {}) };
   });
 const error = fc.constantFrom(
   same('data: {"error":{"message":"m","code":429}}\n\n', { error: true }),
   same('event: error\ndata: {"message":"m"}\n\n', { error: true }),
   same('data: {"error":"x","choices":[{"delta":{},"finish_reason":"error"}]}\n\n', { error: true }),
 );
-const finish = same('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', {
-  finish: true,
-});
+const finish = fc
+  .constantFrom(
+    'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n',
+    'event: x\ndata: {"choices":\ndata:[{"index":0,"delta":{},"finish_reason":"stop"}]\ndata:}\n: comment\n\n',
+  )
+  .map((sent) => same(sent, { finish: true }));
 const done = same('data: [DONE]\n\n', { done: true });
 
 interface Transcript {
@@ -232,8 +241,40 @@ interface Transcript {
   readonly read: string;
   /** Offsets in `sent` behind each frame. */
   readonly ends: readonly number[];
-  /** Offsets in `read` at which a frame may begin. Within a last CRLF is one too: the frame was complete at its CR. */
+  /** How it reads, and how it reads when it breaks off before the usage that goes into the finish chunk. */
+  readonly readings: readonly Reading[];
+}
+
+interface Reading {
+  readonly text: string;
+  /** Offsets at which a frame may begin. Within a last CRLF is one too: the frame was complete at its CR. */
   readonly boundaries: ReadonlySet<number>;
+}
+
+/** @param merges whether what is left of the usage chunk comes in time for the finish chunk */
+function readingOf(frames: readonly Frame[], eols: readonly string[], merges: boolean): Reading {
+  const reads: string[] = [];
+  let finishAt = -1;
+  let isHeld = false;
+  for (const [index, { sent, read, finish: isFinish, rest }] of frames.entries()) {
+    reads.push(finishAt >= 0 && rest !== undefined ? '' : read);
+    const finishRead = reads[finishAt];
+    if (isHeld && merges && rest !== undefined && finishRead !== undefined) {
+      const brace = finishRead.lastIndexOf('}');
+      reads[finishAt] = finishRead.slice(0, brace) + rest + finishRead.slice(brace);
+    }
+    if (isFinish) finishAt = index;
+    isHeld = isFinish === true || (isHeld && !/^data/m.test(sent));
+  }
+  let text = '';
+  const boundaries = new Set([0]);
+  for (const [index, read] of reads.entries()) {
+    const eol = eols[index % eols.length] ?? '\n';
+    text += read.replaceAll('\n', eol);
+    boundaries.add(text.length);
+    if (eol === '\r\n' && read !== '') boundaries.add(text.length - 1);
+  }
+  return { text, boundaries };
 }
 
 const EOLS = ['\n', '\r\n', '\r'] as const;
@@ -258,9 +299,15 @@ function transcripts(withErrors: boolean): fc.Arbitrary<Transcript> {
           ),
           { maxLength: 12 },
         ),
-        fc.constantFrom([], [finish], [done], [finish, done]),
+        fc.oneof(
+          fc.constantFrom([], [done]),
+          finish.map((it) => [it]),
+          finish.map((it) => [it, done]),
+        ),
         fc.array(fc.constantFrom(...EOLS), { minLength: 1, maxLength: 5 }),
-        fc.array(withErrors ? fc.oneof(usageFrame(hide), error) : usageFrame(hide), { maxLength: 2 }),
+        fc.array(fc.oneof(usageFrame(hide), comment, surplus, ...(withErrors ? [error] : [])), {
+          maxLength: 3,
+        }),
       )
       .map(([body, end, eols, between]) => {
         const [first, ...rest] = end;
@@ -272,18 +319,14 @@ function transcripts(withErrors: boolean): fc.Arbitrary<Transcript> {
             : [first, ...between, ...rest];
         const frames = [...body, ...tail];
         let sent = '';
-        let read = '';
         const ends: number[] = [];
-        const boundaries = new Set([0]);
         for (const [index, frame] of frames.entries()) {
-          const eol = eols[index % eols.length] ?? '\n';
-          sent += frame.sent.replaceAll('\n', eol);
-          read += frame.read.replaceAll('\n', eol);
+          sent += frame.sent.replaceAll('\n', eols[index % eols.length] ?? '\n');
           ends.push(sent.length);
-          boundaries.add(read.length);
-          if (eol === '\r\n' && frame.read !== '') boundaries.add(read.length - 1);
         }
-        return { hide, frames, sent: Buffer.from(sent, 'latin1'), read, ends, boundaries };
+        const readings = [readingOf(frames, eols, true), readingOf(frames, eols, false)];
+        const read = readings[0]?.text ?? '';
+        return { hide, frames, sent: Buffer.from(sent, 'latin1'), read, ends, readings };
       }),
   );
 }
@@ -372,15 +415,16 @@ test('a transcript that breaks off anywhere never looks whole, and nothing runs 
       const said = ERROR.exec(written)?.[1];
       // What was relayed is how the transcript reads, as far as it goes.
       const relayed = written.replace(ERROR, '');
-      expect(script.read.startsWith(relayed)).toBe(true);
-      if (said !== undefined) expect(script.boundaries.has(relayed.length)).toBe(true);
+      const reading = script.readings.find(({ text: read }) => read.startsWith(relayed));
+      expect(reading).toBeDefined();
+      if (said !== undefined) expect(reading?.boundaries.has(relayed.length)).toBe(true);
       if (run.client.ended) {
         // A clean end: the upstream had said that it was one, whole frame or not.
         expect(said).toBeUndefined();
         expect(relayed).toMatch(/\[DONE\]|"finish_reason":"stop"/);
         expect(run.result).toEqual({ kind: 'answered', outcome: 'ok' });
         // Without its blank line, but not torn.
-        const last = relayed.slice([...script.boundaries].findLast((end) => end <= relayed.length));
+        const last = relayed.slice([...(reading?.boundaries ?? [])].findLast((end) => end <= relayed.length));
         const data = /^data: ?([^\r\n]*)/.exec(last)?.[1];
         if (data?.startsWith('{')) expect(() => JSON.parse(data)).not.toThrow();
       } else if (run.result?.kind === 'answered') {

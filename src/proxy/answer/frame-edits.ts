@@ -1,10 +1,12 @@
 // Edits of single frames of a stream, for the few that are not relayed unchanged, and the text of their data.
-import type { Span } from '../../wire/json.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
+import { dataOf, readFields, spanInFrame } from '../../wire/sse-fields.ts';
 import { type Edit, spliceSpans } from '../request/request-scan.ts';
 
 const LF = 0x0a;
 const CR = 0x0d;
 const COLON = 0x3a;
+const COMMA = Buffer.from(',');
 
 /** A copy of the frame in `[start, end)`. @param edits with offsets in `bytes` */
 export function rewritten(bytes: Buffer, start: number, end: number, edits: readonly Edit[]): Buffer {
@@ -13,6 +15,27 @@ export function rewritten(bytes: Buffer, start: number, end: number, edits: read
     span: { start: edit.span.start - start, end: edit.span.end - start },
   }));
   return spliceSpans(bytes.subarray(start, end), shifted);
+}
+
+/**
+ * The frame with members added at the end of its object, except names that it already has.
+ * @param members by name; each as it is written, name and value
+ */
+export function withMembers(frame: Buffer, members: ReadonlyMap<string, Buffer>): Buffer {
+  const { values } = readFields(frame, 0, frame.length);
+  const data = dataOf(frame, values);
+  const scanner = new JsonScanner();
+  if (data !== null) scanner.reset(data.bytes, data.start, data.end);
+  if (data === null || !scanner.enterObject()) return frame;
+  const missing = new Map(members);
+  while (scanner.nextMember()) {
+    missing.delete(decodeString(data.bytes, scanner.keySpan));
+    scanner.skipValue();
+  }
+  if (scanner.fault !== null) return frame;
+  const { start } = spanInFrame({ start: scanner.pos - 1, end: scanner.pos }, values);
+  const bytes = Buffer.concat([...missing.values()].flatMap((member) => [COMMA, member]));
+  return spliceSpans(frame, [{ span: { start, end: start }, bytes }]);
 }
 
 /** Whether there is a span whose bytes differ from the token. */
@@ -31,4 +54,11 @@ export function endsWithComment(frame: Buffer): boolean {
 export function dataText(frame: Buffer): string {
   const lines = frame.toString().split(/\r\n|\r|\n/);
   return lines.flatMap((line) => (/^data(:|$)/.test(line) ? [line.replace(/^data:? ?/, '')] : [])).join('\n');
+}
+
+/** Adds a piece to a list that exists only if something is in it. */
+export function append(pieces: Buffer[] | undefined, piece: Buffer): Buffer[] {
+  if (pieces === undefined) return [piece];
+  pieces.push(piece);
+  return pieces;
 }

@@ -5,15 +5,16 @@ import { judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
 import { textOfBareError } from '../../wire/answer-shape.ts';
-import { type ChunkFacts, laterUsage, readChunk, textOfChunk, type Usage } from '../../wire/chat-chunk.ts';
+import { readChunk } from '../../wire/chat-chunk.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
-import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 import { tooLarge } from './answer-bounds.ts';
 import { ClientStream } from './client-stream.ts';
-import { dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
+import { FinishHold } from './finish-hold.ts';
+import { append, dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
+import { StreamUsage } from './stream-usage.ts';
 import { withoutUsage } from './usage-strip.ts';
 
 /** Held back before the first output; a longer stream without output is committed. */
@@ -30,29 +31,20 @@ export class StreamRelay implements Receiver {
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
   readonly #client: ClientStream;
+  readonly #hold: FinishHold;
+  readonly #usage: StreamUsage;
   readonly #scanner: SseFrameScanner;
   /** For endpoints with their own frames; chat frames go to `readChunk` directly. */
   readonly #reader: FrameReader | undefined;
   readonly #commitTimer: NodeJS.Timeout;
   /** `commitAfter` has passed while another attempt of the race may still win. */
   #isCommitDue = false;
-  /** A finish reason arrived: an upstream without `[DONE]` may end now. */
-  #finished = false;
-  /** Frames with a finish reason. */
-  #finishes = 0;
   /** `[DONE]` arrived. Later bytes are not relayed: clients stop there. */
   #done = false;
   /** The upstream's own error frame was relayed. */
   #failure: GatewayError | undefined;
   /** The last frame ended with a CR and was hidden: a following LF is the second half of its line end. */
   #hidesLf = false;
-  #usage: Usage | null = null;
-  /** Output frames and their text since the last usage report. Most frames hold one token. */
-  #outputs = 0;
-  #text = 0;
-  #hasOutput = false;
-  /** The reported usage covers the whole answer. */
-  #isUsageFinal = false;
   /** The client has left; only the usage is still read. */
   #isUsageRead = false;
   #readBytes = 0;
@@ -64,7 +56,9 @@ export class StreamRelay implements Receiver {
     this.#scanner = new SseFrameScanner(request.maxAnswer.frame);
     // The record is not awaited: it is written long before the client reaches the end and uses the id.
     this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
+    this.#usage = new StreamUsage(request, source, this.#reader);
     this.#client = new ClientStream(request, headers, source);
+    this.#hold = new FinishHold(this.#client);
     this.#commitTimer = setTimeout(() => {
       try {
         // Silence wins no race: the first output decides it.
@@ -103,7 +97,7 @@ export class StreamRelay implements Receiver {
     }
     if (!client.isOver && !this.#done) this.#relayIncomplete();
     if (client.isOver) return;
-    if (this.#done || this.#finished || this.#failure !== undefined) {
+    if (this.#done || this.#usage.isFinished || this.#failure !== undefined) {
       // The upstream reported the error itself, so end cleanly: some clients hang on a cut stream after an error frame.
       this.#commit();
       this.#endAnswer();
@@ -112,11 +106,11 @@ export class StreamRelay implements Receiver {
 
   leave(): boolean {
     const client = this.#client;
-    const isNearEnd = this.#finished || this.#reader?.mayBeLast === true;
+    const isNearEnd = this.#usage.isFinished || this.#reader?.mayBeLast === true;
     // Under the client's backpressure the gateway did not read either, so the upstream may be finished.
     const mayBeWhole = isNearEnd || client.isPaused;
     if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
-    if (!mayBeWhole || this.#isUsageFinal) return false;
+    if (!mayBeWhole || this.#usage.isFinal) return false;
     this.#request.exchange.access.bytes_out = client.bytesOut;
     client.drop();
     client.dispose();
@@ -141,6 +135,7 @@ export class StreamRelay implements Receiver {
       client.drop();
       return CLIENT_LEFT;
     }
+    this.#hold.release();
     client.cut(this.#failure ?? error, this.#failure === undefined ? this.#errorFrame(error) : undefined);
     return this.#failure === undefined ? { kind: 'answered', outcome: error.code } : this.#answered();
   }
@@ -151,19 +146,15 @@ export class StreamRelay implements Receiver {
 
   dispose(): void {
     clearTimeout(this.#commitTimer);
+    this.#hold.take();
     this.#client.dispose();
-    // Zeros beside output mean that the upstream does not count.
-    const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
-    this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
-    // Silence after the final usage is not reasoning: report the usage again to reset it.
-    if (this.#isUsageFinal && this.#usage !== null)
-      this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
+    const usage = this.#usage.end();
     // The access log describes an attempt only if the client received something from it.
     if (!this.#client.isOpen) return;
     const { access } = this.#request.exchange;
-    if (this.#usage !== null) {
-      access.prompt_tokens = this.#usage.prompt;
-      access.completion_tokens = this.#usage.completion;
+    if (usage !== null) {
+      access.prompt_tokens = usage.prompt;
+      access.completion_tokens = usage.completion;
     }
     access.bytes_out = this.#client.bytesOut;
   }
@@ -171,6 +162,7 @@ export class StreamRelay implements Receiver {
   /** Reads every frame of the batch. Unchanged frames are written in one piece. */
   #relay({ bytes, ends }: FrameBatch): void {
     const { alias } = this.#request;
+    const hold = this.#hold;
     // Endpoints with their own frames mark what to hide in their reader.
     const hidesUsage = this.#request.hideUsage === true && this.#reader === undefined;
     const isLfAlone = ends[0] === 1 && bytes[0] === LF;
@@ -191,28 +183,45 @@ export class StreamRelay implements Receiver {
       const facts =
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
       if (facts.hasError) {
-        if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#finished)) return;
+        if (!this.#takeError(bytes.subarray(start, end), hasOutput || this.#usage.isFinished)) return;
       }
-      this.#count(facts, end - start);
+      this.#usage.count(facts, end - start);
       const replacement = facts.hasError ? this.#replacementOf(bytes.subarray(start, end)) : undefined;
-      const usage = hidesUsage && facts.usage !== null ? withoutUsage(bytes, start, end) : undefined;
+      const usage =
+        hidesUsage && facts.usage !== null
+          ? withoutUsage(bytes, start, end, this.#usage.finishedChoices)
+          : undefined;
+      if (hold.isHolding && facts.kind !== 'comment') out = [...hold.take(usage?.hidden), ...(out ?? [])];
+      const isHeld = hidesUsage && facts.finish !== null && this.#usage.isLastBeforeUsage(facts);
       const surplus = surplusFields(bytes, start, end, facts.kind === 'comment', hasCr);
       if (replacement !== undefined) {
         if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
         out = append(out, replacement);
         copiedTo = end;
-      } else if (usage === 'all' || surplus === 'all' || (facts.usageOnly && this.#reader !== undefined)) {
+      } else if (
+        usage?.hidden !== undefined ||
+        surplus === 'all' ||
+        (facts.usageOnly && this.#reader !== undefined)
+      ) {
         // Requested by the gateway or without meaning for the client: hidden.
         if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
         copiedTo = end;
         this.#hidesLf = end === bytes.length && bytes[end - 1] !== LF;
-      } else if (surplus !== undefined || usage !== undefined) {
-        const edits = [...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })), ...(usage ?? [])];
+      } else if (surplus !== undefined || usage !== undefined || isHeld) {
+        const edits = [
+          ...(surplus ?? []).map((span) => ({ span, bytes: NO_BYTES })),
+          ...(usage?.edits ?? []),
+        ];
         if (copiedTo < start) out = append(out, bytes.subarray(copiedTo, start));
         if (alias !== undefined && facts.modelSpan !== null)
           edits.push({ span: facts.modelSpan, bytes: alias });
-        out = append(out, rewritten(bytes, start, end, edits));
+        const frame = rewritten(bytes, start, end, edits);
         copiedTo = end;
+        if (isHeld) {
+          if (out !== undefined) this.#client.passAll(out);
+          out = undefined;
+          hold.begin(frame);
+        } else out = append(out, frame);
       } else if (alias !== undefined && differs(bytes, facts.modelSpan, alias)) {
         out = append(out, bytes.subarray(copiedTo, facts.modelSpan.start));
         out.push(alias);
@@ -227,10 +236,9 @@ export class StreamRelay implements Receiver {
     }
     if (copiedTo < start) {
       const last = copiedTo === 0 && start === bytes.length ? bytes : bytes.subarray(copiedTo, start);
-      if (out === undefined) this.#client.pass(last);
-      else out.push(last);
+      out = append(out, last);
     }
-    if (out !== undefined) this.#client.passAll(out);
+    if (out !== undefined) (hold.isHolding ? hold : this.#client).passAll(out);
     this.#afterBatch(hasOutput, bytes[start - 1] === LF);
   }
 
@@ -240,47 +248,11 @@ export class StreamRelay implements Receiver {
       exchange.markFirstOutput();
       this.#source.progress();
     }
-    if (hasOutput || this.#finished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES) this.#commit();
+    if (hasOutput || this.#usage.isFinished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES)
+      this.#commit();
     if (!this.#done) return;
     if (endsWithLf) this.#endAnswer();
     else this.#source.lastFrame();
-  }
-
-  /** @param size of the frame */
-  #count(facts: ChunkFacts, size: number): void {
-    if (facts.finish !== null && !facts.hasError) {
-      this.#finished = true;
-      this.#finishes += 1;
-    }
-    if (facts.hasOutput) this.#countOutput(this.#reader === undefined ? textOfChunk() : this.#reader.text);
-    // A frame that is not valid JSON here (NaN, for example) may still be output for the client.
-    else if (facts.kind === 'other' && !facts.usageOnly) this.#countOutput(size);
-    if (facts.usage !== null) this.#takeUsage(facts.usage, facts);
-  }
-
-  #countOutput(text: number): void {
-    this.#outputs += 1;
-    this.#text += text;
-    this.#hasOutput = true;
-    this.#isUsageFinal = false;
-  }
-
-  #takeUsage(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
-    // Some upstreams send zeros on every chunk until the end.
-    if (reported.total === 0) {
-      this.#usage ??= reported;
-      return;
-    }
-    const usage = laterUsage(this.#usage, reported);
-    this.#usage = usage;
-    // Some report cumulative usage: later output is not included.
-    if (usage.isInputOnly !== true || this.#text < BYTES_PER_TOKEN) {
-      this.#outputs = 0;
-      this.#text = 0;
-    }
-    this.#source.used(usage, this.#outputs, this.#text);
-    const isEach = this.#finishes >= (this.#request.choices ?? 1);
-    this.#isUsageFinal = kind === 'done' || isEach || (usageOnly && this.#finished);
   }
 
   /** As `#relay` after the client has left: writes nothing, and ends with the final usage. */
@@ -290,8 +262,8 @@ export class StreamRelay implements Receiver {
     for (const end of ends) {
       const facts =
         this.#reader === undefined ? readChunk(bytes, start, end) : this.#reader.read(bytes, start, end);
-      this.#count(facts, end - start);
-      if (facts.kind === 'done' || facts.hasError || this.#isUsageFinal) {
+      this.#usage.count(facts, end - start);
+      if (facts.kind === 'done' || facts.hasError || this.#usage.isFinal) {
         this.#source.finish(CLIENT_LEFT);
         return;
       }
@@ -333,7 +305,7 @@ export class StreamRelay implements Receiver {
       this.#source.incomplete('an incomplete error frame');
       return;
     }
-    const ends = this.#finished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
+    const ends = this.#usage.isFinished || facts.finish !== null || facts.kind === 'done' || facts.hasError;
     if (ends) this.#relay({ bytes: rest, ends: [rest.length] });
   }
 
@@ -360,6 +332,7 @@ export class StreamRelay implements Receiver {
 
   /** Ends cleanly as early as possible: some clients read on after `[DONE]`. */
   #endAnswer(): void {
+    this.#hold.release();
     this.#client.end();
     this.#source.finish(this.#answered());
   }
@@ -369,10 +342,4 @@ export class StreamRelay implements Receiver {
     if (this.#failure !== undefined) this.#request.exchange.error = this.#failure;
     return { kind: 'answered', outcome };
   }
-}
-
-function append(pieces: Buffer[] | undefined, piece: Buffer): Buffer[] {
-  if (pieces === undefined) return [piece];
-  pieces.push(piece);
-  return pieces;
 }

@@ -1,23 +1,15 @@
-// Removal of the usage that the gateway requested from a chat chunk: the member, or the whole chunk if it holds nothing else. Only
+// Removal of the usage that the gateway requested from a chat chunk: the member, or the whole chunk if no choice has content. Only
 // chunks with usage come here, one in most streams.
 
-import { JsonScanner, type Span } from '../../wire/json.ts';
+import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { bytesStartWith, readFields } from '../../wire/sse-fields.ts';
 import { withoutMembers } from '../request/member-edits.ts';
 import type { Edit } from '../request/request-scan.ts';
 
-/** Members that some vendor sends in every chunk, without content of their own. */
-const ENVELOPE = [
-  'id',
-  'created',
-  'model',
-  'provider',
-  'stream_options',
-  'system_fingerprint',
-  'service_tier',
-  'obfuscation',
-  'x_groq',
-] as const;
+/** Members of every chunk, and those that only the gateway's request for usage adds. */
+const ENVELOPE = ['id', 'created', 'model', 'system_fingerprint', 'stream_options', 'obfuscation'] as const;
+/** Members that some vendor sends in every chunk. They alone do not justify a chunk of their own. */
+const USUAL = ['provider', 'service_tier', 'x_groq'] as const;
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -32,11 +24,27 @@ const TEXT_OBJECT = Buffer.from('"text_completion');
 
 const scanner = new JsonScanner();
 
+/** What to do with a chunk that has usage: to edit it, or to hide it. */
+interface UsageRemoval {
+  /** With offsets in the bytes that were read. */
+  readonly edits?: readonly Edit[];
+  /** The other members of a chunk to hide, by name: each as it was sent, name and value. */
+  readonly hidden?: ReadonlyMap<string, Buffer>;
+}
+
+/** How many choices have their finish reason. */
+export type FinishedChoices = 'none' | 'some' | 'all';
+
 /**
  * @param bytes holds a frame whose data is a chunk with usage in `[start, end)`
- * @returns edits with offsets in `bytes`; `all` to drop the frame; undefined to leave it unchanged
+ * @returns undefined to leave it unchanged
  */
-export function withoutUsage(bytes: Buffer, start: number, end: number): readonly Edit[] | 'all' | undefined {
+export function withoutUsage(
+  bytes: Buffer,
+  start: number,
+  end: number,
+  finished: FinishedChoices,
+): UsageRemoval | undefined {
   const { values } = readFields(bytes, start, end);
   const [from, to] = values;
   // No vendor sends it over several lines.
@@ -48,37 +56,53 @@ export function withoutUsage(bytes: Buffer, start: number, end: number): readonl
   let emptyChoice = EMPTY_CHAT_CHOICE;
   let hasContent = false;
   let hasMore = false;
+  const others: { readonly key: Span; readonly end: number }[] = [];
   while (scanner.nextMember()) {
-    const { start: keyStart } = scanner.keySpan;
+    const key = scanner.keySpan;
     scanner.peek();
     const { pos } = scanner;
     if (scanner.keyIs('choices')) {
-      hasContent = choicesHaveContent(bytes);
+      hasContent = choicesHaveContent(bytes, finished === 'all');
       choices = { start: pos, end: scanner.pos };
     } else if (scanner.keyIs('usage')) {
       scanner.skipValue();
-      usages.push({ start: keyStart, end: scanner.pos });
+      usages.push({ start: key.start, end: scanner.pos });
     } else if (scanner.keyIs('object')) {
       if (bytesStartWith(bytes, TEXT_OBJECT, pos, to)) emptyChoice = EMPTY_TEXT_CHOICE;
       scanner.skipValue();
     } else if (ENVELOPE.some((name) => scanner.keyIs(name))) scanner.skipValue();
-    else if (isFilled(bytes)) hasMore = true;
+    else {
+      const isUsual = USUAL.some((name) => scanner.keyIs(name));
+      if (!isFilled(bytes)) continue;
+      others.push({ key, end: scanner.pos });
+      hasMore ||= !isUsual;
+    }
   }
   if (scanner.fault !== null) return undefined;
-  if (!hasContent && !hasMore) return 'all';
-  const [first, ...others] = usages;
+  // Behind a finish reason a chunk of its own would harm: some clients take the finish reason of the last chunk.
+  if (!hasContent && (!hasMore || finished !== 'none')) {
+    const members = others.map(({ key, end: behind }): [string, Buffer] => [
+      decodeString(bytes, key),
+      bytes.subarray(key.start, behind),
+    ]);
+    return { hidden: new Map(members) };
+  }
+  const [first, ...more] = usages;
   if (first === undefined) return undefined;
   if (choices === undefined) {
     const member = Buffer.from(`"choices":${emptyChoice}`);
-    return [{ span: first, bytes: member }, ...withoutMembers(bytes, others)];
+    return { edits: [{ span: first, bytes: member }, ...withoutMembers(bytes, more)] };
   }
   const edits = withoutMembers(bytes, usages);
   if (isBlank(bytes, choices)) edits.push({ span: choices, bytes: Buffer.from(emptyChoice) });
-  return edits.toSorted((a, b) => a.span.start - b.span.start);
+  return { edits: edits.toSorted((a, b) => a.span.start - b.span.start) };
 }
 
-/** Skips the choices. Whether one of them has content: a delta (also with the role alone), a text, a finish reason. */
-function choicesHaveContent(bytes: Buffer): boolean {
+/**
+ * Skips the choices. Whether one of them has content: a delta, a text, a finish reason.
+ * @param isRoleKnown whether a role alone is no content
+ */
+function choicesHaveContent(bytes: Buffer, isRoleKnown: boolean): boolean {
   if (!scanner.enterArray()) return isFilled(bytes);
   let hasContent = false;
   while (scanner.nextElement()) {
@@ -90,7 +114,11 @@ function choicesHaveContent(bytes: Buffer): boolean {
       const isDelta = scanner.keyIs('delta') || scanner.keyIs('message');
       if (scanner.keyIs('index')) scanner.skipValue();
       else if (!isDelta || !scanner.enterObject()) hasContent = isFilled(bytes) || hasContent;
-      else while (scanner.nextMember()) hasContent = isFilled(bytes) || hasContent;
+      else
+        while (scanner.nextMember()) {
+          const isRole = isRoleKnown && scanner.keyIs('role');
+          hasContent = (isFilled(bytes) && !isRole) || hasContent;
+        }
     }
   }
   return hasContent;

@@ -1,12 +1,12 @@
 // The endpoints that take a form with files, and the list of all endpoints with a model in their body. json-endpoints.ts has those
 // that take JSON.
 
-import { TranscriptEvents } from '../answer/byte-events.ts';
 import type { Endpoint, FormRules, FormView, RequestFacts } from '../contracts/endpoint.ts';
 import { ATTACHMENT_TOKENS, MEDIA_CHARACTERS_PER_TOKEN } from '../request/attachments.ts';
 import { choicesOf } from '../request/request-counts.ts';
 import { wants } from '../request/request-scan.ts';
 import { ANSWER_TOKENS, tokensOf } from '../request/token-estimate.ts';
+import { TranscriptEvents } from './byte-events.ts';
 import { imageEvents, transcriptEvents } from './event-conversion.ts';
 import { IMAGES, JSON_ENDPOINTS, mediaEvent, tokensOfImages } from './json-endpoints.ts';
 import { EventReader } from './typed-events.ts';

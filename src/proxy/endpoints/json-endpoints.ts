@@ -4,12 +4,12 @@
 import type { CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
 import { createdIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
-import { SpeechEvents } from '../answer/byte-events.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
 import { isTrue, type RequestScan, textAt, wants } from '../request/request-scan.ts';
 import { estimateTokens } from '../request/token-estimate.ts';
+import { SpeechEvents } from './byte-events.ts';
 import { asStream } from './chat-conversion.ts';
 import { imageEvents, speechEvents } from './event-conversion.ts';
 import { responseEvents } from './response-events.ts';

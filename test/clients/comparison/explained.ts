@@ -158,20 +158,6 @@ export const EXPLANATIONS: readonly Explanation[] = [
       through.startsWith('req_'),
   },
   {
-    name: 'timings in a chunk of their own',
-    why: 'the gateway asks for usage, and then llama.cpp sends its timings with the usage, after the last chunk of the answer; the gateway hides the usage and passes the rest (docs/relay.md)',
-    matches: ({ call, path, direct, through }, { client, server }) =>
-      server.startsWith('llama.cpp') &&
-      /^chat\..*stream/.test(call) &&
-      ((path.endsWith('.timings') && through === undefined) ||
-        // A chunk is two lines of the event stream.
-        (path.endsWith('.length') && (through === Number(direct) + 1 || through === Number(direct) + 2)) ||
-        // The lines that end the stream stand later too.
-        (/\.(?:lines|body)\[/.test(path) && (direct === 'data: [DONE]' || direct === '')) ||
-        // LangChain ends a stream with a chunk of its own, which stands one place later.
-        (/\.(?:chunk_position|model_provider)$/.test(path) && /^langchain/i.test(client))),
-  },
-  {
     name: 'usage in the last chunk of completions',
     why: 'llama.cpp reports usage in each stream of completions; the gateway shows usage in streams to clients that ask for it',
     matches: ({ call, path, through }, { server }) =>
