@@ -178,7 +178,7 @@ describe('SIGTERM', () => {
     const { client, response } = await openStream(gateway);
     gateway.child.kill('SIGTERM');
     await refused(gateway);
-    expect(gateway.output).toMatch(/SIGTERM: 1 running/);
+    expect(gateway.output).toMatch(/SIGTERM: draining 1 request;/);
     expect(gateway.child.exitCode).toBeNull();
     release = true;
     await response.ended;
