@@ -120,7 +120,7 @@ describe('in an empty folder', () => {
     const { code, stderr } = await tollgate(command);
     expect(code).toBe(1);
     expect(stderr).toContain(
-      './config.yaml:1:1: cannot be read: there is no such file; `tollgate init` writes one',
+      './config.yaml:1:1: cannot be read: there is no such file; `tollgate init` writes a first one',
     );
   });
 
