@@ -33,6 +33,7 @@ export default defineConfig({
       project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
       project('system', { isolate: false, globalSetup }),
       project('system-isolated', { globalSetup }),
+      project('system-alone', { globalSetup, maxWorkers: 1, sequence: { groupOrder: 1 } }),
     ],
   },
 });

@@ -23,6 +23,12 @@ test.each([
   ['a ring of helpers', "import { x } from './helpers/ring.ts';", 'unit'],
   ['a socket, and the memory of the process', `import 'node:net';\n${MEASURES_ITSELF}`, 'system-isolated'],
   ['the memory of the process', MEASURES_ITSELF, 'system-isolated'],
+  [
+    'the time, as its opening comment says',
+    "// A test.\n// Runs alone: it measures.\nimport 'node:net';",
+    'system-alone',
+  ],
+  ['what it says further below alone', "import 'node:net';\n// Runs alone", 'system'],
 ])('a test that imports %s', (_name, text, project) => {
   const files = new Map([
     ['test/a.test.ts', text],
@@ -36,11 +42,12 @@ test.each([
 });
 
 test('the real tests are in all projects, each in one', () => {
-  const { unit, system, 'system-isolated': isolated } = testProjects();
+  const { unit, system, 'system-isolated': isolated, 'system-alone': alone } = testProjects();
   expect(unit).toContain('test/errors.test.ts');
   expect(system).toContain('test/e2e/keys.test.ts');
   expect(isolated).toContain('test/http/body.test.ts');
-  const all = [...unit, ...system, ...isolated];
+  expect(alone).toContain('test/bench/check.test.ts');
+  const all = [...unit, ...system, ...isolated, ...alone];
   expect(new Set(all).size).toBe(all.length);
 });
 

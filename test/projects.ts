@@ -1,6 +1,7 @@
 // Sorts the test files into the projects of vitest by what they import, so that a new file needs no registration.
 // `unit` needs neither sockets nor processes, `system` is everything else. Files of one project share their worker's process,
-// because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process.
+// because loading the gateway anew costs a second a file; `system-isolated` is what measures its own process, and
+// `system-alone` what measures time against the work of the machine: its files run one by one, behind all others.
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path/posix';
 import { fileURLToPath } from 'node:url';
@@ -16,10 +17,13 @@ const SYSTEM_FILES =
 /** Of the memory and the handles of this process, which are those of all files that ran in it. */
 const SELF_MEASURE = /\bprocess\.(memoryUsage|getActiveResourcesInfo|cpuUsage)\b|\/garbage\.ts'/;
 
+/** In the opening comment of a file that needs the machine for itself. */
+const ALONE = /^(\/\/.*\n)*\/\/.*\bRuns alone\b/;
+
 /** Repository path → text. Undefined: no such file. */
 export type Read = (file: string) => string | undefined;
 
-export type Project = 'unit' | 'system' | 'system-isolated';
+export type Project = 'unit' | 'system' | 'system-isolated' | 'system-alone';
 export type Projects = Readonly<Record<Project, readonly string[]>>;
 
 /** The test files of this repository, by project. */
@@ -46,10 +50,12 @@ export function sortTests(tests: readonly string[], read: Read): Projects {
     });
   };
   const projects = Object.groupBy(tests, (file): Project => {
-    if (SELF_MEASURE.test(read(file) ?? '')) return 'system-isolated';
+    const text = read(file) ?? '';
+    if (ALONE.test(text)) return 'system-alone';
+    if (SELF_MEASURE.test(text)) return 'system-isolated';
     return needsSystem(file, new Set()) ? 'system' : 'unit';
   });
-  return { unit: [], system: [], 'system-isolated': [], ...projects };
+  return { unit: [], system: [], 'system-isolated': [], 'system-alone': [], ...projects };
 }
 
 /** What a file imports at run time: imports of types are erased. */

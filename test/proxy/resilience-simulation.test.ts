@@ -1,4 +1,5 @@
 // Crowds of clients against upstreams that are away or fail: what reaches whom, and who notices.
+// Runs alone: it measures what other tests at the same time would change.
 import { expect, test } from 'vitest';
 import { closedPort } from '../helpers/closed-port.ts';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
@@ -107,15 +108,17 @@ test('a vendor fails half its requests: amplification at most 1.2, and the other
     const [, calm] = await both();
     const asked = flaky.requests.length;
     failing = true;
+    const began = performance.now();
     const [troubled, other] = await both();
+    const seconds = (performance.now() - began) / 1000;
     const amplification = (flaky.requests.length - asked) / troubled.statuses.length;
     const ratio = at(other.times, 0.99) / at(calm.times, 0.99);
     ratios.push(ratio);
     console.info(
       `half fail: amplification ${amplification.toFixed(3)}, succeeded ${troubled.statuses.filter((s) => s === 200).length} of ${troubled.statuses.length}, p99 of the other vendor ${at(calm.times, 0.99).toFixed(0)} → ${at(other.times, 0.99).toFixed(0)} ms, × ${ratio.toFixed(3)}`,
     );
-    // Three of them are the floor of the first second.
-    expect(amplification).toBeLessThanOrEqual(1.2 + 3 / troubled.statuses.length);
+    // The budget grants three a second beside the share.
+    expect(amplification).toBeLessThanOrEqual(1.2 + (3 * (1 + seconds)) / troubled.statuses.length);
     expect(other.statuses.filter((status) => status !== 200)).toEqual([]);
   }
   // On a quiet machine it is below 1.05 soon; beside other tests all of them may be worse.
