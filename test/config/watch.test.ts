@@ -227,7 +227,9 @@ test('a file that never comes to rest is taken as it is after a while', async ()
   } finally {
     clearInterval(writing);
   }
-  expect(it.told[0]).toMatch(/^(version \d+)?$/);
+  // It may be read in the middle of a write.
+  const told = it.told[0] ?? '';
+  expect('version '.startsWith(told) || /^version \d+$/.test(told), told).toBe(true);
 });
 
 test('a busy directory does not put the look off', async () => {
