@@ -1,5 +1,5 @@
-// Payments that are only played, for a laptop: the same orders, the same facts, no money. What was pressed on its page
-// (fake-payment-page.ts) stands in the store, so that several processes and the command line play the same game.
+// A fake payment provider for trials: the same orders and the same facts, but no money. The choice made on its page
+// (fake-payment-page.ts) is in the store, so that several processes and the command line agree on it.
 import type { BillingStore, Order, TestPayment } from '../store/billing-record.ts';
 import type {
   OpenSession,

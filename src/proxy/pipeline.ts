@@ -176,7 +176,7 @@ export class Pipeline {
     const known: RelayRequest = {
       exchange,
       endpoint,
-      facts: facts,
+      facts,
       stream: facts.stream,
       choices: facts.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,

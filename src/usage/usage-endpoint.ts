@@ -17,43 +17,43 @@ export interface UsageReader {
   readonly standing: string;
 }
 
-export interface UsageEndpointOptions<Caller extends UsageReader> {
+export interface UsageEndpointOptions<Reader extends UsageReader> {
   /** @throws GatewayError for a key that is not good, or cannot be checked */
-  readonly authenticate: (authorization: string | undefined, address: string) => Promise<Caller>;
+  readonly authenticate: (authorization: string | undefined, address: string) => Promise<Reader>;
   readonly usage: HolderUsage;
-  /** The state of the limits, as it is to stand in the answer. */
-  readonly limits: (caller: Caller) => Promise<unknown>;
-  /** What the holder pays for, as it is to stand in the answer; undefined where it pays for nothing. */
-  readonly plan: (caller: Caller) => Promise<unknown>;
+  /** The state of the limits, as the answer shows it. */
+  readonly limits: (principal: Reader) => Promise<unknown>;
+  /** What the holder pays for, as the answer shows it; undefined if it pays for nothing. */
+  readonly plan: (principal: Reader) => Promise<unknown>;
 }
 
-export class UsageEndpoint<Caller extends UsageReader> {
-  readonly #options: UsageEndpointOptions<Caller>;
+export class UsageEndpoint<Reader extends UsageReader> {
+  readonly #options: UsageEndpointOptions<Reader>;
 
-  constructor(options: UsageEndpointOptions<Caller>) {
+  constructor(options: UsageEndpointOptions<Reader>) {
     this.#options = options;
   }
 
   /** `GET /admin/usage?days=30`. */
   async answer(exchange: Exchange): Promise<void> {
     const { authenticate, usage, limits, plan } = this.#options;
-    const caller = await authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.keyPrefix = caller.prefix;
-    exchange.access.tier = caller.tier;
+    const principal = await authenticate(exchange.request.headers.authorization, exchange.address);
+    exchange.keyPrefix = principal.prefix;
+    exchange.access.tier = principal.tier;
     const days = daysIn(exchange.target);
     exchange.throwIfStopped();
     const [report, state, paid] = await Promise.all([
-      usage.reportOf(caller.holderId, days),
-      limits(caller),
-      plan(caller),
+      usage.reportOf(principal.holderId, days),
+      limits(principal),
+      plan(principal),
     ]);
     answerJson(
       exchange,
       200,
       {
-        prefix: caller.prefix,
-        tier: caller.tier,
-        standing: caller.standing,
+        prefix: principal.prefix,
+        tier: principal.tier,
+        standing: principal.standing,
         ...(paid === undefined ? {} : { plan: paid }),
         from: report.from,
         to: report.to,

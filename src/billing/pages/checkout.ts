@@ -1,5 +1,5 @@
 // From a chosen tier to a key, or to the page where it is paid. Free is given at once, as a page to a form and as JSON to a
-// program; the key stands in that one answer. What is paid becomes an order first; its key is key-claims.ts.
+// program; the key is in that one answer only. What is paid becomes an order first; its key is key-claims.ts.
 import { randomUUID } from 'node:crypto';
 import { addressBlock } from '../../auth/address-block.ts';
 import type { Authenticator } from '../../auth/authenticator.ts';
