@@ -2,6 +2,7 @@
 // receivers.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { parseUntrusted } from './foreign-text.ts';
@@ -203,14 +204,23 @@ export async function sendAndConfirm(
   const incapable = new Map<string, string | undefined>();
   const check = async (id: string): Promise<void> => {
     if (needs === undefined) return;
-    const description = await findDescription(redis, id);
+    let description = await findDescription(redis, id);
+    if (description === undefined) {
+      // Either an older version, or a Redis that has lost its data: the next heartbeat writes it again.
+      await delay(HEARTBEAT_MS + 200);
+      description = await findDescription(redis, id);
+    }
     if (description?.understands.includes(needs) !== true) incapable.set(id, description?.version);
   };
   let sentAt = 0;
-  let resolveAll = () => {};
-  const all = new Promise<void>((resolve) => {
-    resolveAll = resolve;
-  });
+  let onProgress = () => {};
+  const waitUntil = async (isDone: () => boolean, maxMs: number): Promise<void> => {
+    if (isDone()) return;
+    const done = new Promise<void>((resolve) => {
+      onProgress = () => isDone() && resolve();
+    });
+    await inTime(done, 'a replica', maxMs).catch(() => {});
+  };
   const subscription = new Subscription({
     url,
     logger,
@@ -218,7 +228,7 @@ export async function sendAndConfirm(
     onMessage: (_, id) => {
       if (!confirmed.has(id)) confirmed.set(id, performance.now() - sentAt);
       missing.delete(id);
-      if (missing.size === 0) resolveAll();
+      onProgress();
     },
   });
   // Fails fast while Redis is unavailable, before the wait for a subscription.
@@ -231,8 +241,10 @@ export async function sendAndConfirm(
     for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
     const isSeen = new Set(seen.map(({ id }) => id));
     sentAt = performance.now();
-    await publish(redis, { body, ack });
-    if (missing.size > 0) await inTime(all, 'a replica', deadlineMs).catch(() => {});
+    const subscribers = await publish(redis, { body, ack });
+    await waitUntil(() => missing.size === 0, deadlineMs);
+    // A Redis that has lost its data knows the subscribers at once, and their registrations after the next heartbeat.
+    await waitUntil(() => confirmed.size >= subscribers, Math.min(deadlineMs, HEARTBEAT_MS));
     // One that has joined since.
     await Promise.all([...confirmed.keys()].filter((id) => !isSeen.has(id)).map(check));
     for (const id of incapable.keys()) confirmed.delete(id);
@@ -272,10 +284,15 @@ async function replicasSeen(redis: RedisClient): Promise<readonly SeenReplica[]>
   );
 }
 
-/** Sends a message to all replicas. @throws RedisUnavailable, RedisCommandError */
+/**
+ * Sends a message to all replicas.
+ *
+ * @returns the subscribers that Redis sent it to; in a Cluster those of one node
+ * @throws RedisUnavailable, RedisCommandError
+ */
 export async function publish(
   redis: RedisClient,
   envelope: { readonly body: string; readonly ack?: string },
-): Promise<void> {
-  await redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
+): Promise<number> {
+  return redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
 }

@@ -21,6 +21,8 @@ afterEach(async () => {
   for (const { gateway } of fleet.replicas) {
     await until(async () => field(await health(gateway), 'status') === 'ok', 'a replica that is well');
   }
+  const registered = async () => fleet.redis.command('ZCARD', 'tollgate:replicas');
+  await until(async () => (await registered()) === fleet.replicas.length, 'the registration of all replicas');
 });
 
 async function health(gateway: Gateway): Promise<unknown> {
@@ -103,6 +105,17 @@ describe('the command that revokes', () => {
     expect(answers.map(({ status }) => status)).toEqual([401, 401, 401]);
   });
 
+  test('counts the replicas that a Redis without data has not registered again', async () => {
+    const key = await issue();
+    await fleet.redis.flush();
+    const { code, stdout } = await fleet.keys('revoke', key.slice(0, 8), '--json');
+    expect({ code, answer: JSON.parse(stdout) }).toMatchObject({
+      code: 0,
+      answer: { outcome: 'revoked', replicas: { confirmed: 3, total: 3 } },
+    });
+    expect(await everywhere(key)).toEqual([401, 401, 401]);
+  });
+
   test('fails loudly when a replica is cut off, which rejects the key all the same', async () => {
     const key = await issue();
     expect(await everywhere(key)).toEqual([200, 200, 200]);
@@ -157,6 +170,17 @@ describe('a holder', () => {
     expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
     const shown = await fleet.keys('show', key.slice(0, 8));
     expect(shown.stdout).toMatch(/changed, version 2: tier Free to Pro: paid\n/);
+  });
+
+  test('with another tier has it on replicas that a Redis without data has not registered again', async () => {
+    const key = await issue('Free');
+    await fleet.redis.flush();
+    const { code, stdout } = await fleet.keys('tier', key.slice(0, 8), '--tier', 'Pro', '--json');
+    expect({ code, answer: JSON.parse(stdout) }).toMatchObject({
+      code: 0,
+      answer: { replicas: { confirmed: 3, total: 3 } },
+    });
+    expect(await tiers(key)).toEqual(['Pro', 'Pro', 'Pro']);
   });
 
   test('that is suspended is answered 403 by every replica, and 200 when it is resumed', async () => {
