@@ -24,6 +24,8 @@ function project(
   };
 }
 
+/** How often a failed system test is repeated. Unit tests are never repeated: a property test that fails has found something. */
+const retry = Number(process.env.TEST_RETRIES ?? 0);
 const globalSetup = ['./test/helpers/server-desk.ts'];
 
 export default defineConfig({
@@ -31,9 +33,9 @@ export default defineConfig({
     reporters: ['default', './test/summary.ts'],
     projects: [
       project('unit', { isolate: false, setupFiles: ['./test/no-system.ts'] }),
-      project('system', { isolate: false, globalSetup }),
-      project('system-isolated', { globalSetup }),
-      project('system-alone', { globalSetup, maxWorkers: 1, sequence: { groupOrder: 1 } }),
+      project('system', { isolate: false, globalSetup, retry }),
+      project('system-isolated', { globalSetup, retry }),
+      project('system-alone', { globalSetup, retry, maxWorkers: 1, sequence: { groupOrder: 1 } }),
     ],
   },
 });

@@ -39,6 +39,13 @@ export function line(counts: Counts): string {
   return `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`;
 }
 
+/** The tests that failed first and passed when `TEST_RETRIES` repeated them. */
+function flakyTests(module: TestModule): readonly string[] {
+  return Array.from(module.children.allTests())
+    .filter((test) => test.diagnostic()?.flaky === true)
+    .map((test) => `${module.relativeModuleId} > ${test.fullName}`);
+}
+
 export default class Summary implements Reporter {
   #line: string | undefined;
   #watching = false;
@@ -56,6 +63,7 @@ export default class Summary implements Reporter {
   }
 
   onTestRunEnd(modules: readonly TestModule[], unhandled: readonly unknown[]): void {
+    for (const name of modules.flatMap(flakyTests)) print(`flaky, passed when repeated: ${name}`);
     this.#line = line(count(modules, unhandled));
   }
 }

@@ -241,7 +241,7 @@ export async function sendAndConfirm(
     for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
     const isSeen = new Set(seen.map(({ id }) => id));
     sentAt = performance.now();
-    const subscribers = await publish(redis, { body, ack });
+    const subscribers = await publishCounted(redis, { body, ack });
     await waitUntil(() => missing.size === 0, deadlineMs);
     // A Redis that has lost its data knows the subscribers at once, and their registrations after the next heartbeat.
     await waitUntil(() => confirmed.size >= subscribers, Math.min(deadlineMs, HEARTBEAT_MS));
@@ -284,15 +284,12 @@ async function replicasSeen(redis: RedisClient): Promise<readonly SeenReplica[]>
   );
 }
 
-/**
- * Sends a message to all replicas.
- *
- * @returns the subscribers that Redis sent it to; in a Cluster those of one node
- * @throws RedisUnavailable, RedisCommandError
- */
-export async function publish(
-  redis: RedisClient,
-  envelope: { readonly body: string; readonly ack?: string },
-): Promise<number> {
+/** Sends a message to all replicas. @throws RedisUnavailable, RedisCommandError */
+export async function publish(redis: RedisClient, envelope: z.input<typeof Envelope>): Promise<void> {
+  await publishCounted(redis, envelope);
+}
+
+/** @returns how many subscribers Redis sent it to; in a Cluster those of one node */
+function publishCounted(redis: RedisClient, envelope: z.input<typeof Envelope>): Promise<number> {
   return redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
 }
