@@ -50,8 +50,8 @@ npm run bench -- --short [--record]
   --write       also write bench/RESULTS.md and bench/results.json, and the figures of docs/performance.md that are from here;
                 with --only, what was written before stays, where it is of the same machine, versions, commit and lengths
 
-  --short       less than 40 seconds: CPU time against nginx's, and exit code 1 if the ratio is more than 25 % above that of
-                bench/baseline.json
+  --short       less than a minute: CPU time against a bare http-proxy-3's, and exit code 1 if the ratio is more than 25 %
+                above that of bench/baseline.json
   --record      write bench/baseline.json instead
 
 Needs Linux and nginx, which is installed where that is possible (Debian: apt-get install nginx-light).

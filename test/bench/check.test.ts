@@ -1,4 +1,5 @@
-// The gateway's CPU time as a multiple of nginx's, held against the recorded one, by the same check as `npm run bench -- --short`.
+// The gateway's CPU time as a multiple of a bare http-proxy-3's, compared with the recorded one, by the same check as
+// `npm run bench -- --short`.
 // Runs alone: it measures what other tests at the same time would change.
 import { expect, test } from 'vitest';
 import { checkRatios, describeCheck, isWorse, readBaseline, TOLERANCE } from '../../bench/check.ts';
@@ -7,7 +8,7 @@ import { INSTALL_MS } from '../helpers/debian-packages.ts';
 /** More than an installation of nginx and all repetitions take, on a slow machine. */
 const TIMEOUT = INSTALL_MS + 10 * 60_000;
 
-test('a request and a streamed chunk cost no more beside nginx than when it was recorded', {
+test('a request and a streamed chunk cost no more beside a bare http-proxy-3 than when it was recorded', {
   timeout: TIMEOUT,
 }, async () => {
   const check = await checkRatios(readBaseline());
