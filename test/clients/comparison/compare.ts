@@ -22,6 +22,9 @@ const DRAWN = /^(?:system_?fingerprint|obfuscation)$/i;
 /** Fields that hold how long something took. */
 const DURATION = /_ms$|(?:Ms|_per_second)$|^(?:openai-)?processing-ms$/;
 
+/** Shorter ids are not looked for within texts, where they could be anything. */
+const MIN_QUOTED_ID = 12;
+
 /** Two times of one comparison are at most this far apart. */
 const TIME_SECONDS = 900;
 
@@ -76,11 +79,20 @@ class Comparison {
   #correspond(field: string, direct: unknown, through: unknown): boolean {
     if (typeof direct !== typeof through) return false;
     if (isFilled(direct) && this.#throughOf.get(direct) === through) return true;
+    if (isFilled(direct) && isFilled(through) && this.#withIdsOfThrough(direct) === through) return true;
     if (REQUEST_ID.test(field)) return isFilled(direct) && isFilled(through);
     if (ID.test(field)) return this.#sameIdentity(direct, through);
     if (TIME.test(field)) return Math.abs(seconds(direct) - seconds(through)) < TIME_SECONDS;
     if (DURATION.test(field)) return typeof direct === 'number' || typeof direct === 'string';
     return DRAWN.test(field) && isFilled(direct) && isFilled(through);
+  }
+
+  /** A text that quotes ids, such as the message of an error, with the ids that correspond to them. */
+  #withIdsOfThrough(text: string): string {
+    let changed = text;
+    for (const [direct, through] of this.#throughOf)
+      if (direct.length >= MIN_QUOTED_ID) changed = changed.replaceAll(direct, through);
+    return changed;
   }
 
   /** Ids correspond one to one: an id that repeats on one side repeats on the other. */

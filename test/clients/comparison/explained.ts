@@ -50,8 +50,10 @@ const isRepeated = (direct: unknown, through: unknown): boolean =>
   direct.length > through.length &&
   new Set([...direct, ...through]).size === 1;
 
-const isAddedWait = ({ path, direct }: Difference): boolean =>
-  /^retry-after(?:-ms)?$/.test(HEADER.exec(path)?.[1] ?? '') && direct === undefined;
+const isAddedWait = ({ path, direct, through }: Difference): boolean =>
+  (/^retry-after(?:-ms)?$/.test(HEADER.exec(path)?.[1] ?? '') && direct === undefined) ||
+  // LiteLLM's name for the header.
+  (path.endsWith('.retry_after') && direct === null && typeof through === 'number');
 
 /** LangChain has classes of its own for a 429 with and without a time to wait, and repeats only the former. */
 const isLimitOfLangChain = ({ call, path }: Difference): boolean =>
@@ -90,7 +92,7 @@ export const EXPLANATIONS: readonly Explanation[] = [
     name: 'usage of chunks',
     why: 'the gateway asks for usage to count it; the vendor then writes `usage: null` into each chunk, which SDKs take for no usage, and the chunk with the usage is left out',
     matches: ({ call, path, direct, through }) =>
-      /(?:^|\.)(?:stream|cut_stream)$/.test(call) &&
+      /(?:^|\.)(?:stream|cut_stream)(?:\.|$)/.test(call) &&
       /\.usage$/.test(path) &&
       direct === undefined &&
       through === null,

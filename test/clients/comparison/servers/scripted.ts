@@ -25,6 +25,7 @@ import {
   moderation,
   responseEvents,
   responseObject,
+  textChunk,
   textCompletion,
 } from '../../../helpers/recorded.ts';
 import { type ComparedServer, promptOf, type RunningServer, UNKNOWN_MODEL } from '../types.ts';
@@ -83,6 +84,13 @@ const LOGPROBS = {
   refusal: null,
 };
 
+const withLogprobs = (chunk: object): object => {
+  const [first] = Reflect.get(chunk, 'choices') as object[];
+  return { ...chunk, choices: [{ ...first, logprobs: LOGPROBS }] };
+};
+
+const isStreamed = (body: string): boolean => /"stream":\s*true/.test(body);
+
 const toolCall = (id: string, city: string) => ({
   id,
   type: 'function',
@@ -133,13 +141,20 @@ const ANSWERS: Readonly<Record<string, (body: string) => Answer>> = {
           finishChunk('tool_calls'),
         ),
   'chat.json_schema': () => chat(choice(0, { content: '{"city":"Lisbon","country":"Portugal"}' })),
+  'chat.json_schema.stream': (body) =>
+    chatFrames(body, contentChunk('{"city":"Lisbon",'), contentChunk('"country":"Portugal"}'), finishChunk()),
   'chat.n2': () => chat(choice(0, {}), choice(1, { content: 'Another text.' }, { finish_reason: 'length' })),
   'chat.logprobs': () => chat(choice(0, {}, { logprobs: LOGPROBS })),
+  'chat.logprobs.stream': (body) => chatFrames(body, withLogprobs(contentChunk('Gr')), finishChunk()),
   'chat.reasoning': () => chat(choice(0, { reasoning_content: 'It is sunny.', reasoning: 'It is sunny.' })),
   'chat.reasoning.stream': (body) =>
     chatFrames(body, chunkOf({ reasoning_content: 'It is sunny.' }), contentChunk(TEXT), finishChunk()),
   responses: () => ({ json: responseObject({ text: TEXT }) }),
-  'responses.stream': () => ({ frames: responseEvents(['Grüße ', 'aus Lissabon']).map(eventFrame) }),
+  // One of the libraries streams this call by asking once and taking the answer apart.
+  'responses.stream': (body) =>
+    isStreamed(body)
+      ? { frames: responseEvents(['Grüße ', 'aus Lissabon']).map(eventFrame) }
+      : { json: responseObject({ text: TEXT }) },
   embeddings: () => ({ json: embeddingList([[0.25, -0.5, 1]]) }),
   'embeddings.base64': () => ({ json: embeddingList(['AACAPgAAAL8AAIA/']) }),
   images: () => ({ json: imageList(IMAGE) }),
@@ -148,6 +163,13 @@ const ANSWERS: Readonly<Record<string, (body: string) => Answer>> = {
   transcription: () => ({ json: { text: TEXT, usage: { type: 'duration', seconds: 1 } } }),
   moderations: () => ({ json: moderation() }),
   completions: () => ({ json: textCompletion(TEXT) }),
+  'completions.stream': () => ({
+    frames: [
+      ...['Grüße ', 'aus Lissabon'].map((text) => frame(textChunk(text, null))),
+      frame(textChunk('', 'stop')),
+      DONE,
+    ],
+  }),
   'error.unknown_model': () => failed(404, 'model_not_found'),
   'error.bad_request': () => failed(400, 'invalid_value'),
   'error.server': () => failed(503, 'overloaded'),
