@@ -14,9 +14,10 @@ export interface Where {
   readonly server: string;
 }
 
-/** What a model object holds that is the gateway's own, and what vendors add to it. */
+/** Which models there are, what a model object says of its owner, and what vendors add to it. */
 const isOwnModelField = ({ path, through }: Difference): boolean =>
-  /\.(?:id|created|owned_by|ownedBy|length)$/.test(path) || through === undefined;
+  path.startsWith('result') &&
+  (/\.(?:id|created|owned_by|ownedBy|length)$/.test(path) || through === undefined);
 
 /** The server gets no request, where it gets some from the client itself. */
 const isAnsweredByGateway = ({ path, direct, through }: Difference): boolean =>
