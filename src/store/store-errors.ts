@@ -1,11 +1,19 @@
 // Wraps the errors of store calls.
 import { wrapError } from '../errors.ts';
 
-/** @throws GatewayError `store_unavailable` with the original error as its cause */
-export async function guarded<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw wrapError(error, 'store_unavailable');
-  }
+/** The same store, whose methods reject with GatewayError `store_unavailable`, the original error as its cause. */
+export function guarded<Methods extends object>(store: Methods): Methods {
+  return new Proxy(store, {
+    get(target, name) {
+      const member: unknown = Reflect.get(target, name, target);
+      if (typeof member !== 'function') return member;
+      return async (...args: readonly unknown[]) => {
+        try {
+          return await Reflect.apply(member, target, args);
+        } catch (error) {
+          throw wrapError(error, 'store_unavailable');
+        }
+      };
+    },
+  });
 }

@@ -1,18 +1,16 @@
 // What a change of a holder does to its keys, in each kind of database, and that a database from before there was such a thing
 // keeps all that it has.
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely } from 'kysely';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import { POSTGRES } from '../../src/store/postgres/postgres.ts';
-import { PoolDialect } from '../../src/store/postgres/postgres-dialect.ts';
+import { POSTGRES, postgresKysely } from '../../src/store/postgres/postgres.ts';
+
 import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
-import type { Tables } from '../../src/store/schema/tables.ts';
-import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { query } from '../helpers/postgres.ts';
@@ -237,7 +235,7 @@ describe.each(STORE_KINDS)('a database in $name from before there was a standing
 async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): Promise<void> {
   if (address.kind === 'sqlite') {
     const lane = new SqliteQueue(new DatabaseSync(address.path), { waitMs: 1000, maxWaiting: 10 });
-    await migrate(new Kysely<Tables>({ dialect: new SqliteDialect(lane) }), SQLITE, migrations);
+    await migrate(sqliteKysely(lane), SQLITE, migrations);
     await lane.close();
     return;
   }
@@ -249,7 +247,7 @@ async function migrateTo(address: StoreAddress, migrations: typeof MIGRATIONS): 
     statementMs: 10_000,
     lockMs: 9000,
   });
-  await migrate(new Kysely<Tables>({ dialect: new PoolDialect(pool) }), POSTGRES, migrations);
+  await migrate(postgresKysely(pool), POSTGRES, migrations);
   await pool.close();
 }
 

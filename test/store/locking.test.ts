@@ -1,8 +1,8 @@
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely, sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { pause, type TempDir, tempDir, until } from '../helpers/wait.ts';
@@ -96,7 +96,7 @@ describe('a lane', () => {
     database = new DatabaseSync(dir.file('lane.db'), { timeout: 0 });
     database.exec('create table t (id integer primary key) strict');
     lane = new SqliteQueue(database, { waitMs: 500, maxWaiting: 3 });
-    db = new Kysely({ dialect: new SqliteDialect(lane) });
+    db = sqliteKysely(lane);
   });
 
   afterEach(() => lane.close());

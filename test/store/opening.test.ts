@@ -1,12 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely } from 'kysely';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
-import type { Tables } from '../../src/store/schema/tables.ts';
-import { SqliteDialect } from '../../src/store/sqlite/sqlite-dialect.ts';
+import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
@@ -132,7 +130,7 @@ describe('opening a SQLite store', () => {
       const database = new DatabaseSync(path);
       const lane = new SqliteQueue(database, { waitMs: 1000, maxWaiting: 10 });
       try {
-        await migrate(new Kysely<Tables>({ dialect: new SqliteDialect(lane) }), SQLITE, migrations);
+        await migrate(sqliteKysely(lane), SQLITE, migrations);
         return database.prepare('select id, name from schema_migrations order by id').all();
       } finally {
         await lane.close();

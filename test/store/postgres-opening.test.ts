@@ -2,17 +2,15 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { createServer, type Socket } from 'node:net';
-import { Kysely } from 'kysely';
 import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { freeTerms } from '../../src/billing/new-order.ts';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
-import { POSTGRES } from '../../src/store/postgres/postgres.ts';
-import { PoolDialect } from '../../src/store/postgres/postgres-dialect.ts';
+import { POSTGRES, postgresKysely } from '../../src/store/postgres/postgres.ts';
+
 import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
-import type { Tables } from '../../src/store/schema/tables.ts';
 import { closedPort } from '../helpers/closed-port.ts';
 import { query } from '../helpers/postgres.ts';
 import { type Databases, POSTGRES_TIMEOUT, sharedPostgres } from '../helpers/shared-servers.ts';
@@ -141,7 +139,7 @@ describe('steps', () => {
       lockMs: 9000,
     });
     try {
-      await migrate(new Kysely<Tables>({ dialect: new PoolDialect(pool) }), POSTGRES, migrations);
+      await migrate(postgresKysely(pool), POSTGRES, migrations);
     } finally {
       await pool.close();
     }

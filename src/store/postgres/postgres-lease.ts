@@ -1,9 +1,10 @@
 // The lease of a PostgreSQL connection by one caller, until release or its deadline: the transaction and the deferred statements.
 // postgres-pool.ts creates leases.
-import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
+import type { CompiledQuery, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
 import { isDeferred } from '../sql/deferred-statements.ts';
+import type { Lease } from '../sql/sql-database.ts';
 import { Batch, type Statement, type StatementResult } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 
@@ -29,7 +30,7 @@ interface Queued {
   readonly rows: unknown[];
 }
 
-export class PostgresLease implements DatabaseConnection {
+export class PostgresLease implements Lease {
   readonly #client: PoolClient;
   readonly #options: PostgresLeaseOptions;
   readonly #stopDeadline: () => void;

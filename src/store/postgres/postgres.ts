@@ -2,16 +2,24 @@
 //
 // Reads and writes have separate pools (a bulkhead), so that writes that wait for a lock do not block reads. Transactions are
 // read committed; sql-store.ts explains the consequences.
-import { Kysely, sql, type Transaction } from 'kysely';
+import {
+  type Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+  sql,
+  type Transaction,
+} from 'kysely';
+import { DatabaseError } from 'pg';
 import { rejectNewStore } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, type MigrationDialect, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
-import { SqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { kyselyOn } from '../sql/sql-database.ts';
+import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';
-import { PoolDialect } from './postgres-dialect.ts';
 import { explainOpening, isStartingUp } from './postgres-open-error.ts';
 import { ConnectionGeneration, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
 import { readAddress } from './postgres-server.ts';
@@ -97,14 +105,16 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
   const writable = new WriteState({ write: () => writeHeartbeat(writer) });
   const reads = new PostgresPool(server, { ...READS, ...overrides }, { generation });
   const writes = new PostgresPool(server, { ...WRITES, ...overrides }, { generation, writes: writable });
-  const writer = createKysely(writes);
-  return new SqlStore({
+  const writer = postgresKysely(writes);
+  return sqlStore({
     isNew,
-    reader: createKysely(reads),
+    reader: postgresKysely(reads),
     writer,
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     lockChangeFeed,
+    isPrefixTaken: (error) =>
+      error instanceof DatabaseError && error.code === '23505' && error.constraint === 'keys_prefix_key',
     close: async () => {
       await Promise.all([reads.close(), writes.close()]);
     },
@@ -149,7 +159,7 @@ export const POSTGRES: MigrationDialect = {
 async function prepare(server: PostgresServer, limits: PoolLimits, rejectNew: () => void): Promise<boolean> {
   const pool = new PostgresPool(server, limits);
   try {
-    const db = createKysely(pool);
+    const db = postgresKysely(pool);
     const deadline = performance.now() + OPEN_MS;
     await retryWhileStarting(deadline, () => rejectReadOnly(db));
     const isNew = await migrate(db, POSTGRES, MIGRATIONS, rejectNew);
@@ -212,6 +222,10 @@ async function rejectMissingPrivileges(db: Kysely<Tables>): Promise<void> {
   }
 }
 
-function createKysely(pool: PostgresPool): Kysely<Tables> {
-  return new Kysely({ dialect: new PoolDialect(pool) });
+export function postgresKysely(pool: PostgresPool): Kysely<Tables> {
+  return kyselyOn(pool, {
+    createAdapter: () => new PostgresAdapter(),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+    createIntrospector: (db) => new PostgresIntrospector(db),
+  });
 }

@@ -1,6 +1,5 @@
 // The queries for orders: settled with optimistic locking by version, claimed under a row lock. billing/ decides the results
 // through callbacks within the transaction.
-import type { Kysely, Transaction } from 'kysely';
 import type {
   BillingEvent,
   BillingStore,
@@ -18,19 +17,11 @@ import type {
   TestPayment,
 } from '../billing-record.ts';
 import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
-import type { Tables } from '../schema/tables.ts';
-import { guarded } from '../store-errors.ts';
 import { defer } from './deferred-statements.ts';
+import { recordFrom, rowOf } from './row-names.ts';
+import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import { changeHolderIn, lockHolder } from './sql-holders.ts';
-import {
-  countGrant,
-  insertEvent,
-  insertKey,
-  isPrefixTaken,
-  type LockChangeFeed,
-  newHolder,
-  newRecord,
-} from './sql-keys.ts';
+import { countGrant, insertEvent, insertKey, newHolder, newRecord } from './sql-keys.ts';
 import {
   changeOrder,
   insertBillingEvent,
@@ -44,43 +35,26 @@ import {
   writeOrder,
 } from './sql-orders.ts';
 
-type Trx = Transaction<Tables>;
-
-interface SqlBillingOptions {
-  readonly reader: Kysely<Tables>;
-  readonly writer: Kysely<Tables>;
-  readonly lockChangeFeed: LockChangeFeed;
-}
-
-/** Thrown inside a transaction: rolls it back and carries no failure. */
-class Rollback extends Error {}
-
-/** The body of a transaction. Throwing `rollBack(result)` rolls back and returns that result. */
-type Work<T> = (trx: Trx, rollBack: (outcome: T) => Error) => Promise<T>;
-
 export class SqlBilling implements BillingStore {
-  readonly #reader: Kysely<Tables>;
-  readonly #writer: Kysely<Tables>;
-  readonly #parts: SqlBillingOptions;
+  readonly #db: SqlDatabase;
 
-  constructor(parts: SqlBillingOptions) {
-    this.#reader = parts.reader;
-    this.#writer = parts.writer;
-    this.#parts = parts;
+  constructor(database: SqlDatabase) {
+    this.#db = database;
   }
 
-  addOrder(terms: OrderTerms, holderId: string | null): Promise<{ kind: 'added' | 'known'; order: Order }> {
-    return guarded(async () => {
-      const insertion = insertOrder(this.#writer, terms, { state: 'pending', holder_id: holderId });
-      const row = await insertion.executeTakeFirst();
-      if (row !== undefined) return { kind: 'added', order: orderFromRow(row) };
-      return { kind: 'known', order: await mustFindNonce(this.#writer, terms) };
-    });
+  async addOrder(
+    terms: OrderTerms,
+    holderId: string | null,
+  ): Promise<{ kind: 'added' | 'known'; order: Order }> {
+    const insertion = insertOrder(this.#db.writer, terms, { state: 'pending', holder_id: holderId });
+    const row = await insertion.executeTakeFirst();
+    if (row !== undefined) return { kind: 'added', order: orderFromRow(row) };
+    return { kind: 'known', order: await mustFindNonce(this.#db.writer, terms) };
   }
 
   addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult> {
-    const { lockChangeFeed } = this.#parts;
-    return this.#transactionWithKey<FreeOrderResult>(async (trx, rollBack) => {
+    const { lockChangeFeed } = this.#db;
+    return transactWithKey<FreeOrderResult>(this.#db, async (trx, rollBack) => {
       const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
       const isCounted = await countGrant(trx, grant);
       const [order] = added;
@@ -99,85 +73,64 @@ export class SqlBilling implements BillingStore {
     });
   }
 
-  findOrder(name: OrderName): Promise<Order | undefined> {
-    return guarded(async () => {
-      let query = this.#reader.selectFrom('orders').selectAll();
-      if ('id' in name) query = query.where('id', '=', name.id);
-      else if ('session' in name) query = query.where('session', '=', name.session);
-      else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
-      else if ('payment' in name) query = query.where('payment', '=', name.payment);
-      else query = query.where('nonce', '=', name.nonce);
-      const row = await query.executeTakeFirst();
-      return row === undefined ? undefined : orderFromRow(row);
-    });
+  async findOrder(name: OrderName): Promise<Order | undefined> {
+    let query = this.#db.reader.selectFrom('orders').selectAll();
+    if ('id' in name) query = query.where('id', '=', name.id);
+    else if ('session' in name) query = query.where('session', '=', name.session);
+    else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
+    else if ('payment' in name) query = query.where('payment', '=', name.payment);
+    else query = query.where('nonce', '=', name.nonce);
+    const row = await query.executeTakeFirst();
+    return row === undefined ? undefined : orderFromRow(row);
   }
 
   ordersOf(holderId: string): Promise<readonly Order[]> {
-    return guarded(() => ordersOf(this.#reader, holderId));
+    return ordersOf(this.#db.reader, holderId);
   }
 
-  listOrders(filter: {
+  async listOrders(filter: {
     readonly state?: OrderState;
     readonly after?: string;
     readonly limit: number;
   }): Promise<readonly Order[]> {
-    return guarded(async () => {
-      let query = this.#reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
-      if (filter.state !== undefined) query = query.where('state', '=', filter.state);
-      if (filter.after !== undefined) query = query.where('id', '>', filter.after);
-      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
-    });
+    let query = this.#db.reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
+    if (filter.state !== undefined) query = query.where('state', '=', filter.state);
+    if (filter.after !== undefined) query = query.where('id', '>', filter.after);
+    return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
   }
 
-  dueOrders(at: string, limit: number): Promise<readonly Order[]> {
-    return guarded(async () =>
-      (
-        await this.#reader
-          .selectFrom('orders')
-          .selectAll()
-          .where('due_at', '<=', at)
-          .orderBy('due_at')
-          .limit(limit)
-          .execute()
-      ).map(orderFromRow),
-    );
+  async dueOrders(at: string, limit: number): Promise<readonly Order[]> {
+    const query = this.#db.reader.selectFrom('orders').selectAll().where('due_at', '<=', at);
+    return (await query.orderBy('due_at').limit(limit).execute()).map(orderFromRow);
   }
 
-  countOrders(): Promise<ReadonlyMap<OrderState, number>> {
-    return guarded(async () => {
-      const rows = await this.#reader
-        .selectFrom('orders')
-        .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
-        .where('mode', '<>', 'free')
-        .groupBy('state')
-        .execute();
-      return new Map(rows.map(({ state, count }) => [state, Number(count)]));
-    });
+  async countOrders(): Promise<ReadonlyMap<OrderState, number>> {
+    const rows = await this.#db.reader
+      .selectFrom('orders')
+      .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
+      .where('mode', '<>', 'free')
+      .groupBy('state')
+      .execute();
+    return new Map(rows.map(({ state, count }) => [state, Number(count)]));
   }
 
-  isEventKnown(id: string): Promise<boolean> {
-    return guarded(
-      async () =>
-        (await this.#reader
-          .selectFrom('billing_events')
-          .select('id')
-          .where('id', '=', id)
-          .executeTakeFirst()) !== undefined,
-    );
+  async isEventKnown(id: string): Promise<boolean> {
+    const query = this.#db.reader.selectFrom('billing_events').select('id').where('id', '=', id);
+    return (await query.executeTakeFirst()) !== undefined;
   }
 
   async addEvent(event: BillingEvent): Promise<void> {
-    await guarded(() => insertBillingEvent(this.#writer, event, null).execute());
+    await insertBillingEvent(this.#db.writer, event, null).execute();
   }
 
   changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined> {
-    return guarded(() => writeOrder(this.#writer, id, version, change, at));
+    return writeOrder(this.#db.writer, id, version, change, at);
   }
 
   settle(request: SettleRequest): Promise<SettleResult> {
     const { before, change, events, at, targetOf, replacedBy } = request;
     const { id, version } = before;
-    return this.#transaction<SettleResult>(async (trx, rollBack) => {
+    return transact<SettleResult>(this.#db, async (trx, rollBack) => {
       // A fixed order prevents a deadlock of two settlements that share events.
       const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
       const added: (readonly unknown[])[] = [];
@@ -207,7 +160,7 @@ export class SqlBilling implements BillingStore {
         orders,
       );
       if (target === undefined) return { kind: 'settled', order, changed: [] };
-      const outcome = await changeHolderIn(trx, this.#parts.lockChangeFeed, {
+      const outcome = await changeHolderIn(trx, this.#db.lockChangeFeed, {
         holderId,
         change: target,
         reason: `order ${order.id}`,
@@ -218,8 +171,8 @@ export class SqlBilling implements BillingStore {
   }
 
   claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimResult> {
-    const { lockChangeFeed } = this.#parts;
-    return this.#transactionWithKey<ClaimResult>(async (trx, rollBack) => {
+    const { lockChangeFeed } = this.#db;
+    return transactWithKey<ClaimResult>(this.#db, async (trx, rollBack) => {
       const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
       const order = await lockOrder(trx, id);
       if (order === undefined) throw rejection('unknown');
@@ -268,125 +221,82 @@ export class SqlBilling implements BillingStore {
     });
   }
 
-  markFirstUse(prefix: Prefix, at: string): Promise<void> {
-    return guarded(async () => {
-      // Fast path: nearly always there is nothing to mark, and a read does not wait for writers.
-      const unused = await this.#reader
-        .selectFrom('orders')
-        .select('id')
-        .where('key_prefix', '=', prefix)
-        .where('key_used_at', 'is', null)
-        .executeTakeFirst();
-      if (unused === undefined) return;
-      await this.#writer
-        .updateTable('orders')
-        .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
-        .where('key_prefix', '=', prefix)
-        .where('key_used_at', 'is', null)
-        .execute();
-    });
+  async markFirstUse(prefix: Prefix, at: string): Promise<void> {
+    // Fast path: nearly always there is nothing to mark, and a read does not wait for writers.
+    const unused = await this.#db.reader
+      .selectFrom('orders')
+      .select('id')
+      .where('key_prefix', '=', prefix)
+      .where('key_used_at', 'is', null)
+      .executeTakeFirst();
+    if (unused === undefined) return;
+    await this.#db.writer
+      .updateTable('orders')
+      .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
+      .where('key_prefix', '=', prefix)
+      .where('key_used_at', 'is', null)
+      .execute();
   }
 
-  forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void> {
-    return guarded(async () => {
-      await this.#writer
-        .deleteFrom('billing_events')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('billing_events')
-            .select('id')
-            .where('at', '<', eventsBefore)
-            .orderBy('at')
-            .limit(limit),
-        )
-        .execute();
-      await this.#writer
-        .deleteFrom('orders')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('orders')
-            .select('id')
-            .where('state', '=', 'void')
-            .where('paid_at', 'is', null)
-            .where('provider', '<>', 'test')
-            .where('updated_at', '<', ordersBefore)
-            .limit(limit),
-        )
-        .execute();
-    });
+  async forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void> {
+    await this.#db.writer
+      .deleteFrom('billing_events')
+      .where('id', 'in', (eb) =>
+        eb
+          .selectFrom('billing_events')
+          .select('id')
+          .where('at', '<', eventsBefore)
+          .orderBy('at')
+          .limit(limit),
+      )
+      .execute();
+    await this.#db.writer
+      .deleteFrom('orders')
+      .where('id', 'in', (eb) =>
+        eb
+          .selectFrom('orders')
+          .select('id')
+          .where('state', '=', 'void')
+          .where('paid_at', 'is', null)
+          .where('provider', '<>', 'test')
+          .where('updated_at', '<', ordersBefore)
+          .limit(limit),
+      )
+      .execute();
   }
 
-  takeTask(name: string, owner: string, now: string, until: string): Promise<boolean> {
-    return guarded(async () => {
-      const taken = await this.#writer
-        .insertInto('fleet_tasks')
-        .values({ name, owner, until })
-        .onConflict((conflict) =>
-          conflict
-            .column('name')
-            .doUpdateSet({ owner, until })
-            .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
-        )
-        .returning('owner')
-        .executeTakeFirst();
-      return taken !== undefined;
-    });
+  async takeTask(name: string, owner: string, now: string, until: string): Promise<boolean> {
+    const taken = await this.#db.writer
+      .insertInto('fleet_tasks')
+      .values({ name, owner, until })
+      .onConflict((conflict) =>
+        conflict
+          .column('name')
+          .doUpdateSet({ owner, until })
+          .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
+      )
+      .returning('owner')
+      .executeTakeFirst();
+    return taken !== undefined;
   }
 
-  testPayment(
+  async testPayment(
     name: { readonly session: string } | { readonly orderId: string },
   ): Promise<TestPayment | undefined> {
-    return guarded(async () => {
-      const query = this.#reader.selectFrom('test_payments').selectAll();
-      const row = await ('session' in name
-        ? query.where('session', '=', name.session)
-        : query.where('order_id', '=', name.orderId)
-      ).executeTakeFirst();
-      if (row === undefined) return undefined;
-      const { order_id: orderId, ...rest } = row;
-      return { ...rest, orderId };
-    });
+    const query = this.#db.reader.selectFrom('test_payments').selectAll();
+    const row = await ('session' in name
+      ? query.where('session', '=', name.session)
+      : query.where('order_id', '=', name.orderId)
+    ).executeTakeFirst();
+    return row && recordFrom<TestPayment>(row);
   }
 
-  async writeTestPayment({ orderId, ...payment }: TestPayment): Promise<void> {
-    const { session: _session, ...change } = payment;
-    await guarded(() =>
-      this.#writer
-        .insertInto('test_payments')
-        .values({ ...payment, order_id: orderId })
-        .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
-        .execute(),
-    );
-  }
-
-  #transaction<T>(work: Work<T>): Promise<T> {
-    return guarded(() => this.#run(work));
-  }
-
-  /** A transaction that stores a key, whose prefix a concurrent one may take first. */
-  #transactionWithKey<T>(work: Work<T>): Promise<T | { readonly kind: 'prefix_taken' }> {
-    return guarded(async () => {
-      try {
-        return await this.#run(work);
-      } catch (error) {
-        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
-        throw error;
-      }
-    });
-  }
-
-  async #run<T>(work: Work<T>): Promise<T> {
-    const outcomes: T[] = [];
-    const rollBack = (outcome: T) => {
-      outcomes.push(outcome);
-      return new Rollback();
-    };
-    try {
-      return await this.#writer.transaction().execute((trx) => work(trx, rollBack));
-    } catch (error) {
-      const [outcome] = outcomes;
-      if (error instanceof Rollback && outcome !== undefined) return outcome;
-      throw error;
-    }
+  async writeTestPayment(payment: TestPayment): Promise<void> {
+    const { session, ...change } = rowOf(payment);
+    await this.#db.writer
+      .insertInto('test_payments')
+      .values({ session, ...change })
+      .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
+      .execute();
   }
 }

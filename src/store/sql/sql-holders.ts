@@ -4,7 +4,8 @@ import type { Transaction } from 'kysely';
 import type { ChangeResult, HolderChange, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
-import { activeRecordsOf, insertEvent, type LockChangeFeed } from './sql-keys.ts';
+import type { LockChangeFeed } from './sql-database.ts';
+import { activeRecordsOf, insertEvent } from './sql-keys.ts';
 
 interface HolderChangeRequest {
   readonly holderId: string;

@@ -5,6 +5,7 @@ import type { Tier } from '../../config/schema/config-schema.ts';
 import type { ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
+import { rowOf } from './row-names.ts';
 
 /** The columns of a key without its hashes. */
 export const SUMMARY = [
@@ -22,12 +23,6 @@ export const SUMMARY = [
 ] as const;
 
 const RECORD = [...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'] as const;
-
-/**
- * Locks the change feed until the end of the transaction. Events are inserted under this lock, so that their ids become
- * visible in ascending order.
- */
-export type LockChangeFeed = (trx: Transaction<Tables>) => Promise<void>;
 
 /** Keys joined with their holders, which have tier, standing and label. */
 export function withHolder(db: Kysely<Tables>) {
@@ -67,53 +62,20 @@ export function newHolder(id: string, tier: Tier, label: string | null = null): 
 
 /** The record of a key that is being stored, without a read. */
 export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | null): KeyRecord {
-  return {
-    prefix: key.prefix,
-    holderId: holder.id,
-    tier: holder.tier,
-    standing: holder.standing,
-    label: holder.label,
-    state: 'active',
-    version: 1,
-    createdAt: key.createdAt,
-    endedAt: null,
-    replaces,
-    replacedBy: null,
-    argon2: key.argon2,
-    hmac: bytes(key.hmac),
-  };
+  const { id: holderId, tier, standing, label } = holder;
+  const state = { state: 'active', version: 1, endedAt: null, replaces, replacedBy: null } as const;
+  return { ...key, hmac: bytes(key.hmac), holderId, tier, standing, label, ...state };
 }
 
-/** Call it under `LockChangeFeed`. A taken prefix fails the transaction: see `isPrefixTaken`. */
+/** Call it under `LockChangeFeed`. A taken prefix fails the transaction: see `transactWithKey`. */
 export async function insertKey(
   trx: Transaction<Tables>,
   key: NewKey,
   holderId: string,
   replaces: Prefix | null,
 ): Promise<void> {
-  await defer(
-    trx,
-    trx.insertInto('keys').values({
-      prefix: key.prefix,
-      holder_id: holderId,
-      argon2: key.argon2,
-      hmac: key.hmac,
-      state: 'active',
-      version: 1,
-      created_at: key.createdAt,
-      ended_at: null,
-      replaces,
-    }),
-  );
-}
-
-/** Whether a transaction failed because the prefix of its new key is taken. */
-export function isPrefixTaken(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  const isPostgres = Reflect.get(error, 'code') === '23505';
-  // The constraint's message in SQLite, and that of the trigger before it.
-  const isSqlite = /UNIQUE constraint failed: keys\.prefix|a key with this prefix/.test(error.message);
-  return isSqlite || (isPostgres && Reflect.get(error, 'constraint') === 'keys_prefix_key');
+  const state = { state: 'active', version: 1, ended_at: null, replaces } as const;
+  await defer(trx, trx.insertInto('keys').values({ ...rowOf(key), holder_id: holderId, ...state }));
 }
 
 /** Counts a Free key and deletes the counts of past days. @returns false when the limit is reached */

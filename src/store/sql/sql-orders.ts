@@ -1,51 +1,17 @@
 // Reads, writes and locks of order rows. sql-billing.ts combines them to operations.
-import type { Kysely, Selectable, Transaction } from 'kysely';
+import type { Kysely, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
 import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from '../billing-record.ts';
 import type { NewKey } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
+import { recordFrom, rowOf } from './row-names.ts';
 
 type Trx = Transaction<Tables>;
 
 const MAX_OF_HOLDER = 1000;
 
-export function orderFromRow(row: Selectable<Tables['orders']>): Order {
-  return {
-    id: row.id,
-    tier: row.tier,
-    price: row.price,
-    amount: row.amount,
-    currency: row.currency,
-    mode: row.mode,
-    interval: row.interval,
-    provider: row.provider,
-    isLive: row.is_live === 1,
-    claim: row.claim,
-    nonce: row.nonce,
-    baseTier: row.base_tier,
-    createdAt: row.created_at,
-    state: row.state,
-    standing: row.standing,
-    reason: row.reason,
-    session: row.session,
-    subscription: row.subscription,
-    payment: row.payment,
-    customer: row.customer,
-    isCancelled: row.is_cancelled === 1,
-    isTrusted: row.is_trusted === 1,
-    isReplaced: row.is_replaced === 1,
-    holderId: row.holder_id,
-    keyPrefix: row.key_prefix,
-    keyUsedAt: row.key_used_at,
-    claimedAt: row.claimed_at,
-    paidAt: row.paid_at,
-    paidUntil: row.paid_until,
-    dueAt: row.due_at,
-    updatedAt: row.updated_at,
-    version: row.version,
-  };
-}
+export const orderFromRow = recordFrom<Order>;
 
 /** The statement that inserts an order. It returns no row when its nonce exists. */
 export function insertOrder(
@@ -56,21 +22,8 @@ export function insertOrder(
   return db
     .insertInto('orders')
     .values({
-      id: terms.id,
-      tier: terms.tier,
-      price: terms.price,
-      amount: terms.amount,
-      currency: terms.currency,
-      mode: terms.mode,
-      interval: terms.interval,
-      provider: terms.provider,
-      is_live: terms.isLive ? 1 : 0,
-      claim: terms.claim,
-      nonce: terms.nonce,
-      base_tier: terms.baseTier,
-      created_at: terms.createdAt,
-      state,
-      standing: 'none',
+      ...rowOf(terms),
+      ...{ state, standing: 'none', is_cancelled: 0, is_trusted: 0, is_replaced: 0 },
       holder_id,
       updated_at: terms.createdAt,
       version: 1,
@@ -104,7 +57,7 @@ export function changeOrder(
 ) {
   return db
     .updateTable('orders')
-    .set({ ...columnsOf(change), updated_at: at, version: version + 1 })
+    .set({ ...rowOf(change), updated_at: at, version: version + 1 })
     .where('id', '=', id)
     .where('version', '=', version)
     .returningAll();
@@ -164,18 +117,4 @@ export function insertBillingEvent(
     .values({ id, type, order_id, at })
     .onConflict((conflict) => conflict.column('id').doNothing())
     .returning('id');
-}
-
-function columnsOf(change: OrderChange) {
-  const { isCancelled, isTrusted, isReplaced, paidAt, paidUntil, dueAt, claimedAt, ...same } = change;
-  return {
-    ...same,
-    ...(isCancelled === undefined ? {} : { is_cancelled: Number(isCancelled) }),
-    ...(isTrusted === undefined ? {} : { is_trusted: Number(isTrusted) }),
-    ...(isReplaced === undefined ? {} : { is_replaced: Number(isReplaced) }),
-    ...(paidAt === undefined ? {} : { paid_at: paidAt }),
-    ...(paidUntil === undefined ? {} : { paid_until: paidUntil }),
-    ...(dueAt === undefined ? {} : { due_at: dueAt }),
-    ...(claimedAt === undefined ? {} : { claimed_at: claimedAt }),
-  };
 }

@@ -1,95 +1,56 @@
 // The queries for stored responses, one row each. proxy/ checks access.
-import type { Kysely } from 'kysely';
 import type { ResponseStore, StoredResponse } from '../response-record.ts';
-import type { Tables } from '../schema/tables.ts';
-import { guarded } from '../store-errors.ts';
-
-interface ResponseOptions {
-  readonly reader: Kysely<Tables>;
-  readonly writer: Kysely<Tables>;
-}
+import { recordFrom, rowOf } from './row-names.ts';
+import type { SqlDatabase } from './sql-database.ts';
 
 export class SqlResponses implements ResponseStore {
-  readonly #reader: Kysely<Tables>;
-  readonly #writer: Kysely<Tables>;
+  readonly #db: SqlDatabase;
 
-  constructor({ reader, writer }: ResponseOptions) {
-    this.#reader = reader;
-    this.#writer = writer;
+  constructor(database: SqlDatabase) {
+    this.#db = database;
   }
 
-  addResponse(response: StoredResponse): Promise<void> {
-    const { id, holderId, model, upstream, upstreamModel, createdAt, charged } = response;
-    return guarded(async () => {
-      await this.#writer
-        .insertInto('responses')
-        .values({
-          id,
-          holder_id: holderId,
-          model,
-          upstream,
-          upstream_model: upstreamModel,
-          created_at: createdAt,
-          charged,
-        })
-        .onConflict((conflict) => conflict.column('id').doNothing())
-        .execute();
-    });
+  async addResponse(response: StoredResponse): Promise<void> {
+    await this.#db.writer
+      .insertInto('responses')
+      .values(rowOf(response))
+      .onConflict((conflict) => conflict.column('id').doNothing())
+      .execute();
   }
 
-  findResponse(id: string): Promise<StoredResponse | undefined> {
-    return guarded(async () => {
-      const row = await this.#reader
-        .selectFrom('responses')
-        .selectAll()
-        .where('id', '=', id)
-        .executeTakeFirst();
-      if (row === undefined) return undefined;
-      return {
-        id: row.id,
-        holderId: row.holder_id,
-        model: row.model,
-        upstream: row.upstream,
-        upstreamModel: row.upstream_model,
-        createdAt: row.created_at,
-        charged: row.charged === null ? null : Number(row.charged),
-      };
-    });
+  async findResponse(id: string): Promise<StoredResponse | undefined> {
+    const query = this.#db.reader.selectFrom('responses').selectAll().where('id', '=', id);
+    const row = await query.executeTakeFirst();
+    return row && recordFrom<StoredResponse>(row);
   }
 
-  settleResponse(id: string): Promise<boolean> {
-    return guarded(async () => {
-      const settled = await this.#writer
-        .updateTable('responses')
-        .set({ charged: null })
-        .where('id', '=', id)
-        .where('charged', 'is not', null)
-        .returning('id')
-        .executeTakeFirst();
-      return settled !== undefined;
-    });
+  async settleResponse(id: string): Promise<boolean> {
+    const settled = await this.#db.writer
+      .updateTable('responses')
+      .set({ charged: null })
+      .where('id', '=', id)
+      .where('charged', 'is not', null)
+      .returning('id')
+      .executeTakeFirst();
+    return settled !== undefined;
   }
 
-  removeResponse(id: string): Promise<void> {
-    return guarded(async () => {
-      await this.#writer.deleteFrom('responses').where('id', '=', id).execute();
-    });
+  async removeResponse(id: string): Promise<void> {
+    await this.#db.writer.deleteFrom('responses').where('id', '=', id).execute();
   }
 
-  forgetResponses(before: string, limit: number): Promise<number> {
-    return guarded(async () => {
-      const { numDeletedRows } = await this.#writer
-        .deleteFrom('responses')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('responses')
-            .select('id')
-            .where('created_at', '<', before)
-            .orderBy('created_at')
-            .limit(limit),
-        )
-        .executeTakeFirst();
-      return Number(numDeletedRows);
-    });
+  async forgetResponses(before: string, limit: number): Promise<number> {
+    const { numDeletedRows } = await this.#db.writer
+      .deleteFrom('responses')
+      .where('id', 'in', (eb) =>
+        eb
+          .selectFrom('responses')
+          .select('id')
+          .where('created_at', '<', before)
+          .orderBy('created_at')
+          .limit(limit),
+      )
+      .executeTakeFirst();
+    return Number(numDeletedRows);
   }
 }

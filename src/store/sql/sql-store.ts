@@ -2,7 +2,7 @@
 //
 // A transaction in SQLite has exclusive access. In PostgreSQL (read committed) others write between any two statements, so a
 // decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
-import { type Kysely, sql, type Transaction } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { BillingStore } from '../billing-record.ts';
 import type {
   AddResult,
@@ -28,13 +28,12 @@ import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
 import { SqlBilling } from './sql-billing.ts';
+import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import { changeHolderIn, lockHolder } from './sql-holders.ts';
 import {
   countGrant,
   insertEvent,
   insertKey,
-  isPrefixTaken,
-  type LockChangeFeed,
   newHolder,
   newRecord,
   recordOf,
@@ -43,7 +42,7 @@ import {
 } from './sql-keys.ts';
 import { SqlObjects } from './sql-objects.ts';
 import { SqlResponses } from './sql-responses.ts';
-import { SqlUsage, type UsageOptions } from './sql-usage.ts';
+import { SqlUsage } from './sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 
@@ -51,46 +50,43 @@ const HEARTBEAT = 'heartbeat';
 
 const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
 
-interface SqlOptions extends UsageOptions {
+interface SqlOptions extends SqlDatabase {
   readonly isNew: boolean;
   /** The results of the writes of `writer`. */
   readonly writable: WriteState;
-  readonly lockChangeFeed: LockChangeFeed;
   /** Closes the connections, including those that Kysely never used and would not close. */
   readonly close: () => Promise<void>;
 }
 
-export class SqlStore implements Store {
+export function sqlStore(options: SqlOptions): Store {
+  return guarded(new SqlStore(options));
+}
+
+class SqlStore implements Store {
   readonly isNew: boolean;
   readonly usage: UsageStore;
   readonly billing: BillingStore;
   readonly objects: ObjectStore;
   readonly responses: ResponseStore;
-  readonly #reader: Kysely<Tables>;
-  readonly #writer: Kysely<Tables>;
-  readonly #writable: WriteState;
-  readonly #lockChangeFeed: SqlOptions['lockChangeFeed'];
-  readonly #close: () => Promise<void>;
+  readonly close: () => Promise<void>;
+  readonly #db: SqlOptions;
 
-  constructor({ isNew, reader, writer, writable, elementsOf, lockChangeFeed, close }: SqlOptions) {
-    this.isNew = isNew;
-    this.usage = new SqlUsage({ reader, writer, elementsOf });
-    this.billing = new SqlBilling({ reader, writer, lockChangeFeed });
-    this.objects = new SqlObjects({ reader, writer, elementsOf });
-    this.responses = new SqlResponses({ reader, writer });
-    this.#reader = reader;
-    this.#writer = writer;
-    this.#writable = writable;
-    this.#lockChangeFeed = lockChangeFeed;
-    this.#close = close;
+  constructor(options: SqlOptions) {
+    this.isNew = options.isNew;
+    this.usage = guarded(new SqlUsage(options));
+    this.billing = guarded(new SqlBilling(options));
+    this.objects = guarded(new SqlObjects(options));
+    this.responses = guarded(new SqlResponses(options));
+    this.close = options.close;
+    this.#db = options;
   }
 
   findKey(prefix: Prefix): Promise<KeyRecord | undefined> {
-    return guarded(() => recordOf(this.#reader, prefix));
+    return recordOf(this.#db.reader, prefix);
   }
 
   addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult> {
-    return this.#transactionWithKey(async (trx): Promise<AddResult> => {
+    return transactWithKey(this.#db, async (trx): Promise<AddResult> => {
       const owner =
         holder.kind === 'new'
           ? newHolder(holder.id, holder.tier, holder.label)
@@ -101,7 +97,7 @@ export class SqlStore implements Store {
       if (holder.kind === 'new') {
         await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
       }
-      await this.#lockChangeFeed(trx);
+      await this.#db.lockChangeFeed(trx);
       await insertKey(trx, key, id, null);
       await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
       return { kind: 'added', record: newRecord(key, owner, null) };
@@ -109,7 +105,7 @@ export class SqlStore implements Store {
   }
 
   rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateResult> {
-    return this.#transactionWithKey(async (trx): Promise<RotateResult> => {
+    return transactWithKey(this.#db, async (trx): Promise<RotateResult> => {
       const locked = await defer(trx, lockHolder(trx, old));
       const ended = await trx
         .updateTable('keys')
@@ -124,7 +120,7 @@ export class SqlStore implements Store {
         .executeTakeFirst();
       const [holder] = locked;
       if (holder === undefined || ended === undefined) return { kind: 'not_active' };
-      await this.#lockChangeFeed(trx);
+      await this.#db.lockChangeFeed(trx);
       await insertKey(trx, successor, holder.id, old.prefix);
       await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
       await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
@@ -134,7 +130,7 @@ export class SqlStore implements Store {
   }
 
   revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult> {
-    return this.#transaction(async (trx): Promise<RevokeResult> => {
+    return transact(this.#db, async (trx): Promise<RevokeResult> => {
       const ending = trx
         .updateTable('keys')
         .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
@@ -145,20 +141,18 @@ export class SqlStore implements Store {
       const record = await recordOf(trx, prefix);
       if (record === undefined) return { kind: 'unknown' };
       if (ended.length === 0) return { kind: 'already', record };
-      await this.#lockChangeFeed(trx);
+      await this.#db.lockChangeFeed(trx);
       await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
       return { kind: 'revoked', record };
     });
   }
 
   findHolder(holderId: string): Promise<Holder | undefined> {
-    return guarded(() =>
-      this.#reader
-        .selectFrom('holders')
-        .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
-        .where('id', '=', holderId)
-        .executeTakeFirst(),
-    );
+    return this.#db.reader
+      .selectFrom('holders')
+      .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
+      .where('id', '=', holderId)
+      .executeTakeFirst();
   }
 
   changeHolder(
@@ -167,78 +161,58 @@ export class SqlStore implements Store {
     reason: string | null,
     at: string,
   ): Promise<ChangeResult> {
-    return this.#transaction((trx) =>
-      changeHolderIn(trx, this.#lockChangeFeed, { holderId, change, reason, at }),
-    );
+    const request = { holderId, change, reason, at };
+    return transact(this.#db, (trx) => changeHolderIn(trx, this.#db.lockChangeFeed, request));
   }
 
   listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
-    return guarded(() => {
-      const { tier, state, after } = filter;
-      let query = withHolder(this.#reader).select(SUMMARY);
-      if (tier !== undefined) query = query.where('holders.tier', '=', tier);
-      if (state !== undefined) query = query.where('keys.state', '=', state);
-      if (after !== undefined) {
-        const position = this.#reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
-        query = query.where('keys.id', '>', position);
-      }
-      return query.orderBy('keys.id').limit(filter.limit).execute();
-    });
+    const { tier, state, after } = filter;
+    let query = withHolder(this.#db.reader).select(SUMMARY);
+    if (tier !== undefined) query = query.where('holders.tier', '=', tier);
+    if (state !== undefined) query = query.where('keys.state', '=', state);
+    if (after !== undefined) {
+      const position = this.#db.reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
+      query = query.where('keys.id', '>', position);
+    }
+    return query.orderBy('keys.id').limit(filter.limit).execute();
   }
 
   historyOf(prefix: Prefix): Promise<readonly KeyChange[]> {
-    return guarded(() =>
-      this.#reader
-        .selectFrom('key_events')
-        .select(CHANGE)
-        .where('prefix', '=', prefix)
-        .orderBy('id')
-        .execute(),
-    );
+    const query = this.#db.reader.selectFrom('key_events').select(CHANGE);
+    return query.where('prefix', '=', prefix).orderBy('id').execute();
   }
 
-  freeGrants(day: string, address: Uint8Array): Promise<number> {
-    return guarded(async () => {
-      const row = await this.#reader
-        .selectFrom('free_key_grants')
-        .select('count')
-        .where('day', '=', day)
-        .where('address', '=', address)
-        .executeTakeFirst();
-      return row?.count ?? 0;
-    });
+  async freeGrants(day: string, address: Uint8Array): Promise<number> {
+    const row = await this.#db.reader
+      .selectFrom('free_key_grants')
+      .select('count')
+      .where('day', '=', day)
+      .where('address', '=', address)
+      .executeTakeFirst();
+    return row?.count ?? 0;
   }
 
-  lastChange(): Promise<number> {
-    return guarded(async () => {
-      const row = await this.#reader
-        .selectFrom('key_events')
-        .select('id')
-        .orderBy('id', 'desc')
-        .limit(1)
-        .executeTakeFirst();
-      return row?.id ?? 0;
-    });
+  async lastChange(): Promise<number> {
+    const row = await this.#db.reader
+      .selectFrom('key_events')
+      .select('id')
+      .orderBy('id', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    return row?.id ?? 0;
   }
 
   changesAfter(after: number, limit: number): Promise<readonly KeyChange[]> {
-    return guarded(() =>
-      this.#reader
-        .selectFrom('key_events')
-        .select(CHANGE)
-        .where('id', '>', after)
-        .orderBy('id')
-        .limit(limit)
-        .execute(),
-    );
+    const query = this.#db.reader.selectFrom('key_events').select(CHANGE);
+    return query.where('id', '>', after).orderBy('id').limit(limit).execute();
   }
 
   secretCheck(): Promise<Uint8Array | undefined> {
-    return guarded(() => readSetting(this.#reader, SECRET_CHECK));
+    return readSetting(this.#db.reader, SECRET_CHECK);
   }
 
   pinSecret(check: Uint8Array): Promise<Uint8Array> {
-    return this.#transaction(async (trx) => {
+    return transact(this.#db, async (trx) => {
       const pinning = trx
         .insertInto('settings')
         .values({ name: SECRET_CHECK, value: check })
@@ -251,28 +225,7 @@ export class SqlStore implements Store {
   }
 
   async ping(): Promise<void> {
-    await guarded(() => Promise.all([sql`select 1`.execute(this.#reader), this.#writable.check()]));
-  }
-
-  close(): Promise<void> {
-    return this.#close();
-  }
-
-  async #transaction<T>(work: (trx: Transaction<Tables>) => Promise<T>): Promise<T> {
-    return guarded(() => this.#writer.transaction().execute(work));
-  }
-
-  async #transactionWithKey<T>(
-    work: (trx: Transaction<Tables>) => Promise<T>,
-  ): Promise<T | { kind: 'prefix_taken' }> {
-    return guarded(async () => {
-      try {
-        return await this.#writer.transaction().execute(work);
-      } catch (error) {
-        if (isPrefixTaken(error)) return { kind: 'prefix_taken' };
-        throw error;
-      }
-    });
+    await Promise.all([sql`select 1`.execute(this.#db.reader), this.#db.writable.check()]);
   }
 }
 

@@ -1,10 +1,8 @@
-// The queries for use: batches that count once, and reports. When a batch is made, and what is done when it cannot be
-// written, is usage/'s.
-import { type Kysely, type RawBuilder, sql } from 'kysely';
+// The queries for usage: batches that count once, and reports. usage/ makes the batches and handles failed writes.
+import { type RawBuilder, sql } from 'kysely';
 import { eachTotal, TOTAL_LIMITS } from '../../config/limit-table.ts';
 import type { Tables } from '../schema/tables.ts';
 import type { UsageStore } from '../store.ts';
-import { guarded } from '../store-errors.ts';
 import {
   type HolderTotals,
   USAGE_SUMS,
@@ -17,21 +15,15 @@ import {
   usageSums,
   windowPrefix,
 } from '../usage-record.ts';
+import { type SqlDatabase, transact } from './sql-database.ts';
 
-export interface UsageOptions {
-  readonly reader: Kysely<Tables>;
-  readonly writer: Kysely<Tables>;
-  /** A table expression with one row for each element of a JSON array, in a column `value`; it is named `e`. */
-  readonly elementsOf: (json: string) => RawBuilder<unknown>;
-}
-
-/** Beyond it a number in JavaScript is not exact. A sum stops there rather than being wrong or failing. */
+/** JavaScript numbers are inexact beyond it, so sums are capped. */
 const MAX = sql.lit(Number.MAX_SAFE_INTEGER);
 
 const KEY = ['holder_id', 'hour', 'prefix', 'model', 'upstream'] as const;
 const KEY_LIST = sql.join(KEY.map((name) => sql.ref(name)));
 const SUM_LIST = sql.join(USAGE_SUMS.map((name) => sql.ref(name)));
-/** One parameter holds all rows, so that there is one statement for every number of them. */
+/** One parameter holds all rows, so the statement is the same for any number of them. */
 const VALUES = sql.join([
   ...KEY.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as text)`),
   ...USAGE_SUMS.map((name) => sql`cast(e.value ->> ${sql.lit(name)} as bigint)`),
@@ -53,92 +45,80 @@ const DIMENSIONS: Readonly<Record<UsageDimension, RawBuilder<unknown>>> = {
   tier: sql`coalesce(holders.tier, '')`,
 };
 
-/** Far below what a statement of either database may have as parameters. */
+/** Far below the maximum number of parameters of a statement. */
 const IDS_AT_ONCE = 500;
 
 export class SqlUsage implements UsageStore {
-  readonly #reader: Kysely<Tables>;
-  readonly #writer: Kysely<Tables>;
-  readonly #elementsOf: UsageOptions['elementsOf'];
+  readonly #db: SqlDatabase;
 
-  constructor({ reader, writer, elementsOf }: UsageOptions) {
-    this.#reader = reader;
-    this.#writer = writer;
-    this.#elementsOf = elementsOf;
+  constructor(database: SqlDatabase) {
+    this.#db = database;
   }
 
   addUsage(batch: UsageBatch): Promise<'written' | 'known'> {
-    return guarded(() =>
-      this.#writer.transaction().execute(async (trx) => {
-        // A second writer of the same batch waits here for the first one to commit or to fail.
-        const marked = await trx
-          .insertInto('usage_batches')
-          .values({ id: batch.id, at: batch.at })
-          .onConflict((conflict) => conflict.column('id').doNothing())
-          .returning('id')
-          .executeTakeFirst();
-        if (marked === undefined) return 'known';
-        if (batch.rows.length === 0) return 'written';
-        // In one order always: two batches that share rows would otherwise wait for each other.
-        const elements = this.#elementsOf(JSON.stringify(batch.rows.map(columnsOf).sort(byKey)));
-        await sql`insert into usage_hours (${KEY_LIST}, ${SUM_LIST}) select ${VALUES} from ${elements} where true
-          on conflict (${KEY_LIST}) do update set ${ADDED}`.execute(trx);
-        return 'written';
-      }),
-    );
-  }
-
-  forgetBatches(before: string, limit: number): Promise<number> {
-    return guarded(async () => {
-      const { numDeletedRows } = await this.#writer
-        .deleteFrom('usage_batches')
-        .where('id', 'in', (eb) =>
-          eb.selectFrom('usage_batches').select('id').where('at', '<', before).orderBy('at').limit(limit),
-        )
+    return transact(this.#db, async (trx) => {
+      // A second writer of the same batch waits here until the first one commits or fails.
+      const marked = await trx
+        .insertInto('usage_batches')
+        .values({ id: batch.id, at: batch.at })
+        .onConflict((conflict) => conflict.column('id').doNothing())
+        .returning('id')
         .executeTakeFirst();
-      return Number(numDeletedRows);
+      if (marked === undefined) return 'known';
+      if (batch.rows.length === 0) return 'written';
+      // A fixed order prevents a deadlock of two batches that share rows.
+      const elements = this.#db.elementsOf(JSON.stringify(batch.rows.map(columnsOf).sort(byKey)));
+      await sql`insert into usage_hours (${KEY_LIST}, ${SUM_LIST}) select ${VALUES} from ${elements} where true
+        on conflict (${KEY_LIST}) do update set ${ADDED}`.execute(trx);
+      return 'written';
     });
   }
 
-  knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>> {
-    return guarded(async () => {
-      const known = new Set<string>();
-      for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
-        const some = ids.slice(from, from + IDS_AT_ONCE);
-        const rows = await this.#reader
-          .selectFrom('usage_batches')
-          .select('id')
-          .where('id', 'in', some)
-          .execute();
-        for (const { id } of rows) known.add(id);
-      }
-      return known;
-    });
+  async forgetBatches(before: string, limit: number): Promise<number> {
+    const { numDeletedRows } = await this.#db.writer
+      .deleteFrom('usage_batches')
+      .where('id', 'in', (eb) =>
+        eb.selectFrom('usage_batches').select('id').where('at', '<', before).orderBy('at').limit(limit),
+      )
+      .executeTakeFirst();
+    return Number(numDeletedRows);
   }
 
-  usageReport({ holderId, tier, from, by, limit }: UsageQuery): Promise<readonly UsageLine[]> {
-    return guarded(async () => {
-      const groups = by.map((dimension) => DIMENSIONS[dimension]);
-      const columns = groups.map((group, index) => sql`${group} as ${sql.ref(`group_${index}`)}, `);
-      const conditions = [
-        sql`h.hour >= ${from}`,
-        ...(holderId === undefined ? [] : [sql`h.holder_id = ${holderId}`]),
-        ...(tier === undefined ? [] : [sql`holders.tier = ${tier}`]),
-      ];
-      const grouping =
-        groups.length === 0 ? sql`` : sql`group by ${sql.join(groups)} order by ${sql.join(groups)}`;
-      const { rows } = await sql<Record<string, unknown>>`
-        select ${sql.join(columns, sql``)}${TOTALS}
-        from usage_hours as h left join holders on holders.id = h.holder_id
-        where ${sql.join(conditions, sql` and `)} ${grouping} limit ${sql.lit(limit)}`.execute(this.#reader);
-      return rows.map((row) => ({
-        group: by.map((_, index) => String(row[`group_${index}`])),
-        sums: sumsOf(row),
-      }));
-    });
+  async knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>> {
+    const known = new Set<string>();
+    for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
+      const some = ids.slice(from, from + IDS_AT_ONCE);
+      const rows = await this.#db.reader
+        .selectFrom('usage_batches')
+        .select('id')
+        .where('id', 'in', some)
+        .execute();
+      for (const { id } of rows) known.add(id);
+    }
+    return known;
   }
 
-  usageOf(holderId: string, day: string): Promise<HolderTotals> {
+  async usageReport({ holderId, tier, from, by, limit }: UsageQuery): Promise<readonly UsageLine[]> {
+    const groups = by.map((dimension) => DIMENSIONS[dimension]);
+    const columns = groups.map((group, index) => sql`${group} as ${sql.ref(`group_${index}`)}, `);
+    const conditions = [
+      sql`h.hour >= ${from}`,
+      ...(holderId === undefined ? [] : [sql`h.holder_id = ${holderId}`]),
+      ...(tier === undefined ? [] : [sql`holders.tier = ${tier}`]),
+    ];
+    const grouping =
+      groups.length === 0 ? sql`` : sql`group by ${sql.join(groups)} order by ${sql.join(groups)}`;
+    const { rows } = await sql<Record<string, unknown>>`
+      select ${sql.join(columns, sql``)}${TOTALS}
+      from usage_hours as h left join holders on holders.id = h.holder_id
+      where ${sql.join(conditions, sql` and `)} ${grouping} limit ${sql.lit(limit)}`.execute(this.#db.reader);
+    return rows.map((row) => ({
+      group: by.map((_, index) => String(row[`group_${index}`])),
+      sums: sumsOf(row),
+    }));
+  }
+
+  async usageOf(holderId: string, day: string): Promise<HolderTotals> {
     const month = day.slice(0, 7);
     const totals = TOTAL_LIMITS.map((limit) => {
       const prefix = windowPrefix(limit, day);
@@ -146,14 +126,12 @@ export class SqlUsage implements UsageStore {
       const counted = sql`case when substr(h.hour, 1, ${sql.lit(prefix.length)}) = ${prefix} then ${amount} else 0 end`;
       return sql`${total(counted)} as ${sql.ref(limit.name)}`;
     });
-    return guarded(async () => {
-      const { rows } = await sql<Record<string, unknown>>`
-        select ${sql.join(totals)} from usage_hours as h
-        where h.holder_id = ${holderId} and h.hour >= ${month} and substr(h.hour, 1, 7) = ${month}`.execute(
-        this.#reader,
-      );
-      return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
-    });
+    const { rows } = await sql<Record<string, unknown>>`
+      select ${sql.join(totals)} from usage_hours as h
+      where h.holder_id = ${holderId} and h.hour >= ${month} and substr(h.hour, 1, 7) = ${month}`.execute(
+      this.#db.reader,
+    );
+    return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
   }
 }
 
@@ -161,16 +139,12 @@ function total(of: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`cast(case when sum(${of}) > ${MAX} then ${MAX} else coalesce(sum(${of}), 0) end as bigint)`;
 }
 
-type Columns = Readonly<Record<(typeof KEY)[number], string>> & UsageSums;
-
-function columnsOf({ holderId, hour, prefix, model, upstream, sums }: UsageRow): Columns {
+function columnsOf({ holderId, hour, prefix, model, upstream, sums }: UsageRow): Tables['usage_hours'] {
   return { holder_id: holderId, hour, prefix, model, upstream, ...sums };
 }
 
-function byKey(a: Columns, b: Columns): number {
-  for (const name of KEY) {
-    if (a[name] !== b[name]) return a[name] < b[name] ? -1 : 1;
-  }
+function byKey(a: Tables['usage_hours'], b: Tables['usage_hours']): number {
+  for (const name of KEY) if (a[name] !== b[name]) return a[name] < b[name] ? -1 : 1;
   return 0;
 }
 

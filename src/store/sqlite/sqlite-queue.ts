@@ -5,9 +5,10 @@
 // event loop: SQLite's busy timeout is off, and retries use a timer, with a deadline that starts when the caller is queued.
 
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
-import type { CompiledQuery, DatabaseConnection, QueryResult } from 'kysely';
+import type { CompiledQuery, QueryResult } from 'kysely';
 import { startDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
+import type { Lease } from '../sql/sql-database.ts';
 import type { WriteState } from '../write-state.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
@@ -41,7 +42,7 @@ interface Prepared {
   readonly returnsRows: boolean;
 }
 
-export class SqliteQueue implements DatabaseConnection {
+export class SqliteQueue implements Lease {
   readonly #database: DatabaseSync;
   readonly #limits: SqliteQueueLimits;
   readonly #writes: SqliteQueueWrites | undefined;
@@ -61,13 +62,13 @@ export class SqliteQueue implements DatabaseConnection {
   }
 
   /** Resolves when the caller has the connection exclusively. The caller must release it. */
-  acquire(): Promise<void> {
+  acquire(): Promise<Lease> {
     if (this.#isClosing) return Promise.reject(new Error('the store is closed'));
     const deadline = performance.now() + this.#limits.waitMs;
     if (!this.#isTaken) {
       this.#isTaken = true;
       this.#deadline = deadline;
-      return Promise.resolve();
+      return Promise.resolve(this);
     }
     if (this.#waiting.size >= this.#limits.maxWaiting) {
       return Promise.reject(new Error(`the queue for the store is full: ${this.#waiting.size} callers wait`));
@@ -77,7 +78,7 @@ export class SqliteQueue implements DatabaseConnection {
         this.#waiting.delete(waiter);
         reject(new Error(`the connection to the store was not free within ${this.#limits.waitMs} ms`));
       });
-      const waiter: Waiter = { deadline, resolve, reject, stop };
+      const waiter: Waiter = { deadline, resolve: () => resolve(this), reject, stop };
       this.#waiting.add(waiter);
     });
   }

@@ -6,18 +6,33 @@
 import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { Kysely, sql } from 'kysely';
+import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
 import { rejectNewStore, sizeOf } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
 import { MIGRATIONS, migrate, SQLITE } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
-import { SqlStore, writeHeartbeat } from '../sql/sql-store.ts';
+import { kyselyOn } from '../sql/sql-database.ts';
+import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
 import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';
-import { SqliteDialect } from './sqlite-dialect.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
 import { retryWhileLocked, SqliteQueue, type SqliteQueueLimits } from './sqlite-queue.ts';
+
+/** Turns off Kysely's own mutex, which has neither a bound nor a deadline; the queue has both. */
+class QueueAdapter extends SqliteAdapter {
+  override get supportsMultipleConnections(): boolean {
+    return true;
+  }
+}
+
+export function sqliteKysely<Schema = Tables>(queue: SqliteQueue): Kysely<Schema> {
+  return kyselyOn<Schema>(queue, {
+    createAdapter: () => new QueueAdapter(),
+    createQueryCompiler: () => new SqliteQueryCompiler(),
+    createIntrospector: (db) => new SqliteIntrospector(db),
+  });
+}
 
 /** Timeout at start, when another process may be migrating. */
 const OPEN_MS = 5000;
@@ -43,7 +58,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     const deadline = performance.now() + OPEN_MS;
     const writing = await connect(file, deadline, opened);
     const migrating = new SqliteQueue(writing, { ...WRITES, waitMs: OPEN_MS });
-    const isNew = await migrate(createKysely(migrating), SQLITE, MIGRATIONS, () =>
+    const isNew = await migrate(sqliteKysely(migrating), SQLITE, MIGRATIONS, () =>
       rejectNew('the file has no tables'),
     );
     const reading = await connect(file, deadline, opened);
@@ -53,15 +68,18 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
     identity.check();
     const writes = new SqliteQueue(writing, WRITES, { state: writable, file: identity });
     const reads = new SqliteQueue(reading, READS);
-    const writer = createKysely(writes);
-    return new SqlStore({
+    const writer = sqliteKysely(writes);
+    return sqlStore({
       isNew,
-      reader: createKysely(reads),
+      reader: sqliteKysely(reads),
       writer,
       writable,
       elementsOf: (json) => sql`json_each(${json}) as e`,
       // Not needed: a transaction begins with the exclusive write lock.
       lockChangeFeed: async () => {},
+      // The message of the constraint, and that of the trigger before it.
+      isPrefixTaken: ({ message }) =>
+        /UNIQUE constraint failed: keys\.prefix|a key with this prefix/.test(message),
       close: async () => {
         await reads.close();
         // The last connection to close checkpoints the log, so it has to be the one for writes.
@@ -74,10 +92,6 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       cause: error,
     });
   }
-}
-
-function createKysely(queue: SqliteQueue): Kysely<Tables> {
-  return new Kysely({ dialect: new SqliteDialect(queue) });
 }
 
 /**

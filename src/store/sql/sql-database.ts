@@ -1,0 +1,83 @@
+// What a database has to bring for the queries in this folder: connections that one caller leases at a time, and the few
+// expressions in which SQL databases differ.
+import { type DatabaseConnection, type Dialect, Kysely, type RawBuilder, type Transaction } from 'kysely';
+import type { Tables } from '../schema/tables.ts';
+
+/** A connection that one caller has exclusively until release. */
+export interface Lease extends DatabaseConnection {
+  begin(): void | Promise<void>;
+  commit(): void | Promise<void>;
+  rollback(): void | Promise<void>;
+  release(): void;
+}
+
+interface LeaseSource {
+  acquire(): Promise<Lease>;
+  close(): Promise<void>;
+}
+
+/** A query builder over leased connections. Kysely's own drivers have neither bounds nor deadlines. */
+export function kyselyOn<Schema = Tables>(
+  source: LeaseSource,
+  dialect: Omit<Dialect, 'createDriver'>,
+): Kysely<Schema> {
+  const createDriver = () => ({
+    init: async () => {},
+    acquireConnection: () => source.acquire(),
+    beginTransaction: async (lease: Lease) => lease.begin(),
+    commitTransaction: async (lease: Lease) => lease.commit(),
+    rollbackTransaction: async (lease: Lease) => lease.rollback(),
+    releaseConnection: async (lease: Lease) => lease.release(),
+    destroy: () => source.close(),
+  });
+  return new Kysely({ dialect: { ...dialect, createDriver } });
+}
+
+/**
+ * Locks the change feed until the end of the transaction. Events are inserted under this lock, so that their ids become
+ * visible in ascending order.
+ */
+export type LockChangeFeed = (trx: Transaction<Tables>) => Promise<void>;
+
+export interface SqlDatabase {
+  readonly reader: Kysely<Tables>;
+  readonly writer: Kysely<Tables>;
+  /** A table expression named `e` with one row for each element of a JSON array, in a column `value`. */
+  readonly elementsOf: (json: string) => RawBuilder<unknown>;
+  readonly lockChangeFeed: LockChangeFeed;
+  /** Whether a transaction failed because the prefix of its new key is taken. */
+  readonly isPrefixTaken: (error: Error) => boolean;
+}
+
+class Rollback extends Error {}
+
+/** The body of a transaction. Throwing `rollBack(result)` rolls back and returns that result. */
+type Work<T> = (trx: Transaction<Tables>, rollBack: (result: T) => Error) => Promise<T>;
+
+export async function transact<T>({ writer }: Pick<SqlDatabase, 'writer'>, work: Work<T>): Promise<T> {
+  const results: T[] = [];
+  const rollBack = (result: T) => {
+    results.push(result);
+    return new Rollback();
+  };
+  try {
+    return await writer.transaction().execute((trx) => work(trx, rollBack));
+  } catch (error) {
+    const [result] = results;
+    if (error instanceof Rollback && result !== undefined) return result;
+    throw error;
+  }
+}
+
+/** A transaction that stores a key, whose prefix a concurrent one may take first. */
+export async function transactWithKey<T>(
+  database: SqlDatabase,
+  work: Work<T>,
+): Promise<T | { readonly kind: 'prefix_taken' }> {
+  try {
+    return await transact(database, work);
+  } catch (error) {
+    if (error instanceof Error && database.isPrefixTaken(error)) return { kind: 'prefix_taken' };
+    throw error;
+  }
+}
