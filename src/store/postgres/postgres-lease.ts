@@ -4,7 +4,7 @@ import type { CompiledQuery, QueryResult } from 'kysely';
 import { DatabaseError, type PoolClient, type TypeOverrides } from 'pg';
 import { startDeadline } from '../../deadline.ts';
 import { isDeferred } from '../sql/deferred-statements.ts';
-import type { Lease } from '../sql/sql-database.ts';
+import type { ConnectionLease } from '../sql/sql-database.ts';
 import { Batch, type Statement, type StatementResult } from './postgres-batch.ts';
 import { failureOf, LateError } from './postgres-client.ts';
 
@@ -30,7 +30,7 @@ interface Queued {
   readonly rows: unknown[];
 }
 
-export class PostgresLease implements Lease {
+export class PostgresLease implements ConnectionLease {
   readonly #client: PoolClient;
   readonly #options: PostgresLeaseOptions;
   readonly #stopDeadline: () => void;

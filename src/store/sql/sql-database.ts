@@ -4,7 +4,7 @@ import { type DatabaseConnection, type Dialect, Kysely, type RawBuilder, type Tr
 import type { Tables } from '../schema/tables.ts';
 
 /** A connection that one caller has exclusively until release. */
-export interface Lease extends DatabaseConnection {
+export interface ConnectionLease extends DatabaseConnection {
   begin(): void | Promise<void>;
   commit(): void | Promise<void>;
   rollback(): void | Promise<void>;
@@ -12,7 +12,7 @@ export interface Lease extends DatabaseConnection {
 }
 
 interface LeaseSource {
-  acquire(): Promise<Lease>;
+  acquire(): Promise<ConnectionLease>;
   close(): Promise<void>;
 }
 
@@ -24,10 +24,10 @@ export function kyselyOn<Schema = Tables>(
   const createDriver = () => ({
     init: async () => {},
     acquireConnection: () => source.acquire(),
-    beginTransaction: async (lease: Lease) => lease.begin(),
-    commitTransaction: async (lease: Lease) => lease.commit(),
-    rollbackTransaction: async (lease: Lease) => lease.rollback(),
-    releaseConnection: async (lease: Lease) => lease.release(),
+    beginTransaction: async (lease: ConnectionLease) => lease.begin(),
+    commitTransaction: async (lease: ConnectionLease) => lease.commit(),
+    rollbackTransaction: async (lease: ConnectionLease) => lease.rollback(),
+    releaseConnection: async (lease: ConnectionLease) => lease.release(),
     destroy: () => source.close(),
   });
   return new Kysely({ dialect: { ...dialect, createDriver } });

@@ -8,7 +8,7 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import type { CompiledQuery, QueryResult } from 'kysely';
 import { startDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
-import type { Lease } from '../sql/sql-database.ts';
+import type { ConnectionLease } from '../sql/sql-database.ts';
 import type { WriteState } from '../write-state.ts';
 import { type SqliteFile, StoreFileGone } from './sqlite-file.ts';
 
@@ -42,7 +42,7 @@ interface Prepared {
   readonly returnsRows: boolean;
 }
 
-export class SqliteQueue implements Lease {
+export class SqliteQueue implements ConnectionLease {
   readonly #database: DatabaseSync;
   readonly #limits: SqliteQueueLimits;
   readonly #writes: SqliteQueueWrites | undefined;
@@ -62,7 +62,7 @@ export class SqliteQueue implements Lease {
   }
 
   /** Resolves when the caller has the connection exclusively. The caller must release it. */
-  acquire(): Promise<Lease> {
+  acquire(): Promise<ConnectionLease> {
     if (this.#isClosing) return Promise.reject(new Error('the store is closed'));
     const deadline = performance.now() + this.#limits.waitMs;
     if (!this.#isTaken) {
