@@ -5,8 +5,9 @@ import { type AppOptions, type Composed, compose } from './composition.ts';
 import { parseBytes } from './config/load-config.ts';
 import type { Config } from './config/schema/config-schema.ts';
 import { readConfigFile } from './config/source/config-file.ts';
+import { ReferencedFiles } from './config/source/referenced-files.ts';
 import { Lifecycle } from './process/lifecycle.ts';
-import type { WorkerMember } from './process/worker.ts';
+import type { LoadedConfig, WorkerMember } from './process/worker.ts';
 import { createLogger } from './telemetry/log/logger.ts';
 import type { Metrics } from './telemetry/metrics/all-metrics.ts';
 import type { BreakerSnapshot } from './upstream/circuit-breaker.ts';
@@ -47,16 +48,21 @@ export interface App {
  * @throws ConfigError, StoreOpenError, SecretError or the system's error when a port is taken
  */
 export async function startApp(options: AppOptions): Promise<App> {
-  const source = options.loaded?.source ?? readConfigFile(options.configFile);
-  const config = options.loaded?.config ?? parseBytes(source.bytes, options.configFile, options.env);
+  const loaded = options.loaded ?? load(options);
   const logger = options.logger ?? createLogger();
   const resources = new Lifecycle();
   try {
-    return appOf(await compose({ ...options, config, source, logger, resources }), resources);
+    return appOf(await compose({ ...options, ...loaded, logger, resources }), resources);
   } catch (error) {
     await resources.close();
     throw error;
   }
+}
+
+function load({ configFile, env }: AppOptions): LoadedConfig {
+  const source = readConfigFile(configFile);
+  const files = new ReferencedFiles(configFile);
+  return { config: parseBytes(source.bytes, configFile, env, files), source, files };
 }
 
 function appOf(composed: Composed, resources: Lifecycle): App {
@@ -83,7 +89,7 @@ function appOf(composed: Composed, resources: Lifecycle): App {
     url: composed.url,
     adminUrl: admin.url,
     member: {
-      reload: (bytes) => reloader.reload(bytes),
+      reload: (bytes, files) => configuration.replace(bytes, files),
       markRejected: () => reloader.markRejected(),
       health: () => admin.health.report(),
       report: async () => ({ samples: await metrics.registry.getMetricsAsJSON(), targets: admin.targets() }),

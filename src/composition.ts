@@ -7,8 +7,7 @@ import { Billing } from './billing/billing-wiring.ts';
 import { currentOrderOf } from './billing/current-order.ts';
 import { httpUrl } from './config/schema/addresses.ts';
 import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema/config-schema.ts';
-import type { FileBytes } from './config/source/config-file.ts';
-import { FileWatch } from './config/watch-config.ts';
+import type { FileContents } from './config/source/referenced-files.ts';
 import { GatewayError } from './errors.ts';
 import { connectionsWithin, descriptorLimit } from './http/accept/descriptors.ts';
 import { AdminServer } from './http/admin/admin-listener.ts';
@@ -21,11 +20,12 @@ import type { Handler, Method } from './http/router.ts';
 import { MODEL_PATH, Server } from './http/server.ts';
 import { Passthrough } from './passthrough/passthrough-endpoint.ts';
 import { Reloader } from './process/config-reload.ts';
+import { ConfigWatch } from './process/config-watch.ts';
 import { checkRedis, StoreCheck, targetStatesOf } from './process/health-checks.ts';
 import type { Lifecycle } from './process/lifecycle.ts';
 import { OverloadControl } from './process/overload-control.ts';
 import { recordEnd } from './process/request-end.ts';
-import type { WorkerSlot } from './process/worker.ts';
+import type { LoadedConfig, WorkerSlot } from './process/worker.ts';
 import { Resilience } from './proxy/attempts/resilience.ts';
 import { MODEL_ENDPOINTS } from './proxy/endpoints/form-endpoints.ts';
 import { ModelsEndpoint } from './proxy/models-endpoint.ts';
@@ -59,7 +59,7 @@ export interface AppOptions {
   /** Whether to watch the file for changes. Default: true, except in a worker. */
   readonly watch?: boolean;
   /** The file content, if it was read already. Default: read it now. */
-  readonly loaded?: { readonly config: Config; readonly source: FileBytes };
+  readonly loaded?: LoadedConfig;
   /** Set in a worker, which has no admin listener and gets reloads and shutdown from its primary. */
   readonly slot?: WorkerSlot;
   /** Monotonic milliseconds for cool-downs and the retry budget. Default: the process's clock. */
@@ -69,9 +69,7 @@ export interface AppOptions {
 }
 
 /** The options with their defaults applied, and the registry of resources to close. */
-interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'> {
-  readonly config: Config;
-  readonly source: FileBytes;
+interface CompositionOptions extends Omit<AppOptions, 'loaded' | 'logger'>, LoadedConfig {
   readonly logger: Logger;
   /** Takes each resource as soon as it is open. */
   readonly resources: Lifecycle;
@@ -106,7 +104,7 @@ export async function compose(options: CompositionOptions) {
   foundation.routing.start();
   front.overload.start();
   products.billing.start();
-  configuration.watchFile();
+  configuration.watchFiles();
   return {
     ...{ foundation, front, products, configuration, url, logger: options.logger },
     admin: { health: admin.health, targets: admin.targets, url: adminUrl },
@@ -244,7 +242,7 @@ function openProducts(
 
 /** Applies the configuration now and whenever its file changes. */
 function followConfiguration(
-  { config, env, source, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
+  { config, env, source, files, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
   { metrics, routing }: Foundation,
   { server }: Front,
 ) {
@@ -256,29 +254,32 @@ function followConfiguration(
     server.writeStall = dynamic.stream.write_stall;
   };
   const isQuiet = slot !== undefined;
-  const reloader = new Reloader({ config, env, apply, logger, metrics: metrics.config, isQuiet });
-  const watch = new FileWatch({
-    file: config.file,
-    known: source.bytes,
-    onContent: (bytes) => reloader.reload(bytes),
-    onUnreadable: (error) => reloader.reject(error),
-    onWatchFailed: (cause) =>
-      logger.warn(
-        { file: config.file, err: cause },
-        'cannot watch the configuration file; polling it instead',
-      ),
+  const reloader = new Reloader({
+    config,
+    env,
+    files,
+    bytes: source.bytes,
+    apply,
+    logger,
+    metrics: metrics.config,
+    isQuiet,
   });
+  const watch = new ConfigWatch({ source, files, reloader, logger, metrics: metrics.config });
   return {
     reloader,
     watch,
+    /** Applies what a primary sends to its worker. */
+    replace(bytes: Buffer, contents: FileContents) {
+      files.replace(contents);
+      reloader.reload(bytes);
+    },
     /** @param address `http://host:port` of the public listener */
     start(address: string) {
       url = address;
       apply(config);
     },
-    watchFile() {
-      // A pipe cannot be read a second time.
-      if (source.isRegular && isWatching) watch.start();
+    watchFiles() {
+      if (isWatching) watch.start();
     },
   };
 }

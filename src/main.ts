@@ -13,6 +13,7 @@ import { runUsage } from './cli/usage-command.ts';
 import { parseBytes } from './config/load-config.ts';
 import { ConfigError } from './config/schema/config-fault.ts';
 import { readConfigFile } from './config/source/config-file.ts';
+import { ReferencedFiles } from './config/source/referenced-files.ts';
 import { tuneHeap } from './process/heap-tuning.ts';
 import { type Primary, startPrimary, workerCount } from './process/primary.ts';
 import { Signals } from './process/signals.ts';
@@ -115,15 +116,26 @@ async function start(
   logger: Logger,
 ): Promise<Served> {
   const source = readConfigFile(file);
-  const config = parseBytes(source.bytes, file, env);
+  const files = new ReferencedFiles(file);
+  const config = parseBytes(source.bytes, file, env, files);
   // Only once, here: a worker that restarts later must not replace a store that has disappeared.
   if (isNewStore) await (await openStore(config.static.store, { createNew: true })).close();
   if (workerCount(config.static.workers) === 1) {
-    return startServing({ configFile: file, env, logger, loaded: { config, source } });
+    return startServing({ configFile: file, env, logger, loaded: { config, source, files } });
   }
   const exec = fileURLToPath(import.meta.url);
   const args = ['serve', '--config', file];
-  return startPrimary({ config, source, env, logger, version: VERSION, exec, args, onLine: writeWorkerLine });
+  return startPrimary({
+    config,
+    source,
+    files,
+    env,
+    logger,
+    version: VERSION,
+    exec,
+    args,
+    onLine: writeWorkerLine,
+  });
 }
 
 /** Runs as a worker: the primary controls everything except the log. */

@@ -9,6 +9,7 @@ import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
 import { readInteger, rejected, type ScalarResult } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
+import { type FileValues, ReferencedFiles } from './source/referenced-files.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
 import {
@@ -97,11 +98,17 @@ function portOverride(env: NodeJS.ProcessEnv): ScalarResult<number> | undefined 
  * @param text the file content
  * @param file its name, for messages
  * @param env source of `${NAME}`; `PORT`, if set, overrides `listen.port`
+ * @param fileValues source of `${file:PATH}`; by default the files are read now
  * @throws ConfigError with every fault
  */
-export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv): Config {
+export function parseConfig(
+  text: string,
+  file: string,
+  env: NodeJS.ProcessEnv,
+  fileValues: FileValues = new ReferencedFiles(file),
+): Config {
   const source = new SourceText(text);
-  const { tree, marks: found } = readTree(text, env);
+  const { tree, marks: found, files } = readTree(text, env, fileValues);
   if (tree === undefined) throw configError(file, source, found);
   const port = portOverride(env);
   const place = findNode(tree, ['listen', 'port']) ?? findNode(tree, ['listen']);
@@ -140,6 +147,7 @@ export function parseConfig(text: string, file: string, env: NodeJS.ProcessEnv):
     file,
     hash: hashOf(meaning),
     ...meaning,
+    files: [...files],
     warnings: toFaults(file, source, references.warnings, tree).faults,
   };
 }
@@ -169,9 +177,15 @@ function firstInvalid(bytes: Buffer): { line: number; column: number } {
  * @param bytes the file content; more than MAX_FILE bytes is a fault
  * @param file its name, for messages
  * @param env as in `parseConfig`
+ * @param fileValues as in `parseConfig`
  * @throws ConfigError with every fault
  */
-export function parseBytes(bytes: Buffer, file: string, env: NodeJS.ProcessEnv): Config {
+export function parseBytes(
+  bytes: Buffer,
+  file: string,
+  env: NodeJS.ProcessEnv,
+  fileValues?: FileValues,
+): Config {
   if (bytes.length > MAX_FILE) throw fileFault(file, 'is larger than 1 MiB');
   let text: string;
   try {
@@ -180,7 +194,7 @@ export function parseBytes(bytes: Buffer, file: string, env: NodeJS.ProcessEnv):
     const { line, column } = firstInvalid(bytes);
     throw fileFault(file, 'is not UTF-8 here', line, column);
   }
-  return parseConfig(text, file, env);
+  return parseConfig(text, file, env, fileValues);
 }
 
 /**

@@ -5,6 +5,7 @@ import { parseBytes } from '../config/load-config.ts';
 import { reloadableConfig } from '../config/reloadable.ts';
 import { ConfigError } from '../config/schema/config-fault.ts';
 import type { Config } from '../config/schema/config-schema.ts';
+import type { FileValues } from '../config/source/referenced-files.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 
@@ -13,6 +14,10 @@ interface ReloaderOptions {
   readonly config: Config;
   /** The environment of the process. It is fixed at the start, so a new value of a variable needs a restart. */
   readonly env: NodeJS.ProcessEnv;
+  /** The values of `${file:PATH}`. */
+  readonly files: FileValues;
+  /** The content of the file at the process start. */
+  readonly bytes: Buffer;
   /**
    * Applies a configuration to all new work.
    * @throws when it cannot be applied; then nothing has changed
@@ -27,12 +32,15 @@ interface ReloaderOptions {
 export class Reloader {
   readonly #options: ReloaderOptions;
   #config: Config;
+  /** The content in force. */
+  #bytes: Buffer;
   #isRejected = false;
   #pending: readonly string[] = [];
 
   constructor(options: ReloaderOptions) {
     this.#options = options;
     this.#config = options.config;
+    this.#bytes = options.bytes;
     this.#updateMetrics();
     if (options.isQuiet !== true) this.#logWarnings(options.config);
   }
@@ -42,6 +50,11 @@ export class Reloader {
     return this.#config;
   }
 
+  /** The content of the file in force. */
+  get bytes(): Buffer {
+    return this.#bytes;
+  }
+
   /** Whether the last file read was invalid, so that an earlier one is in force. */
   get isRejected(): boolean {
     return this.#isRejected;
@@ -49,30 +62,53 @@ export class Reloader {
 
   /** Applies this file content when it is valid; otherwise logs the faults and changes nothing. */
   reload(bytes: Buffer): void {
-    const { env, apply, logger, metrics } = this.#options;
+    const { logger, metrics } = this.#options;
     try {
-      const { file } = this.#config;
-      const { config, pending } = reloadableConfig(this.#config, parseBytes(bytes, file, env));
-      // Even with the same hash: it leaves out the order of models, which clients see in the list.
-      apply(config);
-      const result = config.hash === this.#config.hash ? 'unchanged' : 'applied';
-      this.#config = config;
+      const before = this.#config;
+      const config = this.#apply(bytes);
+      const result = config.hash === before.hash ? 'unchanged' : 'applied';
       this.#isRejected = false;
-      this.#pending = pending;
       metrics.onReload(result);
       this.#updateMetrics();
       if (this.#options.isQuiet === true) return;
-      logger.info({ file, config_hash: config.hash, result }, 'configuration reloaded');
+      logger.info({ file: config.file, config_hash: config.hash, result }, 'configuration reloaded');
       this.#logWarnings(config);
-      if (pending.length > 0) {
-        logger.warn(
-          { file, fields: pending },
-          'changes to these fields need a restart; all other changes are in force',
-        );
-      }
+      this.#logPending();
     } catch (error) {
       this.reject(error);
     }
+  }
+
+  /**
+   * Applies the content in force again, because a referenced file has a new value.
+   * @returns whether it could be applied; otherwise nothing has changed, and the log says why
+   */
+  applyReferences(): boolean {
+    const { logger } = this.#options;
+    try {
+      this.#apply(this.#bytes);
+    } catch (error) {
+      logger.error(
+        { ...this.#about(), ...faultsOf(error) },
+        'failed to apply the new value of a referenced file; keeping the previous one',
+      );
+      return false;
+    }
+    this.#updateMetrics();
+    if (this.#options.isQuiet !== true) this.#logPending();
+    return true;
+  }
+
+  #apply(bytes: Buffer): Config {
+    const { env, files, apply } = this.#options;
+    const parsed = parseBytes(bytes, this.#config.file, env, files);
+    const { config, pending } = reloadableConfig(this.#config, parsed);
+    // Even with the same hash: it leaves out the order of models, which clients see in the list.
+    apply(config);
+    this.#config = config;
+    this.#bytes = bytes;
+    this.#pending = pending;
+    return config;
   }
 
   /** Notes that the file is invalid, without a log line. */
@@ -84,15 +120,23 @@ export class Reloader {
 
   /** Notes and logs that the file is invalid or unreadable. */
   reject(error: unknown): void {
-    const { logger } = this.#options;
-    const { file, hash } = this.#config;
     this.markRejected();
-    const about = { file, config_hash: hash };
-    const text = 'failed to apply the configuration; keeping the previous one';
-    if (error instanceof ConfigError) {
-      const faults = error.faults.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`);
-      logger.error({ ...about, faults, ...(error.more === 0 ? {} : { more: error.more }) }, text);
-    } else logger.error({ ...about, err: error }, text);
+    this.#options.logger.error(
+      { ...this.#about(), ...faultsOf(error) },
+      'failed to apply the configuration; keeping the previous one',
+    );
+  }
+
+  #about(): object {
+    return { file: this.#config.file, config_hash: this.#config.hash };
+  }
+
+  #logPending(): void {
+    if (this.#pending.length === 0) return;
+    this.#options.logger.warn(
+      { file: this.#config.file, fields: this.#pending },
+      'changes to these fields need a restart; all other changes are in force',
+    );
   }
 
   #updateMetrics(): void {
@@ -102,4 +146,13 @@ export class Reloader {
   #logWarnings({ file, warnings }: Config): void {
     for (const { line, message } of warnings) this.#options.logger.warn({ file, line }, message);
   }
+}
+
+/** Log fields of an error. */
+function faultsOf(error: unknown): object {
+  if (!(error instanceof ConfigError)) return { err: error };
+  const faults = error.faults.map(
+    ({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`,
+  );
+  return { faults, ...(error.more === 0 ? {} : { more: error.more }) };
 }

@@ -4,13 +4,13 @@ import cluster from 'node:cluster';
 import { availableParallelism } from 'node:os';
 import { httpUrl } from '../config/schema/addresses.ts';
 import type { Config, StaticConfig } from '../config/schema/config-schema.ts';
-import type { FileBytes } from '../config/source/config-file.ts';
-import { FileWatch } from '../config/watch-config.ts';
 import { AdminServer } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { Reloader } from './config-reload.ts';
+import { ConfigWatch } from './config-watch.ts';
+import type { LoadedConfig } from './worker.ts';
 import { MergedMetrics, mergeChecks, mergeTargets } from './worker-merge.ts';
 import { Workers, type WorkerTimes } from './workers.ts';
 
@@ -19,9 +19,7 @@ const REPORT_TIMEOUT_MS = 2_000;
 /** Time after the drain for closing sockets, flushing usage and closing resources. */
 const CLOSE_MS = 30_000;
 
-interface PrimaryOptions {
-  readonly config: Config;
-  readonly source: FileBytes;
+interface PrimaryOptions extends LoadedConfig {
   readonly env: NodeJS.ProcessEnv;
   readonly logger: Logger;
   readonly version: string;
@@ -54,26 +52,34 @@ export function workerCount(workers: StaticConfig['workers']): number {
  * @throws WorkersStartError, or the system's error when the admin port is taken
  */
 export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
-  const { config: first, source, env, logger, version } = options;
+  const { config: first, source, files, env, logger, version } = options;
   const started = performance.now();
   setUpCluster(options);
   const metrics = createMetrics();
   metrics.buildInfo.set({ version, node: process.version }, 1);
   const merged = new MergedMetrics();
-  /** File content in force, for workers that start later. */
-  let bytes = source.bytes;
+  const firstFiles = files.contents(first.files);
   let closing: Promise<boolean> | undefined;
 
   const reloader = new Reloader({
     config: first,
     env,
+    files,
+    bytes: source.bytes,
     apply: () => undefined,
     logger,
     metrics: metrics.config,
   });
   const workers = new Workers({
     count: workerCount(first.static.workers),
-    begin: () => ({ file: first.file, first: source.bytes, bytes, isRejected: reloader.isRejected }),
+    begin: () => ({
+      file: first.file,
+      first: source.bytes,
+      firstFiles,
+      bytes: reloader.bytes,
+      files: files.contents(reloader.config.files),
+      isRejected: reloader.isRejected,
+    }),
     port: first.static.listen.port,
     logger,
     metrics: metrics.workers,
@@ -81,26 +87,17 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     onExited: ({ samples }) => merged.addExited(samples),
     ...(options.times === undefined ? {} : { times: options.times }),
   });
-  const watch = new FileWatch({
-    file: first.file,
-    known: source.bytes,
-    onContent: (found) => {
-      reloader.reload(found);
-      if (reloader.isRejected) workers.broadcast({ kind: 'rejected' });
-      else {
-        bytes = found;
-        workers.broadcast({ kind: 'config', bytes, hash: reloader.config.hash });
-      }
+  const watch = new ConfigWatch({
+    source,
+    files,
+    reloader,
+    logger,
+    metrics: metrics.config,
+    onApplied: (bytes) => {
+      const { hash, files: paths } = reloader.config;
+      workers.broadcast({ kind: 'config', bytes, files: files.contents(paths), hash });
     },
-    onUnreadable: (error) => {
-      reloader.reject(error);
-      workers.broadcast({ kind: 'rejected' });
-    },
-    onWatchFailed: (cause) =>
-      logger.warn(
-        { file: first.file, err: cause },
-        'cannot watch the configuration file; polling it instead',
-      ),
+    onRejected: () => workers.broadcast({ kind: 'rejected' }),
   });
 
   const report = async (): Promise<HealthReport> => {
@@ -165,7 +162,7 @@ export async function startPrimary(options: PrimaryOptions): Promise<Primary> {
     await admin.close();
     throw error;
   }
-  if (source.isRegular) watch.start();
+  watch.start();
 
   const close = async (): Promise<boolean> => {
     watch.stop();

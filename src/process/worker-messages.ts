@@ -1,6 +1,7 @@
 // The messages between the primary and its workers. The protocol needs no version: the primary forks workers from the same code,
 // and the IPC channel is private.
 import type { Registry } from 'prom-client';
+import type { FileContents } from '../config/source/referenced-files.ts';
 import type { TargetState } from '../http/admin/admin-listener.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 
@@ -19,8 +20,12 @@ export interface WorkerStart {
   readonly file: string;
   /** Content of the file when the primary started: source of the fields that need a restart. */
   readonly first: Buffer;
+  /** Values of the files that `first` refers to, when the primary started. */
+  readonly firstFiles: FileContents;
   /** Content in force now: source of all other fields. */
   readonly bytes: Buffer;
+  /** Values in force of the files that `bytes` refers to. */
+  readonly files: FileContents;
   /** The file has changed since, and its present content is invalid. */
   readonly isRejected: boolean;
   /** Port of the public listener. With 0, all running workers share one free port. */
@@ -32,7 +37,12 @@ export interface WorkerStart {
 export type ToWorker =
   | WorkerStart
   /** A valid configuration; the worker must end up with the same hash. */
-  | { readonly kind: 'config'; readonly bytes: Buffer; readonly hash: string }
+  | {
+      readonly kind: 'config';
+      readonly bytes: Buffer;
+      readonly files: FileContents;
+      readonly hash: string;
+    }
   | { readonly kind: 'rejected' }
   | { readonly kind: 'report' }
   /** Drain and exit. A second message stops at once. */

@@ -5,6 +5,7 @@ import { parseBytes } from '../config/load-config.ts';
 import { reloadableConfig } from '../config/reloadable.ts';
 import type { Config } from '../config/schema/config-schema.ts';
 import type { FileBytes } from '../config/source/config-file.ts';
+import { type FileContents, ReferencedFiles } from '../config/source/referenced-files.ts';
 import type { HealthReport } from '../http/admin/health.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
@@ -22,8 +23,8 @@ const REPORT_SHARE = 0.01;
 
 /** What the primary can ask of a worker's gateway. */
 export interface WorkerMember {
-  /** Applies this file content; keeps the configuration in force when it is invalid. */
-  reload(bytes: Buffer): void;
+  /** Applies this file content with these values of files; keeps the configuration in force when it is invalid. */
+  reload(bytes: Buffer, files: FileContents): void;
   /** Notes that the file is invalid. The primary has logged why. */
   markRejected(): void;
   health(): Promise<HealthReport>;
@@ -47,14 +48,18 @@ export interface WorkerSlot {
   readonly count: number;
 }
 
+/** A configuration with what it was read from. */
+export interface LoadedConfig {
+  readonly config: Config;
+  readonly source: FileBytes;
+  readonly files: ReferencedFiles;
+}
+
 interface WorkerOptions {
   readonly env: NodeJS.ProcessEnv;
   /** Has the worker number in every line. */
   readonly logger: Logger;
-  readonly start: (
-    loaded: { readonly config: Config; readonly source: FileBytes },
-    slot: WorkerSlot,
-  ) => Promise<WorkerApp>;
+  readonly start: (loaded: LoadedConfig, slot: WorkerSlot) => Promise<WorkerApp>;
   /** The operator's message for a failed start. */
   readonly describe: (error: unknown) => string;
   /** Flushes the log. */
@@ -161,7 +166,7 @@ class WorkerRun {
   #handle(app: WorkerApp, message: Exclude<ToWorker, { kind: 'begin' | 'close' }>): void {
     switch (message.kind) {
       case 'config': {
-        app.member.reload(message.bytes);
+        app.member.reload(message.bytes, message.files);
         const { hash } = app.config;
         if (hash === message.hash) return;
         const text = 'this worker failed to apply the configuration; keeping its previous one';
@@ -207,11 +212,12 @@ class WorkerRun {
 }
 
 /** The static configuration of the primary's start with the dynamic one in force, as after a reload in one process. */
-function loadedFrom({ file, first, bytes }: WorkerStart, env: NodeJS.ProcessEnv) {
-  const config = parseBytes(first, file, env);
-  const source: FileBytes = { bytes, isRegular: false };
-  if (first.equals(bytes)) return { config, source };
-  return { config: reloadableConfig(config, parseBytes(bytes, file, env)).config, source };
+function loadedFrom(begin: WorkerStart, env: NodeJS.ProcessEnv): LoadedConfig {
+  const { file, first, firstFiles, bytes } = begin;
+  const files = new ReferencedFiles(file, begin.files);
+  const initial = parseBytes(first, file, env, new ReferencedFiles(file, firstFiles));
+  const { config } = reloadableConfig(initial, parseBytes(bytes, file, env, files));
+  return { config, source: { bytes, isRegular: false }, files };
 }
 
 function send(message: FromWorker): void {

@@ -1,4 +1,5 @@
 // The credentials of one upstream, and detection of their quotation in the upstream's texts, in any encoding.
+import { isDeepStrictEqual } from 'node:util';
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
 /** Shorter header and query values are words such as `true`, which occur in normal errors. */
@@ -35,8 +36,8 @@ export class Credentials {
   readonly #needles: readonly string[];
   readonly #shortest: number;
 
-  constructor(config: UpstreamConfig) {
-    const values = valuesOf(config).filter((value) => value.length >= MIN_LENGTH);
+  constructor(configs: readonly UpstreamConfig[]) {
+    const values = configs.flatMap(valuesOf).filter((value) => value.length >= MIN_LENGTH);
     const forms = values.flatMap(partsOf).flatMap((value) => [value, inHex(value), ...inBase64(value)]);
     this.#needles = [...new Set(forms.map((form) => form.toLowerCase()))];
     this.#shortest = Math.min(Number.POSITIVE_INFINITY, ...this.#needles.map(({ length }) => length));
@@ -97,6 +98,17 @@ const DECODERS: readonly ((text: string) => string)[] = [
 
 function letterOf(code: number): string {
   return code <= 0x10ffff ? String.fromCodePoint(code) : '';
+}
+
+/** Whether two configurations of an upstream differ in credentials at most: key, headers and query. */
+export function hasSameMeaning(one: UpstreamConfig, other: UpstreamConfig): boolean {
+  return isDeepStrictEqual(withoutCredentials(one), withoutCredentials(other));
+}
+
+function withoutCredentials(config: UpstreamConfig): object {
+  if (config.kind === 'builtin') return config;
+  const { api_key: _, headers, query, ...rest } = config;
+  return { ...rest, headers: Object.keys(headers), query: Object.keys(query) };
 }
 
 function valuesOf(config: UpstreamConfig): string[] {

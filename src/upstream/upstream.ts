@@ -71,7 +71,7 @@ export interface UpstreamEvents {
 
 export class Upstream {
   readonly name: string;
-  readonly config: UpstreamConfig;
+  #config: UpstreamConfig;
   /** The provider by OpenTelemetry's conventions. */
   readonly provider: string;
   /** Address for traces; undefined for the built-in upstream. */
@@ -79,11 +79,12 @@ export class Upstream {
   readonly #transport: Transport;
   /** Path below the API root → path and query. */
   readonly #paths = new Map<string, string>();
+  readonly #userAgent: string;
   /** Default headers of every request. */
-  readonly #headers: Readonly<Record<string, string>>;
+  #headers: Readonly<Record<string, string>> = {};
   /** The parts of `#headers` that no request overrides, and those that it may. */
-  readonly #common: Readonly<Record<string, string>>;
-  readonly #defaults: Readonly<Record<string, string>>;
+  #common: Readonly<Record<string, string>> = {};
+  #defaults: Readonly<Record<string, string>> = {};
   /** Shared by all upstreams of this name: after a reload the old one may still have requests in flight. */
   readonly #inFlightGauge: { add(by: number): void };
   readonly #healthyGauge: Metrics['upstreamHealthy'];
@@ -91,7 +92,7 @@ export class Upstream {
   /** Result → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
-  readonly #credentials: Credentials;
+  #credentials: Credentials;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -107,7 +108,8 @@ export class Upstream {
     events: UpstreamEvents = {},
   ) {
     this.name = name;
-    this.config = config;
+    this.#config = config;
+    this.#userAgent = userAgent;
     this.#inFlightGauge = metrics.upstreamInFlight.cell({ upstream: name });
     this.#healthyGauge = metrics.upstreamHealthy;
     this.#attempts = metrics.upstreamAttempts;
@@ -117,12 +119,6 @@ export class Upstream {
     };
     this.provider = providerOf(name, config);
     this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
-    const headers: Record<string, string> = {
-      'content-type': 'application/json',
-      // A compressed stream could not be spliced frame by frame.
-      'accept-encoding': 'identity',
-      'user-agent': userAgent,
-    };
     if (config.kind === 'builtin') {
       this.#transport = transport ?? new EchoTransport();
     } else {
@@ -143,14 +139,9 @@ export class Upstream {
             if (quarantineMs !== undefined) events.onQuarantine?.(kind, quarantineMs);
           },
         });
-      if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
-      for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     }
-    this.#headers = headers;
-    const entries = Object.entries(headers);
-    this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
-    this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
-    this.#credentials = new Credentials(config);
+    this.#setHeaders(config);
+    this.#credentials = new Credentials([config]);
     const { health } = config;
     if (health !== undefined) {
       this.#probe = new HealthProbe({
@@ -160,6 +151,38 @@ export class Upstream {
         onChange: (healthy) => this.#healthyGauge.set({ upstream: name }, healthy ? 1 : 0),
       });
     }
+  }
+
+  get config(): UpstreamConfig {
+    return this.#config;
+  }
+
+  /**
+   * Takes a configuration that differs in credentials alone (`hasSameMeaning`). Connections, state and running requests stay.
+   */
+  replaceCredentials(config: UpstreamConfig): void {
+    // Responses to requests with the previous credentials may still quote those.
+    this.#credentials = new Credentials([config, this.#config]);
+    this.#config = config;
+    this.#paths.clear();
+    this.#setHeaders(config);
+  }
+
+  #setHeaders(config: UpstreamConfig): void {
+    const headers: Record<string, string> = {
+      'content-type': 'application/json',
+      // A compressed stream could not be spliced frame by frame.
+      'accept-encoding': 'identity',
+      'user-agent': this.#userAgent,
+    };
+    if (config.kind === 'http') {
+      if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
+      for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
+    }
+    this.#headers = headers;
+    const entries = Object.entries(headers);
+    this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
+    this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
   }
 
   /** State of the active health check; true without one. */

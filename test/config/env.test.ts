@@ -2,10 +2,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { expand } from '../../src/config/source/environment.ts';
+import { ReferencedFiles } from '../../src/config/source/referenced-files.ts';
 import { errorOf, extended, load, placesBefore, placesOf, withUpstream } from './sample.ts';
 
+const NO_FILES = new ReferencedFiles('config.yaml');
 const expanded = (text: string, env: NodeJS.ProcessEnv = {}): string => {
-  const expansion = expand(text, env);
+  const expansion = expand(text, env, NO_FILES);
   return expansion.ok ? expansion.value : `refused: ${expansion.faults.join(' | ')}`;
 };
 

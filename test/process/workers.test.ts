@@ -1,6 +1,6 @@
 // Several workers, as real processes on a real Redis: they serve as one, and the end of one of them is not the end of the others.
 // TOLLGATE_LONG=1 adds one that hangs.
-import { writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -291,6 +291,37 @@ describe('two workers', () => {
     expect(upstream.requests).toHaveLength(ended + 3);
     expect(usage).toMatchObject({ requests: ended, estimated: 0 });
   });
+});
+
+test('a new value of a referenced file reaches both workers, and one that starts when the file is gone', async () => {
+  await using upstream = await HostileUpstream.start();
+  await using secrets = await tempDir();
+  const file = secrets.file('credential');
+  await writeFile(file, 'credential-one');
+  await using own = await startWorkers(redis, {
+    upstreams: { up: upstream.baseUrl },
+    config: { upstreams: { up: { api_key: `\${file:${file}}` } } },
+  });
+  const headers = { authorization: `Bearer ${await own.key()}` };
+  const credentials = async () => {
+    const held = await connectToBoth(own);
+    const found: (string | undefined)[] = [];
+    for (const { client } of held) {
+      const asked = upstream.requests.length;
+      await client.ask({ target: '/v1/chat/completions', headers, body: chatRequest() });
+      found.push((await upstream.request(asked)).header('authorization'));
+      client.destroy();
+    }
+    return found.join();
+  };
+  expect(await credentials()).toBe('Bearer credential-one,Bearer credential-one');
+  await writeFile(file, 'credential-two');
+  const both = 'Bearer credential-two,Bearer credential-two';
+  await until(async () => (await credentials()) === both, 'the new credential in both');
+  await rm(file);
+  process.kill(pidOf(own, 1), 'SIGKILL');
+  await until(() => workersOf(own).length === 3, 'another worker');
+  expect(await credentials()).toBe(both);
 });
 
 describe('two more', () => {

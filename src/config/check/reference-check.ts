@@ -7,6 +7,7 @@ import { origin, suggestion } from '../source/schema-issues.ts';
 import {
   findNode,
   isGiven,
+  isLiteral,
   nodeText,
   type ReportFault,
   type YamlMapping,
@@ -104,7 +105,7 @@ function checkTargets(
     const upstream = findNode(target, ['upstream'])?.node;
     const wanted = nodeText(upstream);
     if (upstream?.kind === 'leaf' && wanted !== undefined && wanted !== '' && !upstreams.has(wanted)) {
-      const literal = upstream.variables.length === 0;
+      const literal = isLiteral(upstream);
       // Only a plausible name is quoted; other text may be a misplaced credential.
       const what =
         literal && /^[\w./-]{1,64}$/.test(wanted)
@@ -209,7 +210,7 @@ function checkPassthrough(
   const upstream = upstreams.get(wanted);
   const path = ['passthrough', 'upstream'];
   if (upstream === undefined) {
-    const near = there.variables.length === 0 ? suggestion(wanted, upstreams.keys()) : '';
+    const near = isLiteral(there) ? suggestion(wanted, upstreams.keys()) : '';
     fault(there.span.start, path, `there is no upstream of this name${near}${origin(there)}`);
   } else if (upstream.value.kind === 'branch' && isGiven(upstream.value.entries.get('builtin')?.value)) {
     fault(there.span.start, path, 'is a builtin, which keeps no objects');

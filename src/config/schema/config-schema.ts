@@ -391,5 +391,7 @@ export interface Config {
   readonly hash: string;
   readonly static: StaticConfig;
   readonly dynamic: DynamicConfig;
+  /** The files of `${file:PATH}`, as written. */
+  readonly files: readonly string[];
   readonly warnings: readonly ConfigFault[];
 }

@@ -4,7 +4,7 @@ import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
 import { nearest } from '../schema/nearest.ts';
 import { showsKey } from './visible-text.ts';
-import { findNode, type YamlNode, type YamlPath, type YamlPosition } from './yaml-tree.ts';
+import { findNode, isLiteral, type YamlNode, type YamlPath, type YamlPosition } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType;
 
@@ -16,11 +16,14 @@ export function suggestion(word: string | undefined, candidates: Iterable<string
   return near === undefined ? '' : `; did you mean \`${near}\`?`;
 }
 
-/** A note that the value came from the environment, which the line may not show. */
+/** A note that the value came from the environment or a file, which the line may not show. */
 export function origin(node: YamlNode | undefined): string {
-  return node?.kind === 'leaf' && node.variables.length > 0
-    ? ` (from the environment: ${node.variables.join(', ')})`
-    : '';
+  if (node?.kind !== 'leaf') return '';
+  const { variables, files } = node;
+  return [
+    ...(variables.length > 0 ? [` (from the environment: ${variables.join(', ')})`] : []),
+    ...(files.length > 0 ? [` (from the file: ${files.join(', ')})`] : []),
+  ].join('');
 }
 
 const WANTED: Readonly<Record<string, string>> = {
@@ -86,7 +89,7 @@ export function issueMarks(issue: z.core.$ZodIssue, tree: YamlNode, schema: Sche
       return mark(WANTED[issue.expected] ?? 'has the wrong form');
     case 'invalid_value': {
       const values = issue.values.map(String);
-      const word = node.kind === 'leaf' && node.variables.length === 0 ? node.value : undefined;
+      const word = node.kind === 'leaf' && isLiteral(node) ? node.value : undefined;
       return mark(
         values.length === 1
           ? `must be ${quote(values)}`

@@ -70,7 +70,10 @@ class VeiledText {
     this.text =
       open === undefined || close === undefined
         ? source
-        : source.replaceAll(/\$\{([A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g, `$$${open}$1${close}`);
+        : source.replaceAll(
+            /\$\{(file:[^}\n]+|[A-Za-z_][A-Za-z0-9_]*(?::-[^}\n]*)?)\}/g,
+            `$$${open}$1${close}`,
+          );
   }
 
   unveil(value: string): string {

@@ -1,7 +1,8 @@
-// Reads YAML into a tree of text nodes with positions, and expands references to the environment. The schema gives the text its
+// Reads YAML into a tree of text nodes with positions, and expands references to the environment and to files. The schema gives the text its
 // meaning.
 import { type Alias, isAlias, isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml';
 import { expand } from './environment.ts';
+import type { FileValues } from './referenced-files.ts';
 import { parseYaml, type YamlSource } from './yaml-parser.ts';
 
 /** A range of the text, in UTF-16 code units. */
@@ -18,6 +19,8 @@ interface YamlScalar {
   readonly value: string;
   /** Names of the referenced environment variables. */
   readonly variables: readonly string[];
+  /** The referenced files, as written. */
+  readonly files: readonly string[];
   /** Whether it is empty through optional references (`${NAME:-}`). */
   readonly emptied: boolean;
   /** Whether its fault has been reported, so that no further ones should be. */
@@ -65,6 +68,8 @@ interface YamlReading {
   /** Undefined when the file has no usable structure; then there are marks. */
   readonly tree: YamlMapping | undefined;
   readonly marks: readonly YamlPosition[];
+  /** The referenced files, as written. */
+  readonly files: ReadonlySet<string>;
 }
 
 /** Maximum nodes, counting each use of an alias: it bounds alias expansion ("billion laughs"). */
@@ -75,17 +80,21 @@ const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yam
 
 class TreeReader {
   readonly marks: YamlPosition[] = [];
+  /** All referenced files, as written. */
+  readonly files = new Set<string>();
   readonly #source: YamlSource;
   readonly #env: NodeJS.ProcessEnv;
+  readonly #fileValues: FileValues;
   readonly #anchors = new Map<string, Node>();
   /** The collections being read, to detect an alias to an enclosing one. */
   readonly #open = new Set<Node>();
   #nodes = 0;
   #aliases = 0;
 
-  constructor(source: YamlSource, env: NodeJS.ProcessEnv) {
+  constructor(source: YamlSource, env: NodeJS.ProcessEnv, fileValues: FileValues) {
     this.#source = source;
     this.#env = env;
+    this.#fileValues = fileValues;
   }
 
   get exhausted(): boolean {
@@ -153,7 +162,7 @@ class TreeReader {
           ? 'is an alias of an anchor that is not defined before it (quote a value that begins with `*`)'
           : 'is an alias of a value that contains it';
       this.#mark(span.start, path, why);
-      return { kind: 'leaf', span, value: '', variables: [], emptied: false, broken: true };
+      return { kind: 'leaf', span, value: '', variables: [], files: [], emptied: false, broken: true };
     }
     const tree = this.#read(node, path, span);
     // Faults of a scalar are reported where it is used; those inside a collection where the text is.
@@ -165,19 +174,28 @@ class TreeReader {
     if (plain && (text === '' || text === '~' || /^(null|Null|NULL)$/.test(text))) {
       return { kind: 'blank', span };
     }
-    const expansion = expand(text, this.#env);
-    const leaf = { kind: 'leaf', span, value: '', variables: [], emptied: false, broken: true } as const;
+    const expansion = expand(text, this.#env, this.#fileValues);
+    const leaf = {
+      kind: 'leaf',
+      span,
+      value: '',
+      variables: [],
+      files: [],
+      emptied: false,
+      broken: true,
+    } as const;
     if (!expansion.ok) {
       for (const fault of expansion.faults) this.#mark(span.start, path, fault);
       return leaf;
     }
-    const { value, variables, optional } = expansion;
+    const { value, variables, files, optional } = expansion;
+    for (const file of files) this.files.add(file);
     if (value === '' && variables.length > 0 && !optional) {
       const names = `${variables.length === 1 ? 'variable' : 'variables'} ${variables.join(', ')}`;
       this.#mark(span.start, path, `is empty, as given by the environment ${names}`);
       return leaf;
     }
-    return { ...leaf, value, variables, emptied: value === '' && optional, broken: false };
+    return { ...leaf, value, variables, files, emptied: value === '' && optional, broken: false };
   }
 
   #entries(map: YAMLMap, path: YamlPath, around: SourceSpan): Pick<YamlMapping, 'entries' | 'repeated'> {
@@ -223,12 +241,12 @@ function spanOf(node: unknown, fallback: SourceSpan): SourceSpan {
 }
 
 /** Reads a whole file. It never throws; all faults are in the marks. */
-export function readTree(text: string, env: NodeJS.ProcessEnv): YamlReading {
+export function readTree(text: string, env: NodeJS.ProcessEnv, fileValues: FileValues): YamlReading {
   const source = parseYaml(text);
-  if (source.errors.length > 0) return { tree: undefined, marks: source.errors };
-  const reader = new TreeReader(source, env);
+  if (source.errors.length > 0) return { tree: undefined, marks: source.errors, files: new Set() };
+  const reader = new TreeReader(source, env, fileValues);
   reader.marks.push(...source.warnings);
-  return { tree: reader.root(text.length), marks: reader.marks };
+  return { tree: reader.root(text.length), marks: reader.marks, files: reader.files };
 }
 
 /** The node at a path, with its key if it has one; undefined if absent. */
@@ -260,6 +278,10 @@ export type ReportFault = (at: number, path: YamlPath, message: string) => void;
 /** Whether the node has a value. */
 export const isGiven = (node: YamlNode | undefined): node is YamlNode =>
   node !== undefined && node.kind !== 'blank' && !(node.kind === 'leaf' && node.emptied);
+
+/** Whether the text is in the configuration file as it is, so that a message may quote it. */
+export const isLiteral = (node: YamlScalar): boolean =>
+  node.variables.length === 0 && node.files.length === 0;
 
 /** The text of a valid, non-empty scalar. */
 export function nodeText(tree: YamlNode | undefined, ...path: YamlPath): string | undefined {

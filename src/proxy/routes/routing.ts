@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { hasSameMeaning } from '../../upstream/credentials.ts';
 import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
 import type { ConfigSnapshot } from './config-snapshot.ts';
 import { RouteTable } from './route-table.ts';
@@ -93,6 +94,12 @@ export class Routing {
     const next = this.#build(config, before.upstreams);
     this.#retain(next);
     this.#current = next;
+    for (const [name, upstream] of next.upstreams) {
+      const wanted = config.upstreams[name];
+      if (wanted !== undefined && !isDeepStrictEqual(upstream.config, wanted)) {
+        upstream.replaceCredentials(wanted);
+      }
+    }
     for (const [name, upstream] of before.upstreams) {
       if (next.upstreams.get(name) !== upstream) this.#remove(upstream);
     }
@@ -114,7 +121,7 @@ export class Routing {
     await Promise.all(all.map((upstream) => upstream.close()));
   }
 
-  /** Reuses unchanged upstreams with their pools, breakers, averages and checks. */
+  /** Reuses upstreams that have changed in credentials at most, with their pools, breakers, averages and checks. */
   #build(config: DynamicConfig, before: ReadonlyMap<string, Upstream>): Generation {
     const { userAgent, metrics } = this.#options;
     const upstreams = new Map<string, Upstream>();
@@ -122,7 +129,7 @@ export class Routing {
       const known = before.get(name);
       upstreams.set(
         name,
-        known !== undefined && isDeepStrictEqual(known.config, wanted)
+        known !== undefined && hasSameMeaning(known.config, wanted)
           ? known
           : new Upstream(name, wanted, userAgent, metrics, undefined, this.#eventsOf(name)),
       );

@@ -42,6 +42,14 @@ export function configMetrics(catalogue: MetricCatalogue) {
     labels: {},
     action: 'Above 0: restart when it suits; the log names the fields.',
   });
+  const fileReads = catalogue.counter({
+    name: 'tollgate_config_file_values_total',
+    meaning:
+      'New contents of files that the configuration refers to: in force, or rejected, so that the last value stays.',
+    labels: { result: '`changed`, `rejected`' },
+    action: '`rejected`: the log names the file and what is wrong with it.',
+  });
+  for (const result of ['changed', 'rejected'] as const) fileReads.inc({ result }, 0);
   const stale = catalogue.counter({
     name: 'tollgate_upstream_stale_addresses_total',
     meaning:
@@ -52,6 +60,7 @@ export function configMetrics(catalogue: MetricCatalogue) {
   return {
     stale,
     onReload: (result: ReloadResult) => reloads.inc({ result }),
+    onFileRead: (result: 'changed' | 'rejected') => fileReads.inc({ result }),
     onState: (isGood: boolean, hash: string, pendingFields: number) => {
       successful.set(isGood ? 1 : 0);
       if (isGood) at.setToCurrentTime();

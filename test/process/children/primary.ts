@@ -3,6 +3,7 @@
 import { fileURLToPath } from 'node:url';
 import { parseBytes } from '../../../src/config/load-config.ts';
 import { readConfigFile } from '../../../src/config/source/config-file.ts';
+import { ReferencedFiles } from '../../../src/config/source/referenced-files.ts';
 import { startPrimary } from '../../../src/process/primary.ts';
 import { createLogger, writeWorkerLine } from '../../../src/telemetry/log/logger.ts';
 
@@ -12,6 +13,7 @@ try {
   await startPrimary({
     config: parseBytes(source.bytes, file, process.env),
     source,
+    files: new ReferencedFiles(file),
     env: process.env,
     logger: createLogger(),
     version: 'test',
