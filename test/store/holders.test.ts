@@ -5,13 +5,14 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import type { KeyRecord } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
-import { POSTGRES, postgresKysely } from '../../src/store/postgres/postgres.ts';
-
+import { postgresKysely } from '../../src/store/postgres/postgres.ts';
 import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
-import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
+import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
 import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import type { Store } from '../../src/store/store.ts';
 import { query } from '../helpers/postgres.ts';
 import { newHolder, newKey, prefix } from './samples.ts';

@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
-import { MIGRATIONS, migrate, SQLITE } from '../../src/store/schema/migrations.ts';
+import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
 import { sqliteKysely } from '../../src/store/sqlite/sqlite.ts';
 import { SqliteQueue } from '../../src/store/sqlite/sqlite-queue.ts';
+import { SQLITE } from '../../src/store/sqlite/sqlite-schema.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { startChild } from './processes.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
@@ -125,7 +126,7 @@ describe('opening a SQLite store', () => {
 
   test('applies only the steps that are missing', async () => {
     const path = dir.file('keys.db');
-    const step = { id: NEXT, name: 'more', sqlite: ['create table more (x integer) strict'], postgres: [] };
+    const step = { id: NEXT, name: 'more', statements: () => ['create table more (x integer) strict'] };
     const run = async (migrations: typeof MIGRATIONS) => {
       const database = new DatabaseSync(path);
       const lane = new SqliteQueue(database, { waitMs: 1000, maxWaiting: 10 });
@@ -142,8 +143,7 @@ describe('opening a SQLite store', () => {
     const broken = {
       id: NEXT + 1,
       name: 'broken',
-      sqlite: ['create table half (x integer) strict', 'create nonsense'],
-      postgres: [],
+      statements: () => ['create table half (x integer) strict', 'create nonsense'],
     };
     await expect(run([...MIGRATIONS, step, broken])).rejects.toThrow(/syntax/);
     expect(await run([...MIGRATIONS, step])).toHaveLength(MIGRATIONS.length + 1);

@@ -6,9 +6,9 @@ import { Client } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { freeTerms } from '../../src/billing/new-order.ts';
 import { openStore, StoreOpenError } from '../../src/store/open.ts';
-import { POSTGRES, postgresKysely } from '../../src/store/postgres/postgres.ts';
-
+import { postgresKysely } from '../../src/store/postgres/postgres.ts';
 import { PostgresPool } from '../../src/store/postgres/postgres-pool.ts';
+import { POSTGRES } from '../../src/store/postgres/postgres-schema.ts';
 import { readAddress } from '../../src/store/postgres/postgres-server.ts';
 import { MIGRATIONS, migrate } from '../../src/store/schema/migrations.ts';
 import { closedPort } from '../helpers/closed-port.ts';
@@ -121,12 +121,11 @@ test('an empty database is refused while use waits that another one was to get, 
 });
 
 describe('steps', () => {
-  const step = { id: NEXT, name: 'more', sqlite: [], postgres: ['create table more (x integer)'] };
+  const step = { id: NEXT, name: 'more', statements: () => ['create table more (x integer)'] };
   const broken = {
     id: NEXT + 1,
     name: 'broken',
-    sqlite: [],
-    postgres: ['create table half (x integer)', 'create nonsense'],
+    statements: () => ['create table half (x integer)', 'create nonsense'],
   };
 
   async function run(migrations: typeof MIGRATIONS): Promise<unknown[]> {

@@ -13,7 +13,7 @@ import {
 import { DatabaseError } from 'pg';
 import { rejectNewStore } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
-import { MIGRATIONS, type MigrationDialect, migrate } from '../schema/migrations.ts';
+import { MIGRATIONS, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from '../sql/deferred-statements.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
@@ -22,6 +22,7 @@ import type { Store } from '../store.ts';
 import { WriteState } from '../write-state.ts';
 import { explainOpening, isStartingUp } from './postgres-open-error.ts';
 import { ConnectionGeneration, type PoolLimits, PostgresPool, type PostgresServer } from './postgres-pool.ts';
+import { POSTGRES } from './postgres-schema.ts';
 import { readAddress } from './postgres-server.ts';
 
 /** Timeout at start, when another process may be migrating or the server may be starting. */
@@ -54,9 +55,8 @@ const PATIENT = {
   idleInTransactionMs: 5000,
 };
 
-/** Keys of advisory locks in the database. They are random, because programs that share it must not use the same. */
+/** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
 const CHANGE_FEED_LOCK = 6_105_893_427_155_233n;
-const MIGRATION_LOCK = 6_105_893_427_155_234n;
 
 /** The privileges that the store needs. A missing one fails the start and not the first rotation. */
 const PRIVILEGES = {
@@ -73,7 +73,8 @@ const PRIVILEGES = {
   fleet_tasks: ['select', 'insert', 'update'],
   responses: ['select', 'insert', 'update', 'delete'],
   objects: ['select', 'insert', 'update'],
-} as const satisfies Partial<Record<keyof Tables, readonly string[]>>;
+  response_items: ['select', 'insert', 'delete'],
+} as const satisfies Record<Exclude<keyof Tables, 'schema_migrations'>, readonly string[]>;
 
 /**
  * @param url `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, with libpq's parameters for TLS and `options`
@@ -132,28 +133,6 @@ async function lockChangeFeed(trx: Transaction<Tables>): Promise<void> {
   const lock = sql`select pg_advisory_xact_lock(${sql.lit(CHANGE_FEED_LOCK)})`;
   await defer(trx, { compile: () => lock.compile(trx) });
 }
-
-export const POSTGRES: MigrationDialect = {
-  statements: 'postgres',
-  /** Tables in the schema where this connection would create tables, without those of extensions. */
-  async tables(db) {
-    const { rows } = await sql<{ name: string; columns: string[] }>`
-      select c.relname::text as name, array_agg(a.attname::text) as columns
-      from pg_catalog.pg_class c
-      join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-      join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-      where n.nspname = current_schema() and c.relkind in ('r', 'p', 'v', 'm', 'f')
-        and not exists (
-          select from pg_catalog.pg_depend d
-          where d.classid = 'pg_catalog.pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
-        )
-      group by c.relname`.execute(db);
-    return new Map(rows.map(({ name, columns }) => [name, columns]));
-  },
-  async lock(trx) {
-    await sql`select pg_advisory_xact_lock(${sql.lit(MIGRATION_LOCK)})`.execute(trx);
-  },
-};
 
 /** Migrates and checks over a pool of its own, because a start has longer timeouts than a call. */
 async function prepare(server: PostgresServer, limits: PoolLimits, rejectNew: () => void): Promise<boolean> {

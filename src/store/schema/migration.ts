@@ -1,8 +1,57 @@
-// One schema migration for both databases. Released migrations are immutable.
+// One schema migration, and what a database brings to it. Released migrations are immutable.
+import type { Kysely, Transaction } from 'kysely';
+import type { Tables } from './tables.ts';
+
+/** The words of a database for the definitions of tables. */
+export interface SqlTypes {
+  /** Text that is compared by bytes. Plain `text` is for columns that are neither sorted nor part of a key. */
+  readonly text: string;
+  /** Of 64 bits. */
+  readonly integer: string;
+  /** A primary key whose values only grow. */
+  readonly id: string;
+  readonly bytes: string;
+  /** The function that counts bytes. */
+  readonly byteLength: string;
+  readonly isPrefix: (column: string) => string;
+  readonly isDay: (column: string) => string;
+  readonly isHour: (column: string) => string;
+  /** What follows the columns of a table with a column `id` or `seq`; `keyedTable` of one that is stored by another key. */
+  readonly table: string;
+  readonly keyedTable: string;
+}
+
 export interface Migration {
   readonly id: number;
   readonly name: string;
   /** One SQL statement per entry, because a prepared statement cannot contain several. */
-  readonly sqlite: readonly string[];
-  readonly postgres: readonly string[];
+  readonly statements: (types: SqlTypes) => readonly string[];
 }
+
+/** The differences between the databases for migrations. */
+export interface MigrationDialect {
+  readonly types: SqlTypes;
+  /** Statements that a migration needs in this database alone, by its id. They run after the common ones. */
+  readonly statements: Readonly<Record<number, readonly string[]>>;
+  /** Existing tables in Tollgate's schema, with their columns, because other programs may use the same table names. */
+  tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
+  /** Locks out other migrating processes until the end of the transaction. */
+  lock(trx: Transaction<Tables>): Promise<void>;
+}
+
+/** Columns of an order that never change; triggers hold them. */
+export const ORDER_TERMS = [
+  'id',
+  'tier',
+  'price',
+  'amount',
+  'currency',
+  'mode',
+  '"interval"',
+  'provider',
+  'is_live',
+  'claim',
+  'nonce',
+  'base_tier',
+  'created_at',
+];

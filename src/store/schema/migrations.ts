@@ -1,12 +1,10 @@
 // The list of schema migrations, and their application by one process at a time.
-import { type Kysely, sql, type Transaction } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../open-error.ts';
-import type { Migration } from './migration.ts';
+import type { Migration, MigrationDialect } from './migration.ts';
 import { BILLING_MIGRATION } from './schema-billing.ts';
-import { BILLING_STATUS_MIGRATION } from './schema-billing-status.ts';
-import { KEYS_MIGRATION } from './schema-keys.ts';
-import { ITEMS_MIGRATION, OBJECTS_MIGRATION } from './schema-objects.ts';
-import { RESPONSES_MIGRATION } from './schema-responses.ts';
+import { BILLING_STATUS_MIGRATION, KEYS_MIGRATION } from './schema-keys.ts';
+import { ITEMS_MIGRATION, OBJECTS_MIGRATION, RESPONSES_MIGRATION } from './schema-objects.ts';
 import { USAGE_MIGRATION } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
@@ -19,25 +17,6 @@ export const MIGRATIONS: readonly Migration[] = [
   OBJECTS_MIGRATION,
   ITEMS_MIGRATION,
 ];
-
-/** The differences between the databases for migrations. */
-export interface MigrationDialect {
-  readonly statements: 'sqlite' | 'postgres';
-  /** Existing tables in Tollgate's schema, with their columns, because other programs may use the same table names. */
-  tables(db: Kysely<Tables>): Promise<ReadonlyMap<string, readonly string[]>>;
-  /** Locks out other migrating processes until the end of the transaction. */
-  lock(trx: Transaction<Tables>): Promise<void>;
-}
-
-export const SQLITE: MigrationDialect = {
-  statements: 'sqlite',
-  async tables(db) {
-    const tables = await db.introspection.getTables();
-    return new Map(tables.map(({ name, columns }) => [name, columns.map((column) => column.name)]));
-  },
-  // Not needed: a transaction begins with the lock of the file.
-  async lock() {},
-};
 
 interface Applied {
   readonly id: number;
@@ -71,12 +50,11 @@ export async function migrate(
         .addColumn('applied_at', 'text', (column) => column.notNull())
         .execute();
     }
-    for (const migration of missing(applied, migrations)) {
-      for (const statement of migration[dialect.statements]) await sql.raw(statement).execute(trx);
-      await trx
-        .insertInto('schema_migrations')
-        .values({ id: migration.id, name: migration.name, applied_at: new Date().toISOString() })
-        .execute();
+    for (const { id, name, statements } of missing(applied, migrations)) {
+      for (const statement of [...statements(dialect.types), ...(dialect.statements[id] ?? [])])
+        await sql.raw(statement).execute(trx);
+      const row = { id, name, applied_at: new Date().toISOString() };
+      await trx.insertInto('schema_migrations').values(row).execute();
     }
     return applied === undefined;
   });

@@ -1,40 +1,40 @@
-// Migrations 6 and 7: owners of objects at upstreams (files, batches, vector stores, conversations), and of the items of
-// responses. Released migrations are immutable.
+// Migrations 5 to 7: owners of stored responses, of objects at upstreams (files, batches, vector stores, conversations), and of
+// the items of responses. There are no foreign keys to holders: an object keeps its owner even without the holder, so that no
+// other holder can get it. Ended objects stay for the same reason, and as cursors of list pages.
 import type { Migration } from './migration.ts';
 
-/**
- * No foreign key to holders: an object keeps its owner even without the holder, so that no other holder can get it. Ended
- * objects stay for the same reason, and as cursors of list pages.
- */
+export const RESPONSES_MIGRATION: Migration = {
+  id: 5,
+  name: 'responses',
+  statements: ({ text, integer, keyedTable }) => [
+    `create table responses (
+       id ${text} primary key,
+       holder_id ${text} not null,
+       model ${text} not null,
+       upstream ${text} not null,
+       upstream_model ${text} not null,
+       created_at ${text} not null,
+       charged ${integer}
+     )${keyedTable}`,
+    `create index responses_by_time on responses (created_at)`,
+  ],
+};
+
 export const OBJECTS_MIGRATION: Migration = {
   id: 6,
   name: 'objects',
-  sqlite: [
+  statements: ({ text, id, table }) => [
     `create table objects (
-       seq integer primary key autoincrement,
-       upstream text not null,
-       id text not null,
-       kind text not null,
-       holder_id text not null,
-       purpose text,
-       created_at text not null,
-       ended_at text,
+       seq ${id},
+       upstream ${text} not null,
+       id ${text} not null,
+       kind ${text} not null,
+       holder_id ${text} not null,
+       purpose ${text},
+       created_at ${text} not null,
+       ended_at ${text},
        unique (upstream, id)
-     ) strict`,
-    `create index objects_of_holder on objects (holder_id, upstream, kind, seq)`,
-  ],
-  postgres: [
-    `create table objects (
-       seq bigint generated always as identity primary key,
-       upstream text collate "C" not null,
-       id text collate "C" not null,
-       kind text collate "C" not null,
-       holder_id text collate "C" not null,
-       purpose text collate "C",
-       created_at text collate "C" not null,
-       ended_at text collate "C",
-       unique (upstream, id)
-     )`,
+     )${table}`,
     `create index objects_of_holder on objects (holder_id, upstream, kind, seq)`,
   ],
 };
@@ -43,25 +43,14 @@ export const OBJECTS_MIGRATION: Migration = {
 export const ITEMS_MIGRATION: Migration = {
   id: 7,
   name: 'items',
-  sqlite: [
+  statements: ({ text, keyedTable }) => [
     `create table response_items (
-       id text not null,
-       upstream text not null,
-       holder_id text not null,
-       created_at text not null,
+       id ${text} not null,
+       upstream ${text} not null,
+       holder_id ${text} not null,
+       created_at ${text} not null,
        primary key (id, upstream)
-     ) strict, without rowid`,
-    `create index response_items_by_time on response_items (created_at)`,
-    `create index objects_by_id on objects (id)`,
-  ],
-  postgres: [
-    `create table response_items (
-       id text collate "C" not null,
-       upstream text collate "C" not null,
-       holder_id text collate "C" not null,
-       created_at text collate "C" not null,
-       primary key (id, upstream)
-     )`,
+     )${keyedTable}`,
     `create index response_items_by_time on response_items (created_at)`,
     `create index objects_by_id on objects (id)`,
   ],

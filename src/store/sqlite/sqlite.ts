@@ -9,7 +9,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { type Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler, sql } from 'kysely';
 import { rejectNewStore, sizeOf } from '../earlier-store.ts';
 import { StoreOpenError } from '../open-error.ts';
-import { MIGRATIONS, migrate, SQLITE } from '../schema/migrations.ts';
+import { MIGRATIONS, migrate } from '../schema/migrations.ts';
 import type { Tables } from '../schema/tables.ts';
 import { kyselyOn } from '../sql/sql-database.ts';
 import { sqlStore, writeHeartbeat } from '../sql/sql-store.ts';
@@ -18,6 +18,7 @@ import { WriteState } from '../write-state.ts';
 import { SqliteFile } from './sqlite-file.ts';
 import { explainSqliteOpening } from './sqlite-open-error.ts';
 import { retryWhileLocked, SqliteQueue, type SqliteQueueLimits } from './sqlite-queue.ts';
+import { SQLITE } from './sqlite-schema.ts';
 
 /** Turns off Kysely's own mutex, which has neither a bound nor a deadline; the queue has both. */
 class QueueAdapter extends SqliteAdapter {

@@ -1,0 +1,123 @@
+// What the schema has of its own in PostgreSQL: types, checks and triggers. Released migrations are immutable.
+import { sql } from 'kysely';
+import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
+
+/** Key of an advisory lock in the database. It is random, because programs that share it must not use the same. */
+const MIGRATION_LOCK = 6_105_893_427_155_234n;
+
+/**
+ * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
+ * manual statement can reactivate an ended key, change the terms of an order, or delete an order that was paid.
+ *
+ * Ids are `generated always`, which rejects an explicit id without `overriding system value`.
+ */
+const OWN_STATEMENTS = {
+  1: [
+    `create function guard_keys() returns trigger language plpgsql as $guard$
+     begin
+       if tg_op = 'INSERT' then
+         if new.state <> 'active' or new.version <> 1 then
+           raise exception 'a key begins active, with version 1';
+         end if;
+         return new;
+       end if;
+       if tg_op <> 'UPDATE' then
+         raise exception 'keys are never deleted';
+       end if;
+       if old.state <> 'active' then
+         raise exception 'nothing leaves the states invalidated and revoked';
+       end if;
+       if (new.id, new.prefix, new.holder_id, new.argon2, new.hmac, new.created_at, new.replaces)
+         is distinct from
+         (old.id, old.prefix, old.holder_id, old.argon2, old.hmac, old.created_at, old.replaces) then
+         raise exception 'identity and material of a key never change';
+       end if;
+       if new.version <= old.version then
+         raise exception 'every change of a key raises its version';
+       end if;
+       return new;
+     end $guard$`,
+    `create trigger keys_guard before insert or update or delete on keys
+     for each row execute function guard_keys()`,
+    // Truncate runs no row triggers.
+    `create trigger keys_are_not_truncated before truncate on keys
+     for each statement execute function guard_keys()`,
+    `create function guard_key_events() returns trigger language plpgsql as $guard$
+     begin
+       if tg_op = 'UPDATE' then
+         raise exception 'key events never change';
+       end if;
+       raise exception 'key events are never deleted';
+     end $guard$`,
+    `create trigger key_events_guard before update or delete on key_events
+     for each row execute function guard_key_events()`,
+    `create trigger key_events_are_not_truncated before truncate on key_events
+     for each statement execute function guard_key_events()`,
+  ],
+  3: [
+    `alter table key_events drop constraint key_events_kind_check`,
+    `alter table key_events add constraint key_events_kind_check
+       check (kind in ('issued', 'rotated', 'revoked', 'changed'))`,
+  ],
+  4: [
+    `create function guard_orders() returns trigger language plpgsql as $guard$
+     begin
+       if tg_op = 'DELETE' then
+         if old.state <> 'void' or old.paid_at is not null then
+           raise exception 'only an order that was never paid is forgotten';
+         end if;
+         return old;
+       end if;
+       if (${ORDER_TERMS.map((name) => `new.${name}`).join(', ')})
+         is distinct from
+         (${ORDER_TERMS.map((name) => `old.${name}`).join(', ')}) then
+         raise exception 'what was ordered never changes';
+       end if;
+       if (old.state = 'claimed' and new.state <> 'claimed')
+         or (old.holder_id is not null and new.holder_id is distinct from old.holder_id) then
+         raise exception 'a claimed order stays with its holder';
+       end if;
+       if new.version <= old.version then
+         raise exception 'every change of an order raises its version';
+       end if;
+       return new;
+     end $guard$`,
+    `create trigger orders_guard before update or delete on orders
+     for each row execute function guard_orders()`,
+  ],
+} as const;
+
+export const POSTGRES: MigrationDialect = {
+  types: {
+    // Sorted by bytes.
+    text: 'text collate "C"',
+    integer: 'bigint',
+    id: 'bigint generated always as identity primary key',
+    bytes: 'bytea',
+    byteLength: 'octet_length',
+    isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
+    isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
+    isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
+    table: '',
+    keyedTable: '',
+  },
+  statements: OWN_STATEMENTS,
+  /** Tables in the schema where this connection would create tables, without those of extensions. */
+  async tables(db) {
+    const { rows } = await sql<{ name: string; columns: string[] }>`
+      select c.relname::text as name, array_agg(a.attname::text) as columns
+      from pg_catalog.pg_class c
+      join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+      join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+      where n.nspname = current_schema() and c.relkind in ('r', 'p', 'v', 'm', 'f')
+        and not exists (
+          select from pg_catalog.pg_depend d
+          where d.classid = 'pg_catalog.pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
+        )
+      group by c.relname`.execute(db);
+    return new Map(rows.map(({ name, columns }) => [name, columns]));
+  },
+  async lock(trx) {
+    await sql`select pg_advisory_xact_lock(${sql.lit(MIGRATION_LOCK)})`.execute(trx);
+  },
+};
