@@ -1,6 +1,6 @@
 // A usage report as a table, as JSON and as CSV.
 import type { UsageLine, UsageSums } from '../store/usage-record.ts';
-import { hasCost, type PublicSums, publicSums } from '../usage/records/public-sums.ts';
+import { publicSums } from '../usage/records/public-sums.ts';
 
 export interface UsageTable {
   /** The group of the lines. */
@@ -12,39 +12,34 @@ export interface UsageTable {
   readonly totals: UsageSums;
 }
 
-interface Column {
-  readonly name: keyof PublicSums;
-  readonly head: string;
-}
-
-const COLUMNS: readonly Column[] = [
-  { name: 'requests', head: 'REQUESTS' },
-  { name: 'failed', head: 'FAILED' },
-  { name: 'estimated', head: 'ESTIMATED' },
-  { name: 'prompt_tokens', head: 'PROMPT' },
-  { name: 'cached_tokens', head: 'CACHED' },
-  { name: 'completion_tokens', head: 'COMPLETION' },
-  { name: 'reasoning_tokens', head: 'REASONING' },
-  { name: 'cost', head: 'COST' },
-  { name: 'average_duration_ms', head: 'AVG MS' },
-  { name: 'average_ttft_ms', head: 'TTFT MS' },
-];
+/** Heads that do not follow from the name. */
+const HEADS: ReadonlyMap<string, string> = new Map([
+  ['average_duration_ms', 'AVG MS'],
+  ['average_ttft_ms', 'TTFT MS'],
+]);
 const COST_DIGITS = 6;
 
 /** The cost column appears only when something had a price. */
-function columnsOf({ totals }: UsageTable): readonly Column[] {
-  return COLUMNS.filter(({ name }) => name !== 'cost' || hasCost(totals));
+function columnsOf({ totals }: UsageTable): readonly string[] {
+  return Object.keys(publicSums(totals));
+}
+
+function shownOf(sums: UsageSums): ReadonlyMap<string, number | null> {
+  return new Map(Object.entries(publicSums(sums)));
 }
 
 export function tableOf(table: UsageTable): string {
   if (table.lines.length === 0) return `No usage since ${table.from}:00Z.\n`;
   const columns = columnsOf(table);
   const cells = (group: string, sums: UsageSums) => {
-    const shown = publicSums(sums);
-    return [group, ...columns.map(({ name }) => cellOf(name, shown[name]))];
+    const shown = shownOf(sums);
+    return [group, ...columns.map((name) => cellOf(name, shown.get(name)))];
   };
   const rows = [
-    [table.by.toUpperCase(), ...columns.map(({ head }) => head)],
+    [
+      table.by.toUpperCase(),
+      ...columns.map((name) => HEADS.get(name) ?? name.replace(/_tokens$/, '').toUpperCase()),
+    ],
     ...table.lines.map(({ group, sums }) => cells(visible(group[0] ?? '') || '-', sums)),
     cells('TOTAL', table.totals),
   ];
@@ -74,20 +69,18 @@ export function jsonOf({ by, from, to, lines, totals }: UsageTable): string {
 export function csvOf(table: UsageTable): string {
   const columns = columnsOf(table);
   const rows = table.lines.map(({ group, sums }) => {
-    const shown = publicSums(sums);
-    return [group[0] ?? '', ...columns.map(({ name }) => plain(name, shown[name]))];
+    const shown = shownOf(sums);
+    return [group[0] ?? '', ...columns.map((name) => plain(name, shown.get(name)))];
   });
-  return [[table.by, ...columns.map(({ name }) => name)], ...rows]
-    .map((row) => `${row.map(field).join(',')}\r\n`)
-    .join('');
+  return [[table.by, ...columns], ...rows].map((row) => `${row.map(field).join(',')}\r\n`).join('');
 }
 
-function cellOf(name: keyof PublicSums, value: number | null | undefined): string {
+function cellOf(name: string, value: number | null | undefined): string {
   if (value === null || value === undefined) return name === 'cost' ? (0).toFixed(COST_DIGITS) : '-';
   return name === 'cost' ? value.toFixed(COST_DIGITS) : String(value);
 }
 
-function plain(name: keyof PublicSums, value: number | null | undefined): string {
+function plain(name: string, value: number | null | undefined): string {
   // Avoids exponent notation of small costs.
   if (name === 'cost') return (value ?? 0).toFixed(9);
   return value === null || value === undefined ? '' : String(value);

@@ -7,7 +7,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { RESPONSE_PATH } from '../http/server.ts';
 import type { StoredResponse } from '../store/response-record.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
-import type { Usage } from '../wire/chat-chunk.ts';
+import { NO_USAGE, type Usage } from '../wire/token-usage.ts';
 import { Attempts } from './attempts/attempts.ts';
 import type { AttemptResult, AttemptUse, RelayRequest } from './contracts/receiver.ts';
 import { STORED, type StoredAction, storedEndpoint } from './endpoints/json-endpoints.ts';
@@ -29,7 +29,6 @@ export const STORED_ROUTES = Object.entries(STORED).map(([name, { method, suffix
 
 const NO_BYTES = Buffer.alloc(0);
 const EVERYWHERE = { name: '', shared: [] };
-const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 /** These calls cost a request, but no tokens. */
 const NO_ESTIMATE = { prompt: 0, completion: 0, isBounded: true };
 

@@ -1,8 +1,8 @@
-// What the store keeps of use: sums by hour, holder, key, model and upstream. What a request adds to them is usage/'s.
+// Usage in the store: sums by hour, holder, key, model and upstream. usage/ makes the rows of requests.
 import type { TotalLimit } from '../config/limit-table.ts';
 import type { Tier } from '../config/schema/config-schema.ts';
 
-/** The columns that are summed, by their names in the table. */
+/** The columns that are summed, by their names in the table. A new one goes to the end: outbox files have the sums in this order. */
 export const USAGE_SUMS = [
   'requests',
   'failed',
@@ -28,7 +28,7 @@ export const USAGE_SUMS = [
 
 export type UsageSums = Readonly<Record<(typeof USAGE_SUMS)[number], number>>;
 
-/** The sums, each made from its name. */
+/** Makes the sums from their names. */
 export function usageSums(of: (name: keyof UsageSums) => number): UsageSums {
   return {
     requests: of('requests'),
@@ -47,7 +47,7 @@ export function usageSums(of: (name: keyof UsageSums) => number): UsageSums {
   };
 }
 
-/** Adds one by one, as `usageSums` makes them: a loop over names costs several times as much, for every request. */
+/** It is written out because a loop over names is several times slower, and it runs for every request. */
 export function addSums(to: { -readonly [Name in keyof UsageSums]: number }, more: UsageSums): void {
   to.requests = sumOf(to.requests, more.requests);
   to.failed = sumOf(to.failed, more.failed);
@@ -78,18 +78,18 @@ export interface UsageKey {
   readonly upstream: string;
 }
 
-/** What is added to one row of the table. All numbers are whole, from 0 to 2^53 - 1. */
+/** An addition to one row of the table. All numbers are whole, from 0 to 2^53 - 1. */
 export interface UsageRow extends UsageKey {
   readonly sums: UsageSums;
 }
 
-/** Rows that are added together, once, however often they are sent. */
+/** Rows that are added together, exactly once: sending a batch again has no effect. */
 export interface UsageBatch {
   /** Unique in the fleet and for all time. The same id has the same rows. */
   readonly id: string;
-  /** No two have the same key. */
+  /** Their keys are unique. */
   readonly rows: readonly UsageRow[];
-  /** When it is sent. RFC 3339, UTC. */
+  /** Time of sending, RFC 3339, UTC. */
   readonly at: string;
 }
 
@@ -100,30 +100,30 @@ export interface UsageQuery {
   readonly holderId?: string;
   /** Holders who are in this tier now. */
   readonly tier?: Tier;
-  /** The first hour, `YYYY-MM-DDTHH` or the beginning of one: `YYYY-MM-DD` is a day from its first hour on. */
+  /** The first hour, `YYYY-MM-DDTHH` or a prefix of it: `YYYY-MM-DD` starts with the first hour of the day. */
   readonly from: string;
-  /** One line for each combination of these, in their order; none of them: one line, also when there is no use. */
+  /** One line for each combination of these, in their order. Without any there is one line, even without usage. */
   readonly by: readonly UsageDimension[];
-  /** Most lines, from 1. */
+  /** Maximum number of lines, from 1. */
   readonly limit: number;
 }
 
 export interface UsageLine {
   /** In the order of `by`. A holder that the store does not know has the tier ``. */
   readonly group: readonly string[];
-  /** Sums beyond 2^53 - 1 stop there. */
+  /** Capped at 2^53 - 1. */
   readonly sums: UsageSums;
 }
 
-/** What a holder has used in the present UTC day and month, for each limit over one of them. */
+/** Usage of a holder in the current UTC day or month, for each limit over one of them. */
 export type HolderTotals = Readonly<Record<TotalLimit['name'], number>>;
 
-/** The hours of a window of totals begin with this. @param day `YYYY-MM-DD` */
+/** The prefix of all hours in the window of a limit. @param day `YYYY-MM-DD` */
 export function windowPrefix({ window }: TotalLimit, day: string): string {
   return window === 'day' ? day : day.slice(0, 7);
 }
 
-/** What a row of the usage table adds to a limit. */
+/** The amount that a row of the usage table adds to a limit. */
 export function totalAmount({ counts }: TotalLimit, { requests, prompt, completion }: UsageSums): number {
   return counts === 'tokens' ? prompt + completion : requests;
 }

@@ -14,19 +14,7 @@ import {
   spanEquals,
   spanInFrame,
 } from './sse-fields.ts';
-
-/** Token counts as the upstream reports them; what it left out is 0. Whether all-zero counts is for the reader. */
-export interface Usage {
-  readonly prompt: number;
-  readonly completion: number;
-  readonly total: number;
-  /** Part of `prompt`. */
-  readonly cached: number;
-  /** Part of `completion`. */
-  readonly reasoning: number;
-  /** It has no count of the output, so that output beside it is not in it. Default false. */
-  readonly isInputOnly?: boolean;
-}
+import { parseUsage, type Usage } from './token-usage.ts';
 
 /** What a chunk and a completion have in common. Spans are offsets in the buffer that was read. */
 interface AnswerFacts {
@@ -272,73 +260,6 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
   const { modelSpan, hasOutput, finish, usage } = reader;
   const usageOnly = usage !== null && !reader.hasChoices && !hasError;
   return { kind, hasError, modelSpan, hasOutput, finish, usage, usageOnly };
-}
-
-/**
- * Reads the `usage` of any endpoint: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`.
- * @param span an object that was scanned before
- */
-export function parseUsage(bytes: Buffer, span: Span): Usage {
-  const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
-  const input = count(usage, 'prompt_tokens') || count(usage, 'input_tokens');
-  const sound = input === 0 ? soundTokens(usage) : 0;
-  const output = count(usage, 'completion_tokens') || count(usage, 'output_tokens');
-  // Some vendors report nothing but the total, and some leave out of the output what was thought.
-  const rest = Math.max(0, count(usage, 'total_tokens') - input - output);
-  const isTotalAlone = input === 0 && output === 0;
-  const prompt = isTotalAlone ? sound || rest : input;
-  const completion = isTotalAlone ? 0 : output + rest;
-  return {
-    prompt,
-    completion,
-    total: prompt + completion,
-    ...(completion === 0 && input > 0 ? { isInputOnly: true } : {}),
-    cached:
-      count(member(usage, 'prompt_tokens_details'), 'cached_tokens') ||
-      count(member(usage, 'input_tokens_details'), 'cached_tokens') ||
-      count(usage, 'prompt_cache_hit_tokens'),
-    reasoning:
-      count(member(usage, 'completion_tokens_details'), 'reasoning_tokens') ||
-      count(member(usage, 'output_tokens_details'), 'reasoning_tokens') ||
-      count(usage, 'reasoning_tokens'),
-  };
-}
-
-/**
- * What two reports about one answer come to: the later one, and what it leaves out as the earlier one has it. Some vendors report
- * the input at the beginning and the output at the end.
- */
-export function laterUsage(earlier: Usage | null, later: Usage): Usage {
-  if (earlier === null || (later.prompt > 0 && later.completion > 0)) return later;
-  const { prompt, cached } = later.prompt > 0 ? later : earlier;
-  const { completion, reasoning } = later.completion > 0 ? later : earlier;
-  const isInputOnly = later.isInputOnly === true && completion === 0;
-  return {
-    prompt,
-    completion,
-    total: prompt + completion,
-    cached,
-    reasoning,
-    ...(isInputOnly ? { isInputOnly } : {}),
-  };
-}
-
-/** Of sound that is counted by its duration: a token for a tenth of a second, as where it is counted by tokens. */
-function soundTokens(usage: unknown): number {
-  const seconds = member(usage, 'type') === 'duration' ? member(usage, 'seconds') : undefined;
-  return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.ceil(seconds * 10) : 0;
-}
-
-function member(value: unknown, key: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
-    ? Reflect.get(value, key)
-    : undefined;
-}
-
-/** A token count, or 0 for whatever is not one. */
-function count(value: unknown, key: string): number {
-  const number = member(value, key);
-  return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
 }
 
 /** Whether a valid JSON value is truthy in JavaScript, in which both SDKs' users read it. */

@@ -1,5 +1,6 @@
 // Slow, obvious answers to what the byte scanners answer, by other means: JSON.parse, regular expressions, strings.
-import type { ChunkFacts, Usage } from '../../src/wire/chat-chunk.ts';
+import type { ChunkFacts } from '../../src/wire/chat-chunk.ts';
+import type { Usage } from '../../src/wire/token-usage.ts';
 
 export type Parsed = { readonly ok: true; readonly value: unknown } | { readonly ok: false };
 

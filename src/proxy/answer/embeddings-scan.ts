@@ -1,7 +1,7 @@
 // A streaming scan of a large embeddings answer: pieces go in as they arrive and come out for the client, with the model name replaced
 // and, if requested, vectors converted to base64. Numbers and texts are skipped natively (`indexOf`).
 import { GatewayError } from '../../errors.ts';
-import { parseUsage, type Usage } from '../../wire/chat-chunk.ts';
+import { parseUsage, type Usage } from '../../wire/token-usage.ts';
 import { base64 } from './embeddings-form.ts';
 
 const QUOTE = 0x22;

@@ -4,10 +4,11 @@
 import { BodyBuffer } from '../../http/pieces/body-buffer.ts';
 import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import { BodyMemory } from '../../http/pieces/large-body-memory.ts';
-import { type CompletionFacts, isTruthy, parseUsage, readCompletion } from '../../wire/chat-chunk.ts';
+import { type CompletionFacts, isTruthy, readCompletion } from '../../wire/chat-chunk.ts';
 import type { JsonScanner, Span } from '../../wire/json.ts';
 import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
+import { parseUsage } from '../../wire/token-usage.ts';
 
 const QUOTE = 0x22;
 const OPEN_ARRAY = 0x5b;

@@ -1,6 +1,6 @@
 // The billable output of one attempt: the usage that the upstream reports, the output that no report covers, and the silence in
 // which a model may have produced hidden reasoning. usage-meter.ts converts these to tokens.
-import type { Usage } from '../../wire/chat-chunk.ts';
+import type { Usage } from '../../wire/token-usage.ts';
 import type { Unreported } from '../contracts/receiver.ts';
 
 /** A shorter pause between two pieces of output is the pace of the model or the network. */

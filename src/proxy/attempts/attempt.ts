@@ -7,8 +7,8 @@ import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
 import { certainBlame, type Failure, failure, unconnected } from '../../upstream/error-outcome.ts';
 import type { Call, Delivery, ResponseHeaders, Sink } from '../../upstream/transport.ts';
 import type { UsageRead } from '../../upstream/usage-reads.ts';
-import type { Usage } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
+import type { Usage } from '../../wire/token-usage.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
 import { ErrorReader, unusable, withoutCredential } from '../answer/error-reader.ts';
 import {

@@ -5,8 +5,9 @@ import type { GatewayError } from '../../errors.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import type { ChunkFacts, CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
+import type { ChunkFacts, CompletionFacts } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
+import type { Usage } from '../../wire/token-usage.ts';
 import type { Edit, RequestScan, Wanted } from '../request/request-scan.ts';
 import type { Estimate } from '../request/token-estimate.ts';
 

@@ -7,8 +7,8 @@ import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
-import type { Usage } from '../../wire/chat-chunk.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
+import type { Usage } from '../../wire/token-usage.ts';
 import type { Target } from '../routes/route-table.ts';
 import type { Endpoint, RequestFacts } from './endpoint.ts';
 

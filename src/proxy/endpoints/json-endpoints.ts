@@ -1,9 +1,10 @@
 // The endpoints that take a model in JSON, one value each: what is read of a request, how an answer is classified and counted.
 // form-endpoints.ts has those that take a form. A new endpoint is a new value here; app.ts serves its path.
 
-import type { CompletionFacts, Usage } from '../../wire/chat-chunk.ts';
+import type { CompletionFacts } from '../../wire/chat-chunk.ts';
 import { createdIn } from '../../wire/created-objects.ts';
 import type { Span } from '../../wire/json.ts';
+import { NO_USAGE } from '../../wire/token-usage.ts';
 import { base64Edits } from '../answer/embeddings-form.ts';
 import type { Endpoint, RequestFacts } from '../contracts/endpoint.ts';
 import { countAt } from '../request/request-counts.ts';
@@ -23,8 +24,6 @@ const MAX_IMAGES = 10_000;
 
 /** Longest text for speech in bytes; vendors accept some thousand characters. */
 const MAX_INPUT = 64 * 1024;
-
-const NO_USAGE: Usage = { prompt: 0, completion: 0, total: 0, cached: 0, reasoning: 0 };
 
 /** `POST /v1/chat/completions` */
 export const CHAT: Endpoint = {

@@ -4,7 +4,7 @@ import type { GatewayError } from '../../errors.ts';
 import { type Failure, judgeErrorObject, memberOf, parse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { shapeOf } from '../../wire/answer-shape.ts';
-import { type ChunkFacts, isTruthy, parseUsage, type Usage } from '../../wire/chat-chunk.ts';
+import { type ChunkFacts, isTruthy } from '../../wire/chat-chunk.ts';
 import {
   type CreatedItem,
   type CreatedObjects,
@@ -14,6 +14,7 @@ import {
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { mediaText, outputTextOf, TextCount } from '../../wire/output-text.ts';
 import { dataOf, readFields, type SseData, spanEquals, spanInFrame } from '../../wire/sse-fields.ts';
+import { parseUsage, type Usage } from '../../wire/token-usage.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 
 /**

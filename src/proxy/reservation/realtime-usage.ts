@@ -3,8 +3,8 @@
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
+import { NO_USAGE, type Tokens, tokenParts } from '../../wire/token-usage.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
-import type { Tokens } from './usage-meter.ts';
 
 /** OpenAI bills a token per 100 ms of input sound and per 50 ms of output sound. */
 const TOKENS_PER_SECOND = { input: 10, output: 20 } as const;
@@ -161,7 +161,7 @@ export class SessionUsage {
     const completion = this.#output.tokens(true);
     this.#close();
     if (prompt + completion > 0)
-      this.#use({ tokens: { prompt, completion, cached, reasoning: 0 }, isEstimated: true });
+      this.#use({ tokens: { ...NO_USAGE, prompt, completion, cached }, isEstimated: true });
   }
 
   #use(use: SessionUse): void {
@@ -225,12 +225,7 @@ function reported(usage: unknown): Tokens | undefined {
   const prompt = memberOf(usage, 'input_tokens');
   const completion = memberOf(usage, 'output_tokens');
   if (typeof prompt !== 'number' && typeof completion !== 'number') return undefined;
-  return {
-    prompt: count(prompt),
-    completion: count(completion),
-    cached: count(memberOf(memberOf(usage, 'input_token_details'), 'cached_tokens')),
-    reasoning: count(memberOf(memberOf(usage, 'output_token_details'), 'reasoning_tokens')),
-  };
+  return { prompt: count(prompt), completion: count(completion), ...tokenParts(usage) };
 }
 
 function count(value: unknown): number {

@@ -9,6 +9,7 @@ import type { Lease, Limiter } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { costOf } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
+import { NO_USAGE } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
 import { rejectionError } from './limit-headers.ts';
 import type { SessionUse } from './realtime-usage.ts';
@@ -138,11 +139,10 @@ export class RunningReservation {
     this.#lease?.settle(0);
     if (this.#upstream === undefined) return;
     const { route } = this.#request;
-    const usage = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
     this.#options.outbox.record({
       ...this.#about(),
       isEstimated: this.#isEstimated,
-      usage,
+      usage: NO_USAGE,
       costNanos: route.price && 0,
     });
   }

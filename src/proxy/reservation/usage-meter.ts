@@ -1,9 +1,7 @@
 // The usage of one request, aggregated from its attempts. It records nothing.
-import type { Usage } from '../../wire/chat-chunk.ts';
+import { eachTokenPart, NO_USAGE, type Tokens, type Usage } from '../../wire/token-usage.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
-
-export type Tokens = Pick<Usage, 'prompt' | 'completion' | 'cached' | 'reasoning'>;
 
 interface MeterReading {
   /** Of the relevant attempt: the one that answered the client, or else the last. */
@@ -34,7 +32,7 @@ export const HIDDEN_TOKENS_PER_SECOND = FASTEST_TOKENS_PER_SECOND * COUNTED_SHAR
 export const PREFILL_MS = 250;
 const SEEN: Unreported = { textBytes: 0, silentMs: 0, isReserved: false };
 
-const NOTHING: Tokens = { prompt: 0, completion: 0, cached: 0, reasoning: 0 };
+const NOTHING = tokensOf(NO_USAGE);
 
 export class UsageMeter {
   readonly #estimate: Estimate;
@@ -107,6 +105,7 @@ function isUnfinished({ outcome }: AttemptUse): boolean {
   return outcome !== 'ok' && outcome !== 'upstream_error' && outcome !== 'superseded';
 }
 
-function tokensOf({ prompt, completion, cached, reasoning }: Usage): Tokens {
-  return { prompt, completion, cached, reasoning };
+function tokensOf(usage: Usage): Tokens {
+  const { prompt, completion } = usage;
+  return { prompt, completion, ...eachTokenPart((part) => usage[part]) };
 }

@@ -2,21 +2,15 @@
 import { type Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../open-error.ts';
 import type { Migration, MigrationDialect } from './migration.ts';
-import { BILLING_MIGRATION } from './schema-billing.ts';
-import { BILLING_STATUS_MIGRATION, KEYS_MIGRATION } from './schema-keys.ts';
-import { ITEMS_MIGRATION, OBJECTS_MIGRATION, RESPONSES_MIGRATION } from './schema-objects.ts';
-import { USAGE_MIGRATION } from './schema-usage.ts';
+import { BILLING_MIGRATIONS } from './schema-billing.ts';
+import { KEYS_MIGRATIONS } from './schema-keys.ts';
+import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
+import { USAGE_MIGRATIONS } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
-  KEYS_MIGRATION,
-  USAGE_MIGRATION,
-  BILLING_STATUS_MIGRATION,
-  BILLING_MIGRATION,
-  RESPONSES_MIGRATION,
-  OBJECTS_MIGRATION,
-  ITEMS_MIGRATION,
-];
+  ...[...KEYS_MIGRATIONS, ...USAGE_MIGRATIONS, ...BILLING_MIGRATIONS, ...OBJECTS_MIGRATIONS],
+].sort((a, b) => a.id - b.id);
 
 interface Applied {
   readonly id: number;

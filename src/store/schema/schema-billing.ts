@@ -5,7 +5,7 @@ const STATES = `'pending', 'paid', 'claimed', 'void', 'refused'`;
 const STANDINGS = `'none', 'active', 'past_due', 'held', 'lapsed', 'ended'`;
 
 /** Keys are never deleted, so the prefix of an order needs no foreign key. */
-export const BILLING_MIGRATION: Migration = {
+const BILLING: Migration = {
   id: 4,
   name: 'billing',
   statements: ({ text, integer, bytes, byteLength, table, keyedTable }) => [
@@ -65,3 +65,5 @@ export const BILLING_MIGRATION: Migration = {
     `create table fleet_tasks (name ${text} primary key, owner text not null, until ${text} not null)${keyedTable}`,
   ],
 };
+
+export const BILLING_MIGRATIONS = [BILLING];

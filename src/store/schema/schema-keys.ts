@@ -1,7 +1,7 @@
 // Migrations 1 and 3: keys, holders, their events and the counts of Free keys; the billing status of holders.
 import type { Migration } from './migration.ts';
 
-export const KEYS_MIGRATION: Migration = {
+const KEYS: Migration = {
   id: 1,
   name: 'keys',
   statements: ({ text, id, bytes, byteLength, isPrefix, isDay, table, keyedTable }) => [
@@ -45,7 +45,7 @@ export const KEYS_MIGRATION: Migration = {
 };
 
 /** Each database lets `key_events` have the kind `changed` in its own way. */
-export const BILLING_STATUS_MIGRATION: Migration = {
+const BILLING_STATUS: Migration = {
   id: 3,
   name: 'standing',
   statements: () => [
@@ -53,3 +53,5 @@ export const BILLING_STATUS_MIGRATION: Migration = {
        check (standing in ('good', 'suspended'))`,
   ],
 };
+
+export const KEYS_MIGRATIONS = [KEYS, BILLING_STATUS];

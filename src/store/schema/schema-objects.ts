@@ -3,7 +3,7 @@
 // other holder can get it. Ended objects stay for the same reason, and as cursors of list pages.
 import type { Migration } from './migration.ts';
 
-export const RESPONSES_MIGRATION: Migration = {
+const RESPONSES: Migration = {
   id: 5,
   name: 'responses',
   statements: ({ text, integer, keyedTable }) => [
@@ -20,7 +20,7 @@ export const RESPONSES_MIGRATION: Migration = {
   ],
 };
 
-export const OBJECTS_MIGRATION: Migration = {
+const OBJECTS: Migration = {
   id: 6,
   name: 'objects',
   statements: ({ text, id, table }) => [
@@ -40,7 +40,7 @@ export const OBJECTS_MIGRATION: Migration = {
 };
 
 /** Items are kept as long as responses. Look-ups by id include all upstreams, because two of them may be one account. */
-export const ITEMS_MIGRATION: Migration = {
+const ITEMS: Migration = {
   id: 7,
   name: 'items',
   statements: ({ text, keyedTable }) => [
@@ -55,3 +55,5 @@ export const ITEMS_MIGRATION: Migration = {
     `create index objects_by_id on objects (id)`,
   ],
 };
+
+export const OBJECTS_MIGRATIONS = [RESPONSES, OBJECTS, ITEMS];

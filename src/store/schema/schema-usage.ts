@@ -1,4 +1,4 @@
-// Migration 2: usage by the hour, and the batches that were counted.
+// Migrations of usage by the hour, and of the batches that were counted.
 import type { Migration } from './migration.ts';
 
 /** The sums of the first version. Released migrations are immutable. */
@@ -22,7 +22,7 @@ const SUMS = [
  * No foreign key to keys and holders: usage is counted even when they are gone. The hour is text in UTC, so that a day and a
  * month are prefixes of it.
  */
-export const USAGE_MIGRATION: Migration = {
+const USAGE: Migration = {
   id: 2,
   name: 'usage',
   statements: ({ text, integer, isHour, keyedTable }) => [
@@ -40,3 +40,5 @@ export const USAGE_MIGRATION: Migration = {
     `create index usage_batches_by_time on usage_batches (at)`,
   ],
 };
+
+export const USAGE_MIGRATIONS = [USAGE];

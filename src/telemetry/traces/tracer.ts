@@ -3,6 +3,7 @@
 
 import type { IncomingHttpHeaders } from 'node:http';
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
+import type { Tokens } from '../../wire/token-usage.ts';
 
 /** What an upstream is told of the trace (W3C Trace Context). */
 export interface TraceContext {
@@ -63,12 +64,7 @@ export interface AttemptEnding {
   /** Of the upstream's answer; undefined when there was none. */
   readonly status: number | undefined;
   /** What the upstream says that it used. */
-  readonly usage: {
-    readonly prompt: number;
-    readonly completion: number;
-    readonly cached: number;
-    readonly reasoning: number;
-  } | null;
+  readonly usage: Tokens | null;
 }
 
 export interface RequestEnd {

@@ -1,22 +1,13 @@
 // What is recorded of one request, and what it adds to the totals of its hour.
 import type { Tier } from '../../config/schema/config-schema.ts';
-import type { UsageKey, UsageRow, UsageSums } from '../../store/usage-record.ts';
+import { type UsageKey, type UsageRow, usageSums } from '../../store/usage-record.ts';
+import { eachTokenPart, TOKEN_PARTS, type Tokens } from '../../wire/token-usage.ts';
 import { hourOf } from './utc-hours.ts';
-
-/** Tokens as the upstream counted them, or as they were estimated. Whole numbers from 0. */
-export interface TokenUsage {
-  readonly prompt: number;
-  readonly completion: number;
-  /** Part of `prompt`. */
-  readonly cached: number;
-  /** Part of `completion`. */
-  readonly reasoning: number;
-}
 
 /** Tokens of an attempt before the last one: they count for its upstream, the request does not. */
 export interface AttemptUsage {
   readonly upstream: string;
-  readonly usage: TokenUsage;
+  readonly usage: Tokens;
   /** Billionths, from `costOf`. */
   readonly costNanos?: number | undefined;
 }
@@ -37,7 +28,7 @@ export interface UsageRecord {
   /** `ok`, or a code of the error table. */
   readonly outcome: string;
   /** Undefined where nothing is known and nothing is to be charged. */
-  readonly usage: TokenUsage | undefined;
+  readonly usage: Tokens | undefined;
   readonly isEstimated: boolean;
   readonly durationMs: number;
   readonly ttftMs: number | undefined;
@@ -105,30 +96,17 @@ export function isSane({ hour, holderId, prefix, model, upstream }: UsageKey): b
   );
 }
 
-const NONE: UsageSums = {
-  requests: 0,
-  failed: 0,
-  estimated: 0,
-  priced: 0,
-  attempts: 0,
-  prompt: 0,
-  completion: 0,
-  cached: 0,
-  reasoning: 0,
-  cost: 0,
-  duration_ms: 0,
-  ttft_ms: 0,
-  ttft_count: 0,
-};
+const NONE = usageSums(() => 0);
 
-function tokenSums(usage: TokenUsage | undefined, costNanos: number | undefined) {
+function tokenSums(usage: Tokens | undefined, costNanos: number | undefined) {
   const prompt = whole(usage?.prompt ?? 0, MAX_TOKENS);
   const completion = whole(usage?.completion ?? 0, MAX_TOKENS);
   return {
     prompt,
     completion,
-    cached: whole(usage?.cached ?? 0, prompt),
-    reasoning: whole(usage?.reasoning ?? 0, completion),
+    ...eachTokenPart((part) =>
+      whole(usage?.[part] ?? 0, TOKEN_PARTS[part].of === 'prompt' ? prompt : completion),
+    ),
     cost: whole(costNanos ?? 0, Number.MAX_SAFE_INTEGER),
   };
 }

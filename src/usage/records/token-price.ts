@@ -1,5 +1,5 @@
 // What tokens cost, in whole billionths of the unit of the configured prices, so that sums are exact.
-import type { TokenUsage } from './request-usage.ts';
+import type { Tokens } from '../../wire/token-usage.ts';
 
 /** `price` of a model in the configuration: per million tokens. */
 export interface TokenPrice {
@@ -19,7 +19,7 @@ const PER_BILLIONTH = 1000n;
  *
  * @returns billionths, rounded half up once, over the whole request; at most 2^53 - 1
  */
-export function costOf(price: TokenPrice, usage: TokenUsage): number {
+export function costOf(price: TokenPrice, usage: Tokens): number {
   const cached = Math.min(usage.cached, usage.prompt);
   const fine =
     fineCost(usage.prompt - cached, price.input) +
