@@ -1,22 +1,14 @@
-// Rows of use for tests of the store and of the ledger.
+// Usage rows for tests of the store and of the outbox.
 import { randomUUID } from 'node:crypto';
-import { USAGE_SUMS, type UsageBatch, type UsageRow, type UsageSums } from '../../src/store/usage-record.ts';
+import {
+  USAGE_SUMS,
+  type UsageBatch,
+  type UsageRow,
+  type UsageSums,
+  usageSums,
+} from '../../src/store/usage-record.ts';
 
-export const NOTHING: UsageSums = {
-  requests: 0,
-  failed: 0,
-  estimated: 0,
-  priced: 0,
-  attempts: 0,
-  prompt: 0,
-  completion: 0,
-  cached: 0,
-  reasoning: 0,
-  cost: 0,
-  duration_ms: 0,
-  ttft_ms: 0,
-  ttft_count: 0,
-};
+export const NOTHING = usageSums(() => 0);
 
 export function row({ sums, ...key }: Partial<Omit<UsageRow, 'sums'>> & { sums?: Partial<UsageSums> } = {}) {
   return {
@@ -34,8 +26,7 @@ export function batch(rows: readonly UsageRow[], id: string = randomUUID()): Usa
   return { id, rows, at: new Date().toISOString() };
 }
 
-/** All sums different, so that none is taken for another. */
+/** All sums differ, so that a test notices a mix-up. */
 export function distinct(factor = 1): UsageSums {
-  const pairs = USAGE_SUMS.map((name, index): [string, number] => [name, (index + 1) * factor]);
-  return { ...NOTHING, ...Object.fromEntries(pairs) };
+  return usageSums((name) => (USAGE_SUMS.indexOf(name) + 1) * factor);
 }
