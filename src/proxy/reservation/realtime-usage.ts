@@ -3,7 +3,7 @@
 import { memberOf, parse } from '../../upstream/error-outcome.ts';
 import { decodeString, JsonScanner } from '../../wire/json.ts';
 import { outputTextOf, TextCount } from '../../wire/output-text.ts';
-import { NO_USAGE, type Tokens, tokenParts } from '../../wire/token-usage.ts';
+import { eachTokenPart, type Tokens, tokenParts } from '../../wire/token-usage.ts';
 import { BYTES_PER_TOKEN } from '../request/token-estimate.ts';
 
 /** OpenAI bills a token per 100 ms of input sound and per 50 ms of output sound. */
@@ -161,7 +161,7 @@ export class SessionUsage {
     const completion = this.#output.tokens(true);
     this.#close();
     if (prompt + completion > 0)
-      this.#use({ tokens: { ...NO_USAGE, prompt, completion, cached }, isEstimated: true });
+      this.#use({ tokens: { ...eachTokenPart(() => 0), prompt, completion, cached }, isEstimated: true });
   }
 
   #use(use: SessionUse): void {
