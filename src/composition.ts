@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { openKeys } from './auth/key-wiring.ts';
 import { RotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
-import { currentOrderOf } from './billing/current-order.ts';
+import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
 import { type Config, PASSTHROUGH_PATHS, type StaticConfig } from './config/schema/config-schema.ts';
 import type { FileContents } from './config/source/referenced-files.ts';

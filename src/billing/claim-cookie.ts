@@ -1,22 +1,22 @@
-// The cookie by which the browser that ordered is known again, and the secrets in it: one for each order, as another order must
-// not make the first one's key unreachable. The gateway keeps their digests only.
+// The cookie that identifies the browser that ordered. It has one secret per order, so that a second order does not make the
+// first one's key unreachable. The gateway stores only their digests.
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Exchange } from '../http/exchange/exchange.ts';
 
-/** Payments by bank transfer may take two weeks. */
+/** Bank transfers may take two weeks. */
 const MAX_AGE_S = 30 * 86_400;
-/** The newest ones; a cookie has to fit into a header. */
+/** The newest ones are kept, because a cookie has to fit into a header. */
 const MAX_SECRETS = 4;
 const SECRET = /^[A-Za-z0-9_-]{43}$/;
 
-/** SHA-256, as it stands with the order. The secret has 256 bits of chance, so nothing slower is needed. */
+/** SHA-256, as it is stored with the order. The secret has 256 random bits, so a slow hash is not needed. */
 export function claimDigest(secret: string): Uint8Array {
   return createHash('sha256').update(secret).digest();
 }
 
 /**
- * The secrets that a request brings, newest first.
- * @param publicUrl where people reach the gateway
+ * The secrets in a request's cookie, newest first.
+ * @param publicUrl public URL of the gateway
  */
 export function claimSecrets({ request }: Exchange, publicUrl: string): readonly string[] {
   const name = cookieName(publicUrl);
@@ -33,14 +33,14 @@ export function claimSecrets({ request }: Exchange, publicUrl: string): readonly
   return [];
 }
 
-/** Whether one of the secrets is that of an order. */
+/** Whether one of the secrets has the digest that is stored with an order. */
 export function opens(secrets: readonly string[], claim: Uint8Array | null): boolean {
   if (claim === null) return false;
   const digests = secrets.map((secret) => claimDigest(secret));
   return digests.some((digest) => digest.byteLength === claim.byteLength && timingSafeEqual(digest, claim));
 }
 
-/** The answer of this exchange, whichever it is, will give the browser a further secret. */
+/** Adds a secret to the cookie that the answer of this exchange sets. */
 export function storeClaimSecret(exchange: Exchange, secret: string, publicUrl: string): void {
   const others = claimSecrets(exchange, publicUrl).filter((each) => each !== secret);
   const value = [secret, ...others].slice(0, MAX_SECRETS).join('.');
@@ -50,8 +50,8 @@ export function storeClaimSecret(exchange: Exchange, secret: string, publicUrl: 
 }
 
 /**
- * `__Host-`: no other host of the domain, and no page without TLS, can set it. Browsers take that name only with TLS, which a
- * gateway on the own machine need not have.
+ * With `__Host-`, no other host of the domain and no page without TLS can set it. Browsers accept that prefix only over TLS,
+ * which a local gateway does not have.
  */
 function cookieName(publicUrl: string): string {
   return isHttps(publicUrl) ? '__Host-claim' : 'claim';
@@ -61,7 +61,7 @@ function isHttps(url: string): boolean {
   return url.startsWith('https:');
 }
 
-/** What a form brings so that sending it twice is one order. */
+/** The nonce of an order form, which makes submitting it idempotent. */
 export function newNonce(): string {
   return randomBytes(32).toString('base64url');
 }
@@ -70,17 +70,17 @@ export function isNonce(text: string): boolean {
   return SECRET.test(text);
 }
 
-/** What follows from a form: the digest under which its order is found, and the secret of that order. */
+/** The digest that identifies the order of a form, and the secret of that order. */
 interface FormNames {
   readonly nonce: Uint8Array;
   readonly secret: string;
 }
 
 /**
- * Both are digests of the nonce, which only this page of this browser has. So of two answers to one form sent twice each sets the
- * same cookie, whichever the browser takes last.
+ * Both are digests of the nonce, which only this page of this browser has. Both answers to a form that is submitted twice
+ * therefore set the same cookie.
  * @param subject what is ordered, and by whom: another subject is another order
- * @param generation grows where the order of the form is over, and its button is pressed again
+ * @param generation raised when the form is submitted again after its order ended
  */
 export function formNames(nonce: string, subject: string, generation: number): FormNames {
   const derive = (use: string) =>

@@ -1,5 +1,5 @@
-// A fake payment provider for trials: the same orders and the same facts, but no money. The choice made on its page
-// (fake-payment-page.ts) is in the store, so that several processes and the command line agree on it.
+// A fake payment provider for trials: the same orders and facts without money. Its state is in the store, so that several
+// processes and the command line agree on it. fake-payment-page.ts is its page.
 import type { BillingStore, Order, TestPayment } from '../store/billing-record.ts';
 import type {
   OpenSession,
@@ -64,7 +64,7 @@ export class FakeProvider implements PaymentProvider {
       await this.#write({ ...payment, subscription: 'canceled' });
   }
 
-  /** A button of the payment page. Without effect once one was pressed. */
+  /** Handles a button of the payment page. Later presses have no effect. */
   async press(order: Order, button: 'pay' | 'decline'): Promise<void> {
     const payment = await this.#store.testPayment({ orderId: order.id });
     if (payment?.payment !== 'open') return;
@@ -75,7 +75,7 @@ export class FakeProvider implements PaymentProvider {
     }
   }
 
-  /** What would happen in the months after. @param ago milliseconds for which it has been so */
+  /** Simulates a later event. @param ago milliseconds since the event */
   async play(order: Order, what: FakeEvent, ago = 0): Promise<void> {
     const payment = await this.#store.testPayment({ orderId: order.id });
     if (payment === undefined) return;
@@ -90,7 +90,7 @@ export class FakeProvider implements PaymentProvider {
     if (subscription === 'none') return null;
     const start = Date.parse(since);
     const period = PERIODS[order.interval] || DAY;
-    // One that is active is renewed again and again; one that is not was last paid until it became so.
+    // An active subscription is renewed each period; another one was paid until its state changed.
     const periods = Math.floor((this.#now() - start) / period) + 1;
     return {
       id: `sub_played_${order.id}`,

@@ -1,14 +1,15 @@
-// From a paid order to its key, once, for the browser that ordered. The key is made here and not when the payment is heard of,
-// so that nothing secret waits anywhere. The pages around it are complete-page.ts.
+// Issues the key of a paid order, once, to the browser that ordered. The key is created when it is claimed and not when the
+// payment arrives, so that no secret has to be stored. complete-page.ts has the pages.
 import { randomUUID } from 'node:crypto';
-import type { IssuedKey, KeyIssuer } from '../auth/key-issuer.ts';
+import type { IssuedKey } from '../auth/key-issuer.ts';
 import { GatewayError } from '../errors.ts';
-import type { BillingStore, ClaimRejection, ClaimResult, Order } from '../store/billing-record.ts';
+import type { ClaimRejection, ClaimResult, Order } from '../store/billing-record.ts';
+import type { BillingParts } from './payment-provider.ts';
 
-/** How long after the first answer another one may be asked for, if the key was never used. */
+/** How long a claimed key that was never used can be claimed again. */
 export const CLAIM_AGAIN_MS = 30 * 60_000;
 
-const REFUSALS = {
+const REJECTIONS = {
   unknown: 'claim_forbidden',
   forbidden: 'claim_forbidden',
   unpaid: 'order_not_paid',
@@ -17,36 +18,29 @@ const REFUSALS = {
   claimed: 'order_closed',
 } as const satisfies Record<ClaimRejection, string>;
 
-interface ClaimsOptions {
-  readonly store: BillingStore;
-  readonly issuer: Pick<KeyIssuer, 'mint' | 'revoke'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
-}
-
 export class Claims {
-  readonly #parts: ClaimsOptions;
+  readonly #parts: Pick<BillingParts, 'store' | 'issuer'>;
   readonly #now: () => number;
-  /** A button that is pressed twice is one claim: the browser shows the second answer, and both have the same key. */
+  /** By order: a form that is submitted twice is one claim, and both answers have the same key. */
   readonly #running = new Map<string, Promise<IssuedKey>>();
 
-  constructor(parts: ClaimsOptions) {
+  constructor(parts: Pick<BillingParts, 'store' | 'issuer' | 'now'>) {
     this.#parts = parts;
     this.#now = parts.now ?? Date.now;
   }
 
   /**
-   * The key of a paid order; again, within half an hour, another one in the place of a key that was never used.
+   * Issues the key of a paid order. Within half an hour, a repeated claim replaces a key that was never used.
    *
-   * @param isAllowed whether who asks has the secret of the order
+   * @param isAllowed whether the client has the secret of the order
    * @throws GatewayError `claim_forbidden`, `order_not_paid`, `order_closed`, `store_unavailable`
    */
   async claim(id: string, isAllowed: (order: Order) => boolean): Promise<IssuedKey> {
     const order = await this.#parts.store.findOrder({ id });
-    // The transaction looks again; this spares the hash for those who have no right to it.
+    // The transaction checks again; this saves the hash for rejected claims.
     if (order === undefined || !isAllowed(order)) throw new GatewayError('claim_forbidden');
-    const refusal = refusalOf(order, this.#since());
-    if (refusal !== undefined) throw new GatewayError(REFUSALS[refusal]);
+    const rejection = rejectionOf(order, this.#since());
+    if (rejection !== undefined) throw new GatewayError(REJECTIONS[rejection]);
     const running = this.#running.get(id);
     if (running !== undefined) return running;
     const claim = this.#claim(id, isAllowed).finally(() => this.#running.delete(id));
@@ -54,27 +48,28 @@ export class Claims {
     return claim;
   }
 
-  /** What the transaction of a claim came to, as a key. Whoever claimed before holds a key that has ended. */
+  /** The key from the result of a claim. Announces the end of the key that it replaced. */
   async handOut({ key, outcome }: { key: IssuedKey['key']; outcome: ClaimResult }): Promise<IssuedKey> {
-    if (outcome.kind === 'refused') throw new GatewayError(REFUSALS[outcome.why]);
+    if (outcome.kind === 'refused') throw new GatewayError(REJECTIONS[outcome.why]);
     if (outcome.kind === 'prefix_taken') throw new GatewayError('store_unavailable');
     const { record, replaced } = outcome;
-    // It has ended already: this only tells the fleet.
+    // The store has revoked it already; this announces it to the fleet.
     if (replaced !== null) await this.#parts.issuer.revoke(replaced);
     const { prefix, holderId, tier, createdAt } = record;
     return { key, prefix, holderId, tier, createdAt };
   }
 
-  /** Whether another key may be made in the place of the one that was handed out. */
+  /** Whether the key of a claimed order can still be replaced. */
   canClaimAgain(order: Order): boolean {
-    return order.state === 'claimed' && refusalOf(order, this.#since()) === undefined;
+    return order.state === 'claimed' && rejectionOf(order, this.#since()) === undefined;
   }
 
   async #claim(id: string, isAllowed: (order: Order) => boolean): Promise<IssuedKey> {
     const holderId = randomUUID();
     const since = this.#since();
+    const check = (order: Order) => (isAllowed(order) ? rejectionOf(order, since) : 'forbidden');
     const minted = await this.#parts.issuer.mint((key) =>
-      this.#parts.store.claimOrder({ id, isAllowed, key, holderId, at: key.createdAt, since }),
+      this.#parts.store.claimOrder({ id, rejectionOf: check, key, holderId, at: key.createdAt }),
     );
     return this.handOut(minted);
   }
@@ -84,7 +79,8 @@ export class Claims {
   }
 }
 
-function refusalOf(order: Order, since: string): ClaimRejection | undefined {
+/** Why the order yields no key. @param since a key that was claimed before this time cannot be claimed again */
+function rejectionOf(order: Order, since: string): ClaimRejection | undefined {
   const { state, standing, keyPrefix, keyUsedAt, claimedAt } = order;
   if (state === 'pending') return 'unpaid';
   if (state === 'void' || state === 'refused') return 'closed';

@@ -1,17 +1,17 @@
-// A new order from what the configuration offers. Storing it, and what becomes of it, are elsewhere.
+// The terms of a new order, from the offers in the configuration.
 import { randomUUID } from 'node:crypto';
 import type { Tier, TierConfig } from '../config/schema/config-schema.ts';
 import type { OrderTerms } from '../store/billing-record.ts';
 import type { PaymentProvider } from './payment-provider.ts';
 
-/** Who orders, and by what the order can be known again. */
+/** The buyer of an order, and the digests that identify it later. */
 interface Buyer {
   readonly claim: Uint8Array | null;
   readonly nonce: Uint8Array | null;
   readonly baseTier: Tier;
 }
 
-/** @returns undefined where the tier has no price */
+/** @returns undefined when the tier has no price */
 export function paidTerms(
   tier: Tier,
   { price, stripe_price }: TierConfig,

@@ -1,32 +1,24 @@
-// What falls due by time alone: a grace that is over, a paid period that ends, and orders of which no event came. One process
-// of the fleet does it at a time.
+// Checks orders that are due without an event: after a grace period, at the end of a paid period, and when events were lost.
+// One process of the fleet does it at a time.
 import { randomUUID } from 'node:crypto';
-import type { BillingStore, Order } from '../store/billing-record.ts';
-import type { Logger } from '../telemetry/log/logger.ts';
-import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+import type { Order } from '../store/billing-record.ts';
+import type { BillingParts } from './payment-provider.ts';
 import type { PaymentReconciliation } from './payment-reconciliation.ts';
 
 const EVERY_MS = 60_000;
-/** Longer than a sweep: whoever dies in it is followed by another process after this. */
-const TURN_MS = 180_000;
+/** The lease on the task, longer than a sweep. After it another process takes over from one that died. */
+const LEASE_MS = 180_000;
 const MAX_ORDERS = 100;
 const AT_ONCE = 4;
-/** Others are to have their turn before one that cannot be settled is tried again. */
-const AGAIN_MS = 10 * 60_000;
-/** Stripe sends an event again for three days. */
+/** An order that cannot be settled is retried after this, so that it does not delay the others. */
+const RETRY_MS = 10 * 60_000;
+/** Stripe repeats an event for three days. */
 const EVENTS_KEPT_MS = 30 * 86_400_000;
 const UNPAID_KEPT_MS = 30 * 86_400_000;
 const MAX_FORGOTTEN = 500;
 
-interface SweepOptions {
-  readonly store: BillingStore;
+interface SweepOptions extends Pick<BillingParts, 'store' | 'provider' | 'logger' | 'metrics' | 'now'> {
   readonly reconciliation: PaymentReconciliation;
-  /** Whether somebody takes payments. */
-  readonly isOn: () => boolean;
-  readonly logger: Pick<Logger, 'warn'>;
-  readonly metrics: Pick<Metrics, 'billing'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 export class Sweep {
@@ -46,23 +38,23 @@ export class Sweep {
     this.#plan();
   }
 
-  /** Resolves when the sweep that runs has ended. */
+  /** Resolves when the running sweep has ended. */
   async stop(): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#timer);
     await this.#running;
   }
 
-  /** One sweep, now. Never rejects. @returns whether it was this process's turn */
+  /** Runs a sweep. Never rejects. @returns whether this process had the lease */
   async run(): Promise<boolean> {
-    const { store, logger, metrics, isOn } = this.#parts;
-    if (!isOn()) return false;
+    const { store, logger, metrics, provider } = this.#parts;
+    if (provider() === undefined) return false;
     try {
       const now = this.#now();
       const at = new Date(now).toISOString();
-      const until = new Date(now + TURN_MS).toISOString();
+      const until = new Date(now + LEASE_MS).toISOString();
       if (!(await store.takeTask('billing sweep', this.#owner, at, until))) {
-        // What this process counted before is old by now.
+        // The counts of this process are outdated; another process has the current ones.
         metrics.billing.orders.reset();
         return false;
       }
@@ -72,7 +64,7 @@ export class Sweep {
       await this.#count();
       return true;
     } catch (error) {
-      logger.warn({ err: error }, 'orders could not be looked at; they will be in a minute');
+      logger.warn({ err: error }, 'failed to check orders; retrying in a minute');
       return true;
     }
   }
@@ -94,9 +86,9 @@ export class Sweep {
       metrics.billing.sweeps.inc({ outcome: 'settled' });
     } catch (error) {
       metrics.billing.sweeps.inc({ outcome: 'failed' });
-      logger.warn({ order: order.id, err: error }, 'an order could not be looked at');
-      const [at, dueAt] = [0, AGAIN_MS].map((later) => new Date(this.#now() + later).toISOString());
-      // Whoever wrote since has said when it is due.
+      logger.warn({ order: order.id, err: error }, 'failed to check an order');
+      const [at, dueAt] = [0, RETRY_MS].map((later) => new Date(this.#now() + later).toISOString());
+      // A concurrent write has set the next check itself.
       await store
         .changeOrder(order.id, order.version, { dueAt: dueAt ?? null }, at ?? '')
         .catch(() => undefined);
@@ -109,7 +101,7 @@ export class Sweep {
     for (const [state, count] of await store.countOrders()) metrics.billing.orders.set({ state }, count);
   }
 
-  /** Between half of the time and all of it, so that replicas that started together do not ask together for ever. */
+  /** Jitter keeps replicas that started together from sweeping together. */
   #plan(): void {
     if (this.#isStopped) return;
     this.#timer = setTimeout(

@@ -1,5 +1,5 @@
-// What an order comes to, from the facts of its payment and the time alone. It asks nobody and writes nothing, so whatever
-// events said, in whatever order and however often, the last facts decide.
+// The rules for orders: state and billing status follow from the facts of the payment and the time alone. They are pure
+// functions, so lost, repeated and reordered events do not matter: the latest facts decide.
 import { TIERS, type Tier } from '../config/schema/config-schema.ts';
 import type {
   HolderTarget,
@@ -13,9 +13,9 @@ import type { MoneyFacts, PaymentFacts, SessionFacts, SubscriptionFacts } from '
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
-/** A session of payment lives for a day. One that was never opened has nothing that could be paid. */
+/** A checkout session lives for a day. An order without one cannot be paid. */
 const UNOPENED_MS = 25 * HOUR;
-/** Cards can be disputed for about 120 days; later only an event makes us look. */
+/** Cards can be disputed for about 120 days. Later, only an event causes a check. */
 const DISPUTABLE_MS = 180 * DAY;
 
 interface OrderVerdictRules {
@@ -29,11 +29,11 @@ interface Verdict {
   readonly state: OrderState;
   readonly standing: OrderBillingStatus;
   readonly reason: string | null;
-  /** Milliseconds since 1970: when to look again; undefined when only an event would make it differ. */
+  /** Time of the next check, in milliseconds since 1970; undefined when only an event can change the verdict. */
   readonly due?: number;
 }
 
-/** @param facts undefined where the provider has no session for the order */
+/** @param facts undefined when the order has no session at the provider */
 export function orderVerdict(
   order: Order,
   facts: PaymentFacts | undefined,
@@ -51,7 +51,7 @@ export function orderVerdict(
     dueAt: due === undefined ? null : new Date(due).toISOString(),
     ...(isPaid && order.paidAt === null ? { paidAt: at } : {}),
     ...(state === 'claimed' && order.claimedAt === null ? { claimedAt: at } : {}),
-    // Names of things at the provider are kept once they are known to be this order's.
+    // The provider's ids are stored once the session is known to belong to this order.
     ...(session === undefined || session.reference !== order.id
       ? {}
       : {
@@ -96,7 +96,7 @@ function verdictOf(
   const found = standingOf(order, money, facts.subscription, now, grace);
   if (order.state === 'claimed') return { state: 'claimed', ...found };
   if (found.standing === 'ended') return { state: 'void', ...found };
-  // A holder who ordered has a key: there is nothing to fetch.
+  // A holder who ordered has a key, so there is nothing to claim.
   return { state: order.holderId === null ? 'paid' : 'claimed', ...found };
 }
 
@@ -125,7 +125,7 @@ function standingOf(
         ? { standing: 'active', reason: 'cancelled, and paid until its end', due: paidUntil }
         : { standing: 'ended', reason: 'cancelled' };
     case 'active':
-      // A day at the latest: of what an event that got lost would have told.
+      // Check daily, in case an event was lost.
       return { standing: 'active', reason: note, due: soonestAfter(now, paidUntil + HOUR) };
     case 'past_due': {
       const end = (subscription.unpaidSince ?? now) + grace;
@@ -138,7 +138,7 @@ function standingOf(
   }
 }
 
-/** Once a subscription has ended nothing revives it, whatever an older answer of the provider says. */
+/** An ended subscription stays ended, even if an outdated answer of the provider says otherwise. */
 function latestOf(
   { isCancelled, paidUntil }: Order,
   subscription: SubscriptionFacts,
@@ -147,12 +147,12 @@ function latestOf(
   return { status: 'canceled', paidUntil: Date.parse(paidUntil) };
 }
 
-/** `at`, if that is to come within a day; in an hour where it has passed. */
+/** `at`, but within a day; in an hour when it has passed. */
 function soonestAfter(now: number, at: number): number {
   return at <= now ? now + HOUR : Math.min(at, now + DAY);
 }
 
-/** In what a session differs from its order; undefined where it does not. The order's row decides, never what is in events. */
+/** The difference between a session and its order; undefined when there is none. The stored order is authoritative. */
 export function mismatchOf(order: Order, session: SessionFacts): string | undefined {
   if (session.reference !== order.id || (order.session !== null && order.session !== session.id))
     return 'order';
@@ -177,14 +177,14 @@ export const isEntitled = ({ state, standing }: Order): boolean =>
 
 const rank = (tier: Tier): number => TIERS.indexOf(tier);
 
-/** Whether `tier` is more than `than`. */
+/** Whether `tier` ranks above `than`. */
 export function isAbove(tier: Tier, than: Tier): boolean {
   return rank(tier) > rank(than);
 }
 
 /**
- * How a holder stands by all its orders: the best of those that are paid decides.
- * @returns undefined where it has none that was ever claimed
+ * Tier and billing status of a holder from all its orders: the highest paid one decides.
+ * @returns undefined when none was ever claimed
  */
 export function targetOf(
   orders: readonly Order[],
@@ -199,19 +199,30 @@ export function targetOf(
     : { tier: decisive.tier, standing: 'suspended' };
 }
 
-/** The order by which a holder stands: the best of those that are paid; where none is any more, the last one. */
+/** The order that decides about a holder: the highest paid one, otherwise the last one. */
 export function decisiveOf(orders: readonly Order[]): Order | undefined {
   const own = orders.filter(({ state }) => state === 'claimed');
   const [best] = own.filter(isEntitled).sort((a, b) => rank(b.tier) - rank(a.tier));
   return best ?? own.at(-1);
 }
 
-/** Whether a holder has ordered, and nothing of it is paid any more: what `on_lapse` is for. */
+/**
+ * The deciding order as the holder may see it, without ids of the provider.
+ * @returns undefined for a holder without an order that was ever paid
+ */
+export function currentOrderOf(orders: readonly Order[]) {
+  const order = decisiveOf(orders);
+  if (order === undefined) return undefined;
+  const { id, tier, standing, isCancelled, paidUntil } = order;
+  return { order: id, tier, standing, cancelled: isCancelled, paid_until: paidUntil };
+}
+
+/** Whether a holder has ordered and no order is paid any more; `on_lapse` applies to such holders. */
 export function isLapsed(orders: readonly Order[]): boolean {
   return orders.some(({ state }) => state === 'claimed') && !orders.some(isEntitled);
 }
 
-/** What a change of one order changes for its holder; undefined where that is nothing, so that support's own changes remain. */
+/** The effect of an order's change on its holder; undefined for none, so that manual changes by support remain. */
 export function changedTarget(
   before: readonly Order[],
   after: readonly Order[],
@@ -220,11 +231,11 @@ export function changedTarget(
   const [old, target] = [targetOf(before, onLapse), targetOf(after, onLapse)];
   if (target === undefined || (old?.tier === target.tier && old.standing === target.standing))
     return undefined;
-  // A holder whom support has suspended is not resumed by a payment.
+  // A payment does not lift a suspension by support.
   return target.standing === 'good' && !isLapsed(before) ? { tier: target.tier } : target;
 }
 
-/** Orders whose subscription would go on charging beside a newer one of the same holder that is at least as much. */
+/** Ids of orders of the holder whose subscription a newer order of the same or a higher tier replaces. */
 export function replacedBy(settled: Order, orders: readonly Order[]): readonly string[] {
   if (!isEntitled(settled)) return [];
   return orders

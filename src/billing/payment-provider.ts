@@ -1,16 +1,36 @@
-// What billing asks of whoever takes the payments, and what can be known of a payment. Stripe and the played payments of the
-// test provider are two answers to it; what follows from the facts is order-verdict.ts.
-import type { Order } from '../store/billing-record.ts';
+// The interface of a payment provider, and the facts of a payment. Stripe and the fake provider implement it; order-verdict.ts
+// decides what the facts mean for an order.
+import type { Authenticator } from '../auth/authenticator.ts';
+import type { KeyIssuer } from '../auth/key-issuer.ts';
+import type { DynamicConfig } from '../config/schema/config-schema.ts';
+import type { BillingStore, Order } from '../store/billing-record.ts';
+import type { Logger } from '../telemetry/log/logger.ts';
+import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+
+/** The dependencies of the parts of billing; each takes some of them. */
+export interface BillingParts {
+  readonly store: BillingStore;
+  readonly issuer: KeyIssuer;
+  readonly authenticator: Authenticator;
+  /** The provider of the configuration in force. */
+  readonly provider: () => PaymentProvider | undefined;
+  /** The configuration in force. */
+  readonly config: () => DynamicConfig;
+  readonly logger: Logger;
+  readonly metrics: Pick<Metrics, 'billing'>;
+  /** Milliseconds since 1970. */
+  readonly now?: () => number;
+}
 
 export interface SessionFacts {
   readonly id: string;
   readonly status: 'open' | 'complete' | 'expired';
   readonly payment: 'paid' | 'unpaid' | 'not_required';
-  /** It is complete, and its payment will not come any more. */
+  /** It is complete, and its payment failed for good. */
   readonly hasFailed: boolean;
-  /** The order that it was made for, as the provider was told. */
+  /** Id of the order that the gateway passed when it created the session. */
   readonly reference: string | null;
-  /** The one price in it; null where there is another number of lines, or more than one of it. */
+  /** Its price; null unless it has exactly one line with a quantity of one. */
   readonly price: string | null;
   readonly amount: number | null;
   readonly currency: string | null;
@@ -26,22 +46,22 @@ export interface SubscriptionFacts {
   readonly status: 'active' | 'past_due' | 'incomplete' | 'canceled';
   readonly price: string | null;
   readonly isLive: boolean;
-  /** Milliseconds since 1970: until when its invoices are paid. */
+  /** End of the paid period, in milliseconds since 1970. */
   readonly paidUntil: number;
-  /** Milliseconds since 1970: when the invoice was made that is not paid; null where all are. */
+  /** Creation time of the unpaid invoice, in milliseconds since 1970; null when all are paid. */
   readonly unpaidSince: number | null;
 }
 
 export interface MoneyFacts {
-  /** Of the payment for the present period. */
+  /** Of the payment for the current period. */
   readonly refund: 'none' | 'partial' | 'full';
-  /** Of any payment. An inquiry, before money moves, is none. */
+  /** Of any payment. An inquiry, before money moves, does not count. */
   readonly dispute: 'none' | 'open' | 'won' | 'lost';
-  /** The bank says that it may be fraud, and nothing was done about it. */
+  /** The bank issued an early fraud warning that is still actionable. */
   readonly isSuspect: boolean;
 }
 
-/** All that is known of the payment for an order, asked anew. */
+/** The current facts of the payment for an order. */
 export interface PaymentFacts {
   readonly session: SessionFacts;
   readonly subscription: SubscriptionFacts | null;
@@ -52,34 +72,35 @@ export const NO_MONEY: MoneyFacts = { refund: 'none', dispute: 'none', isSuspect
 
 export interface OpenSession {
   readonly session: SessionFacts;
-  /** Where the buyer pays. */
+  /** URL of the payment page. */
   readonly url: string;
 }
 
 export interface PaymentProvider {
   readonly name: 'stripe' | 'test';
-  /** Whether money moves. */
+  /** Whether real money is charged. */
   readonly isLive: boolean;
-  /** Origins of its payment pages, as far as they are known before one is opened. */
+  /** Origins of its payment pages that are known before a session is opened. */
   readonly origins: readonly string[];
 
   /**
-   * Opens a session of payment for an order; asked again for the same order, it gives the same one.
-   * @param root where people reach the gateway, without a slash at the end
+   * Opens a checkout session for an order. It is idempotent: the same order gets the same session.
+   * @param root public URL of the gateway, without a trailing slash
    * @throws GatewayError `payment_unavailable`
    */
   open(order: Order, root: string): Promise<OpenSession>;
 
-  /** The address where an order with a session is paid; undefined when that session is no longer open. */
+  /** URL of the payment page of an order with a session; undefined when the session is no longer open. */
   pageOf(order: Order, root: string): Promise<string | undefined>;
 
   /**
-   * @param session of an order that does not know its own, as an event names it
-   * @returns undefined where there is no session of this order
+   * Reads the facts of an order's payment.
+   * @param session the session that an event names, for an order that has none yet
+   * @returns undefined when the order has no session
    * @throws GatewayError `payment_unavailable`
    */
   look(order: Order, session?: string): Promise<PaymentFacts | undefined>;
 
-  /** Ends the subscription of an order, and closes a session that is open. Nothing happens where that is so already. */
+  /** Cancels the subscription of an order, or expires its open session. It is idempotent. */
   end(order: Order): Promise<void>;
 }

@@ -1,34 +1,25 @@
-// The one way in which an order learns of its payment: webhook, landing page, sweep and support all come here. It asks the
-// provider, judges, and writes, if nobody has written since it read; then it asks again.
-import type { KeyIssuer } from '../auth/key-issuer.ts';
+// The only way in which an order is updated from its payment; webhook, landing page, sweep and support call it. It reads the
+// order, asks the provider, and writes with optimistic locking: it starts again when the order changed in between.
 import type { BillingConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
-import type { BillingEvent, BillingStore, Order } from '../store/billing-record.ts';
+import type { BillingEvent, Order } from '../store/billing-record.ts';
 import type { KeyRecord } from '../store/key-record.ts';
-import type { Logger } from '../telemetry/log/logger.ts';
-import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { changedTarget, orderVerdict, replacedBy } from './order-verdict.ts';
-import type { PaymentProvider } from './payment-provider.ts';
+import type { BillingParts, PaymentProvider } from './payment-provider.ts';
 
-/** Replicas that settle one order at the same time make each other ask again. */
-const ROUNDS = 8;
+/** Attempts when replicas settle one order at the same time. */
+const MAX_ATTEMPTS = 8;
 
-interface PaymentReconciliationOptions {
-  readonly store: BillingStore;
-  readonly issuer: Pick<KeyIssuer, 'announceChanged'>;
-  /** The one that the configuration in force names. */
-  readonly provider: () => PaymentProvider | undefined;
+interface PaymentReconciliationOptions
+  extends Pick<BillingParts, 'store' | 'provider' | 'logger' | 'metrics' | 'now'> {
+  readonly issuer: Pick<BillingParts['issuer'], 'announceChanged'>;
   readonly config: () => BillingConfig | undefined;
-  readonly logger: Pick<Logger, 'info' | 'warn'>;
-  readonly metrics: Pick<Metrics, 'billing'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 interface Hint {
-  /** To be remembered with what comes of it. */
+  /** Recorded in the same transaction. */
   readonly event?: BillingEvent;
-  /** The session, for an order that does not know its own. */
+  /** The session, for an order that has none yet. */
   readonly session?: string | undefined;
 }
 
@@ -41,7 +32,7 @@ interface Work {
 export class PaymentReconciliation {
   readonly #parts: PaymentReconciliationOptions;
   readonly #now: () => number;
-  /** Per order: what has not begun to ask. Everybody who comes before it does so is served by it. */
+  /** Single-flight by order: calls that have not asked the provider yet. Callers join until then. */
   readonly #waiting = new Map<string, Work>();
   readonly #running = new Map<string, Promise<unknown>>();
 
@@ -51,10 +42,9 @@ export class PaymentReconciliation {
   }
 
   /**
-   * Asks the provider about an order and writes what it comes to. Callers at the same time share one question, if it has not
-   * been asked yet when they come.
+   * Asks the provider about an order and writes the result. Concurrent callers share a call that has not asked yet.
    *
-   * @returns the order as it is then
+   * @returns the order after the write
    * @throws GatewayError `unknown_order`, `payment_unavailable`, `store_unavailable`
    */
   settle(id: string, { event, session }: Hint = {}): Promise<Order> {
@@ -85,8 +75,8 @@ export class PaymentReconciliation {
   async #settle(id: string, events: readonly BillingEvent[], session: string | undefined): Promise<Order> {
     const { store } = this.#parts;
     const unique = [...new Map(events.map((event) => [event.id, event])).values()];
-    for (let round = 0; round < ROUNDS; round += 1) {
-      // Before the provider is asked: what is written must be newer than what is overwritten.
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+      // Read before the provider is asked: the facts that are written must be newer than the order that they overwrite.
       const before = await store.findOrder({ id });
       if (before === undefined) throw new GatewayError('unknown_order');
       const { provider, config } = this.#responsible(before);
@@ -104,35 +94,36 @@ export class PaymentReconciliation {
       });
       if (outcome.kind === 'stale') continue;
       if (outcome.kind === 'known') return (await store.findOrder({ id })) ?? before;
-      await this.#tell(before, outcome.order, outcome.changed);
+      await this.#announce(before, outcome.order, outcome.changed);
       return outcome.order;
     }
-    throw new GatewayError('payment_unavailable', 'The order is being settled elsewhere.');
+    throw new GatewayError('payment_unavailable', 'The order is being updated by another process.');
   }
 
-  /** @throws GatewayError `payment_unavailable` where the order is of another provider than the present one */
+  /** @throws GatewayError `payment_unavailable` when the order belongs to another provider than the configured one */
   #responsible(order: Order): { provider: PaymentProvider; config: BillingConfig } {
     const [provider, config] = [this.#parts.provider(), this.#parts.config()];
     if (provider === undefined || config === undefined || provider.name !== order.provider) {
       throw new GatewayError('payment_unavailable', undefined, {
-        cause: new Error(`order ${order.id} is of provider ${order.provider}, which is not configured`),
+        cause: new Error(`order ${order.id} belongs to provider ${order.provider}, which is not configured`),
         retry: 'no',
       });
     }
     return { provider, config };
   }
 
-  async #tell(before: Order, order: Order, changed: readonly KeyRecord[]): Promise<void> {
+  async #announce(before: Order, order: Order, changed: readonly KeyRecord[]): Promise<void> {
     const { issuer, logger, metrics } = this.#parts;
     if (changed.length > 0) await issuer.announceChanged(changed, order.updatedAt);
     if (before.state !== order.state || before.standing !== order.standing) {
       metrics.billing.transitions.inc({ state: order.state, standing: order.standing });
       const { id, tier, state, standing, reason, holderId } = order;
       const line = { order: id, tier, state, standing, reason, holder: holderId };
-      if (state === 'refused') logger.warn(line, 'an order was paid otherwise than it was made');
+      if (state === 'refused')
+        logger.warn(line, 'the payment of an order does not match it; review the order');
       else logger.info(line, 'an order changed');
     }
-    // What it replaced is ended at the provider now; where that fails the sweep does it, for which it is due.
+    // Cancel the replaced orders at the provider now. If that fails, the sweep does it, because they are due.
     if (!isReplacing(before, order)) return;
     const orders = await this.#parts.store.ordersOf(order.holderId ?? '');
     for (const each of orders) {
@@ -141,7 +132,7 @@ export class PaymentReconciliation {
   }
 }
 
-/** Whether the order came to be paid just now, for a holder who had others. */
+/** Whether the order was paid just now, for a holder who may have others. */
 function isReplacing(before: Order, order: Order): boolean {
   return before.state === 'pending' && order.state === 'claimed' && order.holderId !== null;
 }

@@ -185,13 +185,11 @@ export interface TestPayment {
 
 export interface ClaimRequest {
   readonly id: string;
-  /** Whether the client has the claim secret of the order. */
-  readonly isAllowed: (order: Order) => boolean;
+  /** Why the order yields no key; undefined when it is paid, or claimed and still replaceable. Called within the transaction. */
+  readonly rejectionOf: (order: Order) => ClaimRejection | undefined;
   readonly key: NewKey;
   readonly holderId: string;
   readonly at: string;
-  /** A key that was claimed before this time cannot be claimed again. */
-  readonly since: string;
 }
 
 export type FreeOrderResult =

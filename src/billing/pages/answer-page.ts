@@ -1,11 +1,28 @@
-// Short pages that answer a form: that something did not work, and the way to where it is paid.
+// Short pages that answer a form: errors, and the link to the payment page.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import type { GatewayError } from '../../errors.ts';
+import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer, retryHeaders } from '../../http/exchange/response-writer.ts';
 import { answerPage, html, type PageOptions, resultPage } from './page-frame.ts';
 
-/** @param up where the root of the gateway is from here */
+/**
+ * Runs the handler of a page. Errors for clients become an error page when `isPage`; otherwise they are thrown, as internal
+ * errors always are.
+ */
+export async function withErrorPage(
+  exchange: Exchange,
+  page: { readonly isPage: boolean; readonly config: DynamicConfig; readonly up?: '../' },
+  work: () => void | Promise<void>,
+): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    if (!page.isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
+    answerErrorPage(exchange, error, page.config, page.up);
+  }
+}
+
+/** @param up relative path to the root of the gateway */
 export function answerErrorPage(
   exchange: Exchange,
   error: GatewayError,
@@ -23,15 +40,15 @@ export function answerErrorPage(
       'That did not work',
       html`<p class="notice bad">${error.message}</p>
 <p class="actions"><a class="button" href="${up}pricing">Back to the tiers</a></p>`,
-      html`No key was given out. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code>`,
+      html`No key was issued. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code>`,
     ),
   });
 }
 
 /**
- * Sends a browser on to where it is paid.
- * @param isKnown whether pages with a form allow this origin: Chromium applies `form-action` to redirects, too (CSP 3, 6.4.1).
- *   Elsewhere, at a payment page under a name of the operator's own, a page leads on that no policy of a form holds for.
+ * Sends a browser to the payment page.
+ * @param isKnown whether the `form-action` policy of the order page allows its origin: Chromium applies it to redirects, too
+ *   (CSP 3, 6.4.1). Otherwise, for a payment page on the operator's own domain, an intermediate page links to it.
  */
 export function answerPaymentLink(
   exchange: Exchange,

@@ -1,11 +1,10 @@
-// The base URL that pages tell people to put into their SDK.
+// The URLs of the gateway that pages show.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { isUnspecified } from '../../http/own-host.ts';
 
 /**
- * @returns the root of the API as clients reach it, `…/v1`. Without a `public_url` that names a host, the address by
- *   which this very request came.
+ * @returns the base URL for SDKs, `…/v1`; from the host of this request when `public_url` names no host
  */
 export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
   const { host } = exchange.request.headers;
@@ -13,7 +12,7 @@ export function baseUrl(exchange: Exchange, { public_url }: DynamicConfig): stri
   return `${isNamed || host === undefined ? public_url : `http://${host}`}/v1`;
 }
 
-/** The root of the gateway under the name by which this very request came, for who develops on this machine. */
+/** The root of the gateway under the host of this request, for development on this machine. */
 export function rootUrl(exchange: Exchange, { public_url }: DynamicConfig): string {
   const { host } = exchange.request.headers;
   return host === undefined

@@ -1,51 +1,41 @@
-// From a chosen tier to a key, or to the page where it is paid. Free is given at once, as a page to a form and as JSON to a
-// program; the key is in that one answer only. What is paid becomes an order first; its key is key-claims.ts.
+// `POST /checkout`: issues a Free key at once, or creates an order for a paid tier and sends the buyer to the payment page. Forms
+// are answered with pages and programs with JSON. key-claims.ts issues the key of a paid order.
 import { randomUUID } from 'node:crypto';
 import { addressBlock } from '../../auth/address-block.ts';
-import type { Authenticator } from '../../auth/authenticator.ts';
 import { FailureLimit } from '../../auth/failure-limits.ts';
-import type { IssuedKey, KeyIssuer } from '../../auth/key-issuer.ts';
+import type { IssuedKey } from '../../auth/key-issuer.ts';
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
 import { type PageForm, readPageForm, requireSameOrigin } from '../../http/page-form.ts';
-import type { BillingStore, Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
-import type { Logger } from '../../telemetry/log/logger.ts';
+import type { Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
 import { claimDigest, formNames, isNonce, newNonce, storeClaimSecret } from '../claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
 import { freeTerms, paidTerms } from '../new-order.ts';
 import { isAbove, isLapsed, mismatchOf } from '../order-verdict.ts';
-import type { PaymentProvider } from '../payment-provider.ts';
-import { answerErrorPage, answerPaymentLink } from './answer-page.ts';
+import type { BillingParts, PaymentProvider } from '../payment-provider.ts';
+import { answerPaymentLink, withErrorPage } from './answer-page.ts';
 import { rootUrl } from './base-url.ts';
 import { answerKeyPage } from './key-page.ts';
 
-/** Orders of one address; each is a row here and a session at the provider. */
+/** Maximum orders of one address: each is a row in the store and a session at the provider. */
 const ORDERS_PER_MINUTE = 10;
-/** How long a form that is sent again leads to the same session. Then a form that was kept would only find what is over. */
+/** How long a form that is submitted again leads to the same session; an older session may have ended. */
 const SAME_ORDER_MS = 10 * 60_000;
-/** How often the button of one page can be pressed to new effect. */
-const GENERATIONS = 20;
-/** Others who write an order at the same moment are few: the same form sent twice, an event. */
-const NOTES = 5;
-/** When a session is looked at that nobody told of. */
-const FIRST_LOOK_MS = 10 * 60_000;
+/** Maximum number of orders from one page. */
+const MAX_GENERATIONS = 20;
+/** Attempts to write an order; concurrent writers are few: the same form twice, an event. */
+const WRITE_ATTEMPTS = 5;
+/** Time until the first check of a session without an event. */
+const FIRST_CHECK_MS = 10 * 60_000;
 
-interface CheckoutOptions {
-  readonly issuer: KeyIssuer;
-  readonly authenticator: Pick<Authenticator, 'identify'>;
-  readonly store: BillingStore;
+interface CheckoutOptions extends Omit<BillingParts, 'metrics'> {
   readonly claims: Claims;
-  readonly provider: () => PaymentProvider | undefined;
-  readonly config: () => DynamicConfig;
-  readonly logger: Pick<Logger, 'error'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
-/** A holder who orders another tier for the key that it has. */
+/** A holder who orders another tier for its key. */
 interface Holder {
   readonly id: string;
   readonly baseTier: Tier;
@@ -59,9 +49,9 @@ export class Checkout {
     () => performance.now(),
     addressBlock,
   );
-  /** A form that is sent twice at once is one key: the browser shows the second answer. */
+  /** By nonce: a form that is submitted twice at once gets one key. */
   readonly #running = new Map<string, Promise<IssuedKey>>();
-  /** Per order: the session that is being opened. */
+  /** By order: the session that is being opened. */
   readonly #opening = new Map<string, Promise<string>>();
 
   constructor(parts: CheckoutOptions) {
@@ -71,23 +61,16 @@ export class Checkout {
 
   /**
    * `POST /checkout` with the field `tier`. Free: 201 with the key. Lite and Pro: 303 to the payment page for a form, 201 with
-   * `{"order","url"}` for a program; with a key in `authorization` it is an upgrade of its holder. A form is answered with
-   * pages, also where it is refused.
+   * `{"order","url"}` for a program. A key in `authorization` makes it an upgrade of its holder. Errors of forms are pages.
    *
-   * @throws GatewayError what readForm throws, and for JSON `cross_origin_form`, `missing_required_parameter`, `invalid_value`,
+   * @throws GatewayError those of readPageForm, and for JSON `cross_origin_form`, `missing_required_parameter`, `invalid_value`,
    *   `checkout_not_configured`, `free_key_limit`, `order_limit`, `already_entitled`, `billing_not_active`, `payment_unavailable`,
-   *   `store_unavailable` and what a bad key is answered with
+   *   `store_unavailable` and the errors of a bad key
    */
   async answer(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
     const isPage = sendsForm(exchange);
-    try {
-      await this.#answer(exchange, config, isPage);
-    } catch (error) {
-      // A fault of the gateway's own is the server's to log and to answer.
-      if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error, config);
-    }
+    await withErrorPage(exchange, { isPage, config }, () => this.#answer(exchange, config, isPage));
   }
 
   async #answer(exchange: Exchange, config: DynamicConfig, isPage: boolean): Promise<void> {
@@ -134,10 +117,10 @@ export class Checkout {
     return issuing;
   }
 
-  /** A form that is sent again, because its answer got lost, has the key replaced if it was never used. */
+  /** A form that is submitted again, because its answer was lost, replaces its key if that was never used. */
   async #freeByForm(nonce: string, order: { address: string; perDay: number }): Promise<IssuedKey> {
     const { issuer, store, claims } = this.#parts;
-    for (let generation = 0; generation < GENERATIONS; generation += 1) {
+    for (let generation = 0; generation < MAX_GENERATIONS; generation += 1) {
       const names = formNames(nonce, 'Free', generation);
       const earlier = await store.findOrder({ nonce: names.nonce });
       if (earlier !== undefined) {
@@ -156,24 +139,24 @@ export class Checkout {
     throw new GatewayError('free_key_limit');
   }
 
-  /** @returns undefined for somebody new */
+  /** @returns undefined for a new buyer */
   async #holder(exchange: Exchange, tier: Tier): Promise<Holder | undefined> {
     const { authorization } = exchange.request.headers;
     if (authorization === undefined) return undefined;
     const { authenticator, store } = this.#parts;
-    // Also one who is suspended: to pay is how that ends.
+    // Suspended holders are allowed, because paying ends the suspension.
     const principal = await authenticator.identify(authorization, exchange.address);
     exchange.keyPrefix = principal.prefix;
     if (principal.standing === 'good' && !isAbove(tier, principal.tier))
       throw new GatewayError('already_entitled');
     const orders = await store.ordersOf(principal.holderId);
-    // Suspended by support, and not for want of payment: to pay would not end that.
+    // Suspended by support and not for lack of payment: paying would not end it.
     if (principal.standing !== 'good' && !isLapsed(orders)) throw new GatewayError('billing_not_active');
     const earlier = orders.find(({ state }) => state === 'claimed');
     return { id: principal.holderId, baseTier: earlier?.baseTier ?? principal.tier };
   }
 
-  /** The order of this form: a new one, or the one that it was sent for before. */
+  /** The order of this form: a new one, or the one of an earlier submission. */
   async #place(
     exchange: Exchange,
     tier: Tier,
@@ -183,7 +166,7 @@ export class Checkout {
   ): Promise<Order> {
     const { store, config } = this.#parts;
     const { public_url, tiers } = config();
-    for (let generation = 0; generation < GENERATIONS; generation += 1) {
+    for (let generation = 0; generation < MAX_GENERATIONS; generation += 1) {
       const names = formNames(nonce ?? newNonce(), `${tier} ${holder?.id ?? ''}`, generation);
       const buyer = {
         claim: holder === undefined ? claimDigest(names.secret) : null,
@@ -201,7 +184,7 @@ export class Checkout {
     throw new GatewayError('order_limit');
   }
 
-  /** Whether an order of the same form is what is meant now. */
+  /** Whether an earlier order of the form is still the requested one. */
   #isSame(order: Order, terms: OrderTerms): boolean {
     const isOver = order.state === 'void' || order.state === 'refused';
     const age = this.#now() - Date.parse(order.createdAt);
@@ -210,13 +193,13 @@ export class Checkout {
     return !isOver && age < limit && isOffered && order.provider === terms.provider;
   }
 
-  /** Where the order is paid; where that is over, the page that says how it ended. */
+  /** URL of the payment page; of the result page when the session has ended. */
   async #payment(order: Order, provider: PaymentProvider, root: string): Promise<string> {
     if (order.session !== null) {
       const page = order.state === 'pending' ? await provider.pageOf(order, root) : undefined;
       return page ?? `${root}/checkout/complete?session_id=${encodeURIComponent(order.session)}`;
     }
-    // Stripe refuses a second request under an idempotency key while the first is under way.
+    // Stripe rejects a second request with an idempotency key while the first is in flight.
     const running = this.#opening.get(order.id);
     if (running !== undefined) return running;
     const opening = this.#open(order, provider, root).finally(() => this.#opening.delete(order.id));
@@ -225,7 +208,7 @@ export class Checkout {
   }
 
   async #open(order: Order, provider: PaymentProvider, root: string): Promise<string> {
-    const dueAt = new Date(this.#now() + FIRST_LOOK_MS).toISOString();
+    const dueAt = new Date(this.#now() + FIRST_CHECK_MS).toISOString();
     let opened: Awaited<ReturnType<PaymentProvider['open']>>;
     try {
       opened = await provider.open(order, root);
@@ -243,23 +226,23 @@ export class Checkout {
     }
     this.#parts.logger.error(
       { order: order.id, tier: order.tier, differs: wrong },
-      'the provider would charge otherwise',
+      'the payment session differs from the order; check the prices at the provider',
     );
     const reason = `not what was ordered: ${wrong}`;
     await this.#note(order, { state: 'refused', reason, session: session.id });
     await provider.end({ ...order, session: session.id }).catch(() => undefined);
     throw new GatewayError(
       'payment_unavailable',
-      'What the payment provider would charge is not what is offered here. The operator has to act.',
+      'The price at the payment provider differs from the price here. The operator has to act.',
       { cause: new Error(`the session differs in: ${wrong}`), retry: 'no' },
     );
   }
 
-  /** Writes to an order that waits for its session, whoever else wrote; to one that has it by now nothing. */
+  /** Writes to an order that has no session yet, also after concurrent writes; does nothing once it has one. */
   async #note(order: Order, change: OrderChange): Promise<void> {
     const { store } = this.#parts;
     let current: Order | undefined = order;
-    for (let left = NOTES; left > 0 && current?.session === null; left -= 1) {
+    for (let left = WRITE_ATTEMPTS; left > 0 && current?.session === null; left -= 1) {
       const at = this.#date().toISOString();
       if ((await store.changeOrder(order.id, current.version, change, at)) !== undefined) return;
       current = await store.findOrder({ id: order.id });
@@ -271,14 +254,14 @@ export class Checkout {
   }
 }
 
-/** Whether a browser's form came, and not a program's JSON. */
+/** Whether the request is a browser's form and not a program's JSON. */
 export function sendsForm({ request }: Exchange): boolean {
   return /^application\/x-www-form-urlencoded *(;|$)/i.test(request.headers['content-type'] ?? '');
 }
 
 function tierOf(text: string | undefined): Tier {
   if (text === undefined) {
-    throw new GatewayError('missing_required_parameter', 'The field tier is missing.', { param: 'tier' });
+    throw new GatewayError('missing_required_parameter', 'The field `tier` is missing.', { param: 'tier' });
   }
   const tier = TIERS.find((name) => name === text);
   if (tier === undefined) {

@@ -1,5 +1,5 @@
-// Where a buyer comes back to: how the order stands, and the button that hands out its key. Looking at it changes nothing but
-// what is known of the payment, so that scanners of links, reloads and other people who have the address do no harm.
+// The page to which a buyer returns: the state of the order, and the button that claims its key. Viewing it only refreshes the
+// facts of the payment, so that link scanners, reloads and other people with the URL do no harm.
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
@@ -7,37 +7,34 @@ import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
 import { readPageForm, requireSameOrigin } from '../../http/page-form.ts';
 import { RecentMap } from '../../recent-map.ts';
-import type { BillingStore, Order } from '../../store/billing-record.ts';
+import type { Order } from '../../store/billing-record.ts';
 import { claimSecrets, opens } from '../claim-cookie.ts';
 import type { Claims } from '../key-claims.ts';
+import type { BillingParts } from '../payment-provider.ts';
 import type { PaymentReconciliation } from '../payment-reconciliation.ts';
-import { answerErrorPage } from './answer-page.ts';
+import { withErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
 import { answerPage, contactLink, type Html, html, NOTHING, resultPage } from './page-frame.ts';
 
-/** Whoever reloads does not make the gateway ask the provider more often than this. */
-const LOOK_EVERY_MS = 2000;
+/** Minimum time between two calls to the provider for one order. */
+const CHECK_EVERY_MS = 2000;
 const REMEMBERED = 10_000;
-/** A page that waits for a payment comes again by itself, in seconds, … */
+/** A page that waits for a payment reloads after these seconds … */
 const RELOAD_S = 4;
-/** … for as long as somebody may be sitting before it. */
+/** … until the order has this age. */
 const RELOADS_MS = 10 * 60_000;
 const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 
-interface CompletePageOptions {
-  readonly store: BillingStore;
+interface CompletePageOptions extends Pick<BillingParts, 'store' | 'config' | 'now'> {
   readonly reconciliation: PaymentReconciliation;
   readonly claims: Claims;
-  readonly config: () => DynamicConfig;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 export class CompletePage {
   readonly #parts: CompletePageOptions;
   readonly #now: () => number;
-  readonly #lookedAt = new RecentMap<string, number>(REMEMBERED);
+  readonly #checkedAt = new RecentMap<string, number>(REMEMBERED);
 
   constructor(parts: CompletePageOptions) {
     this.#parts = parts;
@@ -45,14 +42,14 @@ export class CompletePage {
   }
 
   /**
-   * `GET /checkout/complete?session_id=…`: a page; for who accepts `application/json` and no HTML, the same in short.
+   * `GET /checkout/complete?session_id=…`: a page, or JSON for clients that accept it and no HTML.
    * @throws GatewayError `unknown_order`, `store_unavailable`, for JSON
    */
   async show(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
     const accepts = exchange.request.headers.accept ?? '';
     const isPage = !accepts.includes('application/json') || accepts.includes('text/html');
-    try {
+    await withErrorPage(exchange, { isPage, config, up: '../' }, async () => {
       const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
       const { order, isUnsure } = await this.#fresh(await this.#find(session));
       const isOwn = opens(claimSecrets(exchange, config.public_url), order.claim);
@@ -70,15 +67,12 @@ export class CompletePage {
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
         body: resultPage(
           titleOf(order),
-          html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is how the order stood when it last could.</p>` : NOTHING}
+          html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is the last known state of the order.</p>` : NOTHING}
 ${this.#body(order, isOwn, config)}`,
           html`Order <code translate="no">${order.id}</code>`,
         ),
       });
-    } catch (error) {
-      if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error, config, '../');
-    }
+    });
   }
 
   /** `GET /checkout/cancelled` */
@@ -89,7 +83,7 @@ ${this.#body(order, isOwn, config)}`,
       up: '../',
       body: resultPage(
         'Not paid',
-        html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is as it was.</p>
+        html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is unchanged.</p>
 <p class="actions"><a class="button" href="../pricing">Back to the tiers</a> <a class="button quiet" href="../account">Your key’s page</a></p>`,
       ),
     });
@@ -97,18 +91,18 @@ ${this.#body(order, isOwn, config)}`,
 
   /**
    * `POST /checkout/claim` with `session_id`, from the browser that ordered: 201 with the key.
-   * @throws GatewayError what readForm throws, `cross_origin_form`, and for JSON what `Claims.claim` throws
+   * @throws GatewayError those of readPageForm, `cross_origin_form`, and for JSON those of `Claims.claim`
    */
   async claim(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
     const isPage = sendsForm(exchange);
-    try {
+    await withErrorPage(exchange, { isPage, config, up: '../' }, async () => {
       requireSameOrigin(exchange, new URL(config.public_url).origin);
       const form = await readPageForm(exchange);
       const secrets = claimSecrets(exchange, config.public_url);
       const isAllowed = (order: Order) => opens(secrets, order.claim);
       const found = await this.#parts.store.findOrder({ session: form.get('session_id') ?? '' });
-      // The same for an order that does not exist, and for one of somebody else.
+      // The same error for an unknown order and for one of another buyer.
       if (found === undefined || !isAllowed(found)) throw new GatewayError('claim_forbidden');
       exchange.throwIfStopped();
       const { order } = await this.#fresh(found);
@@ -117,10 +111,7 @@ ${this.#body(order, isOwn, config)}`,
       exchange.access.tier = issued.tier;
       if (isPage) answerKeyPage(exchange, issued, config, '../');
       else answerJson(exchange, 201, wireKey(issued), { 'cache-control': 'no-store' });
-    } catch (error) {
-      if (!isPage || !(error instanceof GatewayError) || error.code === 'internal_error') throw error;
-      answerErrorPage(exchange, error, config, '../');
-    }
+    });
   }
 
   async #find(session: string): Promise<Order> {
@@ -129,12 +120,12 @@ ${this.#body(order, isOwn, config)}`,
     return order;
   }
 
-  /** An order that waits for its payment is looked at again: the event about it may come later, or never. */
+  /** Refreshes an order that waits for its payment, because the event may arrive later or never. */
   async #fresh(order: Order): Promise<{ readonly order: Order; readonly isUnsure: boolean }> {
     if (order.state !== 'pending') return { order, isUnsure: false };
     const now = this.#now();
-    if (now - (this.#lookedAt.get(order.id) ?? 0) < LOOK_EVERY_MS) return { order, isUnsure: false };
-    this.#lookedAt.set(order.id, now);
+    if (now - (this.#checkedAt.get(order.id) ?? 0) < CHECK_EVERY_MS) return { order, isUnsure: false };
+    this.#checkedAt.set(order.id, now);
     try {
       return { order: await this.#parts.reconciliation.settle(order.id), isUnsure: false };
     } catch (error) {
@@ -188,7 +179,7 @@ ${ACCOUNT_LINK}`;
 
 const ACCOUNT_LINK = html`<p class="actions"><a class="button" href="../account">Your key’s page</a></p>`;
 
-/** How an order may have ended that gave no key, for who made it; by the reason that support reads. */
+/** Texts for the buyer about an order that ended without a key, by its reason. */
 const ENDS: Readonly<Record<string, string>> = {
   'never opened': 'It was not paid in time, and nothing was charged.',
   expired: 'It was not paid in time, and nothing was charged.',

@@ -1,23 +1,19 @@
-// The payment page of the test provider: says loudly that no money moves, and has two buttons.
+// The payment page of the fake provider: it states that no money moves, and has two buttons.
 import type { IncomingMessage } from 'node:http';
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer } from '../../http/exchange/response-writer.ts';
 import { readPageForm, requireSameOrigin } from '../../http/page-form.ts';
-import type { BillingStore, Order } from '../../store/billing-record.ts';
+import type { Order } from '../../store/billing-record.ts';
 import { FakeProvider } from '../fake-provider.ts';
-import type { PaymentProvider } from '../payment-provider.ts';
+import type { BillingParts } from '../payment-provider.ts';
 import type { PaymentReconciliation } from '../payment-reconciliation.ts';
-import { answerErrorPage } from './answer-page.ts';
+import { withErrorPage } from './answer-page.ts';
 import { answerPage, html } from './page-frame.ts';
 import { priceText } from './price-text.ts';
 
-interface FakePaymentPageOptions {
-  readonly store: BillingStore;
+interface FakePaymentPageOptions extends Pick<BillingParts, 'store' | 'provider' | 'config'> {
   readonly reconciliation: PaymentReconciliation;
-  readonly provider: () => PaymentProvider | undefined;
-  readonly config: () => DynamicConfig;
   /** Whether a request was sent on this machine. */
   readonly isLocal: (request: IncomingMessage) => boolean;
 }
@@ -29,11 +25,11 @@ export class FakePaymentPage {
     this.#parts = parts;
   }
 
-  /** `GET /checkout/test?session_id=…`. There is none where another provider takes the payments, nor for other machines. */
+  /** `GET /checkout/test?session_id=…`. It exists only with the fake provider, and only for this machine. */
   async show(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
-    try {
-      this.#open(exchange);
+    this.#provider(exchange);
+    await withErrorPage(exchange, { isPage: true, config, up: '../' }, async () => {
       const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
       const order = await this.#find(session);
       answerPage(exchange, 200, {
@@ -42,45 +38,41 @@ export class FakePaymentPage {
         up: '../',
         hasForms: true,
         body: html`<section class="card outcome till" aria-labelledby="outcome"><h1 id="outcome">Test payment</h1>
-<p class="notice bad"><strong>No money moves here, and no card is asked for.</strong> The page stands in for a payment provider, where <code>billing.provider</code> is <code>test</code>, and is on this machine alone.</p>
+<p class="notice bad"><strong>No money moves here, and no card is needed.</strong> This page replaces a payment provider while <code>billing.provider</code> is <code>test</code>. It is available on this machine only.</p>
 <dl class="bill"><dt>${order.tier}</dt><dd>${priceText(order)}</dd></dl>
 <form class="actions" method="post" action="test"><input type="hidden" name="session_id" value="${session}"><button type="submit" name="button" value="pay">Pay (test)</button> <button type="submit" class="quiet" name="button" value="decline">Decline (test)</button></form>
 <p class="foot"><a href="cancelled">Leave without paying</a></p></section>`,
       });
-    } catch (error) {
-      this.#refuse(exchange, error, config);
-    }
+    });
   }
 
   /** `POST /checkout/test` */
   async press(exchange: Exchange): Promise<void> {
     const config = this.#parts.config();
-    try {
-      // Before a byte of the body is read.
-      const provider = this.#open(exchange);
+    // Before the body is read.
+    const provider = this.#provider(exchange);
+    await withErrorPage(exchange, { isPage: true, config, up: '../' }, async () => {
       requireSameOrigin(exchange, new URL(config.public_url).origin);
       const form = await readPageForm(exchange);
       const session = form.get('session_id') ?? '';
       const order = await this.#find(session);
       const button = form.get('button');
       if (button !== 'pay' && button !== 'decline')
-        throw new GatewayError('invalid_value', 'The button is pay or decline.', { param: 'button' });
+        throw new GatewayError('invalid_value', '`button` must be `pay` or `decline`.', { param: 'button' });
       await provider.press(order, button);
       await this.#parts.reconciliation.settle(order.id);
       answer(exchange, 303, { location: `complete?session_id=${session}`, 'cache-control': 'no-store' }, '');
-    } catch (error) {
-      this.#refuse(exchange, error, config);
-    }
+    });
   }
 
-  /** What is paid here costs nothing, so another machine must not reach it, whatever the configuration says. */
-  #open({ request }: Exchange): FakeProvider {
+  /** A payment here is free, so another machine must not reach it, whatever the configuration says. */
+  #provider({ request }: Exchange): FakeProvider {
     const provider = this.#parts.provider();
     if (!(provider instanceof FakeProvider)) throw new GatewayError('unknown_url');
     if (this.#parts.isLocal(request)) return provider;
     throw new GatewayError(
       'unknown_url',
-      'Test payments are for browsers on the machine of the gateway, at a loopback address.',
+      'Test payments work only in a browser on the gateway’s own machine, at a loopback address.',
     );
   }
 
@@ -88,11 +80,5 @@ export class FakePaymentPage {
     const order = session === '' ? undefined : await this.#parts.store.findOrder({ session });
     if (order === undefined) throw new GatewayError('unknown_order');
     return order;
-  }
-
-  #refuse(exchange: Exchange, error: unknown, config: DynamicConfig): void {
-    if (!(error instanceof GatewayError) || error.code === 'internal_error' || error.code === 'unknown_url')
-      throw error;
-    answerErrorPage(exchange, error, config, '../');
   }
 }

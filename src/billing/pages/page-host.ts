@@ -1,4 +1,4 @@
-// A page under a foreign name is not served: who made that name could read it, and press its buttons.
+// Pages are not served under a foreign host name (DNS rebinding): its owner could read them and press their buttons.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
@@ -8,8 +8,8 @@ import { answerErrorPage } from './answer-page.ts';
 type Handler = (exchange: Exchange) => void | Promise<void>;
 
 /**
- * @param listenHost what the public listener binds to
- * @returns the handler, for requests whose Host is the gateway's own. Others are refused: browsers by a page, programs in JSON
+ * @param listenHost host that the public listener binds to
+ * @returns the handler for requests whose Host is the gateway's own. Others are rejected, with a page or with JSON
  */
 export function ownHostOnly(handler: Handler, config: () => DynamicConfig, listenHost: string): Handler {
   return (exchange) => {

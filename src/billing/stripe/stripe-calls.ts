@@ -1,5 +1,5 @@
-// How Stripe is called: so many at once, each within its time, none while it is away. What a failure says is kept short: Stripe's
-// own text may quote what it was sent.
+// Calls to Stripe with bounded concurrency, deadlines and a circuit breaker. Errors do not contain Stripe's own text, because it
+// may quote the request.
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import Stripe from 'stripe';
@@ -8,17 +8,17 @@ import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 
-/** Of silence on a connection; the package tries once more after a failure. */
+/** Timeout of silence on a connection. The package retries once. */
 const SILENCE_MS = 4_000;
-/** For one call with everything in it. */
+/** Deadline of one call, retry included. */
 const CALL_MS = 10_000;
 const MAX_SOCKETS = 16;
 const MAX_CALLS = 64;
-/** Of one call, until one was measured. */
-const USUAL_MS = 300;
-/** Failures in a row after which Stripe is taken to be away, and for how long. */
+/** Assumed duration of a call until one was measured. */
+const INITIAL_MS = 300;
+/** The circuit breaker opens after this many consecutive failures, for this long. */
 const OPENS_AFTER = 5;
-const AWAY_MS = 10_000;
+const OPEN_MS = 10_000;
 
 interface StripeAddress {
   readonly secret_key: string;
@@ -34,7 +34,7 @@ export class StripeCalls {
   readonly #estimate: DrainEstimate;
   #calls = 0;
   #failures = 0;
-  #awayUntil = 0;
+  #openUntil = 0;
 
   /** @param now monotonic milliseconds */
   constructor(
@@ -57,31 +57,31 @@ export class StripeCalls {
     });
     this.#metrics = metrics;
     this.#now = now;
-    this.#estimate = new DrainEstimate({ slots: MAX_SOCKETS, initialMs: USUAL_MS, now });
+    this.#estimate = new DrainEstimate({ slots: MAX_SOCKETS, initialMs: INITIAL_MS, now });
   }
 
   /**
-   * @param what the call is for, as a label of the metrics
-   * @param work must not be asked again by the caller in a loop: it is tried twice here
-   * @returns undefined where Stripe says that there is no such thing
+   * @param what purpose of the call, as a metric label
+   * @param work is tried twice here; the caller must not retry it
+   * @returns undefined when Stripe answers 404
    * @throws GatewayError `payment_unavailable`
    */
   async call<T>(what: string, work: (stripe: Stripe) => Promise<T>): Promise<T | undefined> {
-    const wait = this.#awayUntil - this.#now();
-    if (wait > 0) throw unavailable('Stripe did not answer of late', wait);
+    const wait = this.#openUntil - this.#now();
+    if (wait > 0) throw unavailable('Stripe failed recently; the circuit breaker is open', wait);
     if (this.#calls >= MAX_CALLS) {
       const retryAfterMs = this.#estimate.retryAfterMs(this.#calls);
-      throw unavailable(`${MAX_CALLS} calls of Stripe are under way`, retryAfterMs);
+      throw unavailable(`${MAX_CALLS} calls to Stripe are in flight`, retryAfterMs);
     }
-    // While it is taken to be away one call at a time finds out whether it still is.
-    if (this.#failures >= OPENS_AFTER) this.#awayUntil = this.#now() + AWAY_MS;
+    // Half-open: one call at a time probes Stripe.
+    if (this.#failures >= OPENS_AFTER) this.#openUntil = this.#now() + OPEN_MS;
     this.#calls += 1;
     const started = this.#now();
     let outcome = 'ok';
     try {
       const late = () => new Error(`Stripe did not answer within ${CALL_MS} ms`);
       const result = await withDeadline(work(this.#stripe), CALL_MS, late);
-      this.#isThere();
+      this.#succeeded();
       this.#estimate.measured(this.#now() - started);
       return result;
     } catch (error) {
@@ -89,10 +89,14 @@ export class StripeCalls {
       outcome = this.#judge(error);
       if (outcome === 'missing') return undefined;
       throw outcome === 'refused'
-        ? new GatewayError('payment_unavailable', 'The payment provider refused. The operator has to act.', {
-            cause: described(error),
-            retry: 'no',
-          })
+        ? new GatewayError(
+            'payment_unavailable',
+            'The payment provider rejected the request. The operator has to act.',
+            {
+              cause: described(error),
+              retry: 'no',
+            },
+          )
         : unavailable(described(error), 5000);
     } finally {
       this.#calls -= 1;
@@ -104,26 +108,26 @@ export class StripeCalls {
     this.#agent.destroy();
   }
 
-  #isThere(): void {
+  #succeeded(): void {
     this.#failures = 0;
-    this.#awayUntil = 0;
+    this.#openUntil = 0;
   }
 
-  /** What a failure says about Stripe: `missing` and `refused` are answers, the others are none. */
+  /** Classifies a failure. `missing` and `refused` are valid answers of Stripe; the others are failures. */
   #judge(error: unknown): 'missing' | 'refused' | 'limited' | 'failed' {
     const status = error instanceof Stripe.errors.StripeError ? error.statusCode : undefined;
     if (status === 404) {
-      this.#isThere();
+      this.#succeeded();
       return 'missing';
     }
-    // A conflict (409) is another request with the same idempotency key under way.
+    // 409: another request with the same idempotency key is in flight.
     if (status === 429 || status === 409) return 'limited';
     if (status !== undefined && status < 500) {
-      this.#isThere();
+      this.#succeeded();
       return 'refused';
     }
     this.#failures += 1;
-    if (this.#failures >= OPENS_AFTER) this.#awayUntil = this.#now() + AWAY_MS;
+    if (this.#failures >= OPENS_AFTER) this.#openUntil = this.#now() + OPEN_MS;
     return 'failed';
   }
 }
@@ -133,10 +137,10 @@ function unavailable(why: string | Error, retryAfterMs: number): GatewayError {
   return new GatewayError('payment_unavailable', undefined, { cause, retryAfterMs });
 }
 
-/** Kind, code and request id: enough to find it in Stripe's dashboard. */
+/** Type, code and request id identify the failure in Stripe's dashboard. */
 function described(error: unknown): Error {
   if (!(error instanceof Stripe.errors.StripeError)) {
-    return error instanceof Error ? error : new Error('Stripe could not be called');
+    return error instanceof Error ? error : new Error('the call to Stripe failed');
   }
   const { type, code, statusCode, requestId, param } = error;
   const parts = [type, code, param, statusCode, requestId].filter((part) => part !== undefined);

@@ -1,5 +1,5 @@
-// Stripe as the payment provider: opens Checkout Sessions, and reads from Stripe's objects the facts of a payment. Events are
-// read in stripe-events.ts; what follows from the facts is order-verdict.ts.
+// Stripe as the payment provider: creates Checkout Sessions and reads the facts of a payment from Stripe's objects.
+// stripe-events.ts reads events; order-verdict.ts decides what the facts mean.
 import type Stripe from 'stripe';
 import { GatewayError } from '../../errors.ts';
 import type { Order } from '../../store/billing-record.ts';
@@ -15,10 +15,10 @@ import {
 import type { StripeCalls } from './stripe-calls.ts';
 
 const PAGES = 'https://checkout.stripe.com';
-/** The charges of the newest periods of a subscription are looked at. */
-const CHARGES = 100;
-/** Of these, newest first, warnings of fraud are asked for. */
-const WATCHED = 3;
+/** Maximum number of charges that are read, newest first. */
+const MAX_CHARGES = 100;
+/** Number of newest charges whose fraud warnings are read. */
+const WATCHED_CHARGES = 3;
 
 export class StripeProvider implements PaymentProvider {
   readonly name = 'stripe';
@@ -39,7 +39,7 @@ export class StripeProvider implements PaymentProvider {
     const session = await this.#calls.call('open', (stripe) =>
       stripe.checkout.sessions.create(sessionParams(order, root), { idempotencyKey: `tollgate-${order.id}` }),
     );
-    if (session === undefined || session.url === null) throw strange('a session without an address');
+    if (session === undefined || session.url === null) throw invalidAnswer('a session without a URL');
     return { session: sessionFacts(session), url: session.url };
   }
 
@@ -59,7 +59,7 @@ export class StripeProvider implements PaymentProvider {
     );
     if (session === undefined) return undefined;
     const facts = sessionFacts(session);
-    // A session that only claims to be this order's is none of it; one that the order knows as its own is judged.
+    // A hinted session has to refer to this order; the order's own session is checked by the verdict.
     if (order.session === null && facts.reference !== order.id) return undefined;
     const subscription = subscriptionOf(session);
     const isPaid = facts.payment !== 'unpaid' || order.paidAt !== null;
@@ -86,8 +86,8 @@ export class StripeProvider implements PaymentProvider {
   }
 
   /**
-   * The order to which a charge or a payment belongs, by what Stripe knows of it.
-   * @param name ids as an event has them
+   * Finds the order of a charge or a payment in Stripe's objects.
+   * @param name the ids in an event
    */
   async trace(name: {
     readonly charge?: string | undefined;
@@ -121,16 +121,16 @@ export class StripeProvider implements PaymentProvider {
     };
   }
 
-  /** Refunds, disputes and warnings, of all that was paid. */
+  /** Refunds, disputes and fraud warnings of all payments. */
   async #money({ mode, customer, payment_id }: SessionFacts): Promise<MoneyFacts> {
     const filter =
       mode === 'subscription'
         ? customer === null
           ? undefined
-          : { customer, limit: CHARGES }
+          : { customer, limit: MAX_CHARGES }
         : payment_id === null
           ? undefined
-          : { payment_intent: payment_id, limit: CHARGES };
+          : { payment_intent: payment_id, limit: MAX_CHARGES };
     if (filter === undefined) return NO_MONEY;
     const list = await this.#calls.call('read', (stripe) => stripe.charges.list(filter));
     const paid = (list?.data ?? [])
@@ -140,7 +140,7 @@ export class StripeProvider implements PaymentProvider {
     if (latest === undefined) return NO_MONEY;
     const [disputes, warnings] = await Promise.all([
       Promise.all(paid.filter(({ disputed }) => disputed).map(({ id }) => this.#disputesOf(id))),
-      Promise.all(paid.slice(0, WATCHED).map(({ id }) => this.#isSuspect(id))),
+      Promise.all(paid.slice(0, WATCHED_CHARGES).map(({ id }) => this.#isSuspect(id))),
     ]);
     return {
       refund: latest.refunded ? 'full' : latest.amount_refunded > 0 ? 'partial' : 'none',
@@ -162,7 +162,7 @@ export class StripeProvider implements PaymentProvider {
   }
 }
 
-/** Only from what was ordered, so that the same order asks for the same, as its idempotency key demands. */
+/** Derived from the order alone: an idempotency key requires the same parameters each time. */
 function sessionParams(order: Order, root: string): Stripe.Checkout.SessionCreateParams {
   const mode = order.mode === 'subscription' ? 'subscription' : 'payment';
   const metadata = { order: order.id };
@@ -171,11 +171,11 @@ function sessionParams(order: Order, root: string): Stripe.Checkout.SessionCreat
     client_reference_id: order.id,
     line_items: [{ price: order.price ?? '', quantity: 1 }],
     metadata,
-    // Events about a subscription or a payment may come before the one that says that the session is complete.
+    // Events about a subscription or a payment may arrive before the completion of the session.
     ...(mode === 'subscription'
       ? { subscription_data: { metadata } }
       : { payment_intent_data: { metadata }, customer_creation: 'always' as const }),
-    // What is charged is what was ordered, in its currency.
+    // Charge the ordered amount in its currency.
     adaptive_pricing: { enabled: false },
     success_url: `${root}/checkout/complete?session_id={CHECKOUT_SESSION_ID}`,
     cancel_url: `${root}/checkout/cancelled`,
@@ -210,7 +210,7 @@ function sessionFacts(session: Stripe.Checkout.Session): SessionFacts {
   };
 }
 
-/** A payment that is asked for another method, or was given up, will not come of itself any more. */
+/** A payment that needs another method, or was cancelled, does not complete by itself. */
 function hasFailed(intent: string | Stripe.PaymentIntent | null): boolean {
   if (intent === null || typeof intent === 'string') return false;
   return intent.status === 'requires_payment_method' || intent.status === 'canceled';
@@ -253,12 +253,12 @@ function statusOf(status: Stripe.Subscription.Status): SubscriptionFacts['status
     case 'incomplete_expired':
       return 'canceled';
     default:
-      // `incomplete`, `paused`, and what is not known yet: not paid.
+      // `incomplete`, `paused` and unknown states: not paid.
       return 'incomplete';
   }
 }
 
-/** An inquiry (`warning_…`) moves no money, and a dispute that was prevented or won moves none in the end. */
+/** An inquiry (`warning_…`) moves no money, and neither does a prevented or won dispute in the end. */
 function disputeFact(status: string): MoneyFacts['dispute'] {
   if (status.startsWith('warning_')) return 'none';
   if (status === 'won' || status === 'prevented') return 'won';
@@ -270,13 +270,13 @@ function worst(all: readonly MoneyFacts['dispute'][]): MoneyFacts['dispute'] {
   return 'none';
 }
 
-/** Of a reference that may have been expanded. */
+/** The id of a reference that may be expanded. */
 export function stripeIdOf(
   reference: string | { readonly id?: string } | null | undefined,
 ): string | undefined {
   return typeof reference === 'string' ? reference : reference?.id;
 }
 
-function strange(what: string): GatewayError {
-  return new GatewayError('payment_unavailable', undefined, { cause: new Error(`Stripe gave ${what}`) });
+function invalidAnswer(what: string): GatewayError {
+  return new GatewayError('payment_unavailable', undefined, { cause: new Error(`Stripe returned ${what}`) });
 }

@@ -1,36 +1,27 @@
-// `POST /webhooks/stripe`: an event is checked, the order it names is settled, and only then is it acknowledged. What cannot be
-// done now is answered 503, and Stripe sends it again.
-import type { BillingConfig } from '../../config/schema/config-schema.ts';
+// `POST /webhooks/stripe`: verifies an event, settles the order that it names, and then acknowledges it. A 503 makes Stripe send
+// it again.
 import { GatewayError } from '../../errors.ts';
 import { type BodyPace, readBody } from '../../http/body/read-body.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
-import type { BillingEvent, BillingStore } from '../../store/billing-record.ts';
-import type { Logger } from '../../telemetry/log/logger.ts';
-import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import type { PaymentProvider } from '../payment-provider.ts';
+import type { BillingEvent } from '../../store/billing-record.ts';
+import type { BillingParts } from '../payment-provider.ts';
 import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { isOfInterest, orderIdOf, readStripeEvent, type StripeEvent } from './stripe-events.ts';
 import { StripeProvider } from './stripe-provider.ts';
 
 const MAX_BODY = 256 * 1024;
-/** Bodies that are read at once, of whoever it is, … */
+/** Maximum number of bodies that are read at once, signed or not. */
 const MAX_READ = 128;
-/** … and genuine events that are applied. Stripe sends again what is refused; buyers do not wait behind a flood of events. */
+/** Maximum number of verified events that are applied at once, so that a flood of events does not delay buyers. */
 const MAX_APPLIED = 64;
 const BUSY = 'Too many events at once.';
-/** Stripe gives up on an endpoint after about this time. */
+/** Stripe's own timeout is about as long. */
 const PACE: BodyPace = { silence: 5_000, grace: 10_000, rate: 64 * 1024 };
 
-interface WebhooksOptions {
-  readonly store: BillingStore;
+interface WebhooksOptions
+  extends Pick<BillingParts, 'store' | 'provider' | 'config' | 'logger' | 'metrics' | 'now'> {
   readonly reconciliation: PaymentReconciliation;
-  readonly provider: () => PaymentProvider | undefined;
-  readonly config: () => BillingConfig | undefined;
-  readonly logger: Pick<Logger, 'warn'>;
-  readonly metrics: Pick<Metrics, 'billing'>;
-  /** Milliseconds since 1970. */
-  readonly now?: () => number;
 }
 
 type Outcome = 'applied' | 'known' | 'foreign' | 'ignored';
@@ -47,17 +38,17 @@ export class Webhooks {
   }
 
   /**
-   * @throws GatewayError `unknown_url` where Stripe takes no payments, `unsupported_content_encoding`, `request_too_large`,
+   * @throws GatewayError `unknown_url` when Stripe is not the provider, `unsupported_content_encoding`, `request_too_large`,
    *   `invalid_signature`, `invalid_event`, `payment_unavailable`, `store_unavailable`
    */
   async answer(exchange: Exchange): Promise<void> {
     const { metrics } = this.#parts;
     const provider = this.#parts.provider();
-    const secret = this.#parts.config()?.webhook_secret;
+    const secret = this.#parts.config().billing?.webhook_secret;
     if (!(provider instanceof StripeProvider) || secret === undefined) throw new GatewayError('unknown_url');
-    // Signed are the bytes as they are sent, and Stripe sends none that are compressed.
+    // The signature covers the bytes as sent, and Stripe does not compress them.
     if (exchange.request.headers['content-encoding'] !== undefined)
-      throw new GatewayError('unsupported_content_encoding', 'An event is sent without content-encoding.');
+      throw new GatewayError('unsupported_content_encoding', 'Send events without content-encoding.');
     try {
       const event = await this.#read(exchange, secret);
       const outcome = await this.#admit(event, provider);
@@ -94,12 +85,15 @@ export class Webhooks {
     const { store, reconciliation, logger } = this.#parts;
     const now = this.#now();
     if (event.livemode !== provider.isLive) {
-      logger.warn({ event: event.id, livemode: event.livemode }, 'an event of the other mode was refused');
+      logger.warn(
+        { event: event.id, livemode: event.livemode },
+        'rejected an event of the other mode (live or test)',
+      );
       throw new GatewayError('invalid_event');
     }
     const record: BillingEvent = { id: event.id, type: event.type, at: new Date(now).toISOString() };
     if (await store.isEventKnown(event.id)) return 'known';
-    // Of an account that is connected to the operator's: no order was made there.
+    // Connected accounts have no orders of this gateway.
     const isOwn = event.account == null && isOfInterest(event);
     const found = isOwn ? await orderIdOf(event, store, provider) : undefined;
     if (found === undefined || found.order.provider !== 'stripe') {

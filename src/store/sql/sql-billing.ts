@@ -170,18 +170,15 @@ export class SqlBilling implements BillingStore {
     });
   }
 
-  claimOrder({ id, isAllowed, key, holderId, at, since }: ClaimRequest): Promise<ClaimResult> {
+  claimOrder({ id, rejectionOf, key, holderId, at }: ClaimRequest): Promise<ClaimResult> {
     const { lockChangeFeed } = this.#db;
     return transactWithKey<ClaimResult>(this.#db, async (trx, rollBack) => {
       const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
       const order = await lockOrder(trx, id);
       if (order === undefined) throw rejection('unknown');
-      if (!isAllowed(order)) throw rejection('forbidden');
-      if (order.state === 'pending') throw rejection('unpaid');
-      if (order.state === 'void' || order.state === 'refused') throw rejection('closed');
+      const why = rejectionOf(order);
+      if (why !== undefined) throw rejection(why);
       if (order.state === 'paid') {
-        if (order.standing === 'held') throw rejection('held');
-        if (order.standing !== 'active' && order.standing !== 'past_due') throw rejection('closed');
         await insertHolder(trx, holderId, order.tier, key.createdAt);
         await lockChangeFeed(trx);
         await insertKey(trx, key, holderId, null);
@@ -193,9 +190,8 @@ export class SqlBilling implements BillingStore {
           replaced: null,
         };
       }
-      const { keyPrefix, claimedAt, keyUsedAt, holderId: owner } = order;
-      if (keyPrefix === null || claimedAt === null || owner === null) throw rejection('claimed');
-      if (keyUsedAt !== null || claimedAt < since) throw rejection('claimed');
+      const { keyPrefix, holderId: owner } = order;
+      if (keyPrefix === null || owner === null) throw rejection('claimed');
       const locked = await defer(trx, lockHolder(trx, { id: owner }));
       // Version 1: the key has not changed since it was issued.
       const ended = await trx
