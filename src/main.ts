@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { type App, type AppOptions, startApp, VERSION } from './app.ts';
 import { faultReport, runCheck } from './cli/check-command.ts';
+import { tryCredentials } from './cli/check-credentials.ts';
 import { runExplain } from './cli/explain-command.ts';
 import { runInit } from './cli/init-command.ts';
 import { runKeys } from './cli/keys-commands.ts';
@@ -26,7 +27,7 @@ const USAGE = `tollgate ${VERSION}, an OpenAI-compatible gateway
 
   tollgate init              write a first config.yaml
   tollgate serve             run the gateway; --new-store creates an empty store where the previous one is gone
-  tollgate check             validate a configuration and summarize it
+  tollgate check             validate a configuration and summarize it; --credentials also fetches the tokens of upstreams
   tollgate explain           show where a request would go: --model M [--tier T] [--json]
   tollgate keys issue        create a key: --tier Free|Lite|Pro [--label TEXT]
   tollgate keys list         list all keys, without their secrets
@@ -54,9 +55,16 @@ export async function main(argv: string[], io: CommandIo = process): Promise<num
     case 'serve':
     case 'check': {
       const isNewStore = command === 'serve' && rest.includes('--new-store');
-      const file = configFile(isNewStore ? rest.filter((word) => word !== '--new-store') : rest, io);
+      const isTrying = command === 'check' && rest.includes('--credentials');
+      const own = isNewStore ? '--new-store' : isTrying ? '--credentials' : undefined;
+      const file = configFile(
+        rest.filter((word) => word !== own),
+        io,
+      );
       if (file === undefined) return WRONG_USAGE;
-      return command === 'serve' ? serve(file, isNewStore) : runCheck(file, io.env, io);
+      if (command === 'serve') return serve(file, isNewStore);
+      const code = runCheck(file, io.env, io);
+      return code === OK && isTrying ? tryCredentials(file, io.env, io) : code;
     }
     case 'init':
       return runInit(rest, io);

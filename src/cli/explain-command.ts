@@ -204,7 +204,7 @@ function destinationOf(config: UpstreamConfig, below: string) {
     host,
     path: withoutValues(path),
     headers: [
-      ...(config.api_key === undefined ? [] : ['authorization']),
+      ...(config.api_key === undefined && config.auth === undefined ? [] : ['authorization']),
       ...Object.keys(config.headers).map((name) => name.toLowerCase()),
     ],
   };

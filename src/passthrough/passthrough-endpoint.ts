@@ -57,6 +57,14 @@ interface Call {
   readonly maxUpload: number;
 }
 
+/** A request of a call to its upstream. */
+interface Question {
+  readonly method: string;
+  readonly path: string;
+  readonly search: string;
+  readonly body: Buffer | { readonly limit: number };
+}
+
 /** An upstream's refusal, as it is to be answered. */
 class Refused extends Error {
   readonly failure: ReturnType<typeof judgeErrorResponse>;
@@ -174,7 +182,7 @@ export class Passthrough {
     const { operation } = found;
     if (operation.lists !== undefined) return this.#list(call, operation.lists);
     if (operation.makes === 'batch' && Buffer.isBuffer(body)) await this.#checkBatch(call, body);
-    const piped = await this.#ask(call, exchange.method, path, search, body);
+    const piped = await this.#ask(call, { method: exchange.method, path, search, body });
     const { idle } = upstream.config.timeouts;
     if (!needsReading(operation)) {
       if (!(await pipeAnswer(exchange, piped, idle))) {
@@ -220,7 +228,7 @@ export class Passthrough {
   /** @returns undefined when the upstream has no such object */
   async #object(call: Call, path: string, limit: number): Promise<Buffer | undefined> {
     try {
-      const piped = await this.#ask(call, 'GET', path, '', NO_BODY);
+      const piped = await this.#ask(call, { method: 'GET', path, search: '', body: NO_BODY });
       return await collectAnswer(call.exchange, piped, limit, call.upstream.config.timeouts.idle);
     } catch (error) {
       if (error instanceof Refused && error.failure.error.status === 404) return undefined;
@@ -233,7 +241,12 @@ export class Passthrough {
     const { exchange, upstream, objects } = call;
     const id = inputFileOf(body);
     if (id === undefined) return;
-    const piped = await this.#ask(call, 'GET', `/v1/files/${encodeURIComponent(id)}/content`, '', NO_BODY);
+    const piped = await this.#ask(call, {
+      method: 'GET',
+      path: `/v1/files/${encodeURIComponent(id)}/content`,
+      search: '',
+      body: NO_BODY,
+    });
     // Its lines are requests for models, and may refer to what these may.
     const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
     const onStop = () => piped.abort();
@@ -257,13 +270,29 @@ export class Passthrough {
     }
   }
 
-  /** @throws Refused for every answer that is not good; GatewayError */
-  async #ask(
+  /**
+   * Asks with a valid credential, and once more with a new token when the upstream rejects the present one and the body is at hand.
+   * @throws Refused for every answer that is not good; GatewayError
+   */
+  async #ask(call: Call, question: Question): Promise<PipedAnswer> {
+    const { upstream, exchange } = call;
+    const pending = upstream.authorize();
+    if (pending !== undefined) await exchange.orStopped(pending);
+    const { token } = upstream;
+    try {
+      return await this.#askOnce(call, question);
+    } catch (error) {
+      const isRejected = error instanceof Refused && error.failure.isTokenRejected === true;
+      if (!isRejected || token === undefined || !(await upstream.replaceToken(token))) throw error;
+      if (!Buffer.isBuffer(question.body)) throw error;
+      exchange.throwIfStopped();
+      return this.#askOnce(call, question);
+    }
+  }
+
+  async #askOnce(
     { exchange, upstream }: Call,
-    method: string,
-    path: string,
-    search: string,
-    body: Buffer | { readonly limit: number },
+    { method, path, search, body }: Question,
   ): Promise<PipedAnswer> {
     const { headers } = exchange.request;
     const own: Record<string, string> = upstream.headersFor(headers, exchange.id);

@@ -19,6 +19,7 @@ import {
   failure,
   judgeErrorResponse,
   relayedHeaders,
+  unauthorized,
   unconnected,
 } from '../upstream/error-outcome.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
@@ -53,8 +54,28 @@ export type Dialled =
   | { readonly kind: 'open'; readonly line: Line; readonly socket: UpstreamEnd }
   | { readonly kind: 'failed'; readonly failure: Failure };
 
-/** @throws nothing: every trouble is a result. One that was stopped ends with the reason of the exchange. */
-export function dial(order: DialOrder): Promise<Dialled> {
+/**
+ * Dials with a valid credential, and once more with a new token when the upstream rejects the present one.
+ * @throws nothing: every trouble is a result. One that was stopped ends with the reason of the exchange.
+ */
+export async function dialAuthorized(order: DialOrder): Promise<Dialled> {
+  const { upstream, exchange } = order;
+  try {
+    const pending = upstream.authorize();
+    if (pending !== undefined) await exchange.orStopped(pending);
+  } catch (error) {
+    if (exchange.stopReason !== undefined)
+      return { kind: 'failed', failure: failure(exchange.stopReason, false) };
+    return { kind: 'failed', failure: unauthorized(error) };
+  }
+  const { token } = upstream;
+  const result = await dial(order);
+  const isRejected = result.kind === 'failed' && result.failure.isTokenRejected === true;
+  if (!isRejected || token === undefined || !(await upstream.replaceToken(token))) return result;
+  return exchange.stopReason === undefined ? dial(order) : result;
+}
+
+function dial(order: DialOrder): Promise<Dialled> {
   return new Promise((resolve) => new Dial(order, resolve).begin());
 }
 

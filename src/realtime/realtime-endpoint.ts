@@ -21,7 +21,7 @@ import { maskKeys } from '../telemetry/log/key-mask.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { blameFor, type Failure, failure } from '../upstream/error-outcome.ts';
 import type { UsageReads } from '../upstream/usage-reads.ts';
-import { type Dialled, dial } from './realtime-dial.ts';
+import { type Dialled, dialAuthorized } from './realtime-dial.ts';
 import { EarlyBytes } from './realtime-early.ts';
 import { ClientEvents } from './realtime-members.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
@@ -188,7 +188,7 @@ export class Realtime {
       access.upstream_request_id = undefined;
       const path = pathAt(target, query);
       const { timeouts = upstream.config.timeouts } = target;
-      const result = await dial({ exchange, upstream, timeouts, path, protocols, model, mostMs });
+      const result = await dialAuthorized({ exchange, upstream, timeouts, path, protocols, model, mostMs });
       if (result.kind === 'failed') {
         judged = result.failure;
         return judged;

@@ -36,8 +36,9 @@ export class Credentials {
   readonly #needles: readonly string[];
   readonly #shortest: number;
 
-  constructor(configs: readonly UpstreamConfig[]) {
-    const values = configs.flatMap(valuesOf).filter((value) => value.length >= MIN_LENGTH);
+  /** @param tokens that were fetched */
+  constructor(configs: readonly UpstreamConfig[], tokens: readonly string[] = []) {
+    const values = [...configs.flatMap(valuesOf), ...tokens].filter((value) => value.length >= MIN_LENGTH);
     const forms = values.flatMap(partsOf).flatMap((value) => [value, inHex(value), ...inBase64(value)]);
     this.#needles = [...new Set(forms.map((form) => form.toLowerCase()))];
     this.#shortest = Math.min(Number.POSITIVE_INFINITY, ...this.#needles.map(({ length }) => length));
@@ -100,14 +101,14 @@ function letterOf(code: number): string {
   return code <= 0x10ffff ? String.fromCodePoint(code) : '';
 }
 
-/** Whether two configurations of an upstream differ in credentials at most: key, headers and query. */
+/** Whether two configurations of an upstream differ in credentials at most: key, `auth`, headers and query. */
 export function hasSameMeaning(one: UpstreamConfig, other: UpstreamConfig): boolean {
   return isDeepStrictEqual(withoutCredentials(one), withoutCredentials(other));
 }
 
 function withoutCredentials(config: UpstreamConfig): object {
   if (config.kind === 'builtin') return config;
-  const { api_key: _, headers, query, ...rest } = config;
+  const { api_key: _, auth: __, headers, query, ...rest } = config;
   return { ...rest, headers: Object.keys(headers), query: Object.keys(query) };
 }
 
@@ -117,6 +118,9 @@ function valuesOf(config: UpstreamConfig): string[] {
   const query = [...new URL(config.base_url).searchParams, ...Object.entries(config.query)];
   return [
     config.api_key ?? '',
+    ...(config.auth?.kind === 'oauth2' || config.auth?.kind === 'azure'
+      ? [config.auth.client_secret ?? '']
+      : []),
     ...headers,
     ...headers.flatMap((value) => SCHEME.exec(value)?.[1] ?? []),
     ...headers.flatMap((value) => passwordIn(value)),

@@ -1,6 +1,6 @@
 // What an upstream error means for the request: whether to try the next target, and what the client receives if none answers.
 // error-class.ts decides whose fault it is, error-answer.ts parses its body.
-import { type ErrorCode, GatewayError } from '../errors.ts';
+import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
 import type { ResultClass } from './circuit-breaker.ts';
 import { ANSWER_CLASSES, type AnswerClass, classify } from './error-class.ts';
@@ -25,6 +25,8 @@ export interface Failure {
   readonly mayHaveExecuted?: boolean;
   /** A stale keep-alive connection: retry the same target once on a new connection. Default false. */
   readonly staleConnection?: boolean;
+  /** The upstream rejected the credential: a new token may help. Default false. */
+  readonly isTokenRejected?: boolean;
   /** The upstream's response, relayed unchanged if no other target answers. */
   readonly verbatim?: { readonly status: number; readonly body: Buffer };
   /** The upstream's headers for the client, with or without `verbatim`. */
@@ -59,6 +61,12 @@ export function failure(error: GatewayError, next: boolean): Failure {
 /** No connection: nothing was sent, so another target costs nothing, and a timeout is a failure too. */
 export function unconnected(error: GatewayError): Failure {
   return { ...failure(error, true), blame: certainBlame(error.code), skipsRetryBudget: true };
+}
+
+/** There is no valid token for the upstream: nothing was sent, and the upstream is not the cause. */
+export function unauthorized(error: unknown): Failure {
+  const blame = { kind: 'neutral' } as const;
+  return { ...failure(wrapError(error, 'upstream_auth_error'), true), blame, skipsRetryBudget: true };
 }
 
 /** `blameFor` for phases without computation (connection, handshake, upload), in which a timeout is a failure. */
@@ -116,6 +124,7 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
       relayed['x-should-retry'] !== 'false' &&
       (vote !== 'limited' || retryAfterMs !== undefined),
     ...(isShown && answer.body !== undefined ? { verbatim: { status, body: answer.body } } : {}),
+    ...(status === 401 ? { isTokenRejected: true } : {}),
     headers: isShown ? retryHeaders(status, relayed) : {},
   };
 }

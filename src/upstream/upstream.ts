@@ -5,7 +5,6 @@ import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/pieces/body-source.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { TraceContext } from '../telemetry/traces/tracer.ts';
-import { Credentials } from './credentials.ts';
 import { EchoTransport } from './echo/echo.ts';
 import { HealthProbe } from './health-probe.ts';
 import { connectionNames } from './http/header-names.ts';
@@ -13,6 +12,7 @@ import { HttpTransport } from './http/http-transport.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
 import { providerOf, serverOf } from './provider-name.ts';
 import type { Call, Sink, Transport } from './transport.ts';
+import { UpstreamCredential } from './upstream-credential.ts';
 import { joinQuery } from './upstream-query.ts';
 
 /** Allow-list of client headers that an upstream needs and that carry no credential or address. */
@@ -67,6 +67,8 @@ export interface UpstreamEvents {
   onStale?(ageMs: number, cause: unknown): void;
   /** The upstream sent unsolicited bytes; for `ms` its connections are not reused. Called once per quarantine. */
   onQuarantine?(kind: Unsolicited, ms: number): void;
+  /** No new token could be fetched. @param isInForce whether the previous one is still valid */
+  onTokenFailure?(error: Error, isInForce: boolean): void;
 }
 
 export class Upstream {
@@ -92,7 +94,7 @@ export class Upstream {
   /** Result → its counter, so that labels are looked up once. */
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
-  #credentials: Credentials;
+  readonly #credential: UpstreamCredential;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -140,8 +142,14 @@ export class Upstream {
           },
         });
     }
-    this.#setHeaders(config);
-    this.#credentials = new Credentials([config]);
+    this.#credential = new UpstreamCredential({
+      upstream: name,
+      config,
+      metrics,
+      onChange: () => this.#setHeaders(),
+      onFailure: (error, isInForce) => events.onTokenFailure?.(error, isInForce),
+    });
+    this.#setHeaders();
     const { health } = config;
     if (health !== undefined) {
       this.#probe = new HealthProbe({
@@ -161,24 +169,37 @@ export class Upstream {
    * Takes a configuration that differs in credentials alone (`hasSameMeaning`). Connections, state and running requests stay.
    */
   replaceCredentials(config: UpstreamConfig): void {
-    // Responses to requests with the previous credentials may still quote those.
-    this.#credentials = new Credentials([config, this.#config]);
     this.#config = config;
     this.#paths.clear();
-    this.#setHeaders(config);
+    this.#credential.replace(config);
   }
 
-  #setHeaders(config: UpstreamConfig): void {
+  /**
+   * Waits for a valid credential; undefined when there is one, which is always so for one of the configuration.
+   * @throws (rejects with) GatewayError upstream_auth_error when none can be fetched
+   */
+  authorize(): Promise<void> | undefined {
+    return this.#credential.ready();
+  }
+
+  /** The fetched token that requests use now; undefined for a credential of the configuration. */
+  get token(): string | undefined {
+    return this.#credential.token;
+  }
+
+  /** The upstream rejected this token: fetches another one. @returns whether one is in force, so that a repetition makes sense */
+  replaceToken(rejected: string): Promise<boolean> {
+    return this.#credential.replaceToken(rejected);
+  }
+
+  #setHeaders(): void {
     const headers: Record<string, string> = {
       'content-type': 'application/json',
       // A compressed stream could not be spliced frame by frame.
       'accept-encoding': 'identity',
       'user-agent': this.#userAgent,
+      ...this.#credential.headers,
     };
-    if (config.kind === 'http') {
-      if (config.api_key !== undefined) headers['authorization'] = `Bearer ${config.api_key}`;
-      for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
-    }
     this.#headers = headers;
     const entries = Object.entries(headers);
     this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
@@ -190,8 +211,9 @@ export class Upstream {
     return this.#probe?.healthy ?? true;
   }
 
-  /** Starts the active health check, if configured. */
+  /** Starts the active health check and fetches the token, where they are configured. */
   start(): void {
+    this.#credential.start();
     if (this.#probe === undefined) return;
     this.#healthyGauge.set({ upstream: this.name }, 1);
     this.#probe.start();
@@ -199,6 +221,7 @@ export class Upstream {
 
   /** Stops the health check and removes its gauge, because the upstream was removed from the configuration. */
   stop(): void {
+    this.#credential.stop();
     this.#probe?.stop();
     this.#healthyGauge.remove({ upstream: this.name });
   }
@@ -210,7 +233,7 @@ export class Upstream {
 
   /** Whether the upstream's text quotes a credential of the gateway; such a text must not reach a client or log. */
   quotesCredential(text: Buffer | string): boolean {
-    return this.#credentials.areQuotedIn(text.toString());
+    return this.#credential.areQuotedIn(text.toString());
   }
 
   /** The upstream's request id, for the log. */
@@ -306,7 +329,8 @@ export class Upstream {
   }
 
   /** One GET with the upstream's credentials on a new connection: the pool may be full of long responses. */
-  #checkHealth(path: string, signal: AbortSignal): Promise<number> {
+  async #checkHealth(path: string, signal: AbortSignal): Promise<number> {
+    await this.authorize();
     return new Promise((resolve, reject) => {
       const { 'content-type': _, ...headers } = this.#headers;
       const call = this.#transport.send(
@@ -318,6 +342,7 @@ export class Upstream {
   }
 
   close(): Promise<void> {
+    this.#credential.stop();
     this.#probe?.stop();
     return this.#transport.close();
   }

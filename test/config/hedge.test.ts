@@ -3,8 +3,8 @@ import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { dynamicShape } from '../../src/config/schema/config-schema.ts';
-import { fieldRows } from '../../src/config/schema/configuration-tables.ts';
-import { jsonSchema } from '../../src/config/schema/json-schema.ts';
+import { fieldRows } from '../../tools/configuration-tables.ts';
+import { jsonSchema } from '../../tools/json-schema.ts';
 import { load, placesOf } from './sample.ts';
 
 const withHedge = (hedge: string): string =>

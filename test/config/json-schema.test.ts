@@ -6,8 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { loadConfig } from '../../src/config/load-config.ts';
 import { dynamicShape, staticShape } from '../../src/config/schema/config-schema.ts';
-import { fieldRows, fillReference } from '../../src/config/schema/configuration-tables.ts';
-import { jsonSchema } from '../../src/config/schema/json-schema.ts';
+import { fieldRows, fillReference } from '../../tools/configuration-tables.ts';
+import { jsonSchema } from '../../tools/json-schema.ts';
 import { errorOf, load, MINIMAL } from './sample.ts';
 
 const root = new URL('../../', import.meta.url);
@@ -107,7 +107,7 @@ describe('a configuration that comes with the gateway', () => {
 describe('docs/configuration.md', () => {
   const page = read('docs/configuration.md');
 
-  it('has every field as the schema has it (node src/config/schema/configuration-tables.ts docs/configuration.md)', () => {
+  it('has every field as the schema has it (node tools/configuration-tables.ts docs/configuration.md)', () => {
     expect(fillReference(page)).toBe(page);
   });
 

@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { ERRORS } from '../../src/errors.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import { fillMetrics } from '../../src/telemetry/metrics/metric-tables.ts';
 import { BreakerSeries } from '../../src/telemetry/metrics/upstreams-metrics.ts';
+import { fillMetrics } from '../../tools/metric-tables.ts';
 import { fleetingClock, type Gateway, startGateway } from '../helpers/gateway.ts';
 import {
   chatRequest,

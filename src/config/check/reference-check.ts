@@ -16,6 +16,7 @@ import {
   type YamlPath,
   type YamlPosition,
 } from '../source/yaml-tree.ts';
+import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
@@ -74,6 +75,7 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
       fault(entry.key.start, [...path, 'headers', header], 'is also set by `api_key`; remove one of them');
     }
   }
+  checkAuth(value, path, fault, warn);
   const query = entriesOf(value, 'query');
   checkCase(query, [...path, 'query'], fault);
   const base = nodeText(value, 'base_url');
@@ -84,7 +86,8 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
       fault(entry.key.start, [...path, 'query', parameter], 'is also in the query of `base_url`');
     }
   }
-  const credential = has('api_key') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
+  const credential =
+    has('api_key') || has('auth') || [...headers.keys()].some((header) => /auth|key|token/i.test(header));
   const at = value.entries.get('base_url')?.value.span.start;
   if (url.protocol === 'http:' && credential && !isLoopback(url) && at !== undefined) {
     warn(at, [...path, 'base_url'], 'sends its credential over plain http to another machine');

@@ -39,7 +39,11 @@ function describeUpstream(upstream: UpstreamConfig): string {
       ? [`built in (${upstream.builtin})`]
       : [
           hostOf(upstream.base_url),
-          upstream.api_key === undefined ? 'no api_key' : 'api_key set',
+          upstream.auth !== undefined
+            ? `tokens of ${upstream.auth.kind}`
+            : upstream.api_key === undefined
+              ? 'no api_key'
+              : 'api_key set',
           ...(Object.keys(upstream.headers).length === 0
             ? []
             : [`headers ${Object.keys(upstream.headers).join(', ')}`]),

@@ -380,6 +380,7 @@ export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers'> & {
 };
 export type BillingConfig = z.output<typeof billing>;
 export type UpstreamConfig = Dynamic['upstreams'][string];
+export type UpstreamAuth = NonNullable<Extract<UpstreamConfig, { kind: 'http' }>['auth']>;
 export type ModelConfig = Dynamic['models'][string];
 export type TierConfig = z.output<typeof tier>;
 

@@ -218,7 +218,8 @@ export const credential = () =>
   });
 
 /** Any text, never shown: query parameters are often credentials. */
-export const hiddenText = () => leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, accepted);
+export const hiddenText = (reader: (text: string) => ScalarResult<string> = accepted) =>
+  leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, reader);
 
 /** A mapping with exactly these fields. */
 export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictObject(shape);

@@ -1,6 +1,7 @@
 // The fields of an upstream. A `base_url` or a `builtin` in the file selects one of two kinds in the code.
 import { z } from 'zod';
 import { readBaseUrl } from './addresses.ts';
+import { upstreamAuth } from './auth-schema.ts';
 import {
   address,
   credential,
@@ -91,6 +92,11 @@ export const upstream = section({
     .exactOptional()
     .describe('A built-in test model inside the process, instead of a `base_url`.'),
   api_key: credential().exactOptional().describe('Sent as `Authorization: Bearer …`.'),
+  auth: upstreamAuth
+    .exactOptional()
+    .describe(
+      'Access tokens that the gateway fetches and renews, instead of an `api_key`. Exactly one kind.',
+    ),
   headers: mapping(headerName, credential())
     .prefault({})
     .describe(
@@ -145,13 +151,14 @@ export const upstream = section({
     ),
 })
   .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
-  .transform(({ base_url, builtin, api_key, headers, query, ...common }) =>
+  .transform(({ base_url, builtin, api_key, auth, headers, query, ...common }) =>
     base_url === undefined
       ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
       : {
           kind: 'http' as const,
           base_url,
           ...(api_key === undefined ? {} : { api_key }),
+          ...(auth === undefined ? {} : { auth }),
           headers,
           query,
           ...common,

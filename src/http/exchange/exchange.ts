@@ -115,6 +115,16 @@ export class Exchange {
     if (this.#stopReason !== undefined) throw this.#stopReason;
   }
 
+  /** Settles with `work`, or rejects with the stop reason as soon as the exchange is stopped. */
+  orStopped<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const onStop = () => reject(this.#stopReason);
+      if (this.#stopReason !== undefined) onStop();
+      this.onStop(onStop);
+      void work.then(resolve, reject).finally(() => this.offStop(onStop));
+    });
+  }
+
   /**
    * Call before work that costs money. If the request has taken long, the client may have left with its FIN still unread; the
    * promise resolves after that check. Undefined if no check is needed.

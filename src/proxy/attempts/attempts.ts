@@ -3,7 +3,7 @@
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/circuit-breaker.ts';
-import { blameFor, type Failure, failure } from '../../upstream/error-outcome.ts';
+import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
 import type { AttemptEnd, FormBody, RelayRequest } from '../contracts/receiver.ts';
 import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
@@ -30,7 +30,7 @@ interface AttemptsOptions {
   readonly resilience: Resilience;
 }
 
-type Reason = 'fallback' | 'retry' | 'resend' | 'hedge';
+type Reason = 'fallback' | 'retry' | 'resend' | 'token' | 'hedge';
 
 /** The attempts at one target of a race. */
 interface Runner {
@@ -201,11 +201,17 @@ export class Attempts {
     let outcome: ResultClass = { kind: 'neutral' };
     try {
       exchange.throwIfStopped();
-      let result = await this.#send({ target, permit }, false, runner);
+      const { token } = target.upstream;
+      let result = await this.#sendAuthorized({ target, permit }, false, runner);
       if (result.kind === 'failed' && result.failure.staleConnection === true && this.#mayResend(runner)) {
         exchange.throwIfStopped();
         this.#countExtra(target, 'resend');
-        result = await this.#send({ target, permit }, true, runner);
+        result = await this.#sendAuthorized({ target, permit }, true, runner);
+      }
+      const isRejected = result.kind === 'failed' && result.failure.isTokenRejected === true;
+      if (isRejected && (await this.#hasNewToken(target.upstream, token, runner))) {
+        this.#countExtra(target, 'token');
+        result = await this.#sendAuthorized({ target, permit }, false, runner);
       }
       if (result.kind === 'superseded') return result;
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
@@ -221,6 +227,36 @@ export class Attempts {
   #mayResend(runner: Runner | undefined): boolean {
     if (this.#isAtAttemptLimit) return false;
     return runner === undefined || (!runner.race.isDecided && (runner.isHedge || runner.race.running === 0));
+  }
+
+  /** Fetches another token than the rejected one. @returns whether the request can be sent again with it */
+  async #hasNewToken(
+    upstream: Target['upstream'],
+    rejected = upstream.token,
+    runner?: Runner,
+  ): Promise<boolean> {
+    if (rejected === undefined) return false;
+    const { form, request } = this.#options;
+    const isReplaced = await request.exchange.orStopped(upstream.replaceToken(rejected));
+    return isReplaced && form?.isSpent !== true && runner?.race.isDecided !== true;
+  }
+
+  /** Waits for the token of the upstream if there is none. */
+  #sendAuthorized(
+    step: Pick<PlannedTarget<Target>, 'target' | 'permit'>,
+    fresh: boolean,
+    runner?: Runner,
+  ): Promise<AttemptEnd> {
+    const pending = step.target.upstream.authorize();
+    if (pending === undefined) return this.#send(step, fresh, runner);
+    const { exchange } = this.#options.request;
+    return exchange.orStopped(pending).then(
+      () => this.#send(step, fresh, runner),
+      (error: unknown) => {
+        exchange.throwIfStopped();
+        return { kind: 'failed', failure: unauthorized(error) };
+      },
+    );
   }
 
   #send(

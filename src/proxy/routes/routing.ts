@@ -145,6 +145,19 @@ export class Routing {
         const about = { upstream, age_s: Math.round(ageMs / 1000), err: cause };
         logger.warn(about, 'failed to resolve the host name of an upstream; using its last addresses');
       },
+      onTokenFailure(err, isInForce) {
+        const about = { upstream, err };
+        if (isInForce)
+          logger.warn(
+            about,
+            'failed to renew the token of an upstream; keeping the present one until it expires',
+          );
+        else
+          logger.error(
+            about,
+            'failed to fetch a token for an upstream; requests to it fail until one is there',
+          );
+      },
       onQuarantine(kind, ms) {
         const about = { upstream, kind, for_s: Math.round(ms / 1000) };
         logger.warn(about, 'an upstream sent unsolicited bytes; its connections are not reused for now');

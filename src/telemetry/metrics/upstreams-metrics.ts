@@ -50,11 +50,12 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       labels: { upstream: VALUES.upstream },
       action: '0: it is asked last. See whether its `health.path` answers.',
     }),
+    upstreamTokens: tokenMetrics(catalogue),
     extraAttempts: catalogue.counter({
       name: 'tollgate_upstream_extra_attempts_total',
       meaning:
-        'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed), hedge (beside a silent first).',
-      labels: { upstream: VALUES.upstream, reason: '`fallback`, `retry`, `resend`, `hedge`' },
+        'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed), token (with a new token, after a 401), hedge (beside a silent first).',
+      labels: { upstream: VALUES.upstream, reason: '`fallback`, `retry`, `resend`, `token`, `hedge`' },
       action: 'Fallbacks that go on: the first target is not well, or its weight is too high.',
     }),
     upstreamUnsolicited: catalogue.counter({
@@ -149,4 +150,46 @@ export class BreakerSeries {
 
 function worst(states: ReadonlyMap<string, ShownState>): number {
   return Math.max(...Array.from(states.values(), (state) => STATES[state]));
+}
+
+/** Tokens that the gateway fetches for upstreams with `auth`. */
+function tokenMetrics(catalogue: MetricCatalogue) {
+  const labels = { upstream: VALUES.upstream };
+  const fetchedAt = catalogue.gauge({
+    name: 'tollgate_upstream_token_fetched_timestamp_seconds',
+    across: 'min',
+    meaning: 'When the present token of an upstream with `auth` was fetched; Unix time.',
+    labels,
+    action: 'Its age is `time()` minus this.',
+  });
+  const expiresAt = catalogue.gauge({
+    name: 'tollgate_upstream_token_expiry_timestamp_seconds',
+    across: 'min',
+    meaning: 'When the present token of an upstream with `auth` expires; Unix time.',
+    labels,
+    action:
+      'Less than a minute ahead: renewals fail. See `tollgate_upstream_token_fetches_total` and the log.',
+  });
+  const fetches = catalogue.counter({
+    name: 'tollgate_upstream_token_fetches_total',
+    meaning: 'Fetches of tokens for upstreams with `auth`.',
+    labels: { ...labels, result: '`ok`, `failed`' },
+    action:
+      '`failed`: the log says why; `tollgate check --credentials` tries it. The present token serves until it expires.',
+  });
+  return {
+    add(upstream: string): void {
+      for (const result of ['ok', 'failed']) fetches.inc({ upstream, result }, 0);
+    },
+    onFetched(upstream: string, expiry: number): void {
+      fetches.inc({ upstream, result: 'ok' });
+      fetchedAt.set({ upstream }, Math.floor(Date.now() / 1000));
+      expiresAt.set({ upstream }, Math.floor(expiry / 1000));
+    },
+    onFailed: (upstream: string) => fetches.inc({ upstream, result: 'failed' }),
+    remove(upstream: string): void {
+      fetchedAt.remove({ upstream });
+      expiresAt.remove({ upstream });
+    },
+  };
 }

@@ -144,12 +144,13 @@ export const EXPLANATIONS: readonly Explanation[] = [
   },
   {
     name: 'connection closed after a stream',
-    why: 'llama.cpp closes the connection after a stream without saying so, and net/http does not send a POST again; the gateway does',
+    why: 'llama.cpp closes the connection after a stream without saying so: net/http does not send a POST again, SDKs repeat the request; the gateway finds out itself, and its client sends one request',
     matches: ({ path, direct, through }, { client, server }) =>
-      client.startsWith('net/http (Go)') &&
       server.startsWith('llama.cpp') &&
-      ((path === 'error' && through === undefined && /: EOF"/.test(JSON.stringify(direct))) ||
-        (path === 'result' && direct === null)),
+      ((path === 'requests' && isRepeated(direct, through)) ||
+        (client.startsWith('net/http (Go)') &&
+          ((path === 'error' && through === undefined && /: EOF"/.test(JSON.stringify(direct))) ||
+            (path === 'result' && direct === null)))),
   },
   {
     name: 'an id for each request',

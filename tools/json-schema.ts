@@ -1,8 +1,8 @@
 // Generates config.schema.json, for completion and validation in editors, from the zod schema. Editors parse YAML numbers, booleans
 // and null; the schema accepts what the gateway accepts.
 import { z } from 'zod';
-import { fileSchema } from './config-schema.ts';
-import { fieldMetadata } from './field-kinds.ts';
+import { fileSchema } from '../src/config/schema/config-schema.ts';
+import { fieldMetadata } from '../src/config/schema/field-kinds.ts';
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [key: string]: Json };
 type JsonObject = Record<string, Json>;

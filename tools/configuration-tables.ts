@@ -1,9 +1,9 @@
 // Generates the tables of docs/configuration.md from the schema: each field with kind, default and description.
-// `node src/config/schema/configuration-tables.ts docs/configuration.md` writes them into the page.
+// `node tools/configuration-tables.ts docs/configuration.md` writes them into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { z } from 'zod';
-import { dynamicShape, staticShape } from './config-schema.ts';
-import { childOf, fieldMetadata, fieldNames, unwrap } from './field-kinds.ts';
+import { dynamicShape, staticShape } from '../src/config/schema/config-schema.ts';
+import { childOf, fieldMetadata, fieldNames, unwrap } from '../src/config/schema/field-kinds.ts';
 
 type Schema = z.core.$ZodType;
 
@@ -90,7 +90,6 @@ export function fillReference(page: string): string {
 
 if (import.meta.main) {
   const [, , page] = process.argv;
-  if (page === undefined)
-    throw new Error('usage: node src/config/schema/configuration-tables.ts docs/configuration.md');
+  if (page === undefined) throw new Error('usage: node tools/configuration-tables.ts docs/configuration.md');
   writeFileSync(page, fillReference(readFileSync(page, 'utf8')));
 }

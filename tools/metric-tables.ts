@@ -1,8 +1,8 @@
 // The tables of docs/metrics.md, from the catalogue: every metric with its type, its labels and their values, what it means
-// and what to do about it. `node src/telemetry/metrics/metric-tables.ts docs/metrics.md` writes them into the page.
+// and what to do about it. `node tools/metric-tables.ts docs/metrics.md` writes them into the page.
 import { readFileSync, writeFileSync } from 'node:fs';
-import { createMetrics } from './all-metrics.ts';
-import type { MetricRow } from './metric-catalogue.ts';
+import { createMetrics } from '../src/telemetry/metrics/all-metrics.ts';
+import type { MetricRow } from '../src/telemetry/metrics/metric-catalogue.ts';
 
 function cell(text: string): string {
   return text.replaceAll('|', '\\|').replaceAll('\n', ' ');
@@ -51,7 +51,6 @@ export async function fillMetrics(page: string): Promise<string> {
 
 if (import.meta.main) {
   const [, , page] = process.argv;
-  if (page === undefined)
-    throw new Error('usage: node src/telemetry/metrics/metric-tables.ts docs/metrics.md');
+  if (page === undefined) throw new Error('usage: node tools/metric-tables.ts docs/metrics.md');
   writeFileSync(page, await fillMetrics(readFileSync(page, 'utf8')));
 }

@@ -1,0 +1,168 @@
+// The current access token of one upstream: renewed ahead of its expiry by one flight, kept until it expires when that fails.
+import { withDeadline } from '../../deadline.ts';
+import { GatewayError } from '../../errors.ts';
+import { type AccessToken, TokenError, type TokenSource } from './token-source.ts';
+
+/** Deadline of one fetch, in milliseconds. */
+const FETCH_MS = 10_000;
+/** A token is renewed after this share of its life, or this long before its end, whichever is earlier, but not before its half. */
+const RENEW_SHARE = 0.8;
+const RENEW_MARGIN_MS = 60_000;
+/** Spreads the renewals of replicas: the time to a renewal is shortened by up to this share. */
+const JITTER = 0.1;
+/** A token counts as expired this long before it is: requests take time to arrive, and clocks differ. At most a tenth of its life. */
+const SKEW_MS = 5_000;
+/** Wait after a failed fetch, doubled each time. */
+const FIRST_BACKOFF_MS = 1_000;
+const MAX_BACKOFF_MS = 60_000;
+/** Renewals that responses of the upstream force, at most one in this time: a wrong permission must not become a storm. */
+const FORCED_INTERVAL_MS = 30_000;
+/** Longest delay of a Node timer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+export interface RenewedTokenOptions {
+  readonly source: TokenSource;
+  /** A new token is in force. Must not throw. */
+  readonly onToken: (token: AccessToken) => void;
+  /** A fetch failed. @param isInForce whether a valid token remains */
+  readonly onFailure: (error: Error, isInForce: boolean) => void;
+  /** Default: 10 s. */
+  readonly fetchMs?: number;
+  /** Unix milliseconds. Default: the clock of the process. */
+  readonly now?: () => number;
+  /** From 0 (included) to 1 (excluded). */
+  readonly random?: () => number;
+}
+
+export class RenewedToken {
+  readonly #options: RenewedTokenOptions;
+  readonly #now: () => number;
+  #token: AccessToken | undefined;
+  /** Until then requests use the token. */
+  #validUntil = 0;
+  #flight: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #failures = 0;
+  /** The failure that requests without a token get until the next fetch. */
+  #lastError: Error | undefined;
+  #retryAt = 0;
+  #forcedAt = Number.NEGATIVE_INFINITY;
+  #isStopped = false;
+
+  constructor(options: RenewedTokenOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+  }
+
+  /** The token in force, if one is valid. */
+  get current(): AccessToken | undefined {
+    return this.#now() < this.#validUntil ? this.#token : undefined;
+  }
+
+  /** Fetches the first token and renews it from then on. Idempotent. */
+  start(): void {
+    this.#isStopped = false;
+    if (this.#token === undefined && this.#timer === undefined) void this.#renew().catch(() => undefined);
+  }
+
+  /** Ends the renewals. */
+  stop(): void {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /**
+   * Waits for a valid token; returns at once if there is one.
+   * @throws (rejects with) GatewayError upstream_auth_error when none can be fetched; at once while a failed fetch backs off
+   */
+  ready(): Promise<void> | undefined {
+    if (this.#now() < this.#validUntil) return undefined;
+    if (this.#flight === undefined && this.#lastError !== undefined && this.#now() < this.#retryAt) {
+      return Promise.reject(unavailable(this.#lastError));
+    }
+    return this.#renew().catch((error: unknown) => {
+      if (this.current === undefined) throw unavailable(error);
+    });
+  }
+
+  /**
+   * The upstream rejected this token: fetches another one, at most once in 30 s.
+   * @returns whether a different token is in force afterwards
+   */
+  async replace(rejected: string): Promise<boolean> {
+    if (this.#token !== undefined && this.#token.value !== rejected) return true;
+    if (this.#flight === undefined) {
+      if (this.#now() - this.#forcedAt < FORCED_INTERVAL_MS) return false;
+      this.#forcedAt = this.#now();
+    }
+    await this.#renew().catch(() => undefined);
+    return this.#token !== undefined && this.#token.value !== rejected;
+  }
+
+  /** Single-flight. */
+  #renew(): Promise<void> {
+    this.#flight ??= this.#fetch().finally(() => {
+      this.#flight = undefined;
+    });
+    return this.#flight;
+  }
+
+  async #fetch(): Promise<void> {
+    const { source, onToken, onFailure, fetchMs = FETCH_MS } = this.#options;
+    try {
+      const token = await fetchInTime(source, fetchMs);
+      const life = token.expiresAt - this.#now();
+      this.#token = token;
+      this.#validUntil = token.expiresAt - Math.min(SKEW_MS, life / 10);
+      this.#failures = 0;
+      this.#lastError = undefined;
+      this.#schedule(this.#renewalIn(life));
+      onToken(token);
+    } catch (error) {
+      const wrapped = error instanceof Error ? error : new Error(String(error));
+      const wait = Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#failures);
+      this.#failures += 1;
+      this.#lastError = wrapped;
+      this.#retryAt = this.#now() + wait;
+      this.#schedule(wait);
+      onFailure(wrapped, this.current !== undefined);
+      throw wrapped;
+    }
+  }
+
+  #renewalIn(life: number): number {
+    const { random = Math.random } = this.#options;
+    const due = Math.max(life / 2, Math.min(life * RENEW_SHARE, life - RENEW_MARGIN_MS));
+    return due * (1 - JITTER * random());
+  }
+
+  #schedule(ms: number): void {
+    clearTimeout(this.#timer);
+    if (this.#isStopped) return;
+    this.#timer = setTimeout(() => void this.#renew().catch(() => undefined), Math.min(ms, MAX_TIMER_MS));
+    this.#timer.unref();
+  }
+}
+
+/** @throws TokenError at the deadline, even if the source ignores the signal */
+export async function fetchInTime(source: TokenSource, ms: number): Promise<AccessToken> {
+  const abort = new AbortController();
+  try {
+    return await withDeadline(
+      source.fetch(abort.signal),
+      ms,
+      () => new TokenError(`no token within ${ms / 1000} s`),
+    );
+  } finally {
+    abort.abort();
+  }
+}
+
+function unavailable(cause: unknown): GatewayError {
+  return new GatewayError(
+    'upstream_auth_error',
+    'The gateway has no valid credential for the upstream. The operator has to act.',
+    { cause },
+  );
+}
