@@ -69,7 +69,11 @@ describe('auth', () => {
       ],
     ],
     ['{ command: { run: [] } }', undefined, [`${IN}.command.run: needs a program`]],
-    ['{ oauth: {} }', undefined, [expect.stringMatching(/needs exactly one/), expect.stringMatching(/did you mean `oauth2`/)]],
+    [
+      '{ oauth: {} }',
+      undefined,
+      [expect.stringMatching(/needs exactly one/), expect.stringMatching(/did you mean `oauth2`/)],
+    ],
   ])('%s with %s is rejected', (auth, more, expected) => {
     expect(faults(auth, more)).toEqual(expected);
   });
