@@ -55,8 +55,7 @@ export interface PipelineOptions {
   readonly usageReads: UsageReads;
 }
 
-/** An admitted request. */
-interface Relay {
+interface AdmittedRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
   readonly endpoint: Endpoint;
@@ -133,7 +132,7 @@ export class Pipeline {
       reservation = opening instanceof Promise ? await opening : opening;
       const checking = exchange.checkClient();
       if (checking !== undefined) await checking;
-      await this.#relay({
+      const admitted: AdmittedRequest = {
         exchange,
         principal,
         endpoint,
@@ -144,7 +143,8 @@ export class Pipeline {
         scan,
         form,
         reservation,
-      });
+      };
+      await this.#relay(admitted);
     } catch (error) {
       // Rejections before the limiter was asked show the limits too.
       if (!slot.isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
@@ -157,64 +157,34 @@ export class Pipeline {
     }
   }
 
-  async #relay({
-    exchange,
-    principal,
-    endpoint,
-    facts,
-    config,
-    route,
-    body,
-    scan,
-    form,
-    reservation,
-  }: Relay): Promise<void> {
+  async #relay(admitted: AdmittedRequest): Promise<void> {
+    const { exchange, principal, endpoint, facts, config, route, body, scan, form, reservation } = admitted;
     const { metrics, resilience, stored, objects, buffers, usageReads } = this.#options;
     const isStored = !isFalse(body, scan.others.get('store'));
     const registration = { stored, objects, principal, route, facts, isStored, meter: reservation.meter };
     const registrar = endpoint.createdIn === undefined ? undefined : responseRegistrar(registration);
-    const known: RelayRequest = {
+    const request: RelayRequest = {
       exchange,
       endpoint,
       facts,
-      stream: facts.stream,
-      choices: facts.estimate.choices,
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
-      maxAnswer: config.max_answer,
-      commitAfter: config.stream.commit_after,
-      keepalive: config.stream.keepalive,
-      afterSend: config.retry.after_send,
+      config,
+      contentType: form?.contentType,
       metrics,
       buffers,
       usageReads,
       meter: registrar?.meter ?? reservation.meter,
       register: registrar?.register,
     };
-    const request = form === undefined ? known : formRequest(known, facts, form);
-    const { retry } = config;
-    const result = await new Attempts({ request, route, body, scan, form, retry, resilience }).run();
-    if (result.kind === 'failed') {
-      // A bug in the gateway: the server logs it with its stack.
-      if (result.failure.error.code === 'internal_error') throw result.failure.error;
-      answerFailure(exchange, result.failure);
-    }
+    const result = await new Attempts({ request, route, body, scan, form, resilience }).run();
+    if (result.kind === 'failed') answerFailure(exchange, result.failure);
   }
 }
 
-/** `stream` may follow a file that has not arrived yet. */
-function formRequest(known: RelayRequest, facts: RequestFacts, { contentType }: FormRequest): RelayRequest {
-  return {
-    ...known,
-    contentType,
-    get stream() {
-      return facts.stream;
-    },
-  };
-}
-
-/** Answers with the failure of the last attempt. */
+/** Answers with the failure of the last attempt. @throws the error of a bug in the gateway: the server logs it with its stack */
 export function answerFailure(exchange: Exchange, { error, verbatim, headers }: Failure): void {
+  if (error.code === 'internal_error') throw error;
   if (verbatim === undefined) {
     answerError(exchange, error, headers);
     return;

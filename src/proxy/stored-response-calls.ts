@@ -99,34 +99,26 @@ export class StoredResponseCalls {
     const request: RelayRequest = {
       exchange,
       endpoint: storedEndpoint(action, response.id, query),
-      facts: { outputs: 0 },
-      stream,
+      facts: { stream, estimate: NO_ESTIMATE, outputs: 0 },
       alias: route.responseModel === 'alias' ? jsonString(response.model) : undefined,
       includeUsage: false,
-      maxAnswer: config.max_answer,
-      commitAfter: config.stream.commit_after,
-      keepalive: config.stream.keepalive,
-      afterSend: config.retry.after_send,
+      config,
       metrics,
       buffers,
       usageReads,
       meter: { add: (use) => uses.push(use) },
       register: (created, { upstream }) => record(created, upstream.name),
     };
-    const { retry } = config;
     const scan = { ...NO_SCAN, model: response.upstreamModel };
-    const attempts = new Attempts({ request, route, body: NO_BYTES, scan, retry, resilience });
+    const attempts = new Attempts({ request, route, body: NO_BYTES, scan, resilience });
     let result: AttemptResult | { readonly kind: 'superseded' } | undefined;
     try {
       result = await attempts.run();
     } finally {
       await this.#count(uses, response, reservation);
     }
-    if (result.kind === 'failed') {
-      // A bug in the gateway: the server logs it with its stack.
-      if (result.failure.error.code === 'internal_error') throw result.failure.error;
-      answerFailure(exchange, result.failure);
-    } else if (action === 'delete') await stored.remove(response.id);
+    if (result.kind === 'failed') answerFailure(exchange, result.failure);
+    else if (action === 'delete') await stored.remove(response.id);
   }
 
   /** Usage was counted when the response was created; for background responses it is first reported here. */

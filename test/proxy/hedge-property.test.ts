@@ -221,14 +221,14 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     request: {
       exchange,
       endpoint: CHAT,
-      facts: {},
-      stream: true,
+      facts: { stream: true, estimate: { prompt: 1, completion: 1, isBounded: true } },
       alias: undefined,
       includeUsage: true,
-      maxAnswer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
-      commitAfter,
-      keepalive: 1e6,
-      afterSend,
+      config: {
+        max_answer: { frame: 1e6, json: 1e6, embeddings: 1e6 },
+        stream: { commit_after: commitAfter, keepalive: 1e6, write_stall: 1e6 },
+        retry: { attempts: ATTEMPTS, budget: 1, deadline: 1e6, after_send: afterSend },
+      },
       metrics,
       buffers: new BufferPool(),
       meter: new UsageMeter({ prompt: 1, completion: 1, isBounded: true }),
@@ -246,7 +246,6 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     },
     body: BODY,
     scan: scanRequest(BODY),
-    retry: { attempts: ATTEMPTS, budget: 1, deadline: 1e6, after_send: afterSend },
     resilience,
   });
   let kind: string | undefined;

@@ -10,7 +10,7 @@ import { pause } from '../helpers/wait.ts';
 
 function contender(heard: string[], name: string): Contender {
   return {
-    won: () => heard.push(`${name} won`),
+    sign: () => heard.push(`${name} won`),
     lost: () => heard.push(`${name} superseded`),
     soleAttempt: () => heard.push(`${name} alone`),
   };
@@ -20,29 +20,27 @@ describe('a race', () => {
   function setting() {
     const heard: string[] = [];
     const race = new Race();
-    return {
-      heard,
-      race,
-      a: race.enter(contender(heard, 'a')),
-      b: race.enter(contender(heard, 'b')),
-    };
+    const [a, b] = [contender(heard, 'a'), contender(heard, 'b')];
+    race.enter(a);
+    race.enter(b);
+    return { heard, race, a, b };
   }
 
   test('gives the client to one, and ends the other before', () => {
     const { heard, race, a, b } = setting();
-    expect([a.isUndecided, b.isUndecided]).toEqual([true, true]);
-    expect([b.commit(), a.commit(), b.commit()]).toEqual([true, false, true]);
+    expect(race.isUndecided).toBe(true);
+    expect([race.commit(b), race.commit(a), race.commit(b)]).toEqual([true, false, true]);
     expect(heard).toEqual(['a superseded', 'b won']);
-    expect([race.isDecided, a.isUndecided, b.isUndecided]).toEqual([true, false, false]);
+    expect([race.isDecided, race.isUndecided]).toEqual([true, false]);
   });
 
   test('tells the one that is left, and nobody once it is decided', () => {
     const { heard, race, a, b } = setting();
-    a.leave();
-    a.leave();
-    expect([heard, race.running, b.isUndecided]).toEqual([['b alone'], 1, false]);
-    expect(b.commit()).toBe(true);
-    b.leave();
+    race.leave(a);
+    race.leave(a);
+    expect([heard, race.running, race.isUndecided]).toEqual([['b alone'], 1, false]);
+    expect(race.commit(b)).toBe(true);
+    race.leave(b);
     expect([heard, race.running]).toEqual([['b alone', 'b won'], 0]);
   });
 
@@ -52,8 +50,9 @@ describe('a race', () => {
     race.arm(5, () => {
       begun += 1;
     });
-    const entry = race.enter(contender([], 'a'));
-    if (how === 'decided') entry.commit();
+    const entry = contender([], 'a');
+    race.enter(entry);
+    if (how === 'decided') race.commit(entry);
     else race.disarm();
     await pause(20);
     expect(begun).toBe(0);

@@ -43,7 +43,8 @@ export class AnswerStart implements Receiver {
     this.#type = mediaType(headers);
     this.#label = this.#kindOfLabel();
     source.expects(this.#label !== 'json');
-    if (this.#label === 'events' && request.stream) this.#relay = new StreamRelay(request, headers, source);
+    if (this.#label === 'events' && request.facts.stream)
+      this.#relay = new StreamRelay(request, headers, source);
   }
 
   data(chunk: Buffer): void {
@@ -81,11 +82,11 @@ export class AnswerStart implements Receiver {
   }
 
   #kindOfLabel(): Kind {
-    const { endpoint, facts, stream } = this.#request;
+    const { endpoint, facts } = this.#request;
     if (this.#type === 'text/event-stream') return 'events';
     if (isJson(this.#type)) return 'json';
     const isBytes = endpoint.isBinary?.(this.#type, facts) === true;
-    return isBytes && (!stream || endpoint.bytesAsStream !== undefined) ? 'bytes' : 'unknown';
+    return isBytes && (!facts.stream || endpoint.bytesAsStream !== undefined) ? 'bytes' : 'unknown';
   }
 
   /** @returns undefined where more bytes are needed */
@@ -103,7 +104,7 @@ export class AnswerStart implements Receiver {
       // The sample ends within what may still become a member name.
       return isShort && /^\{\s*(?:"[\w.-]*"?\s*)?$/.test(sample) ? undefined : this.#label;
     }
-    const { stream } = this.#request;
+    const { stream } = this.#request.facts;
     const isEvents = this.#label === 'events' || EVENTS.some((field) => sample.startsWith(field));
     if (this.#label === 'bytes' && !stream) return 'bytes';
     if (isEvents && !stream && !isLast) return hasWholeEvent(bytes.subarray(start)) ? 'events' : undefined;
@@ -142,7 +143,7 @@ export class AnswerStart implements Receiver {
     const headers = this.#headers;
     switch (kind) {
       case 'events':
-        if (!this.#request.stream) return undefined;
+        if (!this.#request.facts.stream) return undefined;
         return this.#relay ?? new StreamRelay(this.#request, headers, this.#source);
       case 'json': {
         const Reader = this.#request.endpoint.isEmbeddings === true ? EmbeddingsRelay : JsonAnswer;

@@ -18,7 +18,7 @@ export class BytesRelay implements Receiver {
   constructor(request: RelayRequest, type: string, headers: ResponseHeaders, source: Source) {
     this.#request = request;
     this.#source = source;
-    this.#events = request.stream ? request.endpoint.bytesAsStream?.() : undefined;
+    this.#events = request.facts.stream ? request.endpoint.bytesAsStream?.() : undefined;
     const sent = this.#events === undefined ? type : undefined;
     this.#client = new ClientStream(request, headers, source, sent);
   }
@@ -66,15 +66,8 @@ export class BytesRelay implements Receiver {
 
   dispose(): void {
     this.#client.dispose();
-    const { exchange, facts } = this.#request;
-    if (!this.#client.isOpen) return;
-    const outputs = facts.takesText === true ? tokensOf(this.#size) : 0;
-    this.#source.used(facts.usage ?? null, outputs);
-    exchange.access.bytes_out = this.#client.bytesOut;
-    if (facts.usage !== undefined) {
-      exchange.access.prompt_tokens = facts.usage.prompt;
-      exchange.access.completion_tokens = facts.usage.completion;
-    }
+    const { takesText, usage = null } = this.#request.facts;
+    if (this.#client.isOpen) this.#source.used(usage, takesText === true ? tokensOf(this.#size) : 0);
   }
 
   /** @returns undefined where the chunk is unusable */

@@ -38,11 +38,16 @@ export class ClientStream {
   readonly #request: RelayRequest;
   readonly #headers: ResponseHeaders;
   readonly #source: Source;
-  #isOpen = false;
-  #isOver = false;
+  readonly #type: string | undefined;
+  /** The client received its 200. Before `open`, it receives nothing. */
+  isOpen = false;
+  /** Ended, cleanly or not; nothing more is written. */
+  isOver = false;
+  /** The client applies backpressure, so the upstream is not read. */
+  isPaused = false;
   #isChunked = false;
   #held: Buffer[] = [];
-  #heldBytes = 0;
+  heldBytes = 0;
   /** To be written in one piece at the end of the tick. */
   #pending: Buffer[] = [];
   #pendingBytes = 0;
@@ -52,10 +57,8 @@ export class ClientStream {
   #draining: Writable | undefined;
   #keepAlive: NodeJS.Timeout | undefined;
   #wroteAt = 0;
-  #paused = false;
+  /** Written bytes, including the gateway's own comments. */
   #bytesOut = 0;
-
-  readonly #type: string | undefined;
 
   /**
    * @param headers of the upstream; an allow-list of them goes to the client
@@ -69,30 +72,6 @@ export class ClientStream {
     this.#source = source;
   }
 
-  /** The client received its 200. Before `open`, it receives nothing. */
-  get isOpen(): boolean {
-    return this.#isOpen;
-  }
-
-  /** Ended, cleanly or not; nothing more is written. */
-  get isOver(): boolean {
-    return this.#isOver;
-  }
-
-  /** The client applies backpressure, so the upstream is not read. */
-  get isPaused(): boolean {
-    return this.#paused;
-  }
-
-  get heldBytes(): number {
-    return this.#heldBytes;
-  }
-
-  /** Written bytes, including the gateway's own comments. */
-  get bytesOut(): number {
-    return this.#bytesOut;
-  }
-
   /** Writes whole frames, or holds them back until the stream opens. */
   pass(bytes: Buffer): void {
     this.passAll([bytes]);
@@ -100,22 +79,21 @@ export class ClientStream {
 
   /** As `pass`, for bytes in several buffers. */
   passAll(pieces: readonly Buffer[]): void {
-    if (this.#isOpen) this.#write(pieces);
+    if (this.isOpen) this.#write(pieces);
     else {
       this.#held.push(...pieces);
-      this.#heldBytes += lengthOf(pieces);
+      this.heldBytes += lengthOf(pieces);
     }
   }
 
   /** Sends the head and the held bytes, once; not if another attempt won the race. */
   open(): void {
-    if (this.#isOpen || this.#isOver) return;
-    if (this.#source.participant?.commit() === false) {
+    if (this.isOpen || this.isOver) return;
+    if (!this.#source.commit()) {
       this.drop();
       return;
     }
-    this.#source.committed();
-    const { exchange, keepalive } = this.#request;
+    const { exchange, config } = this.#request;
     const { response } = exchange;
     // HTTP/1.0 has no chunked coding: the close of the connection ends the answer.
     this.#isChunked = exchange.request.httpVersionMinor !== 0;
@@ -130,12 +108,12 @@ export class ClientStream {
     });
     // Node would write each chunk in three pieces; here it is one.
     response.chunkedEncoding = false;
-    this.#isOpen = true;
+    this.isOpen = true;
     if (this.#type === undefined) {
-      this.#keepAlive = setTimeout(this.#onSilence, keepalive);
+      this.#keepAlive = setTimeout(this.#onSilence, config.stream.keepalive);
       exchange.probe = this.#onKeepAlive;
     }
-    if (this.#heldBytes === 0) {
+    if (this.heldBytes === 0) {
       response.flushHeaders();
       this.#hasHead = true;
     } else this.#write(this.#held);
@@ -144,7 +122,7 @@ export class ClientStream {
 
   /** Ends the answer cleanly. */
   end(): void {
-    if (!this.#isOpen) return;
+    if (!this.isOpen) return;
     this.#close();
     const { response } = this.#request.exchange;
     const last = this.#pendingBytes > 0 ? [this.#takePending()] : [];
@@ -187,11 +165,12 @@ export class ClientStream {
     this.#held = [];
     this.#pending = [];
     this.#pendingBytes = 0;
-    if (this.#isOpen) this.#request.exchange.response.destroy();
+    if (this.isOpen) this.#request.exchange.response.destroy();
   }
 
-  /** Removes timers and listeners. */
+  /** Removes timers and listeners, and reports the size of an opened stream to the access log. */
   dispose(): void {
+    if (this.isOpen) this.#request.exchange.access.bytes_out = this.#bytesOut;
     clearTimeout(this.#keepAlive);
     this.#draining?.off('drain', this.#onDrain);
   }
@@ -226,37 +205,37 @@ export class ClientStream {
     const to = this.#hasHead ? (response.socket ?? response) : response;
     this.#hasHead = true;
     // A closed connection accepts no bytes and never drains.
-    if (to.write(this.#takePending()) || !to.writableNeedDrain || this.#paused || this.#isOver) return;
-    this.#paused = true;
+    if (to.write(this.#takePending()) || !to.writableNeedDrain || this.isPaused || this.isOver) return;
+    this.isPaused = true;
     this.#source.pause();
     this.#draining = to.once('drain', this.#onDrain);
   };
 
   readonly #onDrain = () => {
-    this.#paused = false;
+    this.isPaused = false;
     this.#source.resume();
   };
 
   /** Writes a comment. The client is always at a frame boundary, so a comment is a frame of its own. */
   readonly #onKeepAlive = () => {
-    if (!this.#isOver && !this.#paused) this.#write([KEEP_ALIVE]);
+    if (!this.isOver && !this.isPaused) this.#write([KEEP_ALIVE]);
   };
 
   /** Writes only update a timestamp; the timer compares it when it fires. */
   readonly #onSilence = () => {
-    if (this.#isOver) return;
-    const { keepalive } = this.#request;
+    if (this.isOver) return;
+    const { keepalive } = this.#request.config.stream;
     const left = this.#wroteAt + keepalive - performance.now();
     if (left <= 0) this.#onKeepAlive();
-    if (this.#isOver) return;
+    if (this.isOver) return;
     this.#keepAlive = setTimeout(this.#onSilence, left <= 0 ? keepalive : Math.ceil(left));
   };
 
   #close(): void {
-    this.#isOver = true;
+    this.isOver = true;
     clearTimeout(this.#keepAlive);
     // While the stream is not open, the probe belongs to another response.
-    if (this.#isOpen) this.#request.exchange.probe = undefined;
+    if (this.isOpen) this.#request.exchange.probe = undefined;
   }
 }
 

@@ -4,14 +4,12 @@ import { GatewayError } from '../../errors.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { AttemptResult, Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
-import { tooLarge } from './answer-bounds.ts';
 import { ClientStream } from './client-stream.ts';
 import { EmbeddingsScan } from './embeddings-scan.ts';
 import { JsonAnswer } from './json-answer.ts';
 
-const MIB = 1024 * 1024;
 /** Larger answers are streamed. Errors are smaller, so they are still answered as errors. */
-const MAX_HELD_BYTES = MIB;
+const MAX_HELD_BYTES = 1024 * 1024;
 
 export class EmbeddingsRelay implements Receiver {
   readonly #request: RelayRequest;
@@ -83,20 +81,14 @@ export class EmbeddingsRelay implements Receiver {
     this.#client.dispose();
     if (!this.#client.isOpen) return;
     const { usage } = this.#scan;
-    const { access } = this.#request.exchange;
-    const reported = usage?.total === 0 ? null : usage;
-    this.#source.used(reported, this.#request.facts.outputs ?? 0);
-    access.bytes_out = this.#client.bytesOut;
-    if (reported === null) return;
-    access.prompt_tokens = reported.prompt;
-    access.completion_tokens = reported.completion;
+    this.#source.used(usage?.total === 0 ? null : usage, this.#request.facts.outputs ?? 0);
   }
 
   /** Chooses the way of relaying, once the answer is larger than any error. */
   #decide(held: readonly Buffer[]): void {
     this.#held = undefined;
-    if (this.#announced > this.#request.maxAnswer.embeddings) {
-      this.#source.unrelayable(tooLarge('embeddings', this.#request));
+    if (this.#announced > this.#request.config.max_answer.embeddings) {
+      this.#source.tooLarge('embeddings');
       return;
     }
     const pieces = this.#try(() => held.flatMap((piece) => this.#scan.next(piece)));
@@ -111,8 +103,8 @@ export class EmbeddingsRelay implements Receiver {
 
   #pass(chunk: Buffer): void {
     if (this.#client.isOver) return;
-    if (this.#size > this.#request.maxAnswer.embeddings) {
-      this.#source.unrelayable(tooLarge('embeddings', this.#request));
+    if (this.#size > this.#request.config.max_answer.embeddings) {
+      this.#source.tooLarge('embeddings');
       return;
     }
     const began = performance.now();

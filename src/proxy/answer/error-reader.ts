@@ -1,10 +1,11 @@
 // The reader of an answer with a status other than 200: collects its body, within bounds, to classify it as a whole. It sends nothing
 // to the client.
+import { formatSize } from '../../config/schema/units.ts';
 import { GatewayError } from '../../errors.ts';
 import { certainBlame, type Failure, judgeErrorResponse } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import type { AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
+import type { AnswerBounds, AttemptResult, Receiver, Source } from '../contracts/receiver.ts';
 
 /** A larger body is not an error object and is not read. */
 const MAX_ERROR_BYTES = 1024 * 1024;
@@ -56,6 +57,13 @@ export function withoutCredential(failure: Failure, upstream: Upstream): Failure
   const { status, retryAfterMs } = error;
   const cause = new Error('the upstream quoted the credential of the gateway');
   return { ...judged, error: new GatewayError(error.code, error.message, { cause, status, retryAfterMs }) };
+}
+
+/** A sentence for the client that names the setting to raise. */
+export function tooLarge(bound: keyof AnswerBounds, bounds: AnswerBounds): string {
+  const what = bound === 'frame' ? 'a stream event' : 'an answer';
+  const size = formatSize(bounds[bound]);
+  return `The upstream sent ${what} that is larger than ${size}; the operator can raise max_answer.${bound}.`;
 }
 
 /** The error for an unusable answer. */

@@ -13,7 +13,6 @@ import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
 import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
-import { tooLarge } from './answer-bounds.ts';
 import { LargeAnswer } from './large-answer.ts';
 
 /** The facts of a complete answer; `hasOutput` of small ones only. */
@@ -48,7 +47,7 @@ export class JsonAnswer implements Receiver {
 
   data(chunk: Buffer): void {
     this.#size += chunk.length;
-    if (this.#size > this.#request.maxAnswer.json) this.#source.unrelayable(tooLarge('json', this.#request));
+    if (this.#size > this.#request.config.max_answer.json) this.#source.tooLarge('json');
     else if (this.#size <= LARGE_BODY) this.#chunks.push(chunk);
     else this.#addLarge(chunk);
   }
@@ -57,8 +56,8 @@ export class JsonAnswer implements Receiver {
   #addLarge(chunk: Buffer): void {
     const began = performance.now();
     const { length } = chunk;
-    const large = this.#large ?? this.#becomeLarge();
-    large.push(chunk);
+    this.#large ??= this.#becomeLarge();
+    this.#large.push(chunk);
     this.#work ??= new BodyPacing();
     this.#work.record(length, performance.now() - began);
     this.#work.throttle(this.#source);
@@ -66,17 +65,13 @@ export class JsonAnswer implements Receiver {
 
   #becomeLarge(): LargeAnswer {
     this.#request.exchange.isLarge = true;
+    const { config, buffers } = this.#request;
+    const { json: limit } = config.max_answer;
     const announced = Number(this.#headers['content-length']);
-    const isPlain =
-      this.#headers['content-encoding'] === undefined && announced <= this.#request.maxAnswer.json;
-    const large = new LargeAnswer(
-      this.#request.maxAnswer.json,
-      isPlain ? announced : undefined,
-      this.#request.buffers,
-    );
+    const isPlain = this.#headers['content-encoding'] === undefined && announced <= limit;
+    const large = new LargeAnswer(limit, isPlain ? announced : undefined, buffers);
     for (const chunk of this.#chunks) large.push(chunk);
     this.#chunks = [];
-    this.#large = large;
     return large;
   }
 
@@ -92,7 +87,7 @@ export class JsonAnswer implements Receiver {
     this.#work?.end();
     const whole = this.#whole();
     const { body } = whole;
-    const { facts: requested, endpoint, stream } = this.#request;
+    const { facts: requested, endpoint } = this.#request;
     if (!whole.facts.valid) {
       if (isErrorList(body))
         this.#source.finish({ kind: 'failed', failure: judgeErrorObject(body.toString(), this.#headers) });
@@ -107,7 +102,8 @@ export class JsonAnswer implements Receiver {
     else if (facts.isError) {
       const judge = endpoint.judgeAnswer ?? judgeErrorObject;
       this.#source.finish({ kind: 'failed', failure: judge(body.toString(), this.#headers) });
-    } else if (!facts.valid && !stream) this.#source.unusable('JSON that is not an answer of this endpoint');
+    } else if (!facts.valid && !requested.stream)
+      this.#source.unusable('JSON that is not an answer of this endpoint');
     else if (requested.edits === undefined && this.#source.created === undefined)
       this.#answerWith(body, facts, []);
     else void this.#answerAsync(body, facts);
@@ -140,8 +136,12 @@ export class JsonAnswer implements Receiver {
 
   /** Whether the endpoint can convert it to a stream: vendors name base64 sound differently. */
   #isConvertible(body: Buffer): boolean {
-    const { alias, includeUsage, endpoint, stream } = this.#request;
-    return stream && endpoint.asStream?.(withoutMark(body), alias, includeUsage) !== undefined;
+    return this.#request.facts.stream && this.#asStream(body) !== undefined;
+  }
+
+  #asStream(body: Buffer): Buffer | BodyPieces | undefined {
+    const { alias, includeUsage, endpoint } = this.#request;
+    return endpoint.asStream?.(withoutMark(body), alias, includeUsage);
   }
 
   /** A JSON answer is sent whole, so it is never partly sent. */
@@ -156,13 +156,12 @@ export class JsonAnswer implements Receiver {
   }
 
   #answerWith(body: Buffer, facts: Facts, edits: readonly Edit[]): void {
-    const { alias, includeUsage, endpoint, stream } = this.#request;
-    if (!stream) {
+    if (!this.#request.facts.stream) {
       this.#answer('application/json', this.#spliced(body, facts, edits), facts);
       return;
     }
     // A streaming SDK would read a JSON body as an empty answer.
-    const events = endpoint.asStream?.(withoutMark(body), alias, includeUsage);
+    const events = this.#asStream(body);
     if (events === undefined) {
       this.#source.used(reportedUsage(facts), 0);
       this.#source.unrelayable(
@@ -175,11 +174,7 @@ export class JsonAnswer implements Receiver {
     const { exchange, facts: requested } = this.#request;
     const reported = reportedUsage(facts);
     const usage = reported ?? requested.usage ?? null;
-    if (this.#source.participant?.commit() === false) return;
-    if (usage !== null) {
-      exchange.access.prompt_tokens = usage.prompt;
-      exchange.access.completion_tokens = usage.completion;
-    }
+    if (!this.#source.commit()) return;
     const hasOutput = facts.hasOutput === true || (requested.outputs ?? 0) > 0;
     const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
     this.#source.used(usage, isCovered ? 0 : (requested.outputs ?? tokensOf(this.#size)));

@@ -10,7 +10,6 @@ import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
-import { tooLarge } from './answer-bounds.ts';
 import { ClientStream } from './client-stream.ts';
 import { FinishHold } from './finish-hold.ts';
 import { append, dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
@@ -53,7 +52,7 @@ export class StreamRelay implements Receiver {
     this.#request = request;
     this.#headers = headers;
     this.#source = source;
-    this.#scanner = new SseFrameScanner(request.maxAnswer.frame);
+    this.#scanner = new SseFrameScanner(request.config.max_answer.frame);
     // The record is not awaited: it is written long before the client reaches the end and uses the id.
     this.#reader = request.endpoint.frames?.((created) => void source.created?.(created));
     this.#usage = new StreamUsage(request, source, this.#reader);
@@ -62,12 +61,12 @@ export class StreamRelay implements Receiver {
     this.#commitTimer = setTimeout(() => {
       try {
         // Silence wins no race: the first output decides it.
-        if (source.participant?.isUndecided === true) this.#isCommitDue = true;
+        if (source.isUndecided) this.#isCommitDue = true;
         else this.#commit();
       } catch (error) {
         source.crashed(error);
       }
-    }, request.commitAfter);
+    }, request.config.stream.commit_after);
   }
 
   /** The client has received the head. */
@@ -83,8 +82,7 @@ export class StreamRelay implements Receiver {
       else if (batch.ends.length > 0) this.#relay(batch);
     } catch (error) {
       if (!(error instanceof GatewayError)) throw error;
-      if (error.code === 'upstream_unusable_response')
-        this.#source.unrelayable(tooLarge('frame', this.#request));
+      if (error.code === 'upstream_unusable_response') this.#source.tooLarge('frame');
       else this.#source.unusable(error.cause);
     }
   }
@@ -111,7 +109,6 @@ export class StreamRelay implements Receiver {
     const mayBeWhole = isNearEnd || client.isPaused;
     if (!client.isOpen || client.isOver || this.#done || this.#failure !== undefined) return false;
     if (!mayBeWhole || this.#usage.isFinal) return false;
-    this.#request.exchange.access.bytes_out = client.bytesOut;
     client.drop();
     client.dispose();
     this.#isUsageRead = true;
@@ -148,15 +145,7 @@ export class StreamRelay implements Receiver {
     clearTimeout(this.#commitTimer);
     this.#hold.take();
     this.#client.dispose();
-    const usage = this.#usage.end();
-    // The access log describes an attempt only if the client received something from it.
-    if (!this.#client.isOpen) return;
-    const { access } = this.#request.exchange;
-    if (usage !== null) {
-      access.prompt_tokens = usage.prompt;
-      access.completion_tokens = usage.completion;
-    }
-    access.bytes_out = this.#client.bytesOut;
+    this.#usage.end();
   }
 
   /** Reads every frame of the batch. Unchanged frames are written in one piece. */

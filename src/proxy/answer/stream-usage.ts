@@ -17,11 +17,12 @@ export class StreamUsage {
   #outputs = 0;
   #text = 0;
   #hasOutput = false;
-  #isFinal = false;
+  /** The reported usage covers the whole answer. */
+  isFinal = false;
 
   /** @param reader of an endpoint with its own frames */
-  constructor({ choices = 1 }: RelayRequest, source: Source, reader: FrameReader | undefined) {
-    this.#choices = choices;
+  constructor({ facts }: RelayRequest, source: Source, reader: FrameReader | undefined) {
+    this.#choices = facts.estimate.choices ?? 1;
     this.#source = source;
     this.#reader = reader;
   }
@@ -36,14 +37,9 @@ export class StreamUsage {
     return this.#finishes >= this.#choices ? 'all' : 'some';
   }
 
-  /** The reported usage covers the whole answer. */
-  get isFinal(): boolean {
-    return this.#isFinal;
-  }
-
   /** Whether the frame counted last has the last finish reason, and its usage is still to come. */
   isLastBeforeUsage({ finish, hasError }: ChunkFacts): boolean {
-    return finish !== null && !hasError && !this.#isFinal && this.#finishes === this.#choices;
+    return finish !== null && !hasError && !this.isFinal && this.#finishes === this.#choices;
   }
 
   /** @param size of the frame */
@@ -55,25 +51,21 @@ export class StreamUsage {
     if (facts.usage !== null) this.#takeUsage(facts.usage, facts);
   }
 
-  /**
-   * Reports at the end of the attempt.
-   * @returns what the access log shows
-   */
-  end(): Usage | null {
+  /** Reports at the end of the attempt. */
+  end(): void {
     // Zeros beside output mean that the upstream does not count.
     const isEmpty = this.#usage?.total === 0 && this.#hasOutput;
     this.#source.used(isEmpty ? null : this.#usage, this.#outputs, this.#text);
     // Silence after the final usage is not reasoning: report the usage again to reset it.
-    if (this.#isFinal && this.#usage !== null)
+    if (this.isFinal && this.#usage !== null)
       this.#source.used({ ...this.#usage }, this.#outputs, this.#text);
-    return this.#usage;
   }
 
   #countOutput(text: number): void {
     this.#outputs += 1;
     this.#text += text;
     this.#hasOutput = true;
-    this.#isFinal = false;
+    this.isFinal = false;
   }
 
   #takeUsage(reported: Usage, { kind, usageOnly }: ChunkFacts): void {
@@ -91,6 +83,6 @@ export class StreamUsage {
     }
     this.#source.used(usage, this.#outputs, this.#text);
     const isEach = this.#finishes >= this.#choices;
-    this.#isFinal = kind === 'done' || isEach || (usageOnly && this.#finishes > 0);
+    this.isFinal = kind === 'done' || isEach || (usageOnly && this.#finishes > 0);
   }
 }

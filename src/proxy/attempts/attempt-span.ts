@@ -9,7 +9,7 @@ const MAX_NAME = 256;
 
 /** @param number of the attempt within its request, from 1 */
 export function beginSpan(
-  { exchange, endpoint, stream }: RelayRequest,
+  { exchange, endpoint, facts }: RelayRequest,
   { upstream, model }: Target,
   number: number,
 ): AttemptSpan | undefined {
@@ -19,7 +19,7 @@ export function beginSpan(
     provider,
     // The client chooses the name where the model is a pattern.
     model: maskKeys(model).slice(0, MAX_NAME),
-    stream,
+    stream: facts.stream,
     endpoint: endpoint.name,
     server,
     number,

@@ -1,6 +1,6 @@
 // One request to one target: sends it, enforces its deadlines, and passes the answer to its reader. It ends exactly once and then
 // releases everything: timers, listeners, the upstream's concurrency slot.
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { AttemptSpan } from '../../telemetry/traces/tracer.ts';
@@ -10,8 +10,9 @@ import type { UsageRead } from '../../upstream/usage-reads.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Usage } from '../../wire/token-usage.ts';
 import { AnswerStart } from '../answer/answer-start.ts';
-import { ErrorReader, unusable, withoutCredential } from '../answer/error-reader.ts';
+import { ErrorReader, tooLarge, unusable, withoutCredential } from '../answer/error-reader.ts';
 import {
+  type AnswerBounds,
   type AttemptEnd,
   type AttemptObserver,
   type AttemptResult,
@@ -25,7 +26,7 @@ import type { Target } from '../routes/route-table.ts';
 import { AttemptDeadlines, type Deadline, END_MS } from './attempt-deadlines.ts';
 import { AttemptOutput } from './attempt-output.ts';
 import { beginSpan } from './attempt-span.ts';
-import type { Contender, Race, RaceParticipant } from './hedge.ts';
+import type { Contender, Race } from './hedge.ts';
 
 export class Attempt implements Sink, Source, Contender {
   readonly #request: RelayRequest;
@@ -33,8 +34,6 @@ export class Attempt implements Sink, Source, Contender {
   readonly created: ((created: CreatedObjects) => Promise<void>) | undefined;
   readonly #observer: AttemptObserver;
   readonly #race: Race | undefined;
-  /** Set in a race only. */
-  participant: RaceParticipant | undefined;
   /** For the access log, which names one attempt even if two ran. */
   #status: number | undefined;
   #upstreamRequestId: string | undefined;
@@ -70,23 +69,23 @@ export class Attempt implements Sink, Source, Contender {
    * @throws nothing: every error is a result
    */
   run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
-    const { exchange, endpoint, stream, contentType } = this.#request;
+    const { exchange, endpoint, contentType, facts } = this.#request;
     const { upstream } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
-      const busy = error instanceof GatewayError ? error : new GatewayError('upstream_busy');
-      return Promise.resolve(failed({ ...failure(busy, true), skipsRetryBudget: true }));
+      const busy = failure(wrapError(error, 'upstream_busy'), true);
+      return Promise.resolve(failed({ ...busy, skipsRetryBudget: true }));
     }
     this.sign();
     return new Promise((resolve) => {
       this.#settle = resolve;
-      this.participant = this.#race?.enter(this);
+      this.#race?.enter(this);
       exchange.onStop(this.#onStop);
       const { timeouts = upstream.config.timeouts } = this.#target;
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
-      const accept = stream ? 'text/event-stream' : endpoint.accept;
+      const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
       const [requestId, client] = [exchange.id, exchange.request.headers];
       const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
       this.#call = upstream.send(call, this);
@@ -97,7 +96,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#isSent = true;
     this.#sentAt = performance.now();
     this.#output.sent(this.#sentAt);
-    if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.stream);
+    if (this.#receiver === undefined) this.#deadlines?.awaitHead(this.#request.facts.stream);
   }
 
   onUpload(): void {
@@ -146,8 +145,7 @@ export class Attempt implements Sink, Source, Contender {
   #takeHead(status: number, headers: ResponseHeaders): void {
     this.#status = status;
     this.#upstreamRequestId = this.#target.upstream.requestIdIn(headers);
-    if (this.participant === undefined) this.sign();
-
+    if (this.#race === undefined) this.sign();
     if (status !== 200) {
       this.#receiver = new ErrorReader(status, headers, this);
       this.#deadlines?.enter('error_body');
@@ -156,9 +154,11 @@ export class Attempt implements Sink, Source, Contender {
 
   expects(isStream: boolean): void {
     this.#isStream = isStream;
-    if (!isStream) this.committed();
     if (isStream) this.#deadlines?.awaitOutput();
-    else this.#deadlines?.enter('idle');
+    else {
+      this.#deadlines?.endSearch();
+      this.#deadlines?.enter('idle');
+    }
   }
 
   reads(receiver: Receiver): void {
@@ -213,8 +213,14 @@ export class Attempt implements Sink, Source, Contender {
     if (this.#deadlines?.phase === 'first_token') this.#deadlines.enter('idle');
   }
 
-  committed(): void {
+  get isUndecided(): boolean {
+    return this.#race?.isUndecided === true;
+  }
+
+  commit(): boolean {
+    if (this.#race?.commit(this) === false) return false;
     this.#deadlines?.endSearch();
+    return true;
   }
 
   quotesCredential(text: Buffer): boolean {
@@ -232,7 +238,11 @@ export class Attempt implements Sink, Source, Contender {
   unrelayable(why: string): void {
     const message = `${why} The upstream may have billed the answer, so the request was not repeated.`;
     const error = new GatewayError('upstream_unusable_response', message, { cause: why });
-    this.#fail(error, this.#request.afterSend);
+    this.#fail(error, this.#request.config.retry.after_send);
+  }
+
+  tooLarge(bound: keyof AnswerBounds): void {
+    this.unrelayable(tooLarge(bound, this.#request.config.max_answer));
   }
 
   /** A bug in the gateway fails this request only: it must reach neither the transport nor the process. */
@@ -242,7 +252,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#fail(error, false);
     } catch {
       // Writing to the client failed, so close its connection, unless another attempt may still answer.
-      if (this.participant?.isUndecided !== true) this.#request.exchange.response.destroy();
+      if (!this.isUndecided) this.#request.exchange.response.destroy();
       this.#finish(failed(failure(error, false)));
     }
   }
@@ -255,7 +265,7 @@ export class Attempt implements Sink, Source, Contender {
     this.#finish(result, this.#usageRead !== undefined);
   }
 
-  /** Makes this attempt the subject of the access log line, until another one signs. */
+  /** Makes this attempt the subject of the access log line, until another one signs. In a race, the winner signs. */
   sign(): void {
     const { access } = this.#request.exchange;
     access.upstream = this.#target.upstream.name;
@@ -263,10 +273,6 @@ export class Attempt implements Sink, Source, Contender {
     access.upstream_status = this.#status;
     access.upstream_request_id = this.#upstreamRequestId;
     if (this.#outcome !== undefined) access.outcome = this.#outcome;
-  }
-
-  won(): void {
-    this.sign();
   }
 
   lost(): void {
@@ -310,8 +316,7 @@ export class Attempt implements Sink, Source, Contender {
 
   /** The request was sent, and no response came. */
   #maybeBegun(error: GatewayError): Failure {
-    const { afterSend } = this.#request;
-    return { ...failure(error, afterSend), mayHaveExecuted: true };
+    return { ...failure(error, this.#request.config.retry.after_send), mayHaveExecuted: true };
   }
 
   readonly #onStop = () => {
@@ -348,44 +353,46 @@ export class Attempt implements Sink, Source, Contender {
     if (settle === undefined) return;
     this.#settle = undefined;
     this.#deadlines?.stop();
-    const { exchange, metrics, meter, stream, facts } = this.#request;
+    const { exchange, metrics, meter, facts } = this.#request;
     exchange.offStop(this.#onStop);
     this.#receiver?.dispose();
     const isWhole = result.kind === 'answered' && result.outcome === 'ok';
     if (isWhole && !this.#output.hasBegun) this.#observer.onOutput(undefined);
-    if ((isWhole || isAtEnd) && this.#isStream) this.#linger();
-    else this.#call?.abort();
+    if ((isWhole || isAtEnd) && this.#isStream) {
+      // Waits for the end of the upstream's body, to reuse the connection.
+      this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
+      this.#call?.resume();
+    } else this.#call?.abort();
     const { upstream } = this.#target;
     const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
-    this.#span?.end({ outcome, status: this.#status, usage: this.#output.usage });
+    const { usage, frames: outputs } = this.#output;
+    this.#span?.end({ outcome, status: this.#status, usage });
+    if (result.kind === 'answered' && usage !== null) {
+      exchange.access.prompt_tokens = usage.prompt;
+      exchange.access.completion_tokens = usage.completion;
+    }
     meter.add({
       upstream: upstream.name,
       provider: upstream.provider,
-      usage: this.#output.usage,
-      outputs: this.#output.frames,
+      usage,
+      outputs,
       // Pictures and JSON answers are complete or absent.
-      unreported: this.#output.unreported(performance.now(), !stream || facts.outputs !== undefined),
+      unreported: this.#output.unreported(performance.now(), !facts.stream || facts.outputs !== undefined),
       isSent: this.#isSent,
       hasErrorStatus: (this.#status ?? 200) !== 200,
       outcome,
     });
-    this.#usageRead?.end(this.#output.usage !== null);
+    this.#usageRead?.end(usage !== null);
     if (result.kind !== 'superseded') {
       this.#outcome = outcome;
-      if (this.participant === undefined) exchange.access.outcome = outcome;
+      if (this.#race === undefined) exchange.access.outcome = outcome;
       else this.sign();
     }
     if (result.kind === 'answered' && outcome !== 'ok') {
       metrics.streamsBroken.inc({ upstream: upstream.name, cause: outcome });
     }
-    this.participant?.leave();
+    this.#race?.leave(this);
     settle(result.kind === 'failed' ? failed(withoutCredential(result.failure, upstream)) : result);
-  }
-
-  /** The client has its whole answer. Waits for the end of the upstream's body, to reuse the connection, or closes it. */
-  #linger(): void {
-    this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
-    this.#call?.resume();
   }
 }

@@ -1,7 +1,6 @@
 // The attempts of one request: targets, retries, hedges, and when to stop. attempt.ts runs one attempt, target-plan.ts chooses a
 // target, and error-outcome.ts classifies answers.
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
@@ -26,7 +25,6 @@ interface AttemptsOptions {
   readonly scan: RequestScan;
   /** A form; replaces both. */
   readonly form?: FormBody | undefined;
-  readonly retry: DynamicConfig['retry'];
   readonly resilience: Resilience;
 }
 
@@ -59,8 +57,8 @@ export class Attempts {
 
   constructor(options: AttemptsOptions) {
     this.#options = options;
-    const { route, resilience, retry } = options;
-    this.#endsAt = performance.now() + retry.deadline;
+    const { route, resilience, request } = options;
+    this.#endsAt = performance.now() + request.config.retry.deadline;
     this.#plan = new TargetPlan<Target>({
       targets: route.targets,
       balance: route.balance,
@@ -116,7 +114,7 @@ export class Attempts {
   #hedgeAfter(target: Target): number | undefined {
     const { route, request, resilience, form } = this.#options;
     if (form?.isLive === true) return undefined;
-    if (route.hedge === undefined || !request.stream || this.#hasHedged || route.targets.length < 2)
+    if (route.hedge === undefined || !request.facts.stream || this.#hasHedged || route.targets.length < 2)
       return undefined;
     const { after } = route.hedge;
     return after === 'p95' ? resilience.statusOf(target).latency.p95 : after;
@@ -177,11 +175,7 @@ export class Attempts {
       this.#countExtra(step.target, 'hedge');
       return await this.#runTarget(step, runner);
     } catch (error) {
-      const wrapped =
-        error instanceof GatewayError
-          ? error
-          : new GatewayError('internal_error', undefined, { cause: error });
-      return { kind: 'failed', failure: failure(wrapped, false) };
+      return { kind: 'failed', failure: failure(wrapError(error, 'internal_error'), false) };
     }
   }
 
@@ -279,12 +273,11 @@ export class Attempts {
       onSilence: (ms: number) => latency.observe(ms),
       onLost: (ms: number) => latency.observeAtLeast(ms),
     };
-    const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption);
-    // The same object where nothing differs: some fields of a form are filled in later.
+    const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption === true);
     const relayed = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(relayed, target, observer, runner?.race);
     if (runner !== undefined) runner.attempt = attempt;
-    const left = this.#sent === 0 ? this.#options.retry.deadline : this.#remainingMs;
+    const left = this.#sent === 0 ? request.config.retry.deadline : this.#remainingMs;
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
   }
 
@@ -308,7 +301,7 @@ export class Attempts {
   }
 
   get #isAtAttemptLimit(): boolean {
-    return this.#sent >= this.#options.retry.attempts;
+    return this.#sent >= this.#options.request.config.retry.attempts;
   }
 
   /** Takes a token from the retry budgets. A request that never reached an upstream adds no load, so its repetition is free. */

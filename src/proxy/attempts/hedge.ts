@@ -1,12 +1,11 @@
 // The race of two attempts of one request (hedging). The second starts after too long a silence of the first. attempts.ts chooses
 // its target and decides whether it may start; attempt.ts ends an attempt.
 import type { Failure } from '../../upstream/error-outcome.ts';
-import type { RaceHandle } from '../contracts/receiver.ts';
 
-/** An attempt, as the race sees it. Called only after `enter` has returned. */
+/** An attempt, as the race sees it. */
 export interface Contender {
-  /** This attempt now owns the client's response. */
-  won(): void;
+  /** This attempt now owns the client's response and the access log line. */
+  sign(): void;
   /** Another attempt won. This one ends at once, before the winner sends a byte, and without blame. */
   lost(): void;
   /** The other attempt failed: perform what waited for the decision. */
@@ -14,8 +13,8 @@ export interface Contender {
 }
 
 export class Race {
-  readonly #running: RaceParticipant[] = [];
-  #winner: RaceParticipant | undefined;
+  readonly #running: Contender[] = [];
+  #winner: Contender | undefined;
   #timer: NodeJS.Timeout | undefined;
 
   /** The number of running attempts. */
@@ -28,6 +27,11 @@ export class Race {
     return this.#winner !== undefined;
   }
 
+  /** No attempt has won, and more than one is running. */
+  get isUndecided(): boolean {
+    return this.#winner === undefined && this.#running.length > 1;
+  }
+
   /** Calls `begin` once after `ms` milliseconds, unless the race is decided or disarmed first. */
   arm(ms: number, begin: () => void): void {
     this.#timer = setTimeout(begin, ms);
@@ -38,50 +42,25 @@ export class Race {
   }
 
   /** Adds an attempt, which calls `leave` when it ends. */
-  enter(contender: Contender): RaceParticipant {
-    const participant = new RaceParticipant(this, contender);
-    this.#running.push(participant);
-    return participant;
+  enter(contender: Contender): void {
+    this.#running.push(contender);
   }
 
-  /** @returns whether this participant owns the client's response; all others have then ended */
-  commit(participant: RaceParticipant): boolean {
-    if (this.#winner !== undefined) return this.#winner === participant;
-    this.#winner = participant;
+  /** @returns whether this attempt owns the client's response; all others have then ended */
+  commit(contender: Contender): boolean {
+    if (this.#winner !== undefined) return this.#winner === contender;
+    this.#winner = contender;
     this.disarm();
-    for (const other of this.#running.filter((each) => each !== participant)) other.contender.lost();
-    participant.contender.won();
+    for (const other of this.#running.filter((each) => each !== contender)) other.lost();
+    contender.sign();
     return true;
   }
 
-  leave(participant: RaceParticipant): void {
-    const at = this.#running.indexOf(participant);
+  leave(contender: Contender): void {
+    const at = this.#running.indexOf(contender);
     if (at === -1) return;
     this.#running.splice(at, 1);
-    if (this.#winner === undefined && this.#running.length === 1) this.#running[0]?.contender.soleAttempt();
-  }
-}
-
-/** One attempt in a race. */
-export class RaceParticipant implements RaceHandle {
-  readonly contender: Contender;
-  readonly #race: Race;
-
-  constructor(race: Race, contender: Contender) {
-    this.#race = race;
-    this.contender = contender;
-  }
-
-  get isUndecided(): boolean {
-    return !this.#race.isDecided && this.#race.running > 1;
-  }
-
-  commit(): boolean {
-    return this.#race.commit(this);
-  }
-
-  leave(): void {
-    this.#race.leave(this);
+    if (this.#winner === undefined && this.#running.length === 1) this.#running[0]?.soleAttempt();
   }
 }
 

@@ -20,12 +20,12 @@ export interface Endpoint {
   readonly method?: 'GET' | 'DELETE';
   /** The client's query string, for paths that serve a single request. */
   readonly query?: string;
-  /** The `accept` header of requests without a stream. */
-  readonly accept: string;
+  /** The `accept` header of requests without a stream. Default: JSON. */
+  readonly accept?: string;
   /** The members read of a request. */
   readonly wanted: Wanted;
-  /** Streams support `stream_options.include_usage`, so the gateway may request usage. */
-  readonly hasUsageOption: boolean;
+  /** Streams support `stream_options.include_usage`, so the gateway may request usage. Default false. */
+  readonly hasUsageOption?: boolean;
   /** Reads the facts of one request. */
   readonly readFacts: (body: Buffer, scan: RequestScan) => RequestFacts;
   /**
@@ -80,8 +80,8 @@ export interface FormRules {
   readonly fields: readonly string[];
   /** Validates a field's value. @throws GatewayError invalid_value or invalid_type */
   readonly check?: (name: string, text: string) => void;
-  /** JSON is accepted as well. */
-  readonly isEither: boolean;
+  /** JSON is accepted as well. Default false. */
+  readonly isEither?: boolean;
   /** The facts of the form so far: read them again whenever they matter. */
   readonly readFacts: (form: FormView) => RequestFacts;
 }

@@ -29,25 +29,15 @@ export type AnswerBounds = DynamicConfig['max_answer'];
 export interface RelayRequest {
   readonly exchange: Exchange;
   readonly endpoint: Endpoint;
-  readonly facts: Omit<RequestFacts, 'stream' | 'estimate'>;
   /** For a form, final only after its last field. */
-  readonly stream: boolean;
-  /** Answers generated at once, each with its own finish reason. Default 1. */
-  readonly choices?: number | undefined;
+  readonly facts: RequestFacts;
   /** JSON string token for the answer's `model`, or undefined to leave the upstream's. */
   readonly alias: Buffer | undefined;
   /** The client requested usage in its stream. */
   readonly includeUsage: boolean;
   /** The gateway requested the usage chunk; hide it from the client. */
   readonly hideUsage?: boolean;
-  /** Bounds on the answer, in bytes. */
-  readonly maxAnswer: AnswerBounds;
-  /** Milliseconds after the upstream's 200 until a stream is opened without output. */
-  readonly commitAfter: number;
-  /** Milliseconds of silence before a keep-alive comment. */
-  readonly keepalive: number;
-  /** Whether another target may be tried although the first may have executed the request. */
-  readonly afterSend: boolean;
+  readonly config: Pick<DynamicConfig, 'max_answer' | 'retry' | 'stream'>;
   /** The body's content-type header. Default: JSON. */
   readonly contentType?: string | undefined;
   readonly metrics: Metrics;
@@ -147,21 +137,10 @@ export interface Receiver {
   leave?(): boolean;
 }
 
-/** An attempt's view of its race. */
-export interface RaceHandle {
-  /** Another attempt is running, and neither has committed. */
-  readonly isUndecided: boolean;
-  /**
-   * Call before the first byte to the client. Ends the other attempt. Idempotent.
-   * @returns false when another attempt won: then send nothing
-   */
-  commit(): boolean;
-}
-
 /** The attempt, as a receiver sees it. */
 export interface Source {
-  /** Set only where another attempt of the request may run at the same time. */
-  readonly participant?: RaceHandle | undefined;
+  /** Another attempt of the request is running, and neither has committed. */
+  readonly isUndecided: boolean;
   /** The upstream created objects that later calls may refer to. Undefined where that is not recorded. */
   created?: ((created: CreatedObjects) => Promise<void>) | undefined;
   /** Sets the kind of answer (incremental or all at once) and starts its deadline. */
@@ -180,8 +159,11 @@ export interface Source {
   used(usage: Usage | null, outputs: number, textBytes?: number): void;
   /** Output arrived: `idle` replaces the `first_token` deadline, or restarts. */
   progress(): void;
-  /** The client received the first bytes, so no other target is tried. */
-  committed(): void;
+  /**
+   * Call before the first byte to the client: no other target is tried, and another running attempt ends. Idempotent.
+   * @returns false when another attempt won: then send nothing
+   */
+  commit(): boolean;
   /** Only a line end or the end of the body is missing: `end` is called after a moment. */
   lastFrame(): void;
   /** Whether the text quotes the gateway's credential. Default: none does. */
@@ -193,6 +175,8 @@ export interface Source {
    * @param why a sentence for the client
    */
   unrelayable(why: string): void;
+  /** The answer exceeds this bound. */
+  tooLarge(bound: keyof AnswerBounds): void;
   /** The gateway's own code failed. */
   crashed(error: unknown): void;
   /** The body ended as if complete, but is not. */

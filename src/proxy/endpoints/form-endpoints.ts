@@ -23,7 +23,6 @@ const TEXT_TYPES: ReadonlySet<string> = new Set([
 
 const SOUND: FormRules = {
   fields: ['response_format'],
-  isEither: false,
   readFacts: (form) => ({
     stream: form.text('stream') === 'true',
     takesText: /^(text|srt|vtt)$/.test(form.text('response_format') ?? ''),
@@ -41,7 +40,6 @@ const TRANSCRIPTIONS: Endpoint = {
   path: 'audio/transcriptions',
   accept: 'application/json, text/plain',
   wanted: wants([]),
-  hasUsageOption: false,
   readFacts: () => NO_JSON,
   form: SOUND,
   frames: () => new EventReader((type) => (type === 'transcript.text.segment' ? 'output' : mediaEvent(type))),
@@ -56,7 +54,6 @@ const TRANSLATIONS: Endpoint = { ...TRANSCRIPTIONS, path: 'audio/translations' }
 const PICTURES: FormRules = {
   defaultModel: 'dall-e-2',
   fields: ['n'],
-  isEither: false,
   readFacts: imageFacts,
   check: checkImages,
 };

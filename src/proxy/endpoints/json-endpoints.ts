@@ -16,7 +16,6 @@ import { imageEvents, speechEvents } from './event-conversion.ts';
 import { responseEvents } from './response-events.ts';
 import { type EventKind, EventReader, judgeNamed } from './typed-events.ts';
 
-const JSON_TYPE = 'application/json';
 /** Assumed for an image without usage: about a square one of medium quality. */
 const IMAGE_TOKENS = 1000;
 /** Bounds the estimate: no request makes more images. */
@@ -29,7 +28,6 @@ const MAX_INPUT = 64 * 1024;
 export const CHAT: Endpoint = {
   name: 'chat',
   path: 'chat/completions',
-  accept: JSON_TYPE,
   wanted: wants([]),
   hasUsageOption: true,
   readFacts: (_, scan) => ({ stream: scan.stream, estimate: estimateTokens(scan) }),
@@ -48,9 +46,7 @@ export const COMPLETIONS: Endpoint = {
 const EMBEDDINGS: Endpoint = {
   name: 'embeddings',
   path: 'embeddings',
-  accept: JSON_TYPE,
   wanted: wants(['encoding_format']),
-  hasUsageOption: false,
   readFacts: (body, scan) => ({
     ...inputOnly(body, scan),
     ...(textAt(body, scan.others.get('encoding_format')) === 'base64' ? { edits: base64Edits } : {}),
@@ -62,9 +58,7 @@ const EMBEDDINGS: Endpoint = {
 const MODERATIONS: Endpoint = {
   name: 'moderations',
   path: 'moderations',
-  accept: JSON_TYPE,
   wanted: wants([], 'omni-moderation-latest'),
-  hasUsageOption: false,
   readFacts: inputOnly,
 };
 
@@ -72,9 +66,7 @@ const MODERATIONS: Endpoint = {
 export const RESPONSES: Endpoint = {
   name: 'responses',
   path: 'responses',
-  accept: JSON_TYPE,
   wanted: wants(['max_output_tokens', 'previous_response_id', 'store', 'background']),
-  hasUsageOption: false,
   readFacts: (body, scan) => {
     const maxTokens = countAt(body, scan.others.get('max_output_tokens'), 'max_output_tokens');
     const estimate = estimateTokens({ maxTokens, choices: 1, inputTokens: scan.inputTokens });
@@ -93,10 +85,8 @@ export const RESPONSES: Endpoint = {
 const COMPACT: Endpoint = {
   name: 'responses',
   path: 'responses/compact',
-  accept: JSON_TYPE,
   wanted: wants(['previous_response_id']),
   namesObjects: true,
-  hasUsageOption: false,
   readFacts: (_, scan) => ({ stream: false, estimate: estimateTokens(scan) }),
 };
 
@@ -131,9 +121,7 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
     path: `responses/${id}${suffix}`,
     ...(method === 'POST' ? {} : { method }),
     query,
-    accept: JSON_TYPE,
     wanted: wants([]),
-    hasUsageOption: false,
     readFacts: inputOnly,
     // A failed response is a successful answer to this call.
     frames: (onCreated) =>
@@ -148,10 +136,8 @@ export function storedEndpoint(action: StoredAction, id: string, query: string):
 export const IMAGES: Endpoint = {
   name: 'images',
   path: 'images/generations',
-  accept: JSON_TYPE,
   wanted: wants([], 'dall-e-2'),
   namesObjects: true,
-  hasUsageOption: false,
   readFacts: (_, scan) => {
     const prompt = scan.inputTokens;
     const completion = tokensOfImages(scan.choices);
@@ -171,7 +157,6 @@ export const SPEECH: Endpoint = {
   path: 'audio/speech',
   accept: 'application/octet-stream, audio/*',
   wanted: wants(['input', 'stream_format']),
-  hasUsageOption: false,
   readFacts: (body, scan) => {
     // Speech not sold by tokens is sold by characters, which cannot be derived from the sound.
     const prompt = charactersOf(body, scan.others.get('input'));
