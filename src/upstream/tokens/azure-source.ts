@@ -7,18 +7,17 @@ type Azure = Extract<UpstreamAuth, { kind: 'azure' }>;
 
 export class AzureSource implements TokenSource {
   readonly #config: Azure;
-  #credential: Promise<TokenCredential> | undefined;
+  #credential: TokenCredential | undefined;
 
   constructor(config: Azure) {
     this.#config = config;
   }
 
   async fetch(signal: AbortSignal): Promise<AccessToken> {
-    this.#credential ??= createCredential(this.#config);
-    const credential = await this.#credential;
     let found: Awaited<ReturnType<TokenCredential['getToken']>>;
     try {
-      found = await credential.getToken(this.#config.scope, { abortSignal: signal });
+      this.#credential ??= await createCredential(this.#config);
+      found = await this.#credential.getToken(this.#config.scope, { abortSignal: signal });
     } catch (error) {
       throw new TokenError(`Entra ID gave no token: ${summaryOf(error)}`);
     }

@@ -278,3 +278,116 @@ describe('command', () => {
     );
   });
 });
+
+/** Sets variables for one call. */
+async function withEnv<T>(variables: Record<string, string>, run: () => Promise<T>): Promise<T> {
+  const before = Object.keys(variables).map((name) => [name, process.env[name]] as const);
+  Object.assign(process.env, variables);
+  try {
+    return await run();
+  } finally {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  }
+}
+
+describe('google', () => {
+  const scope = 'https://www.googleapis.com/auth/cloud-platform';
+
+  test('asks the metadata server of the machine', async () => {
+    await using metadata = await startJsonServer({ 'metadata-flavor': 'Google' }, (path) =>
+      path.includes('/token') ? { access_token: 'google-token', expires_in: 1800, token_type: 'Bearer' } : {},
+    );
+    const token = await withEnv(
+      { GCE_METADATA_HOST: metadata.host, METADATA_SERVER_DETECTION: 'assume-present' },
+      () => fetchToken({ kind: 'google', scope }),
+    );
+    expect(token.value).toBe('google-token');
+    expect(Math.abs(secondsLeft(token) - 1800)).toBeLessThanOrEqual(2);
+    expect(metadata.paths.some((path) => path.includes('service-accounts/default/token'))).toBe(true);
+  });
+
+  test('exchanges the token of a workload', async () => {
+    const subject = folder.file('subject');
+    await writeFile(subject, 'workload-token');
+    const credentials = JSON.stringify({
+      type: 'external_account',
+      audience: '//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k',
+      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+      token_url: `${server.url}/v1/token`,
+      credential_source: { file: subject },
+    });
+    const token = await fetchToken({ kind: 'google', scope, credentials });
+    expect(token.value).toBe('issued-token-1');
+    expect(server.requests[0]?.form.get('subject_token')).toBe('workload-token');
+  });
+
+  test('says why there is no token', async () => {
+    const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
+    const credentials = JSON.stringify({
+      type: 'external_account',
+      audience: '//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k',
+      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
+      token_url: `${server.url}/v1/token`,
+      credential_source: { file: folder.file('nothing') },
+      private_key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
+    });
+    await expect(fetchToken({ kind: 'google', scope, credentials })).rejects.toThrow(
+      /^Google gave no token: /,
+    );
+  });
+});
+
+describe('azure', () => {
+  const scope = 'https://cognitiveservices.azure.com/.default';
+
+  test('asks the managed identity of the machine', async () => {
+    await using identity = await startJsonServer({}, () => ({
+      access_token: 'azure-token',
+      expires_on: String(Math.floor(Date.now() / 1000) + 3600),
+      resource: 'https://cognitiveservices.azure.com',
+      token_type: 'Bearer',
+    }));
+    const variables = {
+      IDENTITY_ENDPOINT: `http://${identity.host}/msi`,
+      IDENTITY_HEADER: 'header-of-identity',
+    };
+    const token = await withEnv(variables, () => fetchToken({ kind: 'azure', identity: 'managed', scope }));
+    expect(token.value).toBe('azure-token');
+    expect(Math.abs(secondsLeft(token) - 3600)).toBeLessThanOrEqual(5);
+    expect(identity.paths[0]).toContain('resource=https');
+  });
+
+  test('says why there is no token', async () => {
+    const auth: UpstreamAuth = {
+      kind: 'azure',
+      identity: 'workload',
+      scope,
+      federated_token_file: folder.file('none'),
+    };
+    await expect(fetchToken(auth)).rejects.toThrow(/^Entra ID gave no token: /);
+  });
+});
+
+/** A server that answers every request with JSON, by its path. */
+async function startJsonServer(headers: Record<string, string>, answer: (path: string) => object) {
+  const paths: string[] = [];
+  const { createServer } = await import('node:http');
+  const json = createServer((request, response) => {
+    paths.push(request.url ?? '');
+    response.writeHead(200, { 'content-type': 'application/json', ...headers });
+    response.end(JSON.stringify(answer(request.url ?? '')));
+  });
+  await new Promise<void>((resolve) => json.listen(0, '127.0.0.1', resolve));
+  const address = json.address();
+  return {
+    paths,
+    host: `127.0.0.1:${typeof address === 'object' ? address?.port : 0}`,
+    async [Symbol.asyncDispose]() {
+      json.closeAllConnections();
+      await new Promise((resolve) => json.close(resolve));
+    },
+  };
+}
