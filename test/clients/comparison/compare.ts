@@ -1,5 +1,6 @@
 // Compares what a client handed to its user with and without the gateway, field by field. Values that every request has
-// of its own (ids, times, fingerprints) are equal when they correspond; everything else is equal when it is the same.
+// of its own (ids, also within texts, times, fingerprints) are equal when they correspond; everything else is equal when it is
+// the same.
 import type { CallResult } from './types.ts';
 
 /** A place where the two results are not equal. `undefined` means that the field is missing. */
@@ -15,15 +16,14 @@ export interface Difference {
 const ID = /(?:^|[_-])id$|[a-z]I[dD]$|^ID$/;
 /** The id of the request itself: the gateway gives each request one of its own, so its form may differ. */
 const REQUEST_ID = /request[_-]?id$/i;
+/** An id within a text, such as a message of an error: `text part msg_7MoPuqZJUQtlcxgo not found`. */
+const ID_IN_TEXT = /\b[a-z]{2,12}[-_](?=[A-Za-z]*\d)[A-Za-z0-9]{16,}\b/g;
 /** Fields that hold a time: Unix seconds or milliseconds, or a date as text. */
 const TIME = /^(?:created|timestamp|date)$|_at$|[a-z]At$/;
 /** Fields that hold what is drawn anew for each answer. */
 const DRAWN = /^(?:system_?fingerprint|obfuscation)$/i;
 /** Fields that hold how long something took. */
 const DURATION = /_ms$|(?:Ms|_per_second)$|^(?:openai-)?processing-ms$/;
-
-/** Shorter ids are not looked for within texts, where they could be anything. */
-const MIN_QUOTED_ID = 12;
 
 /** Two times of one comparison are at most this far apart. */
 const TIME_SECONDS = 900;
@@ -79,20 +79,20 @@ class Comparison {
   #correspond(field: string, direct: unknown, through: unknown): boolean {
     if (typeof direct !== typeof through) return false;
     if (isFilled(direct) && this.#throughOf.get(direct) === through) return true;
-    if (isFilled(direct) && isFilled(through) && this.#withIdsOfThrough(direct) === through) return true;
     if (REQUEST_ID.test(field)) return isFilled(direct) && isFilled(through);
     if (ID.test(field)) return this.#sameIdentity(direct, through);
     if (TIME.test(field)) return Math.abs(seconds(direct) - seconds(through)) < TIME_SECONDS;
     if (DURATION.test(field)) return typeof direct === 'number' || typeof direct === 'string';
-    return DRAWN.test(field) && isFilled(direct) && isFilled(through);
+    if (!isFilled(direct) || !isFilled(through)) return false;
+    return DRAWN.test(field) || this.#sameText(direct, through);
   }
 
-  /** A text that quotes ids, such as the message of an error, with the ids that correspond to them. */
-  #withIdsOfThrough(text: string): string {
-    let changed = text;
-    for (const [direct, through] of this.#throughOf)
-      if (direct.length >= MIN_QUOTED_ID) changed = changed.replaceAll(direct, through);
-    return changed;
+  /** Texts that are the same but for ids that correspond. */
+  #sameText(direct: string, through: string): boolean {
+    if (direct.replace(ID_IN_TEXT, '') !== through.replace(ID_IN_TEXT, '')) return false;
+    const others = through.match(ID_IN_TEXT) ?? [];
+    const ids = direct.match(ID_IN_TEXT) ?? [];
+    return ids.length === others.length && ids.every((id, index) => this.#sameIdentity(id, others[index]));
   }
 
   /** Ids correspond one to one: an id that repeats on one side repeats on the other. */

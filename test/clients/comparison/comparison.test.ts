@@ -3,18 +3,17 @@
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { tempDir } from '../../helpers/wait.ts';
 import { openaiOfTheCheckout } from './clients/node.ts';
-import { type Difference, differences } from './compare.ts';
-import { explanationOf } from './explained.ts';
+import { differences } from './compare.ts';
+import { EXPLANATIONS } from './explained.ts';
+import { keepRow, keptRows } from './kept-rows.ts';
 import { comparePair } from './pair.ts';
 import { aimock } from './servers/aimock.ts';
-import { tableOf } from './table.ts';
+import { emptyRow, rowOf, tableOf } from './table.ts';
 import { Tap } from './tap.ts';
 import { promptOf } from './types.ts';
-
-const CLIENT = `${openaiOfTheCheckout.name} ${openaiOfTheCheckout.version}`;
-const WHERE = { client: CLIENT, server: 'aimock' };
 
 test('the official SDK hands the same to its user with and without the gateway', async () => {
   const server = await aimock.start();
@@ -22,7 +21,7 @@ test('the official SDK hands the same to its user with and without the gateway',
     // The SDK waits before it asks again, so only one of the calls that it repeats is made.
     const slow = ['error.rate_limit', 'error.server.stream'];
     const calls = openaiOfTheCheckout.calls.filter((call) => !slow.includes(call));
-    const pair = await comparePair(openaiOfTheCheckout, server, 'aimock', calls);
+    const pair = await comparePair(openaiOfTheCheckout, server, `aimock ${aimock.version}`, calls);
     expect(pair.calls.flatMap(({ unexplained }) => unexplained)).toEqual([]);
     expect(pair.skipped.map(({ call }) => call)).toEqual(Object.keys(server.lacks).sort(byOrder));
     expect(pair.calls.length).toBeGreaterThan(25);
@@ -67,6 +66,18 @@ test('ids correspond one to one, also where they are names of fields', () => {
   expect(pathsOf([{ id: 'a' }, { id: 'a' }], [{ id: 'b' }, { id: 'c' }])).toEqual(['result[1].id']);
 });
 
+test('ids within a text correspond too', () => {
+  const [a, b] = ['msg_7MoPuqZJUQtlcxgolLrgTnpK', 'msg_RLSgY4OjZ6LLTtvqd6Oy0sED'];
+  const said = (id: string, named = id) => ({ items: [{ id }], message: `text part ${named} not found` });
+  expect(pathsOf(said(a), said(b))).toEqual([]);
+  expect(pathsOf(said(a), said(b, 'msg_x0x1x2x3x4x5x6x7x8x9'))).toEqual(['result.message']);
+  expect(pathsOf(said(a), { ...said(b), message: `text part ${b} is not found` })).toEqual([
+    'result.message',
+  ]);
+  expect(pathsOf(`${a} and ${a}`, `${b} and msg_x0x1x2x3x4x5x6x7x8x9`)).toEqual(['result']);
+  expect(pathsOf('an id_of_a_text', 'an id_of_another_text')).toEqual(['result']);
+});
+
 test.each<[what: string, direct: unknown, through: unknown, paths: string[]]>([
   ['a changed text', { text: 'Hello' }, { text: 'Hallo' }, ['result.text']],
   ['a missing field', { text: 'a', refusal: null }, { text: 'a' }, ['result.refusal']],
@@ -89,20 +100,6 @@ test('another class of error is a difference, and so is an error instead of a re
   ]);
   const paths = differences({ call: 'chat', result: 'Hello' }, failed('APIError')).map(({ path }) => path);
   expect(paths).toEqual(['result', 'error']);
-});
-
-test.each<[what: string, difference: Partial<Difference>]>([
-  ['a lost retry-after', { path: 'error.headers.retry-after', direct: '1' }],
-  ['another media type', { path: 'result.headers.content-type', direct: 'a/b', through: 'c/d' }],
-  ['a header that the gateway invents', { path: 'result.headers.x-should-retry', through: 'false' }],
-  ['another number of requests', { path: 'requests', direct: ['POST /a'], through: [] }],
-  ['another code of an unknown model', { call: 'error.unknown_model', path: 'error.code' }],
-  ['another message of an error of the server', { call: 'error.server', path: 'error.message' }],
-  ['a model without its id', { call: 'models.list', path: 'result[0].object', through: 'x' }],
-  ['embeddings that differ', { call: 'embeddings', path: 'result.data[0].embedding[0]' }],
-])('nothing explains %s', (_what, difference) => {
-  const whole = { call: 'chat', path: '', direct: undefined, through: undefined, ...difference };
-  expect(explanationOf(whole, WHERE)).toBeUndefined();
 });
 
 test('the tap passes bytes as they are and counts the requests of each call', async () => {
@@ -146,7 +143,8 @@ test('the tap passes bytes as they are and counts the requests of each call', as
 test('the table counts calls, and names what is explained and skipped', () => {
   const named = (name: string) => ({ name, version: '1' });
   const difference = { call: 'b', path: 'x', direct: 1, through: 2 };
-  const by = { name: 'on purpose', why: 'a reason', matches: () => true };
+  const [by] = EXPLANATIONS;
+  if (by === undefined) throw new Error('there is no explanation');
   const call = (name: string) => ({ call: name, direct: { call: name }, unexplained: [], explained: [] });
   const pair = {
     calls: [
@@ -157,13 +155,35 @@ test('the table counts calls, and names what is explained and skipped', () => {
     skipped: [{ call: 'd', why: 'not there' }],
   };
   const table = tableOf([
-    { client: named('one'), server: named('server'), pair, why: undefined },
-    { client: named('two'), server: named('server'), pair: undefined, why: 'no toolchain' },
+    rowOf(named('one'), named('server'), pair),
+    emptyRow(named('two'), named('server'), 'no toolchain'),
   ]);
   expect(table).toContain('| one | 1 | server 1 | 3 | 1 | 1 | 1 | 1 |');
   expect(table).toContain('| two | 1 | server 1 | – | – | – | – | all: no toolchain |');
-  expect(table).toContain('- **on purpose**: a reason (`b`)');
+  expect(table).toContain(`- **${by.name}**: ${by.why} (\`b\`)`);
   expect(table).toContain('- server: not there (`d`)');
+});
+
+test('a pair keeps the row of its last run, and one that has not run says so', async () => {
+  await using directory = await tempDir();
+  vi.stubEnv('XDG_CACHE_HOME', directory.path);
+  try {
+    const [one, two] = [
+      { name: 'one', version: '1' },
+      { name: 'two', version: '1' },
+    ];
+    const server = { name: 'server', version: '1' };
+    await keepRow(emptyRow(one, server, 'first'));
+    await keepRow(emptyRow(one, server, 'second'));
+    const whyOf = async (...clients: { name: string; version: string }[]) =>
+      (await keptRows(clients, [server])).map(({ why }) => why);
+    expect(await whyOf(two, one)).toEqual(['not run', 'second']);
+    expect(await whyOf({ name: 'one', version: '2' })).toEqual(['not run']);
+    // A toolchain tells its version only when it runs.
+    expect(await whyOf({ name: 'one', version: '' })).toEqual(['second']);
+  } finally {
+    vi.unstubAllEnvs();
+  }
 });
 
 test('the lock file pins each client exactly and names no registry', async () => {

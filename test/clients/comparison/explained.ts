@@ -1,178 +1,292 @@
-// The differences that the gateway makes on purpose. Each has a name, a reason, and the narrowest place that holds it.
+// The differences that the gateway makes on purpose. Each has a name, a reason, and the places where it holds, as narrow as
+// they can be, so that another difference at the same call is still found.
 import type { Difference } from './compare.ts';
+import {
+  ANY,
+  base64Embedding,
+  change,
+  header,
+  headerPlace,
+  isAbsent,
+  isAnsweredByGateway,
+  isAt,
+  isRepeated,
+  isRequestId,
+  isSameErrorInOtherWords,
+  limitOfLangChain,
+  MODELS,
+  modelField,
+  NO_WEBSOCKET,
+  ownHeader,
+  type Place,
+  thrown,
+  UNKNOWN,
+  type Where,
+  websocketFirst,
+} from './places.ts';
 
 /** A difference that is right, and why. */
 export interface Explanation {
   readonly name: string;
   readonly why: string;
-  matches(difference: Difference, where: Where): boolean;
+  readonly places: readonly Place[];
 }
-
-/** The pair that shows a difference: names with versions. */
-export interface Where {
-  readonly client: string;
-  readonly server: string;
-}
-
-/** Which models there are, what a model object says of its owner, and what vendors add to it. */
-const isOwnModelField = ({ path, through }: Difference): boolean =>
-  path.startsWith('result') &&
-  (/\.(?:id|created|owned_by|ownedBy|length)$/.test(path) || through === undefined);
-
-/** The server gets no request, where it gets some from the client itself. */
-const isAnsweredByGateway = ({ path, direct, through }: Difference): boolean =>
-  path === 'requests' && String(direct) !== '' && String(through) === '';
-
-const isMessage = ({ path }: Difference): boolean => /(?:^|\.)(?:message|responseBody)$/.test(path);
-
-const HEADER = /\.(?:headers|responseHeaders|(?:litellm_)?response_headers)\.([\w-]+)$/i;
-
-/** Headers that the gateway writes itself: they belong to its own connection to the client, or are about its own limits. */
-const OWN_HEADERS =
-  /^(?:connection|keep-alive|transfer-encoding|content-length|date|cache-control|x-accel-buffering|x-ratelimit-.*)$/;
-/** Headers of the server that reach the client: to lose one of them is a fault. */
-const PASSED_HEADERS =
-  /^(?:content-type|retry-after|retry-after-ms|x-should-retry|openai-processing-ms|openai-version)$/;
-
-/** `text/event-stream` of `text/event-stream; charset=utf-8`. */
-const mediaTypeOf = (value: unknown): string => String(value).split(';')[0] ?? '';
-
-function isOwnHeader({ path, direct, through }: Difference): boolean {
-  const name = HEADER.exec(path)?.[1]?.toLowerCase();
-  if (name === undefined) return false;
-  if (name === 'content-type') return mediaTypeOf(direct) === mediaTypeOf(through);
-  return OWN_HEADERS.test(name) || (through === undefined && !PASSED_HEADERS.test(name));
-}
-
-/** The same request, but directly more often. */
-const isRepeated = (direct: unknown, through: unknown): boolean =>
-  Array.isArray(direct) &&
-  Array.isArray(through) &&
-  direct.length > through.length &&
-  new Set([...direct, ...through]).size === 1;
-
-const isAddedWait = ({ path, direct, through }: Difference): boolean =>
-  (/^retry-after(?:-ms)?$/.test(HEADER.exec(path)?.[1] ?? '') && direct === undefined) ||
-  // LiteLLM's name for the header.
-  (path.endsWith('.retry_after') && direct === null && typeof through === 'number');
-
-/** LangChain has classes of its own for a 429 with and without a time to wait, and repeats only the former. */
-const isLimitOfLangChain = ({ call, path }: Difference): boolean =>
-  call === 'error.rate_limit' &&
-  /^(?:requests|error\.(?:name|retryAfterMs|rateLimit(?:Type|Reason)))$/.test(path);
 
 export const EXPLANATIONS: readonly Explanation[] = [
   {
     name: 'headers of the connection and of the server',
     why: 'the gateway frames its own answers, tells its own limits, and passes the headers of an allow-list (docs/relay.md)',
-    matches: isOwnHeader,
+    places: [
+      ownHeader('connection', /^(?:keep-alive|close)$/),
+      ownHeader('keep-alive', /^timeout=75$/),
+      ownHeader('content-length', /^\d+$/),
+      ownHeader('cache-control', /^no-cache, no-transform$/),
+      ownHeader('x-accel-buffering', /^no$/),
+      headerPlace('transfer-encoding', change('chunked', undefined)),
+      headerPlace('x-ratelimit-(?:limit|remaining|reset)-(?:requests|tokens)', change(/^/, undefined)),
+      headerPlace('date', change(undefined, / GMT$/)),
+      headerPlace('(?:server|access-control-[a-z-]+)', change(/^/, undefined)),
+      headerPlace('content-type', change('text/event-stream', 'text/event-stream; charset=utf-8')),
+      headerPlace('content-type', change('application/json; charset=utf-8', 'application/json')),
+    ],
   },
   {
     name: 'models of the routing table',
     why: 'the gateway lists the models that it routes, from its configuration, and asks no server',
-    matches: (difference) =>
-      difference.call.startsWith('models.') &&
-      (difference.path === 'requests' || isOwnModelField(difference)),
+    places: [
+      { ...MODELS, path: /^requests$/, hasValues: isAnsweredByGateway },
+      modelField('owned_by|ownedBy', change(/^(?:aimock|vendor|llamacpp)$/, 'tollgate')),
+      modelField('created', (direct, through) => typeof direct === 'number' && through === 1_704_067_200),
+      // The order is that of the configuration.
+      {
+        ...modelField(
+          'id',
+          change(/^(?:gpt-4o-mini|text-embedding-3-small)$/, /^(?:gpt-4o-mini|text-embedding-3-small)$/),
+        ),
+        server: /^aimock /,
+      },
+      {
+        ...modelField(
+          'aliases|architecture|meta|tags',
+          (direct, through) => typeof direct === 'object' && through === undefined,
+        ),
+        server: /^llama\.cpp /,
+      },
+      // llama.cpp answers in the way of Ollama too.
+      {
+        ...MODELS,
+        server: /^llama\.cpp /,
+        path: /^result\.(?:body\.)?models$/,
+        hasValues: (direct, through) => Array.isArray(direct) && through === undefined,
+      },
+    ],
   },
   {
     name: 'unknown model',
     why: 'the gateway knows its models, so it answers without asking a server, in its own words; status, type, code and class are the same',
-    matches: (difference) =>
-      difference.call.startsWith('error.unknown_model') &&
-      (isAnsweredByGateway(difference) || isMessage(difference)),
+    places: [
+      {
+        client: ANY,
+        server: ANY,
+        call: /^error\.unknown_model(?:\.stream|\.retrieve)?$/,
+        path: /^requests$/,
+        hasValues: isAnsweredByGateway,
+      },
+      {
+        client: ANY,
+        server: ANY,
+        call: /^error\.unknown_model(?:\.stream|\.retrieve)?$/,
+        path: /^(?:error|result\.thrown|result\.items\[\d+\])(?:\.\w+)*\.message$/,
+        hasValues: (_direct, through) => String(through).includes(UNKNOWN),
+      },
+      {
+        client: /^AI SDK /,
+        server: ANY,
+        call: /^error\.unknown_model(?:\.stream)?$/,
+        path: /^(?:error|result\.thrown|result\.items\[\d+\]\.error)\.responseBody$/,
+        hasValues: isSameErrorInOtherWords,
+      },
+    ],
   },
   {
     name: 'name of the model',
     why: 'the vendor answers with a name of its own, and the gateway with the name that was asked for (`response_model: alias`, the default)',
-    matches: ({ path, through }, { server }) =>
-      server.startsWith('scripted') &&
-      /\.(?:model|modelId|model_name|providerData\.model)$/.test(path) &&
-      /^vendor-/.test(String(through)),
+    places: [
+      {
+        client: ANY,
+        server: /^scripted /,
+        call: ANY,
+        path: /^result.*\.(?:model|modelId|model_name)$/,
+        hasValues: change('upstream-model', /^vendor-(?:model|embedding)$/),
+      },
+    ],
   },
   {
     name: 'usage of chunks',
     why: 'the gateway asks for usage to count it; the vendor then writes `usage: null` into each chunk, which SDKs take for no usage, and the chunk with the usage is left out',
-    matches: ({ call, path, direct, through }) =>
-      /(?:^|\.)(?:stream|cut_stream)(?:\.|$)/.test(call) &&
-      /\.usage$/.test(path) &&
-      direct === undefined &&
-      through === null,
+    places: [
+      {
+        client: /^(?:openai|llama-index|net\/http|HttpClient|curl)/,
+        server: /^scripted /,
+        call: /^(?:chat(?:\.\w+)*\.stream(?:\.(?!usage)\w+)?|error\.cut_stream)$/,
+        path: /^result(?:\.items|\.chunks|\.lines|\.body\.lines)?\[\d+\](?:\.data|\.chunk|\.snapshot|\.raw)?\.usage$/,
+        hasValues: change(undefined, null),
+      },
+    ],
   },
   {
     name: 'time to wait in seconds',
-    why: 'each 429 and 503 tells how long to wait, in seconds too where the vendor names only milliseconds or nothing (docs/relay.md); LangChain therefore takes a 429 for a limit that passes, and asks again',
-    matches: (difference, { client, server }) =>
-      server.startsWith('scripted') &&
-      /^error\.(?:server|rate_limit)/.test(difference.call) &&
-      (isAddedWait(difference) || (client.startsWith('LangChain') && isLimitOfLangChain(difference))),
+    why: 'each 429 and 503 tells how long to wait, in seconds too where the vendor names only milliseconds or nothing (docs/relay.md)',
+    places: [
+      {
+        client: ANY,
+        server: /^scripted /,
+        call: /^error\.(?:server|rate_limit)(?:\.stream)?$/,
+        path: header('retry-after'),
+        hasValues: change(undefined, '1'),
+      },
+      {
+        client: /^pydantic-ai /,
+        server: /^scripted /,
+        call: /^error\.server$/,
+        path: /^error\.retry_after$/,
+        hasValues: change(null, 1),
+      },
+    ],
+  },
+  {
+    name: 'a limit that passes',
+    why: 'LangChain waits and asks again after a 429 that names a time in seconds, and gives up after one that names none; the gateway names it',
+    places: [
+      limitOfLangChain('requests', (direct, through) => isRepeated(through, direct)),
+      limitOfLangChain('error.name', change('RateLimitCapacityError', 'Error')),
+      limitOfLangChain('error.rateLimitReason', change('headerless_429', 'retry_after_hint')),
+      limitOfLangChain('error.rateLimitType', change('capacity', 'wait')),
+      limitOfLangChain('error.retryAfterMs', change(undefined, 1000)),
+    ],
   },
   {
     name: 'broken stream',
     why: 'a stream that breaks ends with an error of the API, which SDKs raise as theirs, before the connection is cut (docs/relay.md)',
-    matches: ({ call, path, direct, through }) =>
-      call === 'error.cut_stream' &&
-      (path.startsWith('result.thrown') ||
-        // The error is an item of some streams.
-        (path === 'result.items.length' && Number(through) === Number(direct) + 1)),
+    places: [
+      {
+        // The error is an item of the stream.
+        client: /^AI SDK /,
+        server: /^scripted /,
+        call: /^error\.cut_stream$/,
+        path: /^result\.items\.length$/,
+        hasValues: (direct, through) => through === Number(direct) + 1,
+      },
+      thrown('class', change(/^(?:Type)?Error$/, 'APIError')),
+      thrown('name', change('TypeError', 'Error')),
+      thrown('message', change(/^(?:terminated|Premature close)$/, /^The stream of the upstream broke /)),
+      thrown('code', (_direct, through) => through === 'stream_incomplete'),
+      thrown('type', change(undefined, 'server_error')),
+      thrown('param', change(undefined, null)),
+      thrown('request(?:_id|ID)', (direct, through) => direct === undefined && isRequestId(through)),
+      thrown('(?:error|headers)', (direct, through) => direct === undefined && typeof through === 'object'),
+      thrown('(?:cause|errno)', (_direct, through) => through === undefined),
+    ],
   },
   {
     name: 'embeddings in the encoding that was asked for',
     why: 'aimock answers with numbers where base64 was asked for, and some SDKs decode them as if they were text; the gateway makes base64 of them',
-    matches: ({ call, path }, { server }) =>
-      call === 'embeddings.base64' &&
-      /^result\.(?:body\.)?data\[0\]\.embedding/.test(path) &&
-      server.startsWith('aimock'),
+    places: [
+      base64Embedding(
+        '',
+        (direct, through) => Array.isArray(direct) && through === 'AACAPgAAAL8AAIA/AAAAPA==',
+      ),
+      base64Embedding('\\.length', change(1, 4)),
+      base64Embedding('\\[\\d+\\]', (_direct, through) =>
+        [0.25, -0.5, 1, 0.0078125].includes(Number(through)),
+      ),
+    ],
   },
   {
     name: 'request sent again on a fresh connection',
     why: 'aimock closes a connection that was idle for 5 s, which a JVM that is slow to start meets; the gateway keeps it for 75 s',
-    matches: ({ path, direct, through }, { client, server }) =>
-      path === 'requests' &&
-      client.startsWith('openai-java') &&
-      server.startsWith('aimock') &&
-      isRepeated(direct, through),
+    places: [
+      { client: /^openai-java /, server: /^aimock /, call: ANY, path: /^requests$/, hasValues: isRepeated },
+    ],
+  },
+  {
+    name: 'connection closed after a stream',
+    why: 'llama.cpp closes the connection after a stream without saying so; openai 4 for Node and openai-go spend one of their retries on that, and net/http does not send a POST again; the gateway does, on a fresh connection',
+    places: [
+      {
+        client: /^openai \(Node\) 4\.|^openai-go /,
+        server: /^llama\.cpp /,
+        call: ANY,
+        path: /^requests$/,
+        hasValues: isRepeated,
+      },
+      {
+        client: /^net\/http \(Go\) /,
+        server: /^llama\.cpp /,
+        call: ANY,
+        path: /^error$/,
+        hasValues: (direct, through) => through === undefined && /: EOF"/.test(JSON.stringify(direct)),
+      },
+      {
+        client: /^net\/http \(Go\) /,
+        server: /^llama\.cpp /,
+        call: ANY,
+        path: /^result$/,
+        hasValues: (direct, through) => direct === null && typeof through === 'object',
+      },
+    ],
   },
   {
     name: 'Codex goes on by HTTP',
     why: 'the gateway has no WebSocket for responses, and its 426 makes Codex send plain requests at once; aimock takes the WebSocket, and a server that answers 404 makes Codex ask seven times',
-    matches: ({ path, direct, through }, { client, server }) =>
-      client.startsWith('Codex CLI (WebSocket first)') &&
-      (server.startsWith('aimock')
-        ? (path === 'requests' && String(direct) === '') || path === 'result.requests.length'
-        : (path === 'result' && direct === undefined) ||
-          (path === 'error' && through === undefined && JSON.stringify(direct).includes('"reconnected"'))),
-  },
-  {
-    name: 'connection closed after a stream',
-    why: 'llama.cpp closes the connection after a stream without saying so: net/http does not send a POST again, SDKs repeat the request; the gateway finds out itself, and its client sends one request',
-    matches: ({ path, direct, through }, { client, server }) =>
-      server.startsWith('llama.cpp') &&
-      ((path === 'requests' && isRepeated(direct, through)) ||
-        (client.startsWith('net/http (Go)') &&
-          ((path === 'error' && through === undefined && /: EOF"/.test(JSON.stringify(direct))) ||
-            (path === 'result' && direct === null)))),
+    places: [
+      websocketFirst(
+        'requests',
+        /^aimock /,
+        (direct, through) => String(direct) === '' && String(through) !== '',
+      ),
+      websocketFirst('result.requests.length', /^aimock /, change(0, 1)),
+      websocketFirst(
+        'result',
+        NO_WEBSOCKET,
+        (direct, through) => direct === undefined && typeof through === 'object',
+      ),
+      websocketFirst(
+        'error',
+        NO_WEBSOCKET,
+        (direct, through) => through === undefined && JSON.stringify(direct).includes('"reconnected"'),
+      ),
+    ],
   },
   {
     name: 'an id for each request',
     why: 'the gateway gives an id to an answer whose server has none, and writes it into its log',
-    matches: ({ path, direct, through }) =>
-      /\.(?:_?request_id|requestId|requestID|x-request-id)$/.test(path) &&
-      (direct === undefined || direct === null) &&
-      typeof through === 'string' &&
-      through.startsWith('req_'),
+    places: [
+      {
+        client: ANY,
+        server: /^(?:aimock|llama\.cpp) /,
+        call: ANY,
+        path: /\.(?:_?request_id|requestId|requestID|x-request-id)$/,
+        hasValues: (direct, through) => isAbsent(direct) && isRequestId(through),
+      },
+    ],
   },
   {
     name: 'usage in the last chunk of completions',
     why: 'llama.cpp reports usage in each stream of completions; the gateway shows usage in streams to clients that ask for it',
-    matches: ({ call, path, through }, { server }) =>
-      server.startsWith('llama.cpp') &&
-      call === 'completions.stream' &&
-      /\.usage$|\.additional_kwargs\.\w+_tokens$/.test(path) &&
-      through === undefined,
+    places: [
+      {
+        client: ANY,
+        server: /^llama\.cpp /,
+        call: /^completions\.stream$/,
+        path: /\.(?:usage|additional_kwargs\.\w+_tokens)$/,
+        hasValues: (direct, through) => !isAbsent(direct) && through === undefined,
+      },
+    ],
   },
 ];
 
 /** The explanation of a difference, if there is one. */
 export function explanationOf(difference: Difference, where: Where): Explanation | undefined {
-  return EXPLANATIONS.find((each) => each.matches(difference, where));
+  return EXPLANATIONS.find(({ places }) => places.some((place) => isAt(place, difference, where)));
 }

@@ -1,7 +1,8 @@
 // One client and one server: the calls directly, the same calls through a gateway in front of the server, and what differs.
 import { startGateway } from '../../helpers/gateway.ts';
 import { type Difference, differences } from './compare.ts';
-import { type Explanation, explanationOf, type Where } from './explained.ts';
+import { type Explanation, explanationOf } from './explained.ts';
+import type { Where } from './places.ts';
 import { Tap } from './tap.ts';
 import type { CallError, CallResult, ComparedClient, RunningServer, Target } from './types.ts';
 

@@ -2,16 +2,18 @@
 import { parseArgs } from 'node:util';
 import { CLIENTS } from './clients/index.ts';
 import type { Difference } from './compare.ts';
+import { keepRow, keptRows } from './kept-rows.ts';
 import { type ComparedPair, comparePair } from './pair.ts';
 import { SERVERS } from './servers/index.ts';
-import { type Row, rowOf, tableOf, unavailableRow, writeTable } from './table.ts';
+import { emptyRow, type Row, rowOf, tableOf, writeTable } from './table.ts';
 import { type ComparedClient, type ComparedServer, type RunningServer, Unavailable } from './types.ts';
 
 const HELP = `npm run test:clients -- [options]
   --client TEXT   only clients whose name and version contain TEXT (repeatable)
   --server TEXT   only servers whose name and version contain TEXT (repeatable)
   --call NAME     only this call (repeatable)
-  --write         write the table into docs/clients.md
+  --explained     print the explained differences too
+  --write         write the table of all pairs into docs/clients.md: the others are as in their last run
 Exits with 1 if a difference has no explanation, or a client fails.`;
 
 const { values: options } = parseArgs({
@@ -19,6 +21,7 @@ const { values: options } = parseArgs({
     client: { type: 'string', multiple: true, default: [] },
     server: { type: 'string', multiple: true, default: [] },
     call: { type: 'string', multiple: true },
+    explained: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -34,28 +37,37 @@ async function main(): Promise<number> {
     console.error('no client or no server has such a name');
     return 2;
   }
+  // The servers run beside each other, and the clients of a server one after the other.
+  const runs = await Promise.all(servers.map((server) => runClients(clients, server)));
+  console.log(`\n${tableOf(runs.flatMap((run) => run.rows))}`);
+  if (options.write) await writeTable(tableOf(await keptRows(CLIENTS, SERVERS)));
+  return runs.some(({ isFailed }) => isFailed) ? 1 : 0;
+}
+
+/** A row for each client, in their order, and whether one of them failed or has a difference without an explanation. */
+async function runClients(
+  clients: readonly ComparedClient[],
+  server: ComparedServer,
+): Promise<{ readonly rows: readonly Row[]; readonly isFailed: boolean }> {
   const rows: Row[] = [];
   let isFailed = false;
-  for (const server of servers)
-    for (const client of clients) {
-      try {
-        const pair = await runPair(client, server);
-        report(client, server, pair);
-        rows.push(rowOf(client, server, pair));
-        isFailed ||= pair.calls.some(({ unexplained }) => unexplained.length > 0);
-      } catch (error) {
-        const why = error instanceof Error ? error.message : String(error);
-        isFailed ||= !(error instanceof Unavailable);
-        console.log(
-          `\n${title(client)}, ${title(server)}: ${error instanceof Unavailable ? 'not available' : 'FAILED'}: ${why}`,
-        );
-        rows.push(unavailableRow(client, server, why));
-      }
+  for (const client of clients) {
+    try {
+      const pair = await runPair(client, server);
+      report(client, server, pair);
+      rows.push(rowOf(client, server, pair));
+      isFailed ||= pair.calls.some(({ unexplained }) => unexplained.length > 0);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      const state = error instanceof Unavailable ? 'not available' : 'FAILED';
+      console.log(`\n${title(client)}, ${title(server)}: ${state}: ${why}`);
+      rows.push(emptyRow(client, server, why));
+      isFailed ||= !(error instanceof Unavailable);
     }
-  const table = tableOf(rows);
-  console.log(`\n${table}`);
-  if (options.write) await writeTable(table);
-  return isFailed ? 1 : 0;
+    const last = rows.at(-1);
+    if (last !== undefined && options.call === undefined) await keepRow(last);
+  }
+  return { rows, isFailed };
 }
 
 /** Each pair has a server of its own: what one client did to it is nothing to the next. */
@@ -72,12 +84,15 @@ async function runPair(client: ComparedClient, server: ComparedServer): Promise<
 function report(client: ComparedClient, server: ComparedServer, pair: ComparedPair): void {
   console.log(`\n${title(client)}, ${title(server)}: ${pair.calls.length} calls`);
   for (const { call, why } of pair.skipped) console.log(`  skipped ${call}: ${why}`);
-  for (const { unexplained } of pair.calls)
-    for (const each of unexplained) console.log(`  ${describe(each)}`);
+  for (const { unexplained, explained } of pair.calls) {
+    for (const each of unexplained) console.log(`  UNEXPLAINED ${describe(each)}`);
+    if (options.explained)
+      for (const { by, difference } of explained) console.log(`  ${by.name}: ${describe(difference)}`);
+  }
 }
 
 function describe({ call, path, direct, through }: Difference): string {
-  return `UNEXPLAINED ${call} ${path}: directly ${short(direct)}, through the gateway ${short(through)}`;
+  return `${call} ${path}: directly ${short(direct)}, through the gateway ${short(through)}`;
 }
 
 function short(value: unknown): string {

@@ -1,39 +1,59 @@
 // The table of a comparison: one row for each client, version and server, as Markdown.
 import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { EXPLANATIONS } from './explained.ts';
 import type { ComparedPair } from './pair.ts';
 
 const DOCUMENT = fileURLToPath(new URL('../../../docs/clients.md', import.meta.url));
 const BEGIN = '<!-- comparison -->';
 const END = '<!-- /comparison -->';
 
-interface Named {
+export interface Named {
   readonly name: string;
   readonly version: string;
 }
 
-/** What a row says of a pair. */
+/** What the table says of a pair. It can be kept as JSON. */
 export interface Row {
   readonly client: Named;
   readonly server: Named;
-  readonly pair: ComparedPair | undefined;
-  /** Why there is no pair. */
-  readonly why: string | undefined;
+  readonly calls: readonly {
+    readonly call: string;
+    readonly isUnexplained: boolean;
+    /** Names of explanations. */
+    readonly explained: readonly string[];
+  }[];
+  readonly skipped: ComparedPair['skipped'];
+  /** Why no call was made. */
+  readonly why?: string;
 }
 
-export function rowOf(client: Named, server: Named, pair: ComparedPair): Row {
-  return { client, server, pair, why: undefined };
+export function rowOf(client: Named, server: Named, { calls, skipped }: ComparedPair): Row {
+  return {
+    client: named(client),
+    server: named(server),
+    calls: calls.map(({ call, unexplained, explained }) => ({
+      call,
+      isUnexplained: unexplained.length > 0,
+      explained: [...new Set(explained.map(({ by }) => by.name))],
+    })),
+    skipped,
+  };
 }
 
-export function unavailableRow(client: Named, server: Named, why: string): Row {
-  return { client, server, pair: undefined, why };
+/** A row for a pair that this machine cannot have, or whose client failed. */
+export function emptyRow(client: Named, server: Named, why: string): Row {
+  return { client: named(client), server: named(server), calls: [], skipped: [], why };
 }
+
+const named = ({ name, version }: Named): Named => ({ name, version });
 
 /** The table, and below it the names of the explanations that it counts and of the calls that were skipped. */
 export function tableOf(rows: readonly Row[]): string {
-  const lines = rows.map(({ client, server, pair, why }) => {
+  const lines = rows.map((row) => {
+    const { client, server, why } = row;
     const names = [client.name, client.version, `${server.name} ${server.version}`];
-    return `| ${[...names, ...(pair === undefined ? ['–', '–', '–', '–', `all: ${firstLine(why)}`] : counts(pair))].join(' | ')} |`;
+    return `| ${[...names, ...(why === undefined ? counts(row) : ['–', '–', '–', '–', `all: ${firstLine(why)}`])].join(' | ')} |`;
   });
   return [
     '| client | version | server | calls | equal | explained | unexplained | skipped |',
@@ -53,32 +73,27 @@ export async function writeTable(table: string): Promise<void> {
   await writeFile(DOCUMENT, `${text.slice(0, begin + BEGIN.length)}\n${table}\n${text.slice(end)}`);
 }
 
-function counts({ calls, skipped }: ComparedPair): string[] {
-  const unexplained = calls.filter((call) => call.unexplained.length > 0).length;
-  const explained = calls.filter((call) => call.unexplained.length === 0 && call.explained.length > 0).length;
+function counts({ calls, skipped }: Row): string[] {
+  const unexplained = calls.filter((call) => call.isUnexplained).length;
+  const explained = calls.filter((call) => !call.isUnexplained && call.explained.length > 0).length;
   return [calls.length, calls.length - explained - unexplained, explained, unexplained, skipped.length].map(
     String,
   );
 }
 
 function explanations(rows: readonly Row[]): string[] {
-  const found = new Map<string, { why: string; calls: Set<string> }>();
-  for (const { pair } of rows)
-    for (const { call, explained } of pair?.calls ?? [])
-      for (const { by } of explained) {
-        const known = found.get(by.name) ?? { why: by.why, calls: new Set() };
-        found.set(by.name, known);
-        known.calls.add(call);
-      }
-  if (found.size === 0) return [];
-  const items = [...found].map(([name, { why, calls }]) => `- **${name}**: ${why} (${listed(calls)})`);
-  return ['', 'Explained differences:', '', ...items];
+  const calls = rows.flatMap((row) => row.calls);
+  const items = EXPLANATIONS.flatMap(({ name, why }) => {
+    const names = new Set(calls.filter(({ explained }) => explained.includes(name)).map(({ call }) => call));
+    return names.size === 0 ? [] : [`- **${name}**: ${why} (${listed(names)})`];
+  });
+  return items.length === 0 ? [] : ['', 'Explained differences:', '', ...items];
 }
 
 function skips(rows: readonly Row[]): string[] {
   const found = new Map<string, Set<string>>();
-  for (const { server, pair } of rows)
-    for (const { call, why } of pair?.skipped ?? []) {
+  for (const { server, skipped } of rows)
+    for (const { call, why } of skipped) {
       const reason = `${server.name}: ${why}`;
       found.set(reason, (found.get(reason) ?? new Set()).add(call));
     }

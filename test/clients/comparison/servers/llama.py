@@ -38,8 +38,8 @@ def parameters(name: str, key: str, template: str) -> xllamacpp.CommonParams:
     # The threads of llama.cpp spin while they wait for each other, so more than one is slow on a busy machine.
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
-    # The answer's length where the request sets none.
-    params.n_predict = 64
+    # The answer's length where the request sets none: enough for the call of a tool.
+    params.n_predict = 40
     params.embedding = True
     params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return params

@@ -1,6 +1,6 @@
 // A scripted server with the answers that other servers of the comparison do not give: several choices, logprobs, events of
-// images, members that vendors add, and failures that say how and when to try again. In a vendor's way it answers with
-// another name of the model than it was asked for.
+// images, members that vendors add, and failures that say how and when to try again. It streams where the request asks for
+// it, and answers with another name of the model than it was asked for, as vendors do.
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -33,7 +33,9 @@ import { type ComparedServer, promptOf, type RunningServer, UNKNOWN_MODEL } from
 const MODEL = 'vendor-model';
 const IMAGE =
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
-const TEXT = 'Grüße aus Lissabon — “fine” 🌤️';
+const PARTS = ['Grüße aus ', 'Lissabon — “fine” ', '🌤️'];
+const TEXT = PARTS.join('');
+const CITY = ['{"city":"Lisbon",', '"country":"Portugal"}'];
 const PROMPT = new RegExp(`${promptOf('')}([a-z0-9_.]+)`);
 
 const USAGE = {
@@ -41,6 +43,14 @@ const USAGE = {
   prompt_tokens_details: { cached_tokens: 1, audio_tokens: 0 },
   completion_tokens_details: { reasoning_tokens: 2, accepted_prediction_tokens: 0 },
 };
+
+/** What a request asks for. */
+interface Asked {
+  readonly isStream: boolean;
+  readonly hasUsage: boolean;
+  /** The conversation ends with the result of a tool. */
+  readonly hasToolResult: boolean;
+}
 
 interface Answer {
   readonly status?: number;
@@ -62,7 +72,7 @@ const choice = (index: number, message: object, rest: object = {}) => ({
   ...rest,
 });
 
-const chat = (...choices: readonly object[]): Answer => ({
+const whole = (...choices: readonly object[]): Answer => ({
   json: {
     ...completion(),
     choices,
@@ -84,13 +94,6 @@ const LOGPROBS = {
   refusal: null,
 };
 
-const withLogprobs = (chunk: object): object => {
-  const [first] = Reflect.get(chunk, 'choices') as object[];
-  return { ...chunk, choices: [{ ...first, logprobs: LOGPROBS }] };
-};
-
-const isStreamed = (body: string): boolean => /"stream":\s*true/.test(body);
-
 const toolCall = (id: string, city: string) => ({
   id,
   type: 'function',
@@ -98,13 +101,44 @@ const toolCall = (id: string, city: string) => ({
 });
 
 /** Frames as a vendor sends them: with a comment, members of its own, and usage on request. */
-const chatFrames = (body: string, ...middle: readonly object[]): Answer => {
-  const hasUsage = body.includes('"include_usage":true');
+function streamed({ hasUsage }: Asked, ...chunks: readonly object[]): Answer {
   const own = { service_tier: 'default', obfuscation: 'a1b2c3', ...(hasUsage ? { usage: null } : {}) };
-  const frames = [roleChunk(), ...middle].map((each) => frame({ ...each, ...own }));
+  const frames = chunks.map((each) => frame({ ...each, ...own }));
   const usage = frame({ ...finishChunk(), choices: [], usage: USAGE, service_tier: 'default' });
   return { frames: [': the server thinks\n\n', ...frames, ...(hasUsage ? [usage] : []), DONE] };
-};
+}
+
+/** A text, whole or in these parts, with a reasoning before it. */
+function text(asked: Asked, parts: readonly string[], reasoning?: object): Answer {
+  if (!asked.isStream) return whole(choice(0, { content: parts.join(''), ...reasoning }));
+  const thought = reasoning === undefined ? [] : [chunkOf(reasoning)];
+  const said = parts.map((part) => contentChunk(part));
+  return streamed(asked, roleChunk(), ...thought, ...said, finishChunk());
+}
+
+/** Calls of a tool: two in a whole answer, one in parts in a stream. */
+function toolCalls(asked: Asked): Answer {
+  if (asked.isStream)
+    return streamed(
+      asked,
+      roleChunk(),
+      toolChunk({ index: 0, id: 'call_a', name: 'get_weather', arguments: '' }),
+      toolChunk({ index: 0, arguments: '{"city":' }),
+      toolChunk({ index: 0, arguments: '"Lisbon"}' }),
+      finishChunk('tool_calls'),
+    );
+  const calls = [toolCall('call_a', 'Lisbon'), toolCall('call_b', 'Porto')];
+  return whole(choice(0, { content: null, tool_calls: calls }, { finish_reason: 'tool_calls' }));
+}
+
+function logprobs(asked: Asked): Answer {
+  if (!asked.isStream) return whole(choice(0, {}, { logprobs: LOGPROBS }));
+  const withLogprobs = {
+    ...contentChunk(TEXT),
+    choices: [{ index: 0, delta: { content: TEXT }, logprobs: LOGPROBS, finish_reason: null }],
+  };
+  return streamed(asked, roleChunk(), withLogprobs, finishChunk());
+}
 
 const failed = (status: number, code: string, headers: Readonly<Record<string, string>> = {}): Answer => ({
   status,
@@ -116,67 +150,34 @@ const failed = (status: number, code: string, headers: Readonly<Record<string, s
 });
 
 /** The answer to each call, and to those that begin with it and a dot. */
-const ANSWERS: Readonly<Record<string, (body: string) => Answer>> = {
-  chat: () => chat(choice(0, {})),
-  'chat.stream': (body) =>
-    chatFrames(body, contentChunk('Grüße aus '), contentChunk('Lissabon 🌤️'), finishChunk()),
-  'chat.tools': (body) =>
-    body.includes('"role":"tool"')
-      ? chat(choice(0, {}))
-      : chat(
-          choice(
-            0,
-            { content: null, tool_calls: [toolCall('call_a', 'Lisbon'), toolCall('call_b', 'Porto')] },
-            { finish_reason: 'tool_calls' },
-          ),
-        ),
-  'chat.tools.stream': (body) =>
-    body.includes('"role":"tool"')
-      ? chatFrames(body, contentChunk(TEXT), finishChunk())
-      : chatFrames(
-          body,
-          toolChunk({ index: 0, id: 'call_a', name: 'get_weather', arguments: '' }),
-          toolChunk({ index: 0, arguments: '{"city":' }),
-          toolChunk({ index: 0, arguments: '"Lisbon"}' }),
-          finishChunk('tool_calls'),
-        ),
-  'chat.json_schema': () => chat(choice(0, { content: '{"city":"Lisbon","country":"Portugal"}' })),
-  'chat.json_schema.stream': (body) =>
-    chatFrames(body, contentChunk('{"city":"Lisbon",'), contentChunk('"country":"Portugal"}'), finishChunk()),
-  'chat.n2': () => chat(choice(0, {}), choice(1, { content: 'Another text.' }, { finish_reason: 'length' })),
-  'chat.logprobs': () => chat(choice(0, {}, { logprobs: LOGPROBS })),
-  'chat.logprobs.stream': (body) => chatFrames(body, withLogprobs(contentChunk('Gr')), finishChunk()),
-  'chat.reasoning': () => chat(choice(0, { reasoning_content: 'It is sunny.', reasoning: 'It is sunny.' })),
-  'chat.reasoning.stream': (body) =>
-    chatFrames(body, chunkOf({ reasoning_content: 'It is sunny.' }), contentChunk(TEXT), finishChunk()),
-  responses: () => ({ json: responseObject({ text: TEXT }) }),
-  // One of the libraries streams this call by asking once and taking the answer apart.
-  'responses.stream': (body) =>
-    isStreamed(body)
-      ? { frames: responseEvents(['Grüße ', 'aus Lissabon']).map(eventFrame) }
-      : { json: responseObject({ text: TEXT }) },
+const ANSWERS: Readonly<Record<string, (asked: Asked) => Answer>> = {
+  chat: (asked) => text(asked, PARTS),
+  'chat.tools': (asked) => (asked.hasToolResult ? text(asked, PARTS) : toolCalls(asked)),
+  'chat.json_schema': (asked) => text(asked, CITY),
+  'chat.n2': () => whole(choice(0, {}), choice(1, { content: 'Another text.' }, { finish_reason: 'length' })),
+  'chat.logprobs': logprobs,
+  'chat.reasoning': (asked) =>
+    text(asked, PARTS, { reasoning_content: 'It is sunny.', reasoning: 'It is sunny.' }),
+  responses: ({ isStream }) =>
+    isStream ? { frames: responseEvents(PARTS).map(eventFrame) } : { json: responseObject({ text: TEXT }) },
   embeddings: () => ({ json: embeddingList([[0.25, -0.5, 1]]) }),
   'embeddings.base64': () => ({ json: embeddingList(['AACAPgAAAL8AAIA/']) }),
-  images: () => ({ json: imageList(IMAGE) }),
-  'images.stream': () => ({ frames: imageEvents(IMAGE).map(eventFrame) }),
+  images: ({ isStream }) =>
+    isStream ? { frames: imageEvents(IMAGE).map(eventFrame) } : { json: imageList(IMAGE) },
   speech: () => ({ sound: 'sound of a speech' }),
   transcription: () => ({ json: { text: TEXT, usage: { type: 'duration', seconds: 1 } } }),
   moderations: () => ({ json: moderation() }),
-  completions: () => ({ json: textCompletion(TEXT) }),
-  'completions.stream': () => ({
-    frames: [
-      ...['Grüße ', 'aus Lissabon'].map((text) => frame(textChunk(text, null))),
-      frame(textChunk('', 'stop')),
-      DONE,
-    ],
-  }),
+  completions: ({ isStream }) =>
+    isStream
+      ? { frames: [...PARTS.map((part) => frame(textChunk(part))), frame(textChunk('', 'stop')), DONE] }
+      : { json: textCompletion(TEXT) },
   'error.unknown_model': () => failed(404, 'model_not_found'),
   'error.bad_request': () => failed(400, 'invalid_value'),
   'error.server': () => failed(503, 'overloaded'),
   'error.rate_limit': () => failed(429, 'rate_limit_exceeded', { 'retry-after-ms': '20' }),
   'error.final': () => failed(500, 'server_error', { 'x-should-retry': 'false' }),
-  'error.cut_stream': (body) => ({
-    frames: (chatFrames(body, contentChunk('Grüße')).frames ?? []).slice(0, -1),
+  'error.cut_stream': (asked) => ({
+    frames: (text(asked, PARTS).frames ?? []).slice(0, 3),
     isCut: true,
   }),
 };
@@ -220,10 +221,17 @@ function answerTo(path: string, body: string): Answer {
     call = call.slice(0, Math.max(0, call.lastIndexOf('.')))
   ) {
     const answer = ANSWERS[call];
-    if (answer !== undefined) return answer(body);
+    if (answer !== undefined) return answer(askedBy(body));
   }
   return failed(404, 'no_such_call');
 }
+
+/** Forms ask for none of it. */
+const askedBy = (body: string): Asked => ({
+  isStream: /"stream": ?true/.test(body),
+  hasUsage: /"include_usage": ?true/.test(body),
+  hasToolResult: /"role": ?"tool"/.test(body),
+});
 
 async function send(
   { status = 200, headers, json, frames, isCut, sound }: Answer,

@@ -80,7 +80,10 @@ export function plain(value: unknown, depth = 0): unknown {
 /** What a program that catches an error can read of it. */
 export function plainError(error: unknown, depth = 0): { class: string; [field: string]: unknown } {
   if (!(error instanceof Error)) return { class: typeof error, message: plain(error, depth) };
-  const fields = Object.entries(error).map(([name, each]) => [name, plain(each, depth + 1)] as const);
+  const fields = Object.entries(error)
+    // Errors of undici hold the ports of their socket, and what it has sent so far.
+    .filter(([name]) => name !== 'socket')
+    .map(([name, each]) => [name, plain(each, depth + 1)] as const);
   const cause = error.cause === undefined ? {} : { cause: plain(error.cause, depth + 1) };
   const own = { class: error.constructor.name, name: error.name, message: error.message };
   return { ...Object.fromEntries(fields), ...cause, ...own };
