@@ -72,7 +72,7 @@ export class Fleet implements AsyncDisposable {
 }
 
 /** Verb phrases for what replicas do with the change: 'reject it', 'rejects the key'. */
-interface FleetAction {
+export interface FleetAction {
   /** Plural, with a pronoun. */
   readonly many: string;
   /** Singular. */

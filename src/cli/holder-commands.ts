@@ -4,9 +4,9 @@ import { changeHolder } from '../auth/holder-change.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import type { HolderChange } from '../store/key-record.ts';
 import { type OptionKind, oneOf, readArguments, UsageError } from './arguments.ts';
-import { broadcastFields, broadcastText, isConfirmed, warnings } from './fleet-action.ts';
-import { type CommandIo, noSuchKey, readPrefix, write } from './support-command.ts';
-import { openFleet, publicFields, withStore } from './support-desk.ts';
+import { broadcastText } from './fleet-action.ts';
+import { type CommandIo, noSuchKey, readPrefix } from './support-command.ts';
+import { openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
 const OPTIONS = { config: 'text', reason: 'text', json: 'flag' } as const satisfies Record<
   string,
@@ -48,25 +48,18 @@ async function change(given: Given, wanted: HolderChange, is: string, io: Comman
     if (outcome.kind === 'unknown') throw new Error('a key has a holder');
     const { kind, records } = outcome;
     const result = fleet?.result;
-    if (given.flag('json')) {
-      const keys = records.map(publicFields);
-      const fields = {
-        outcome: kind,
-        holder: key.holderId,
-        keys,
-        ...(result && { replicas: broadcastFields(result) }),
-      };
-      await write(io.stdout, `${JSON.stringify(fields)}\n`);
-    } else {
-      const names = records.map((record) => record.prefix).join(', ');
-      const whose =
-        names === ''
-          ? 'It has no active keys.'
-          : `Active keys: ${names}. ${broadcastText(result, APPLY.many)}`;
-      const before = kind === 'same' ? ' as before' : '';
-      await write(io.stdout, `The holder of ${prefix} ${is}${before}. ${whose}\n`);
-    }
-    for (const line of warnings(result, { ...APPLY, what: WHAT[needs] })) await write(io.stderr, `${line}\n`);
-    return isConfirmed(result) ? 0 : 3;
+    const names = records.map((record) => record.prefix).join(', ');
+    const active = `Active keys: ${names}. ${broadcastText(result, APPLY.many)}`;
+    const whose = names === '' ? 'It has no active keys.' : active;
+    return await writeChange(
+      given,
+      io,
+      result,
+      { ...APPLY, what: WHAT[needs] },
+      {
+        fields: { outcome: kind, holder: key.holderId, keys: records.map(publicFields) },
+        text: `The holder of ${prefix} ${is}${kind === 'same' ? ' as before' : ''}. ${whose}`,
+      },
+    );
   });
 }

@@ -18,7 +18,7 @@ const SCHEMA_LINE = /^# yaml-language-server:.*\n/;
 
 /** Never overwrites a file. @returns the exit code: 1 when the file exists or cannot be written */
 export function runInit(argv: readonly string[], io: CommandIo): Promise<number> {
-  return runCommand(INIT, io, async () => {
+  return runCommand(INIT, argv, io, async () => {
     const file = readArguments(argv, { config: 'text' }).text('config') ?? './config.yaml';
     const text = (await readFile(SHIPPED, 'utf8')).replace(SCHEMA_LINE, '');
     try {

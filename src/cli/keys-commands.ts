@@ -5,15 +5,15 @@ import { openSecret } from '../auth/hashing/hashing-secret.ts';
 import { type IssuedKey, KeyIssuer, revokeKey } from '../auth/key-issuer.ts';
 import { Claims } from '../billing/key-claims.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
-import { KEY_STATES, type KeyFilter, type KeySummary, type Prefix } from '../store/key-record.ts';
+import { KEY_STATES, type KeySummary } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
-import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
-import { broadcastFields, broadcastText, isConfirmed, warnings } from './fleet-action.ts';
+import { oneOf, readArguments, UsageError } from './arguments.ts';
+import { broadcastText } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
-import { findOrder, orderFields, orderLines } from './orders-commands.ts';
-import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';
-import { openFleet, publicFields, withStore } from './support-desk.ts';
+import { findOrder, orderFields, orderLine } from './orders-commands.ts';
+import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
+import { openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
 const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
@@ -36,26 +36,14 @@ TIER is ${TIERS.join(', ')}; STATE is ${KEY_STATES.join(', ')}; PREFIX is the fi
 
 const TEXT = { name: 'keys', usage: KEYS_USAGE };
 const COMMANDS = { issue, list, show, revoke, tier: changeTier, suspend, resume };
-const PAGE = 500;
 const REJECT = { many: 'reject it', one: 'rejects the key', what: 'revocation' };
 
 /**
  * @param argv arguments after `tollgate keys`
  * @returns the exit code: 0 done, 1 rejected or not found, 2 wrong usage, 3 done but not confirmed by all replicas
  */
-export async function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
-  const [name, ...rest] = argv;
-  return runCommand(TEXT, io, async () => {
-    if (name === undefined) throw new UsageError('a command is missing');
-    if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
-      await write(io.stdout, KEYS_USAGE);
-      return 0;
-    }
-    const command = Object.entries(COMMANDS).find(([known]) => known === name)?.[1];
-    if (command === undefined)
-      throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
-    return await command(rest, io);
-  });
+export function runKeys(argv: readonly string[], io: CommandIo): Promise<number> {
+  return runSubcommand(TEXT, COMMANDS, argv, io);
 }
 
 async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
@@ -122,26 +110,16 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
   const given = readArguments(argv, { config: 'text', tier: 'text', state: 'text', json: 'flag' });
   const tier = given.text('tier');
   const state = given.text('state');
-  const filter: KeyFilter = {
+  const filter = {
     ...(tier !== undefined && { tier: oneOf(tier, TIERS, 'tier') }),
     ...(state !== undefined && { state: oneOf(state, KEY_STATES, 'state') }),
-    limit: PAGE,
   };
-  const format = given.flag('json') ? JSON_LIST : TEXT_LIST;
   return withStore(given, io, 'must exist', async (store) => {
-    await write(io.stdout, format.head);
-    let after: Prefix | undefined;
-    let count = 0;
-    for (;;) {
-      const page = await store.listKeys(after === undefined ? filter : { ...filter, after });
-      for (const key of page) {
-        await write(io.stdout, format.row(key, count));
-        count += 1;
-      }
-      after = page.at(-1)?.prefix;
-      if (page.length < PAGE || after === undefined) break;
-    }
-    await write(io.stdout, format.foot);
+    const isJson = given.flag('json');
+    if (!isJson) await write(io.stdout, HEAD);
+    const page = (limit: number, last?: KeySummary) =>
+      store.listKeys({ ...filter, limit, ...(last && { after: last.prefix }) });
+    await writeList(io, isJson, page, publicFields, keyLine);
     return 0;
   });
 }
@@ -169,7 +147,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       ({ kind, version, at, reason }) =>
         `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
     );
-    const ordered = orders.length === 0 ? [] : ['orders', ...orderLines(orders)];
+    const ordered = orders.length === 0 ? [] : ['orders', ...orders.map((order) => `  ${orderLine(order)}`)];
     await write(io.stdout, `${[...lines, 'events', ...history, ...ordered].join('\n')}\n`);
     return 0;
   });
@@ -188,22 +166,15 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
     );
     if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
     const { record } = outcome;
+    const ended =
+      outcome.kind === 'revoked'
+        ? `${prefix} is revoked.`
+        : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
     const result = fleet?.result;
-    if (given.flag('json')) {
-      const fields = {
-        outcome: outcome.kind,
-        ...publicFields(record),
-        ...(result && { replicas: broadcastFields(result) }),
-      };
-      await write(io.stdout, `${JSON.stringify(fields)}\n`);
-    } else {
-      const ended =
-        outcome.kind === 'revoked'
-          ? `${prefix} is revoked.`
-          : `${prefix} was ${record.state} before, at ${record.endedAt}.`;
-      await write(io.stdout, `${ended} ${broadcastText(result, REJECT.many)}\n`);
-    }
-    for (const line of warnings(result, REJECT)) await write(io.stderr, `${line}\n`);
+    const code = await writeChange(given, io, result, REJECT, {
+      fields: { outcome: outcome.kind, ...publicFields(record) },
+      text: `${ended} ${broadcastText(result, REJECT.many)}`,
+    });
     const latest = await latestOf(store, record);
     if (latest.prefix !== prefix && latest.state === 'active') {
       await write(
@@ -212,8 +183,7 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
       );
     }
     // A rotated key is invalid already but cannot become revoked, so the command fails.
-    if (record.state !== 'revoked') return 1;
-    return isConfirmed(result) ? 0 : 3;
+    return record.state === 'revoked' ? code : 1;
   });
 }
 
@@ -228,32 +198,12 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
   return latest;
 }
 
-interface ListFormat {
-  readonly head: string;
-  readonly foot: string;
-  row(key: KeySummary, index: number): string;
+const HEAD = `${line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL')}\n`;
+
+function keyLine(key: KeySummary): string {
+  const { prefix, tier, createdAt, endedAt, holderId, label } = key;
+  return line(prefix, stateText(key), tier, createdAt, endedAt ?? '-', holderId, label ?? '-');
 }
-
-const JSON_LIST: ListFormat = {
-  head: '[',
-  row: (key, index) => `${index === 0 ? '' : ','}\n${JSON.stringify(publicFields(key))}`,
-  foot: '\n]\n',
-};
-
-const TEXT_LIST: ListFormat = {
-  head: line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL'),
-  row: (key) =>
-    line(
-      key.prefix,
-      stateText(key),
-      key.tier,
-      key.createdAt,
-      key.endedAt ?? '-',
-      key.holderId,
-      key.label ?? '-',
-    ),
-  foot: '',
-};
 
 /** The effective state: an active key of a suspended holder is suspended. */
 function stateText({ state, standing }: KeySummary): string {
@@ -262,8 +212,6 @@ function stateText({ state, standing }: KeySummary): string {
 
 function line(...cells: [string, string, string, string, string, string, string]): string {
   const widths = [8, 11, 4, 24, 24, 36, 0];
-  return `${cells
-    .map((cell, index) => cell.padEnd(widths[index] ?? 0))
-    .join('  ')
-    .trimEnd()}\n`;
+  const padded = cells.map((cell, index) => cell.padEnd(widths[index] ?? 0));
+  return padded.join('  ').trimEnd();
 }

@@ -8,8 +8,8 @@ import { ORDER_STATES, type Order } from '../store/billing-record.ts';
 import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
-import { didYouMean, oneOf, readArguments, UsageError } from './arguments.ts';
-import { type CommandIo, runCommand, write } from './support-command.ts';
+import { oneOf, readArguments } from './arguments.ts';
+import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
 import { openFleet, withStore } from './support-desk.ts';
 
 const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
@@ -26,25 +26,13 @@ EVENT is ${FAKE_EVENTS.join(', ')}. The key of a paid order: tollgate keys issue
 
 const TEXT = { name: 'orders', usage: ORDERS_USAGE };
 const COMMANDS = { list, show, check, trust, lapse };
-const PAGE = 500;
 
 /**
  * @param argv arguments after `tollgate orders`
  * @returns the exit code: 0 done, 1 rejected or not found, 2 wrong usage
  */
-export async function runOrders(argv: readonly string[], io: CommandIo): Promise<number> {
-  const [name, ...rest] = argv;
-  return runCommand(TEXT, io, async () => {
-    if (name === undefined) throw new UsageError('a command is missing');
-    if (argv.includes('--help') || argv.includes('-h') || name === 'help') {
-      await write(io.stdout, ORDERS_USAGE);
-      return 0;
-    }
-    const command = Object.entries(COMMANDS).find(([known]) => known === name)?.[1];
-    if (command === undefined)
-      throw new UsageError(`unknown command${didYouMean(name, Object.keys(COMMANDS))}`);
-    return await command(rest, io);
-  });
+export function runOrders(argv: readonly string[], io: CommandIo): Promise<number> {
+  return runSubcommand(TEXT, COMMANDS, argv, io);
 }
 
 /** Finds an order by its name or that of its payment session. */
@@ -52,13 +40,11 @@ export async function findOrder(store: Store, name: string): Promise<Order | und
   return (await store.billing.findOrder({ id: name })) ?? (await store.billing.findOrder({ session: name }));
 }
 
-/** One line per order, for people. */
-export function orderLines(orders: readonly Order[]): readonly string[] {
-  return orders.map((order) => {
-    const until = order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`;
-    const why = order.reason === null ? '' : `: ${order.reason}`;
-    return `  ${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
-  });
+/** An order in one line, for people. */
+export function orderLine(order: Order): string {
+  const until = order.paidUntil === null ? '' : `, paid until ${order.paidUntil}`;
+  const why = order.reason === null ? '' : `: ${order.reason}`;
+  return `${order.createdAt}  ${order.id} ${order.tier} ${order.state}, ${order.standing}${until}${why}`;
 }
 
 /** An order as `--json` shows it. */
@@ -98,27 +84,9 @@ async function list(argv: readonly string[], io: CommandIo): Promise<number> {
   const wanted = given.text('state');
   const state = wanted === undefined ? undefined : oneOf(wanted, ORDER_STATES, 'state');
   return withStore(given, io, 'must exist', async (store) => {
-    const isJson = given.flag('json');
-    let after: string | undefined;
-    let count = 0;
-    if (isJson) await write(io.stdout, '[');
-    for (;;) {
-      const page = await store.billing.listOrders({
-        ...(state === undefined ? {} : { state }),
-        ...(after === undefined ? {} : { after }),
-        limit: PAGE,
-      });
-      for (const order of page) {
-        const text = isJson
-          ? `${count === 0 ? '' : ','}\n${JSON.stringify(orderFields(order))}`
-          : `${orderLines([order]).join('').trim()}\n`;
-        await write(io.stdout, text);
-        count += 1;
-      }
-      after = page.at(-1)?.id;
-      if (page.length < PAGE) break;
-    }
-    if (isJson) await write(io.stdout, '\n]\n');
+    const page = (limit: number, last?: Order) =>
+      store.billing.listOrders({ limit, ...(state && { state }), ...(last && { after: last.id }) });
+    await writeList(io, given.flag('json'), page, orderFields, orderLine);
     return 0;
   });
 }

@@ -13,7 +13,7 @@ import { openStore, StoreOpenError } from '../store/open.ts';
 import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
-import { UsageError } from './arguments.ts';
+import { didYouMean, UsageError } from './arguments.ts';
 
 export interface CommandIo {
   readonly stdout: Writable;
@@ -29,15 +29,20 @@ export interface CommandText {
 }
 
 /**
- * Runs a command and prints its error.
+ * Runs a command and prints its error; `help`, `--help` and `-h` print its usage instead.
  * @returns the exit code: that of `work`, 1 when it failed, 2 for wrong usage
  */
 export async function runCommand(
   { name, usage }: CommandText,
+  argv: readonly string[],
   io: CommandIo,
   work: () => Promise<number>,
 ): Promise<number> {
   try {
+    if (argv[0] === 'help' || argv.includes('--help') || argv.includes('-h')) {
+      await write(io.stdout, usage);
+      return 0;
+    }
     return await work();
   } catch (error) {
     if (error instanceof UsageError) {
@@ -47,6 +52,51 @@ export async function runCommand(
     await write(io.stderr, `tollgate ${name}: ${maskKeys(reasonOf(error))}\n`);
     return 1;
   }
+}
+
+/** Runs the command that the first argument names. @returns as `runCommand` */
+export function runSubcommand(
+  text: CommandText,
+  commands: Readonly<Record<string, (argv: readonly string[], io: CommandIo) => Promise<number>>>,
+  argv: readonly string[],
+  io: CommandIo,
+): Promise<number> {
+  return runCommand(text, argv, io, async () => {
+    const [name, ...rest] = argv;
+    if (name === undefined) throw new UsageError('a command is missing');
+    const command = Object.entries(commands).find(([known]) => known === name)?.[1];
+    if (command === undefined)
+      throw new UsageError(`unknown command${didYouMean(name, Object.keys(commands))}`);
+    return await command(rest, io);
+  });
+}
+
+const PAGE = 500;
+
+/**
+ * Writes all items of a list, as a JSON array of `fields` or as lines of text.
+ * @param page reads the items after the last one of the previous page
+ */
+export async function writeList<Item>(
+  { stdout }: CommandIo,
+  isJson: boolean,
+  page: (limit: number, after: Item | undefined) => Promise<readonly Item[]>,
+  fields: (item: Item) => object,
+  line: (item: Item) => string,
+): Promise<void> {
+  if (isJson) await write(stdout, '[');
+  let separator = '';
+  let last: Item | undefined;
+  for (;;) {
+    const items = await page(PAGE, last);
+    for (const item of items) {
+      await write(stdout, isJson ? `${separator}\n${JSON.stringify(fields(item))}` : `${line(item)}\n`);
+      separator = ',';
+    }
+    last = items.at(-1);
+    if (items.length < PAGE) break;
+  }
+  if (isJson) await write(stdout, '\n]\n');
 }
 
 /** Resolves when the text is flushed, so the process may exit next. */

@@ -4,8 +4,8 @@ import type { Config } from '../config/schema/config-schema.ts';
 import type { KeySummary } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Arguments } from './arguments.ts';
-import { Fleet } from './fleet-action.ts';
-import { type CommandIo, openStoreOf } from './support-command.ts';
+import { broadcastFields, Fleet, type FleetAction, isConfirmed, warnings } from './fleet-action.ts';
+import { type CommandIo, openStoreOf, write } from './support-command.ts';
 
 /** Undefined without Redis in the configuration. */
 export async function openFleet({ static: { redis } }: Config): Promise<Fleet | undefined> {
@@ -29,6 +29,23 @@ export async function withStore<Name extends string>(
   } finally {
     await store.close();
   }
+}
+
+/**
+ * Prints a change of keys, as JSON or as text, and warns of replicas that have not confirmed it.
+ * @returns the exit code: 3 when a replica has not confirmed it
+ */
+export async function writeChange(
+  given: Arguments<'json'>,
+  io: CommandIo,
+  result: Fleet['result'],
+  action: FleetAction,
+  { fields, text }: { readonly fields: object; readonly text: string },
+): Promise<number> {
+  const json = { ...fields, ...(result && { replicas: broadcastFields(result) }) };
+  await write(io.stdout, `${given.flag('json') ? JSON.stringify(json) : text}\n`);
+  for (const line of warnings(result, action)) await write(io.stderr, `${line}\n`);
+  return isConfirmed(result) ? 0 : 3;
 }
 
 /** A key as `--json` shows it. */

@@ -1,5 +1,4 @@
 // `tollgate usage`: usage reports from the store. Usage of the last second, or still in a gateway's outbox, is not included.
-import { loadConfig } from '../config/load-config.ts';
 import { TIERS } from '../config/schema/config-schema.ts';
 import { readDuration } from '../config/schema/units.ts';
 import type { Prefix } from '../store/key-record.ts';
@@ -7,7 +6,8 @@ import type { Store } from '../store/store.ts';
 import type { UsageQuery } from '../store/usage-record.ts';
 import { dayOf, hourOf } from '../usage/records/utc-hours.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
-import { type CommandIo, noSuchKey, openStoreOf, readPrefix, runCommand, write } from './support-command.ts';
+import { type CommandIo, noSuchKey, readPrefix, runCommand, write } from './support-command.ts';
+import { withStore } from './support-desk.ts';
 import { csvOf, jsonOf, tableOf, type UsageTable } from './usage-table.ts';
 
 const GROUPS = ['model', 'day', 'hour', 'upstream', 'key', 'tier'] as const;
@@ -42,18 +42,12 @@ const MAX_LINES = 100_000;
  * @param now milliseconds since 1970
  * @returns the exit code: 0 also for an empty report; 1 failed or no such key; 2 wrong usage
  */
-export async function runUsage(
+export function runUsage(
   argv: readonly string[],
   io: CommandIo,
   now: () => number = Date.now,
 ): Promise<number> {
-  return runCommand(TEXT, io, async () => {
-    if (argv.includes('--help') || argv.includes('-h')) {
-      await write(io.stdout, USAGE_USAGE);
-      return 0;
-    }
-    return await report(argv, io, now());
-  });
+  return runCommand(TEXT, argv, io, () => report(argv, io, now()));
 }
 
 async function report(argv: readonly string[], io: CommandIo, now: number): Promise<number> {
@@ -68,15 +62,11 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
     by: [by],
     limit: MAX_LINES,
   };
-  const config = loadConfig(given.text('config') ?? './config.yaml', io.env);
-  const store = await openStoreOf(config.static, io, 'must exist');
-  try {
+  return withStore(given, io, 'must exist', async (store) => {
     const table = await read(store, query, prefix, by, hourOf(now));
     if (table === undefined) return await noSuchKey(TEXT, io);
-    await write(
-      io.stdout,
-      given.flag('json') ? jsonOf(table) : given.flag('csv') ? csvOf(table) : tableOf(table),
-    );
+    const format = given.flag('json') ? jsonOf : given.flag('csv') ? csvOf : tableOf;
+    await write(io.stdout, format(table));
     if (table.lines.length === MAX_LINES) {
       await write(
         io.stderr,
@@ -84,9 +74,7 @@ async function report(argv: readonly string[], io: CommandIo, now: number): Prom
       );
     }
     return 0;
-  } finally {
-    await store.close();
-  }
+  });
 }
 
 /** @returns undefined when the key does not exist */
