@@ -11,26 +11,28 @@ const PRIMARY_ONLY =
 
 export class MergedMetrics {
   /** Sums over all exited workers. */
-  #exited: Samples = [];
+  #exited: Promise<Samples> = Promise.resolve([]);
 
   /** Adds the last report of a worker that exited. */
   addExited(samples: Samples): void {
     const cumulative = samples.filter(({ type }) => isCumulative(type));
-    this.#exited = sumSamples(this.#exited, cumulative);
+    this.#exited = this.#exited.then((before) =>
+      AggregatorRegistry.aggregate([before, cumulative]).getMetricsAsJSON(),
+    );
   }
 
   /**
    * @param own metrics of the primary; its counters and its process resources are added to those of the workers
    * @returns the page in the Prometheus text format
    */
-  page(workers: readonly Samples[], own: Samples): Promise<string> {
+  async page(workers: readonly Samples[], own: Samples): Promise<string> {
     const primaryOnly = own.filter(({ name }) => PRIMARY_ONLY.test(name));
     const names = new Set(primaryOnly.map(({ name }) => name));
     const added = own.filter(
       ({ name, type, aggregator }) =>
         !names.has(name) && (isCumulative(type) || (/^(process|nodejs)_/.test(name) && aggregator === 'sum')),
     );
-    const others = [...workers, added, this.#exited].map((samples) =>
+    const others = [...workers, added, await this.#exited].map((samples) =>
       samples.filter(({ name }) => !names.has(name)),
     );
     // Only one process reports these, so the aggregator does not matter.
@@ -44,37 +46,6 @@ export class MergedMetrics {
 /** prom-client declares `type` as a number; at run time it is a string. */
 function isCumulative(type: unknown): boolean {
   return type === 'counter' || type === 'histogram';
-}
-
-function sumSamples(a: Samples, b: Samples): Samples {
-  const merged: Samples = [];
-  const byName = new Map(a.map((metric) => [metric.name, metric]));
-  for (const metric of b) {
-    const before = byName.get(metric.name);
-    byName.delete(metric.name);
-    merged.push(
-      before === undefined ? metric : { ...metric, values: sumValues(before.values, metric.values) },
-    );
-  }
-  return [...merged, ...byName.values()];
-}
-
-type Values = Samples[number]['values'];
-
-function sumValues(a: Values, b: Values): Values {
-  const sums = new Map<string, Values[number]>();
-  for (const value of [...a, ...b]) {
-    const key = keyOf(value);
-    const before = sums.get(key);
-    sums.set(key, before === undefined ? value : { ...value, value: before.value + value.value });
-  }
-  return [...sums.values()];
-}
-
-/** `metricName` distinguishes the series of a histogram: buckets, sum and count. */
-function keyOf(value: Values[number]): string {
-  const labels = Object.entries(value.labels).sort(([x], [y]) => (x < y ? -1 : 1));
-  return JSON.stringify([Reflect.get(value, 'metricName'), labels]);
 }
 
 const STATES: readonly TargetState['state'][] = ['closed', 'half_open', 'open'];
