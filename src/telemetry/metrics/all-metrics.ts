@@ -1,5 +1,4 @@
-// Every Prometheus metric of the process, put together from its areas. It measures nothing itself; what each means is said
-// in metrics/, and docs/metrics.md is written from there.
+// All Prometheus metrics of the process, from the files of this folder. docs/metrics.md is generated from them.
 
 import { droppedLines } from '../log/logger.ts';
 import { billingMetrics } from './billing-metrics.ts';
@@ -7,16 +6,13 @@ import { keyMetrics } from './keys-metrics.ts';
 import { limitMetrics, outboxMetrics, redisMetrics } from './limits-metrics.ts';
 import { MetricCatalogue } from './metric-catalogue.ts';
 import { modelMetrics } from './models-metrics.ts';
-import { configMetrics, overloadMetrics, workerMetrics } from './operation-metrics.ts';
-import { processMetrics } from './process-metrics.ts';
-import { realtimeMetrics } from './realtime-metrics.ts';
-import { trafficMetrics } from './traffic-metrics.ts';
-import { uploadMetrics } from './uploads-metrics.ts';
+import { configMetrics, overloadMetrics, processMetrics, workerMetrics } from './operation-metrics.ts';
+import { realtimeMetrics, trafficMetrics, uploadMetrics } from './traffic-metrics.ts';
 import { upstreamMetrics } from './upstreams-metrics.ts';
 
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** A fresh registry and its metrics; one per gateway, so that tests and embedders can run several in a process. */
+/** Creates the metrics of one gateway, in a registry of its own: several gateways may run in a process. */
 export function createMetrics() {
   const catalogue = new MetricCatalogue();
   return {

@@ -7,41 +7,37 @@ const STATES = '`pending`, `paid`, `claimed`, `void`, `refused`';
 export function billingMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Billing');
   return {
-    events: catalogue.counter({
-      name: 'tollgate_billing_events_total',
-      meaning: 'Events of the payment provider, by what became of them.',
+    events: catalogue.counter('tollgate_billing_events_total', {
+      meaning: 'Webhook events of the payment provider, by outcome.',
       labels: { outcome: '`applied`, `known`, `foreign`, `ignored`, `refused`, `busy`, `failed`' },
       action:
-        '`failed`: Stripe or the store cannot be reached; Stripe sends again for three days. `refused` and nothing else: the webhook secret is wrong.',
+        '`failed`: Stripe or the store is unavailable; Stripe retries for three days. Only `refused`: the webhook secret is wrong.',
     }),
-    transitions: catalogue.counter({
-      name: 'tollgate_billing_transitions_total',
-      meaning: 'Orders that came to another state or standing, by both.',
+    transitions: catalogue.counter('tollgate_billing_transitions_total', {
+      meaning: 'Changes of the state or standing of orders.',
       labels: { state: STATES, standing: '`none`, `active`, `past_due`, `held`, `lapsed`, `ended`' },
       action:
-        '`refused`: money was taken for what is not offered. See `tollgate orders list --state refused`.',
+        '`refused`: a buyer paid for something that is not offered. See `tollgate orders list --state refused`.',
     }),
-    orders: catalogue.gauge({
-      name: 'tollgate_billing_orders',
-      meaning: 'Orders that cost something, by state, as the process counted them that swept last.',
+    orders: catalogue.gauge('tollgate_billing_orders', {
+      meaning: 'Paid orders by state, at the last sweep.',
       labels: { state: STATES },
-      action: 'Many `paid` and not `claimed`: buyers do not find the way back. See [billing.md](billing.md).',
+      action: 'Many `paid`, few `claimed`: buyers do not return for their key. See [billing.md](billing.md).',
     }),
-    providerSeconds: catalogue.histogram({
-      name: 'tollgate_billing_provider_seconds',
-      meaning: 'Calls of the payment provider.',
+    providerSeconds: catalogue.histogram('tollgate_billing_provider_seconds', {
+      meaning: 'Duration of calls to the payment provider.',
       labels: {
         call: '`open`, `read`, `end`',
         outcome: '`ok`, `missing`, `refused`, `limited`, `failed`',
       },
       buckets: DURATION_BUCKETS,
-      action: '`refused`: the key lacks a right, or a price does not exist. `failed`: Stripe is away.',
+      action:
+        '`refused`: the key lacks a permission, or a price does not exist. `failed`: Stripe is unavailable.',
     }),
-    sweeps: catalogue.counter({
-      name: 'tollgate_billing_swept_total',
-      meaning: 'Orders that were looked at because of the time.',
+    sweeps: catalogue.counter('tollgate_billing_swept_total', {
+      meaning: 'Orders that the periodic sweep has reconciled.',
       labels: { outcome: '`settled`, `failed`' },
-      action: '`failed`: the log says why; each is tried again in ten minutes.',
+      action: '`failed`: the log has the cause; each is retried after ten minutes.',
     }),
   };
 }

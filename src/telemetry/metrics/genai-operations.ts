@@ -1,7 +1,7 @@
-// What a request does in the words of OpenTelemetry's conventions for generative models (`gen_ai.operation.name`).
+// `gen_ai.operation.name` of each endpoint, by OpenTelemetry's GenAI conventions.
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 
-/** Where the conventions have no word, the endpoint's own: they allow others. */
+/** The conventions allow other names; an operation without a standard one has the name of its endpoint. */
 export const GENAI_OPERATIONS: Readonly<Record<EndpointName, string>> = {
   chat: 'chat',
   completions: 'text_completion',

@@ -1,87 +1,69 @@
-// Metrics of keys: checks, caches, Argon2, changes and how long they take to be known.
+// Metrics of keys: checks, caches, Argon2id, and the propagation of changes.
 import type { MetricCatalogue } from './metric-catalogue.ts';
 
-/** Seconds: of a computation on a thread, which usually takes some tens of milliseconds. */
+/** In seconds. A computation usually takes some tens of milliseconds. */
 const ARGON2_BUCKETS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2] as const;
 
 export function keyMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Keys');
   return {
-    authOutcomes: catalogue.counter({
-      name: 'tollgate_auth_total',
-      meaning:
-        'Key checks by outcome: cached, verified, suspended, refused, refused_cached, limited, unavailable.',
+    authOutcomes: catalogue.counter('tollgate_auth_total', {
+      meaning: 'Key checks by outcome.',
       labels: {
         outcome: '`cached`, `verified`, `suspended`, `refused`, `refused_cached`, `limited`, `unavailable`',
       },
-      action: '`refused` and `limited` high: somebody guesses keys, or a program has an old one.',
+      action: 'Many `refused` or `limited`: someone guesses keys, or a program uses an old one.',
     }),
-    authUnavailable: catalogue.counter({
-      name: 'tollgate_auth_unavailable_total',
-      meaning:
-        'Keys that could not be checked (503), by reason: store, late, queue, hashing, contradiction, changing, other.',
+    authUnavailable: catalogue.counter('tollgate_auth_unavailable_total', {
+      meaning: 'Keys that could not be checked (503), by reason.',
       labels: { reason: '`store`, `late`, `queue`, `hashing`, `contradiction`, `changing`, `other`' },
-      action:
-        '`store`, `late`: the store. `queue`, `hashing`: more keys at once than can be checked, add processors.',
+      action: '`store`, `late`: check the store. `queue`, `hashing`: too many new keys at once; add CPUs.',
     }),
-    authCacheEntries: catalogue.gauge({
-      name: 'tollgate_auth_cache_entries',
-      meaning: 'Entries in the bounded caches of key checking: positive, negative, failures.',
+    authCacheEntries: catalogue.gauge('tollgate_auth_cache_entries', {
+      meaning: 'Entries in the bounded caches of key checks.',
       labels: { cache: '`positive`, `negative`, `failures`' },
-      action: 'At its bound entries are displaced and keys checked anew: correct, and slower.',
+      action: 'At the bound, entries are evicted and keys are verified again, which is slower.',
     }),
-    argon2Runs: catalogue.counter({
-      name: 'tollgate_argon2_runs_total',
-      meaning: 'Argon2id computations, by purpose: hash or verify.',
+    argon2Runs: catalogue.counter('tollgate_argon2_runs_total', {
+      meaning: 'Argon2id computations, by purpose.',
       labels: { purpose: '`hash`, `verify`' },
-      action: 'Many `verify` for few keys: caches do not hold; see `tollgate_key_cache_lookups_total`.',
+      action: 'Many `verify` for few keys: cache misses; see `tollgate_key_cache_lookups_total`.',
     }),
-    argon2Seconds: catalogue.histogram({
-      name: 'tollgate_argon2_duration_seconds',
-      meaning: 'How long one Argon2id computation takes, without its wait for a place.',
+    argon2Seconds: catalogue.histogram('tollgate_argon2_duration_seconds', {
+      meaning: 'Duration of an Argon2id computation, without its wait for a slot.',
       labels: { purpose: '`hash`, `verify`' },
       buckets: ARGON2_BUCKETS,
-      action: 'High: processors are short, or the threads of libuv hang in name resolution or files.',
+      action: 'High: too few CPUs, or threads of libuv are blocked by name resolution or file access.',
     }),
-    argon2Queue: catalogue.gauge({
-      name: 'tollgate_argon2_queue',
-      meaning: 'Argon2id computations waiting for a place.',
-      labels: {},
-      action:
-        'Stays above 0: more new keys arrive than can be checked; requests with keys that are known do not wait.',
+    argon2Queue: catalogue.gauge('tollgate_argon2_queue', {
+      meaning: 'Argon2id computations that wait for a slot.',
+      action: 'Above 0 for long: more new keys arrive than can be verified. Cached keys do not wait.',
     }),
-    keyChanges: catalogue.counter({
-      name: 'tollgate_key_changes_total',
-      meaning: 'Changes of keys that this process took over from the store.',
+    keyChanges: catalogue.counter('tollgate_key_changes_total', {
+      meaning: 'Changes of keys that this process has read from the store.',
       labels: { kind: '`issued`, `rotated`, `revoked`, `changed`' },
       action: 'None is needed.',
     }),
-    keyLag: catalogue.histogram({
-      name: 'tollgate_key_propagation_seconds',
-      meaning: 'From a change of a key by another process until this one heard of it, by message or poll.',
+    keyLag: catalogue.histogram('tollgate_key_propagation_seconds', {
+      meaning: 'Delay between a change of a key by another process and its arrival here.',
       labels: { via: '`message`, `poll`' },
       buckets: [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
-      action: 'Above a second: messages through Redis do not arrive; clocks that differ show here, too.',
+      action: 'Above a second: messages through Redis are lost, or clocks differ.',
     }),
-    sharedRecords: catalogue.counter({
-      name: 'tollgate_key_cache_lookups_total',
-      meaning: 'Look-ups of key records in Redis: hit, miss, ended, changed, damaged, unavailable.',
+    sharedRecords: catalogue.counter('tollgate_key_cache_lookups_total', {
+      meaning: 'Lookups of key records in Redis, by result.',
       labels: { result: '`hit`, `miss`, `ended`, `changed`, `damaged`, `unavailable`' },
-      action: '`damaged`: somebody else writes there, or replicas have different secrets.',
+      action: '`damaged`: another program writes to these keys, or replicas have different secrets.',
     }),
-    keyPollFailures: catalogue.counter({
-      name: 'tollgate_key_poll_failures_total',
-      meaning: 'Polls for changed keys that the store did not answer.',
-      labels: {},
-      action: 'Goes on rising: the store is away. After 60 s keys can no longer be checked.',
+    keyPollFailures: catalogue.counter('tollgate_key_poll_failures_total', {
+      meaning: 'Failed polls of the store for changed keys.',
+      action: 'Rising: the store is unavailable. After 60 s keys can no longer be checked.',
     }),
-    storeWritable: catalogue.gauge({
-      name: 'tollgate_store_writable',
-      meaning: 'Whether the store can be written: 1 or 0.',
-      labels: {},
+    storeWritable: catalogue.gauge('tollgate_store_writable', {
+      meaning: 'Whether the store is writable: 1 or 0.',
       across: 'min',
       action:
-        '0: no key can be made, rotated or revoked, and use waits in the outbox. The log says why: a full disk, a lock, a standby.',
+        '0: keys cannot be issued, rotated or revoked; usage waits in the outbox. The log has the cause: a full disk, a lock, a standby.',
     }),
   };
 }

@@ -1,75 +1,57 @@
-// Metrics of what is counted: limits, the usage outbox, and the Redis that replicas share.
+// Metrics of limits, the usage outbox and Redis.
 import type { MetricCatalogue } from './metric-catalogue.ts';
 
 export function limitMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Limits');
   return {
-    limitsRefused: catalogue.counter({
-      name: 'tollgate_limits_refused_total',
-      meaning: 'Requests refused by a limit of their tier, by the limit.',
+    limitsRefused: catalogue.counter('tollgate_limits_refused_total', {
+      meaning: 'Requests rejected by a limit of their tier.',
       labels: { limit: 'a limit of `tiers`', tier: '`Free`, `Lite`, `Pro`' },
-      action: 'Many of one tier: its limit is too low, or a client does not heed `retry-after`.',
+      action: 'Many in one tier: its limit is too low, or a client ignores `retry-after`.',
     }),
-    limitsDegraded: catalogue.gauge({
-      name: 'tollgate_limits_degraded',
+    limitsDegraded: catalogue.gauge('tollgate_limits_degraded', {
       across: 'max',
-      meaning: 'Whether limits are those of this process alone though Redis is configured: 1 or 0.',
-      labels: {},
-      action: '1: a fleet of N admits up to N times as much. Bring Redis back.',
+      meaning: 'Whether this process enforces limits on its own although Redis is configured: 1 or 0.',
+      action: '1: N replicas admit up to N times each limit. Restore Redis.',
     }),
-    limitHolders: catalogue.gauge({
-      name: 'tollgate_limit_holders',
-      meaning: 'Holders whose limits are counted in the memory of this process.',
-      labels: {},
-      action: 'Memory. It has a bound.',
+    limitHolders: catalogue.gauge('tollgate_limit_holders', {
+      meaning: 'Holders with limit counters in the memory of this process.',
+      action: 'Bounded. It indicates memory use.',
     }),
-    limitLeases: catalogue
-      .gauge({
-        name: 'tollgate_limit_leases',
-        meaning: 'Requests that were admitted here and are not settled.',
-        labels: {},
-        action: 'Follows `tollgate_requests_in_flight`. Above it for long: report it, a lease is lost.',
-      })
-      .cell({}),
-    limitSeedFailures: catalogue.counter({
-      name: 'tollgate_limit_seed_failures_total',
-      meaning: 'Totals of a day or month that the usage store did not give to the limiter.',
-      labels: {},
-      action: 'Any: long limits count from 0 until the store answers.',
+    limitLeases: catalogue.gaugeCell('tollgate_limit_leases', {
+      meaning: 'Admitted requests that are not settled yet.',
+      action: 'Follows `tollgate_requests_in_flight`. Above it for long: a lease leaked; report it.',
     }),
-    limitSettlementsDropped: catalogue.counter({
-      name: 'tollgate_limit_settlements_dropped_total',
-      meaning:
-        'Settlements that will not reach Redis, where the lease expires instead: overflow, unknown, error, closed.',
+    limitSeedFailures: catalogue.counter('tollgate_limit_seed_failures_total', {
+      meaning: 'Failed reads of daily or monthly totals from the usage store.',
+      action: 'Any: daily and monthly limits count from 0 until the store answers.',
+    }),
+    limitSettlementsDropped: catalogue.counter('tollgate_limit_settlements_dropped_total', {
+      meaning: 'Settlements that do not reach Redis, where the lease expires instead, by reason.',
       labels: { reason: '`overflow`, `unknown`, `error`, `closed`' },
-      action: 'Rises while Redis is away. Reserved tokens stay counted until their window ends.',
+      action: 'Rises while Redis is unavailable. Reserved tokens count until their window ends.',
     }),
   };
 }
 
-/** For `UsageOutboxEvents`. */
+/** Implements `UsageOutboxEvents`. */
 export function outboxMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Usage');
-  const batches = catalogue.counter({
-    name: 'tollgate_usage_batches_total',
-    meaning:
-      'Batches of usage sent to the store: written, known (written before, the answer got lost), failed (sent again).',
-    labels: { outcome: '`written`, `known`, `failed`' },
-    action: '`failed` and no `written`: the store does not take usage; it waits on disk meanwhile.',
+  const batches = catalogue.counter('tollgate_usage_batches_total', {
+    meaning: 'Usage batches sent to the store, by outcome.',
+    labels: { outcome: '`written`, `known` (written before; its answer was lost), `failed` (to be retried)' },
+    action: '`failed` without `written`: the store accepts no usage, which waits on disk.',
   });
-  const dropped = catalogue.counter({
-    name: 'tollgate_usage_dropped_total',
-    meaning: 'Requests whose use is not counted by itself, by reason.',
+  const dropped = catalogue.counter('tollgate_usage_dropped_total', {
+    meaning: 'Requests without a usage record of their own, by reason.',
     labels: { reason: '`memory`, `spool_full`, `refused`, `too_old`, `closed`' },
-    action: 'Any: use that is not billed. See the log and [usage.md](usage.md).',
+    action: 'Any: usage that is not billed. See the log and [usage.md](usage.md).',
   });
-  const waiting = catalogue.gauge({
-    name: 'tollgate_usage_waiting',
-    meaning:
-      'Usage that the store does not have yet: batches in the outbox file (`segments`), bytes of the file, rows in memory.',
-    labels: { of: '`segments`, `bytes`, `rows`' },
+  const waiting = catalogue.gauge('tollgate_usage_waiting', {
+    meaning: 'Usage that the store does not have yet.',
+    labels: { of: '`segments`: batches in the outbox file; `bytes` of the file; `rows` in memory' },
     action:
-      '`segments` grow: the store is away or slow. Keep room on the disk. `rows` grow: the disk does not answer.',
+      '`segments` grow: the store is unavailable or slow; keep disk space free. `rows` grow: the disk does not respond.',
   });
   return {
     onBatch: (outcome: string) => batches.inc({ outcome }),
@@ -82,24 +64,22 @@ export function outboxMetrics(catalogue: MetricCatalogue) {
   };
 }
 
-/** In the form in which the Redis client tells them. */
+/** The events of the Redis client. */
 export function redisMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Redis');
-  const up = catalogue.gauge({
-    name: 'tollgate_redis_up',
+  const up = catalogue.gauge('tollgate_redis_up', {
     across: 'min',
-    meaning: 'Whether Redis takes commands, where one is configured: 1 or 0. Absent elsewhere.',
-    labels: {},
-    action: '0: limits are per process and revocations take up to 5 s.',
+    meaning: 'Whether Redis accepts commands: 1 or 0. Absent without Redis in the configuration.',
+    action: '0: limits are per process, and revocations take up to 5 s.',
   });
-  // A process without Redis has no such series, rather than a Redis that is away.
+  // Without Redis the series is absent; 0 would mean an outage.
   up.remove({});
-  const calls = catalogue.counter({
-    name: 'tollgate_redis_calls_total',
-    meaning:
-      'Calls to Redis by outcome: ok, error (refused by Redis), deadline, lost, away (not sent), overload, closed.',
-    labels: { outcome: '`ok`, `error`, `deadline`, `lost`, `away`, `overload`, `closed`' },
-    action: '`deadline`: Redis or the network is slow, the deadline is 100 ms. `error`: full, or read-only.',
+  const calls = catalogue.counter('tollgate_redis_calls_total', {
+    meaning: 'Calls to Redis, by outcome.',
+    labels: {
+      outcome: '`ok`, `error` (of Redis), `deadline`, `lost`, `away` (not sent), `overload`, `closed`',
+    },
+    action: '`deadline`: Redis or the network takes longer than 100 ms. `error`: Redis is full or read-only.',
   });
   return {
     onState: (isUp: boolean) => up.set(isUp ? 1 : 0),

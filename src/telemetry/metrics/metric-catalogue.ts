@@ -1,30 +1,29 @@
-// The table of metrics: what each is called, means and is good for, said where it is made. docs/metrics.md is written from
-// it. It registers with prom-client and measures nothing.
+// The table of metrics, from which docs/metrics.md is generated: name, meaning, labels, and what to do. It registers the metrics with
+// prom-client and measures nothing.
 import { Counter, Histogram, Registry } from 'prom-client';
-import { BoundCounter, BoundGauge, BoundHistogram } from './metric-children.ts';
+import { BoundCounter, BoundGauge, BoundHistogram, type GaugeChild } from './metric-children.ts';
 
 export interface MetricRow {
   readonly area: string;
   readonly name: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly meaning: string;
-  /** Label → its possible values, in words. */
+  /** Label → its possible values, as text. */
   readonly labels: Readonly<Record<string, string>>;
-  /** What to do about it: when it is high, or whatever value is bad. */
+  /** What a bad value means and what to do. */
   readonly action: string;
 }
 
 interface Definition<L extends string> {
-  readonly name: string;
-  /** One sentence or two; also the help text that Prometheus shows. */
+  /** One or two sentences; also the help text in Prometheus. */
   readonly meaning: string;
-  /** Every label has an end to its values: never what a client wrote. */
-  readonly labels: Readonly<Record<L, string>>;
+  /** The values of each label are bounded: never text of a client. Default: no labels. */
+  readonly labels?: Readonly<Record<L, string>>;
   readonly action: string;
 }
 
 interface GaugeDefinition<L extends string> extends Definition<L> {
-  /** What several processes come to that answer as one. Default `sum`. */
+  /** How the values of several processes are aggregated. Default `sum`. */
   readonly across?: 'sum' | 'max' | 'min' | 'first';
 }
 
@@ -33,69 +32,71 @@ interface HistogramDefinition<L extends string> extends Definition<L> {
   readonly buckets: readonly number[];
 }
 
-/** The metrics of one process, or of one gateway among several in a process. */
+/** The metrics of one gateway. */
 export class MetricCatalogue {
   readonly registry = new Registry();
   readonly rows: MetricRow[] = [];
   #area = '';
 
-  /** What follows belongs to this part of the page. */
+  /** Sets the section of the docs for the metrics that follow. */
   area(title: string): void {
     this.#area = title;
   }
 
-  counter<L extends string>(definition: Definition<L>): BoundCounter<L> {
-    return new BoundCounter<L>(this.#begin('counter', definition));
+  counter<L extends string = never>(name: string, definition: Definition<L>): BoundCounter<L> {
+    return new BoundCounter<L>(this.#begin('counter', name, definition));
   }
 
-  /** A counter whose value somebody else keeps. */
-  readCounter(definition: Definition<never>, read: () => number): void {
+  /** A counter whose value is read at each scrape. */
+  readCounter(name: string, read: () => number, definition: Definition<never>): void {
     new Counter({
-      ...this.#begin('counter', definition),
+      ...this.#begin('counter', name, definition),
       collect() {
-        const known = read();
+        const total = read();
         this.reset();
-        this.inc(known);
+        this.inc(total);
       },
     });
   }
 
-  gauge<L extends string>(definition: GaugeDefinition<L>): BoundGauge<L> {
+  gauge<L extends string = never>(name: string, definition: GaugeDefinition<L>): BoundGauge<L> {
     const aggregator = definition.across ?? 'sum';
-    return new BoundGauge<L>({ ...this.#begin('gauge', definition), aggregator });
+    return new BoundGauge<L>({ ...this.#begin('gauge', name, definition), aggregator });
   }
 
-  /** For what happens now and then. */
-  histogram<L extends string>(definition: HistogramDefinition<L>): Histogram<L> {
-    return new Histogram<L>({
-      ...this.#begin('histogram', definition),
-      buckets: [...definition.buckets],
-    });
+  /** A gauge without labels that changes with requests. */
+  gaugeCell(name: string, definition: GaugeDefinition<never>): GaugeChild {
+    return this.gauge(name, definition).cell({});
   }
 
-  /** For what happens with every request. */
-  cellHistogram<L extends string>(definition: HistogramDefinition<L>): BoundHistogram<L> {
-    return new BoundHistogram<L>({
-      ...this.#begin('histogram', definition),
-      buckets: [...definition.buckets],
-    });
+  /** For rare events. */
+  histogram<L extends string = never>(name: string, definition: HistogramDefinition<L>): Histogram<L> {
+    const buckets = [...definition.buckets];
+    return new Histogram<L>({ ...this.#begin('histogram', name, definition), buckets });
   }
 
-  #begin<L extends string>(type: MetricRow['type'], { name, meaning, labels, action }: Definition<L>) {
+  /** For events of each request. */
+  cellHistogram<L extends string>(name: string, definition: HistogramDefinition<L>): BoundHistogram<L> {
+    const buckets = [...definition.buckets];
+    return new BoundHistogram<L>({ ...this.#begin('histogram', name, definition), buckets });
+  }
+
+  #begin<L extends string>(type: MetricRow['type'], name: string, definition: Definition<L>) {
+    const { meaning, labels = {}, action } = definition;
     this.rows.push({ area: this.#area, name, type, meaning, labels, action });
     const labelNames: L[] = [];
-    for (const label in labels) labelNames.push(label);
+    for (const label in definition.labels) labelNames.push(label);
     return { name, help: meaning, labelNames, registers: [this.registry] };
   }
 }
 
-/** Values that several metrics share, in words. */
+/** Label values that several metrics share, as text. */
 export const VALUES = {
   upstream: 'a name of `upstreams`',
-  upstreamOrNone: 'a name of `upstreams`; `none` when none was asked',
+  upstreamOrNone: 'a name of `upstreams`; `none` without an upstream request',
   model: 'a name or pattern of `models`',
   modelOrNone:
-    'a name or pattern of `models`; `unknown` where no entry serves; `none` where no model was read',
+    'a name or pattern of `models`; `unknown` without a matching entry; `none` if no model was read',
   outcome: '`ok` or a code of [errors.md](errors.md)',
-  route: 'a path of the gateway; `none` for others; `malformed` for what is no HTTP',
+  route: 'a path of the gateway; `none` for other paths; `malformed` for bytes that are not HTTP',
 } as const;

@@ -1,8 +1,8 @@
-// Metrics whose children are bound once: a cell is a number in memory, and what it holds reaches prom-client when somebody
-// scrapes. prom-client's own children look their labels up again at every call, which a request would pay a dozen times.
+// Metrics with cells: a cell is bound to its labels once, counts in memory, and passes its value to prom-client at a scrape.
+// prom-client's own children look their labels up at every call, which a request would do a dozen times.
 import { Counter, type CounterConfiguration, Gauge, type GaugeConfiguration, Histogram } from 'prom-client';
 
-/** Values of the labels; one that is left out does not appear. */
+/** Values of the labels; an absent label is not exported. */
 export type Labels<L extends string> = Partial<Record<L, string>>;
 
 class CounterChild {
@@ -14,14 +14,14 @@ class CounterChild {
   }
 }
 
-class GaugeChild {
+export class GaugeChild {
   value: number | undefined;
 
   set(value: number): void {
     this.value = value;
   }
 
-  /** For those who share the cell and each know of a part only. */
+  /** For several owners that share the cell. */
   add(by: number): void {
     this.value = (this.value ?? 0) + by;
   }
@@ -35,7 +35,7 @@ class HistogramChild {
 
   constructor(bounds: readonly number[]) {
     this.#bounds = bounds;
-    // The last one is for what is above all bounds.
+    // The last one counts values above all bounds.
     this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
@@ -48,7 +48,7 @@ class HistogramChild {
   }
 }
 
-/** The cells of one metric. Whoever asks twice for the same labels has the same cell, so that reloads add nothing. */
+/** The cells of one metric. The same labels have the same cell, so reloads add none. */
 class Cells<L extends string, C> {
   readonly #make: () => C;
   readonly #byKey = new Map<string, { readonly labels: Labels<L>; readonly cell: C }>();
@@ -80,7 +80,7 @@ function keyOf(labels: Labels<string>): string {
   return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** A counter as prom-client's, with cells beside `inc`. */
+/** A counter of prom-client with cells. */
 export class BoundCounter<L extends string = string> extends Counter<L> {
   readonly #cells: Cells<L, CounterChild>;
 
@@ -98,13 +98,13 @@ export class BoundCounter<L extends string = string> extends Counter<L> {
     this.#cells = cells;
   }
 
-  /** To be called where labels become known, not for every request. */
+  /** Call it once per label set, not per request. */
   cell(labels: Labels<L>): CounterChild {
     return this.#cells.of(labels);
   }
 }
 
-/** A gauge as prom-client's, with cells beside `set`. Labels of a cell are not to be set by both. */
+/** A gauge of prom-client with cells. Do not use `set` for the labels of a cell. */
 export class BoundGauge<L extends string = string> extends Gauge<L> {
   readonly #cells: Cells<L, GaugeChild>;
 
@@ -124,7 +124,7 @@ export class BoundGauge<L extends string = string> extends Gauge<L> {
     return this.#cells.of(labels);
   }
 
-  /** The series ends, and a cell that somebody still has is shown no more. */
+  /** Ends the series; later values of its cell are not exported. */
   forget(labels: Labels<L>): void {
     this.#cells.forget(labels);
     this.remove(labels);
@@ -140,7 +140,7 @@ interface BoundHistogramConfiguration<L extends string> {
   readonly registers: NonNullable<CounterConfiguration<L>['registers']>;
 }
 
-/** A histogram that is only observed by its cells. */
+/** A histogram that only its cells observe. */
 export class BoundHistogram<L extends string = string> extends Histogram<L> {
   readonly #configuration: BoundHistogramConfiguration<L>;
   readonly #cells: Cells<L, HistogramChild>;
@@ -155,7 +155,7 @@ export class BoundHistogram<L extends string = string> extends Histogram<L> {
     return this.#cells.of(labels);
   }
 
-  /** What the registry and `get` read, both as text and as JSON. */
+  /** The registry and `get` read this, for text and for JSON. */
   async getForPromString() {
     const { name, help, buckets } = this.#configuration;
     const values = [];
@@ -179,7 +179,7 @@ function sample(metricName: string, labels: object, value: number) {
   return { metricName, labels: { ...labels }, sharedLabels: {}, value };
 }
 
-/** Children by one more label, made when its value is first seen. */
+/** Children by the value of one more label, created when the value first occurs. */
 export class ByLabel<C> {
   readonly #make: (value: string) => C;
   readonly #children = new Map<string, C>();

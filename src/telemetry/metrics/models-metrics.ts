@@ -1,5 +1,5 @@
-// Metrics of generation by the names of OpenTelemetry's conventions for GenAI, in Prometheus' form: tokens, duration, time to
-// the first token and per token. The gateway is both the server of its clients and the client of its upstreams.
+// Metrics of generation, named by OpenTelemetry's GenAI conventions in Prometheus' form: tokens, duration, time to the first token
+// and per token. The gateway is the server of its clients and the client of its upstreams.
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import { GENAI_OPERATIONS } from './genai-operations.ts';
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
@@ -19,22 +19,22 @@ export interface UsedTokens {
   readonly completion: number;
 }
 
-/** One admitted request, when it is over. */
+/** A finished request that was admitted. */
 export interface Generation {
   readonly endpoint: EndpointName;
-  /** The entry of the routing table: the name, or the pattern that it took. */
+  /** The entry of the route table: a name or a pattern. */
   readonly model: string;
-  /** The upstream of the attempt that counts. */
+  /** The upstream of the attempt that answered, or of the last one. */
   readonly upstream: string;
-  /** Whose API that upstream is, as the conventions name it. */
+  /** The vendor of its API, as the conventions name it. */
   readonly provider: string;
   /** `ok` or an error code. */
   readonly outcome: string;
   /** Seconds from the request line to the end of the answer. */
   readonly seconds: number;
-  /** Seconds from the request line to the first output; undefined where the answer was no stream. */
+  /** Seconds from the request line to the first output; undefined unless the response was a stream. */
   readonly firstToken: number | undefined;
-  /** As the upstream billed them; undefined when it did not say. Estimates are no measurements. */
+  /** As the upstream reported them; undefined without a report. Estimates are excluded. */
   readonly tokens: UsedTokens | undefined;
 }
 
@@ -45,46 +45,41 @@ export function modelMetrics(catalogue: MetricCatalogue) {
       .map((name) => `\`${name}\``)
       .join(', '),
     gen_ai_provider_name:
-      'of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others by its host, else its name',
+      'by the host of the upstream: `openai`, `azure.ai.openai`, `anthropic` and others, else its name',
     gen_ai_request_model: VALUES.model,
     upstream: VALUES.upstream,
   };
-  const duration = catalogue.cellHistogram({
-    name: 'gen_ai_server_request_duration_seconds',
-    meaning: 'Requests for a model that reached an upstream: from the request line to the end of the answer.',
-    labels: { ...labels, error_type: 'an error code; absent when it went well' },
+  const duration = catalogue.cellHistogram('gen_ai_server_request_duration_seconds', {
+    meaning: 'Requests that reached an upstream: from the request line to the end of the response.',
+    labels: { ...labels, error_type: 'an error code; absent for successful requests' },
     buckets: DURATION_BUCKETS,
     action:
-      'By model and upstream: who is slow. Long answers take long; compare with the time per output token.',
+      'Shows slow models and upstreams. Compare with the time per output token: long responses take longer.',
   });
-  const firstToken = catalogue.cellHistogram({
-    name: 'gen_ai_server_time_to_first_token_seconds',
-    meaning: 'Streams that went well: from the request line to the first output sent to the client.',
+  const firstToken = catalogue.cellHistogram('gen_ai_server_time_to_first_token_seconds', {
+    meaning: 'Successful streams: from the request line to the first output sent to the client.',
     labels,
     buckets: FIRST_TOKEN_BUCKETS,
     action:
-      'What people feel. High at one upstream: it queues; give it less weight, or use `balance: latency` or `hedge`.',
+      'The latency that users notice. High at one upstream: it queues; lower its weight, or use `balance: latency` or `hedge`.',
   });
-  const perToken = catalogue.cellHistogram({
-    name: 'gen_ai_server_time_per_output_token_seconds',
-    meaning: 'Streams that went well and said their usage: time per token after the first.',
+  const perToken = catalogue.cellHistogram('gen_ai_server_time_per_output_token_seconds', {
+    meaning: 'Successful streams with reported usage: time per token after the first.',
     labels,
     buckets: PER_TOKEN_BUCKETS,
     action: 'High: the upstream is overloaded, or clients read slowly.',
   });
-  const tokens = catalogue.cellHistogram({
-    name: 'gen_ai_client_token_usage',
+  const tokens = catalogue.cellHistogram('gen_ai_client_token_usage', {
     meaning:
-      'Tokens per upstream request as the upstream reported them, attempts that did not answer the client included. Estimates are left out.',
+      'Tokens that upstreams reported, per upstream request, lost attempts included. Estimates are excluded.',
     labels: { ...labels, gen_ai_token_type: '`input`, `output`' },
     buckets: TOKEN_BUCKETS,
-    action: 'Cost. `_sum` is the number of tokens; what each key used is in `tollgate usage`.',
+    action: 'Indicates cost. `_sum` is the number of tokens; `tollgate usage` has the usage of each key.',
   });
   const seriesFor = (operation: string) =>
     new ByLabel(
       (model) =>
         new ByLabel((upstream) => {
-          // What an upstream is called does not change without its name, so it is no level of its own.
           return new ByLabel((provider) => {
             const own = {
               gen_ai_operation_name: operation,
@@ -119,7 +114,7 @@ export function modelMetrics(catalogue: MetricCatalogue) {
     output.observe(used.completion);
   };
   return {
-    /** Tokens of an attempt that the client was not answered from. */
+    /** Tokens of an attempt that did not answer the client. */
     recordTokens,
     recordGeneration(generation: Generation): void {
       const { endpoint, model, upstream, provider, outcome, seconds } = generation;

@@ -1,19 +1,19 @@
-// Metrics of the public listener: requests by route and how they ended, connections.
+// Metrics of the public listener: requests, connections, uploads, realtime sessions.
 
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { ByLabel } from './metric-children.ts';
 
-/** Seconds; the OpenTelemetry GenAI buckets for operation duration. */
+/** In seconds: the buckets of OpenTelemetry's GenAI conventions for operation duration. */
 export const DURATION_BUCKETS = [
   0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 ] as const;
 
 /** One request that has ended. */
 export interface EndedRequest {
-  /** Its path in the router; undefined where there is none. */
+  /** Its path in the router; undefined without a route. */
   readonly route: string | undefined;
   readonly status: number;
-  /** The entry of the routing table, or `unknown`; undefined when no model was read. */
+  /** The entry of the route table, or `unknown`; undefined when no model was read. */
   readonly model: string | undefined;
   readonly upstream: string | undefined;
   /** `ok` or an error code. */
@@ -23,31 +23,28 @@ export interface EndedRequest {
 
 export function trafficMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Requests');
-  const requests = catalogue.counter({
-    name: 'tollgate_requests_total',
-    meaning: 'Requests answered, by route and status. Status 499: the client left first.',
+  const requests = catalogue.counter('tollgate_requests_total', {
+    meaning: 'Requests by route and status. Status 499: the client disconnected first.',
     labels: { route: VALUES.route, status: 'HTTP status' },
     action:
-      'Traffic. A rise of 5xx or 406: see `tollgate_request_outcomes_total` for the reason; of 401: keys that ended, or guesses; of 429: limits of tiers, or upstreams that are full.',
+      'Shows traffic. More 5xx or 406: see `tollgate_request_outcomes_total`. More 401: revoked or guessed keys. More 429: tier limits, or upstreams at their limits.',
   });
-  const outcomes = catalogue.counter({
-    name: 'tollgate_request_outcomes_total',
-    meaning: 'Requests by route, model, upstream that answered (or was asked last) and how they ended.',
+  const outcomes = catalogue.counter('tollgate_request_outcomes_total', {
+    meaning: 'Requests by route, model, upstream (that answered, or was tried last) and outcome.',
     labels: {
       route: VALUES.route,
       model: VALUES.modelOrNone,
       upstream: VALUES.upstreamOrNone,
       outcome: VALUES.outcome,
     },
-    action: 'Errors. Look the code up in [errors.md](errors.md): it says whose fault it is and what helps.',
+    action: 'Shows errors. [errors.md](errors.md) has the cause and remedy of each code.',
   });
-  const seconds = catalogue.cellHistogram({
-    name: 'tollgate_request_duration_seconds',
-    meaning: 'From the request line to the last byte of the answer.',
+  const seconds = catalogue.cellHistogram('tollgate_request_duration_seconds', {
+    meaning: 'From the request line to the last byte of the response.',
     labels: { route: VALUES.route },
     buckets: DURATION_BUCKETS,
     action:
-      'Latency, streams in full length. Compare with `tollgate_upstream_duration_seconds`: what is not the upstream is the gateway, its store or Redis.',
+      'Latency, including whole streams. Compare with `tollgate_upstream_duration_seconds`: the difference is the gateway, its store or Redis.',
   });
   const routes = new ByLabel((route) => ({
     seconds: seconds.cell({ route }),
@@ -61,12 +58,12 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
   }));
   return {
     requests,
-    /** Counts what was answered and never became a request. */
+    /** Counts a rejection of bytes that did not become a request. */
     recordUnread(route: 'malformed' | 'none', { status, code }: { status: number; code: string }): void {
       requests.inc({ route, status });
       outcomes.inc({ route, model: 'none', upstream: 'none', outcome: code });
     },
-    /** Counts a request when it has ended. */
+    /** Counts a finished request. */
     recordRequest(request: EndedRequest): void {
       const { route = 'none', status, model = 'none', upstream = 'none', outcome, seconds: took } = request;
       const series = routes.of(route);
@@ -74,24 +71,60 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
       series.models.of(model).of(upstream).of(outcome).inc();
       series.seconds.observe(took);
     },
-    requestsInFlight: catalogue.gauge({
-      name: 'tollgate_requests_in_flight',
-      meaning: 'Requests that have begun and not ended.',
-      labels: {},
+    requestsInFlight: catalogue.gauge('tollgate_requests_in_flight', {
+      meaning: 'Requests in flight.',
       action:
-        'Saturation. When it grows and traffic does not, answers take longer, or clients do not read them.',
+        'Shows saturation. Growth without more traffic: responses take longer, or clients do not read them.',
     }),
-    connections: catalogue.gauge({
-      name: 'tollgate_connections',
+    connections: catalogue.gauge('tollgate_connections', {
       meaning: 'Open client connections on the public listener.',
-      labels: {},
-      action: 'Saturation. Beyond the bound connections are refused; add replicas, or see who opens so many.',
+      action:
+        'Shows saturation. At the limit, connections are refused: add replicas, or find the client that opens so many.',
     }),
-    connectionsDropped: catalogue.counter({
-      name: 'tollgate_connections_dropped_total',
-      meaning: 'Connections refused because as many as allowed were open.',
-      labels: {},
+    connectionsDropped: catalogue.counter('tollgate_connections_dropped_total', {
+      meaning: 'Connections refused at the connection limit.',
       action: 'Any: clients cannot connect. Add replicas.',
+    }),
+  };
+}
+
+export function uploadMetrics(catalogue: MetricCatalogue) {
+  catalogue.area('Uploads');
+  return {
+    uploadFiles: catalogue.gaugeCell('tollgate_upload_files', {
+      meaning: 'Uploads in temporary files, because their `model` field follows a large file.',
+      action: 'At 32: further ones get a 503 `overloaded`. Add replicas.',
+    }),
+    uploadFileBytes: catalogue.gaugeCell('tollgate_upload_file_bytes', {
+      meaning: 'Bytes in the temporary files of uploads.',
+      action: 'Keep disk space for 32 times `max_body` in the temporary directory.',
+    }),
+    slabBytes: catalogue.gaugeCell('tollgate_body_memory_bytes', {
+      meaning: 'Memory pooled for large bodies; released after ten seconds without use.',
+      action: 'At most 128 MiB per process; allow for it in the memory limit of the container.',
+    }),
+  };
+}
+
+export function realtimeMetrics(catalogue: MetricCatalogue) {
+  catalogue.area('Realtime');
+  return {
+    realtimeSessions: catalogue.gauge('tollgate_realtime_sessions', {
+      meaning: 'Open realtime sessions.',
+      action: 'None is needed. Each uses two connections.',
+    }),
+    realtimeEnds: catalogue.counter('tollgate_realtime_sessions_ended_total', {
+      meaning: 'Ended realtime sessions, by the side that closed first and the close code.',
+      labels: {
+        by: '`client`, `upstream`, `gateway`',
+        code: 'a close code of RFC 6455; `other` for application codes',
+      },
+      action: 'Many with 1006: the network drops connections between client, gateway and upstream.',
+    }),
+    realtimeResponses: catalogue.counter('tollgate_realtime_responses_total', {
+      meaning: 'Responses in realtime sessions, by the source of their token counts.',
+      labels: { counted: '`reported`, `estimated`' },
+      action: '`estimated`: the upstream reports no usage, or sessions break.',
     }),
   };
 }

@@ -1,110 +1,99 @@
-// Metrics of upstreams: attempts, what came beyond the first, breakers, broken streams.
+// Metrics of upstreams: attempts, extra attempts, breakers, tokens, broken streams.
 import { type MetricCatalogue, VALUES } from './metric-catalogue.ts';
 import { DURATION_BUCKETS } from './traffic-metrics.ts';
 
-/** As the gauge shows them. */
+/** Values of the gauge. */
 const STATES = { closed: 0, half_open: 1, open: 2 } as const;
 type ShownState = keyof typeof STATES;
 
 export function upstreamMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Upstreams');
-  const upstreamAttempts = catalogue.counter({
-    name: 'tollgate_upstream_attempts_total',
-    meaning:
-      'Requests sent to upstreams, by how each ended: ok, client_closed, superseded (another one of the same request answered) or an error code.',
-    labels: { upstream: VALUES.upstream, outcome: `${VALUES.outcome}; \`superseded\`` },
+  const upstreamAttempts = catalogue.counter('tollgate_upstream_attempts_total', {
+    meaning: 'Upstream requests, by outcome.',
+    labels: {
+      upstream: VALUES.upstream,
+      outcome: `${VALUES.outcome}; \`superseded\`: another attempt answered`,
+    },
     action:
-      '`upstream_auth_error`: the credential is wrong or has ended, act at once. `upstream_account_error`: the account there is unpaid or out of quota. `upstream_tls`: its certificate. `upstream_rate_limited`: your quota there is used up.',
+      '`upstream_auth_error`: the credential is wrong or expired; act at once. `upstream_account_error`: the account is unpaid or out of quota. `upstream_tls`: check the certificate. `upstream_rate_limited`: your rate limit is reached.',
   });
-  const upstreamSeconds = catalogue.cellHistogram({
-    name: 'tollgate_upstream_duration_seconds',
-    meaning: 'Requests sent to upstreams: from when they were sent to the end of the answer.',
-    labels: { upstream: VALUES.upstream, result: '`ok`, `failed` (for whatever reason)' },
+  const upstreamSeconds = catalogue.cellHistogram('tollgate_upstream_duration_seconds', {
+    meaning: 'Upstream requests: from sending to the end of the response.',
+    labels: { upstream: VALUES.upstream, result: '`ok`, `failed`' },
     buckets: DURATION_BUCKETS,
-    action:
-      'High for `failed`: deadlines are used up. Lower `timeouts`, so that the next target is asked sooner.',
+    action: 'High for `failed`: deadlines pass. Lower `timeouts`, so that the next target is tried sooner.',
   });
-  const breakerState = catalogue.gauge({
-    name: 'tollgate_upstream_breaker_state',
+  const breakerState = catalogue.gauge('tollgate_upstream_breaker_state', {
     across: 'max',
     meaning:
-      'Circuit breakers that have opened at least once: 0 closed, 1 half open, 2 open. Of the models of one pattern, the worst.',
-    labels: { upstream: VALUES.upstream, model: 'a target’s `model` as it is configured, patterns included' },
-    action: '2: the upstream fails and is left alone. Its errors are in `tollgate_upstream_attempts_total`.',
+      'State of circuit breakers that have opened before: 0 closed, 1 half open, 2 open; for a pattern, the worst of its models.',
+    labels: { upstream: VALUES.upstream, model: '`model` of a target as configured, including patterns' },
+    action: '2: the upstream fails and gets no requests. `tollgate_upstream_attempts_total` has its errors.',
   });
   return {
     upstreamAttempts,
     upstreamSeconds,
     breakerState,
     breakers: new BreakerSeries(breakerState),
-    upstreamInFlight: catalogue.gauge({
-      name: 'tollgate_upstream_in_flight',
-      meaning: 'Requests that an upstream is working on.',
+    upstreamInFlight: catalogue.gauge('tollgate_upstream_in_flight', {
+      meaning: 'Requests in flight to an upstream.',
       labels: { upstream: VALUES.upstream },
-      action: 'Near `max_concurrency`: the next requests go elsewhere or are refused with `upstream_busy`.',
+      action: 'Near `max_concurrency`: further requests go to other targets or fail with `upstream_busy`.',
     }),
-    upstreamHealthy: catalogue.gauge({
-      name: 'tollgate_upstream_healthy',
+    upstreamHealthy: catalogue.gauge('tollgate_upstream_healthy', {
       across: 'min',
-      meaning: 'What the active health checks found, where `health` is configured: 1 healthy, 0 not.',
+      meaning: 'Result of the active health checks of `health`: 1 healthy, 0 not.',
       labels: { upstream: VALUES.upstream },
-      action: '0: it is asked last. See whether its `health.path` answers.',
+      action: '0: its targets are tried last. Check its `health.path`.',
     }),
     upstreamTokens: tokenMetrics(catalogue),
-    extraAttempts: catalogue.counter({
-      name: 'tollgate_upstream_extra_attempts_total',
-      meaning:
-        'Upstream requests beyond the first of a request: fallback (another target), retry (a second round), resend (a kept connection was closed), token (with a new token, after a 401), hedge (beside a silent first).',
-      labels: { upstream: VALUES.upstream, reason: '`fallback`, `retry`, `resend`, `token`, `hedge`' },
-      action: 'Fallbacks that go on: the first target is not well, or its weight is too high.',
+    extraAttempts: catalogue.counter('tollgate_upstream_extra_attempts_total', {
+      meaning: 'Upstream requests beyond the first of a request, by reason.',
+      labels: {
+        upstream: VALUES.upstream,
+        reason:
+          '`fallback` (another target), `retry` (another round), `resend` (after a stale connection), `token` (new token after a 401), `hedge` (beside a silent first)',
+      },
+      action: 'Continuing `fallback`: the first target fails, or its weight is too high.',
     }),
-    upstreamUnsolicited: catalogue.counter({
-      name: 'tollgate_upstream_unsolicited_bytes_total',
-      meaning:
-        'Connections that were closed because the upstream sent bytes that answer no request: idle (while none was under way), unsent (before the next request was written), surplus (behind a complete answer), farewell (a 408 before it closes an idle connection, which is no fault).',
-      labels: { upstream: VALUES.upstream, kind: '`idle`, `unsent`, `surplus`, `farewell`' },
+    upstreamUnsolicited: catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
+      meaning: 'Connections closed because the upstream sent bytes that answer no request.',
+      labels: {
+        upstream: VALUES.upstream,
+        kind: '`idle` (on an idle connection), `unsent` (before the request was written), `surplus` (after a complete response), `farewell` (a 408 before closing, which is no fault)',
+      },
       action:
-        'Any but `farewell`: answers may reach the wrong request. Tell the vendor, or look for a proxy in between that mixes answers up; connections are not kept meanwhile.',
+        'Any but `farewell`: responses may reach the wrong request. Tell the vendor, or find the proxy that mixes them up; connections are not reused meanwhile.',
     }),
-    retryBudgetRefusals: catalogue.counter({
-      name: 'tollgate_retry_budget_refusals_total',
-      meaning: 'Attempts that were not made because `retry.budget` was used up.',
-      labels: {},
+    retryBudgetRefusals: catalogue.counter('tollgate_retry_budget_refusals_total', {
+      meaning: 'Attempts not made because `retry.budget` was used up.',
       action:
-        'Any: so much fails that retrying would add to the load. Mend the upstream; do not raise the budget first.',
+        'Any: so many requests fail that retries would add load. Repair the upstream before you raise the budget.',
     }),
-    hedges: catalogue.counter({
-      name: 'tollgate_hedges_total',
-      meaning:
-        'Second requests beside a silent first, by result: won (it answered the client), lost (the first did), failed, stopped (nobody waited any more).',
-      labels: { result: '`won`, `lost`, `failed`, `stopped`' },
-      action: 'Mostly lost: `hedge.after` is too short and costs for nothing.',
+    hedges: catalogue.counter('tollgate_hedges_total', {
+      meaning: 'Hedge requests, by result.',
+      labels: {
+        result: '`won` (it answered), `lost` (the first did), `failed`, `stopped` (the client left)',
+      },
+      action: 'Mostly `lost`: `hedge.after` is too short and costs without benefit.',
     }),
     usageReads: {
-      running: catalogue
-        .gauge({
-          name: 'tollgate_usage_reads',
-          meaning:
-            'Upstreams that are read on for their usage, at most for 5 s, after the client has left at the end of its answer.',
-          labels: {},
-          action:
-            'Saturation, at 256: the use of more is estimated. Many clients leave before their answers end.',
-        })
-        .cell({}),
-      results: catalogue.counter({
-        name: 'tollgate_usage_reads_total',
-        meaning:
-          'Upstreams that were read on for their usage after the client had left: reported (it came), missing (it did not in time), refused (too many were read).',
-        labels: { result: '`reported`, `missing`, `refused`' },
-        action: '`missing`: the upstream reports no usage, or late. What was used is estimated then.',
+      running: catalogue.gaugeCell('tollgate_usage_reads', {
+        meaning: 'Responses read for their usage after the client left, for 5 s at most.',
+        action:
+          'At 256: the usage of further ones is estimated. Many clients leave before their responses end.',
+      }),
+      results: catalogue.counter('tollgate_usage_reads_total', {
+        meaning: 'Responses read for their usage after the client left, by result.',
+        labels: { result: '`reported`, `missing` (not in time), `refused` (too many at once)' },
+        action: '`missing`: the upstream reports no usage, or reports it late; it is estimated.',
       }),
     },
-    streamsBroken: catalogue.counter({
-      name: 'tollgate_streams_broken_total',
-      meaning: 'Streams that ended before they were complete, after something was sent to the client.',
+    streamsBroken: catalogue.counter('tollgate_streams_broken_total', {
+      meaning: 'Streams that broke after their first output.',
       labels: { upstream: VALUES.upstream, cause: 'an error code' },
       action:
-        '`stream_incomplete`: the upstream or something before it cuts connections. `client_closed` is the client’s own. `draining`: `drain.timeout` is shorter than answers are.',
+        '`stream_incomplete`: the upstream or a proxy before it drops connections. `client_closed`: the client left. `draining`: `drain.timeout` is shorter than responses.',
     }),
   };
 }
@@ -114,10 +103,7 @@ interface StateGauge {
   remove(labels: { upstream: string; model: string }): void;
 }
 
-/**
- * The states of breakers, by the model as it is configured. Where that is a pattern, clients name the models behind it: they
- * share one series, which shows the worst.
- */
+/** The breaker states by configured model. The models that match one pattern share a series, which has their worst state. */
 export class BreakerSeries {
   readonly #gauge: StateGauge;
   /** Series → model → state. */
@@ -135,7 +121,7 @@ export class BreakerSeries {
     this.#gauge.set({ upstream, model: entry }, worst(states));
   }
 
-  /** Nothing is remembered of this model any more. */
+  /** Removes a model whose state was evicted. */
   forget(upstream: string, entry: string, model: string): void {
     const key = JSON.stringify([upstream, entry]);
     const states = this.#states.get(key);
@@ -155,27 +141,24 @@ function worst(states: ReadonlyMap<string, ShownState>): number {
 /** Tokens that the gateway fetches for upstreams with `auth`. */
 function tokenMetrics(catalogue: MetricCatalogue) {
   const labels = { upstream: VALUES.upstream };
-  const fetchedAt = catalogue.gauge({
-    name: 'tollgate_upstream_token_fetched_timestamp_seconds',
+  const fetchedAt = catalogue.gauge('tollgate_upstream_token_fetched_timestamp_seconds', {
     across: 'min',
-    meaning: 'When the present token of an upstream with `auth` was fetched; Unix time.',
+    meaning: 'Unix time at which the current token of an upstream with `auth` was fetched.',
     labels,
     action: 'Its age is `time()` minus this.',
   });
-  const expiresAt = catalogue.gauge({
-    name: 'tollgate_upstream_token_expiry_timestamp_seconds',
+  const expiresAt = catalogue.gauge('tollgate_upstream_token_expiry_timestamp_seconds', {
     across: 'min',
-    meaning: 'When the present token of an upstream with `auth` expires; Unix time.',
+    meaning: 'Unix time at which the current token of an upstream with `auth` expires.',
     labels,
     action:
-      'Less than a minute ahead: renewals fail. See `tollgate_upstream_token_fetches_total` and the log.',
+      'Less than a minute ahead: renewal fails. See `tollgate_upstream_token_fetches_total` and the log.',
   });
-  const fetches = catalogue.counter({
-    name: 'tollgate_upstream_token_fetches_total',
-    meaning: 'Fetches of tokens for upstreams with `auth`.',
+  const fetches = catalogue.counter('tollgate_upstream_token_fetches_total', {
+    meaning: 'Token fetches for upstreams with `auth`, by result.',
     labels: { ...labels, result: '`ok`, `failed`' },
     action:
-      '`failed`: the log says why; `tollgate check --credentials` tries it. The present token serves until it expires.',
+      '`failed`: the log has the cause; `tollgate check --credentials` tries it. The current token serves until it expires.',
   });
   return {
     add(upstream: string): void {
