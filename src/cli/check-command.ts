@@ -18,7 +18,7 @@ export function runCheck(
     io.stdout.write(`${describeConfig(config)}\n`);
     const { store } = config.static;
     const warning = earlierStoreWarning(store, { spool: outboxDirectory(config.static) });
-    const path = store.kind === 'sqlite' ? store.path : '';
+    const path = 'path' in store ? store.path : '';
     if (warning !== undefined) io.stderr.write(`warning: the store ${path}: ${warning}\n`);
     return 0;
   } catch (error) {

@@ -122,13 +122,13 @@ export async function openStoreOf(
   missing: 'create' | 'must exist',
 ): Promise<Store> {
   const { store } = config;
-  if (store.kind === 'sqlite' && missing === 'must exist' && !existsSync(resolve(store.path))) {
+  if ('path' in store && missing === 'must exist' && !existsSync(resolve(store.path))) {
     const why = earlierStoreWarning(store, { spool: outboxDirectory(config) });
     throw new StoreOpenError(why ?? `there is no store at ${resolve(store.path)}`);
   }
   // Patient: an operator waits, perhaps on a slow link, and must be able to revoke a leaked key.
   const opened = await openStore(store, { isPatient: true, spool: outboxDirectory(config) });
-  if (opened.isNew && store.kind === 'sqlite') {
+  if (opened.isNew && 'path' in store) {
     await write(io.stderr, `Creating a new store at ${resolve(store.path)}\n`);
   }
   return opened;

@@ -20,7 +20,7 @@ export function earlierStoreSigns(
   { spool }: EarlierStoreOptions = {},
 ): readonly string[] {
   const unsent = spool !== undefined && hasOutboxFiles(resolve(spool)) ? [resolve(spool)] : [];
-  if (store.kind !== 'sqlite') return unsent;
+  if (!('path' in store)) return unsent;
   const file = resolve(store.path);
   const own = [`${file}.secret`, `${file}-wal`].filter((path) => sizeOf(path) > 0);
   // Only the gateway creates a folder of this name.
@@ -34,7 +34,7 @@ export function earlierStoreWarning(
   options: EarlierStoreOptions,
 ): string | undefined {
   const signs = earlierStoreSigns(store, options);
-  if (store.kind !== 'sqlite' || signs.length === 0) return undefined;
+  if (!('path' in store) || signs.length === 0) return undefined;
   const file = resolve(store.path);
   return sizeOf(file) > 0
     ? undefined

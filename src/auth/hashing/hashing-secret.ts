@@ -78,7 +78,7 @@ export async function openSecret(
     }
     return secret;
   }
-  if (config.kind !== 'sqlite')
+  if (!('path' in config))
     throw new SecretError('`secret` is not set; it is required when the store is not a SQLite file');
   const file = `${resolve(config.path)}.secret`;
   let text = readSecret(file);

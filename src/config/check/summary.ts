@@ -1,6 +1,8 @@
 // The summary that `tollgate check` prints. It contains no credentials, and no paths or queries of upstreams.
+
 import { availableParallelism } from 'node:os';
 import { limitTexts } from '../limit-table.ts';
+import { STORE_NAMES } from '../schema/addresses.ts';
 import { formatFault } from '../schema/config-fault.ts';
 import {
   type BillingConfig,
@@ -149,7 +151,7 @@ export function describeConfig(config: Config): string {
     ['listen', address(listen) + proxies],
     ['admin', address(admin)],
     ['public_url', dynamic.public_url],
-    ['store', store.kind === 'sqlite' ? `SQLite, ${store.path}` : `Postgres, ${hostOf(store.url)}`],
+    ['store', `${STORE_NAMES[store.kind]}, ${'path' in store ? store.path : hostOf(store.url)}`],
     ['workers', describeWorkers(workers)],
     ['redis', redis === undefined ? 'none: a single process' : describeRedis(redis)],
     ['secret', secret === undefined ? 'generated next to the store' : 'set'],

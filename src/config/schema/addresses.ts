@@ -3,7 +3,7 @@ import { BlockList, isIP } from 'node:net';
 import { readRedisAddress } from './redis-address.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 
-/** Where keys, usage and orders are kept. */
+/** Where keys, usage and orders are stored: a file with `path`, or a server with `url`. */
 export type StoreAddress =
   | { readonly kind: 'sqlite'; readonly path: string }
   | { readonly kind: 'postgres'; readonly url: string };
@@ -48,20 +48,31 @@ export function readPublicUrl(text: string): ScalarResult<string> {
   return text.includes('?') ? rejected('must not have a query') : accepted(text.replace(/\/+$/, ''));
 }
 
-/** `sqlite:PATH`, `postgres://…` or `postgresql://…`. */
+function readSqlite(text: string): ScalarResult<StoreAddress> {
+  const path = text.slice('sqlite:'.length);
+  // `sqlite://data/x.db` is ambiguous: a relative path or a host.
+  return path === '' || path.startsWith('//') || path.includes('\0')
+    ? rejected('must name a file after `sqlite:`, such as sqlite:./data/tollgate.db')
+    : accepted({ kind: 'sqlite', path });
+}
+
+function readPostgres(text: string): ScalarResult<StoreAddress> {
+  const reading = readUrl(text, ['postgres', 'postgresql']);
+  return reading.ok ? accepted({ kind: 'postgres', url: text }) : reading;
+}
+
+/** The kinds of stores, by the start of their addresses. `store/open.ts` opens them. */
+const STORES = [
+  { start: 'sqlite:', form: 'sqlite:PATH', read: readSqlite },
+  { start: 'postgres(ql)?://', form: 'a postgres:// URL', read: readPostgres },
+] as const;
+
+export const STORE_NAMES = { sqlite: 'SQLite', postgres: 'Postgres' } as const;
+export const STORE_PATTERN = `^(${STORES.map(({ start }) => start).join('|')})`;
+
 export function readStore(text: string): ScalarResult<StoreAddress> {
-  if (/^sqlite:/.test(text)) {
-    const path = text.slice('sqlite:'.length);
-    // `sqlite://data/x.db` is ambiguous: a relative path or a host.
-    return path === '' || path.startsWith('//') || path.includes('\0')
-      ? rejected('must name a file after `sqlite:`, such as sqlite:./data/tollgate.db')
-      : accepted({ kind: 'sqlite', path });
-  }
-  if (/^postgres(ql)?:\/\//.test(text)) {
-    const reading = readUrl(text, ['postgres', 'postgresql']);
-    return reading.ok ? accepted({ kind: 'postgres', url: text }) : reading;
-  }
-  return rejected('must be sqlite:PATH or a postgres:// URL');
+  const store = STORES.find(({ start }) => new RegExp(`^${start}`).test(text));
+  return store?.read(text) ?? rejected(`must be ${STORES.map(({ form }) => form).join(' or ')}`);
 }
 
 /** Any form of `readRedisAddress`, kept as written. */

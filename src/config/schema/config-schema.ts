@@ -2,7 +2,7 @@
 // editors and the reference in docs/configuration.md. Cross-field checks are in reference-check.ts.
 import { z } from 'zod';
 import { eachLimit } from '../limit-table.ts';
-import { readOrigin, readPublicUrl, readRedis, readStore } from './addresses.ts';
+import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
 import { billing } from './billing-schema.ts';
 import type { ConfigFault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
@@ -49,7 +49,7 @@ export const staticShape = {
   admin: adminSection
     .prefault({})
     .describe('The listener for metrics and probes. Keep it off the public network.'),
-  store: address(readStore, '^(sqlite:|postgres(ql)?://)')
+  store: address(readStore, STORE_PATTERN)
     .prefault('sqlite:./data/tollgate.db')
     .describe(
       'Storage of keys, usage and orders: sqlite:PATH, relative to the working directory, or a postgres:// URL.',

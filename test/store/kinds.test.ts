@@ -1,0 +1,23 @@
+// Only the readers of addresses and the file that opens stores know the kinds of stores, so a further one is a folder of its own
+// and its registration in these two.
+import { readdirSync, readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+
+const SRC = new URL('../../src/', import.meta.url);
+const OWN = /^store\/(sqlite|postgres)\//;
+
+test('no file outside its folder asks for a kind of store or imports one', () => {
+  const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((file) =>
+    file.endsWith('.ts'),
+  );
+  const knowing = files.filter((file) => {
+    const text = readFileSync(new URL(file, SRC), 'utf8');
+    return !OWN.test(file) && /'(sqlite|postgres)'|from '[./a-z-]*\/(sqlite|postgres)\//.test(text);
+  });
+  // The outbox file is a SQLite database itself.
+  expect(knowing.sort()).toEqual([
+    'config/schema/addresses.ts',
+    'store/open.ts',
+    'usage/outbox/outbox-file.ts',
+  ]);
+});
