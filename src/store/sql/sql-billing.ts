@@ -1,22 +1,13 @@
 // The queries for orders: settled with optimistic locking by version, claimed under a row lock. billing/ decides the results
 // through callbacks within the transaction.
 import type {
-  BillingEvent,
   BillingStore,
   ClaimRejection,
-  ClaimRequest,
   ClaimResult,
   FreeOrderResult,
-  Order,
-  OrderChange,
-  OrderName,
-  OrderState,
-  OrderTerms,
-  SettleRequest,
   SettleResult,
   TestPayment,
 } from '../billing-record.ts';
-import type { FreeGrant, NewKey, Prefix } from '../key-record.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
@@ -35,264 +26,252 @@ import {
   writeOrder,
 } from './sql-orders.ts';
 
-export class SqlBilling implements BillingStore {
-  readonly #db: SqlDatabase;
+export function sqlBilling(database: SqlDatabase): BillingStore {
+  const { reader, writer, lockChangeFeed } = database;
+  return {
+    async addOrder(terms, holderId) {
+      const insertion = insertOrder(writer, terms, { state: 'pending', holder_id: holderId });
+      const row = await insertion.executeTakeFirst();
+      if (row !== undefined) return { kind: 'added', order: orderFromRow(row) };
+      return { kind: 'known', order: await mustFindNonce(writer, terms) };
+    },
 
-  constructor(database: SqlDatabase) {
-    this.#db = database;
-  }
-
-  async addOrder(
-    terms: OrderTerms,
-    holderId: string | null,
-  ): Promise<{ kind: 'added' | 'known'; order: Order }> {
-    const insertion = insertOrder(this.#db.writer, terms, { state: 'pending', holder_id: holderId });
-    const row = await insertion.executeTakeFirst();
-    if (row !== undefined) return { kind: 'added', order: orderFromRow(row) };
-    return { kind: 'known', order: await mustFindNonce(this.#db.writer, terms) };
-  }
-
-  addFreeOrder(terms: OrderTerms, holderId: string, key: NewKey, grant: FreeGrant): Promise<FreeOrderResult> {
-    const { lockChangeFeed } = this.#db;
-    return transactWithKey<FreeOrderResult>(this.#db, async (trx, rollBack) => {
-      const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
-      const isCounted = await countGrant(trx, grant);
-      const [order] = added;
-      if (order === undefined) throw rollBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
-      if (!isCounted) throw rollBack({ kind: 'free_limit' });
-      await insertHolder(trx, holderId, terms.tier, key.createdAt);
-      await lockChangeFeed(trx);
-      await insertKey(trx, key, holderId, null);
-      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
-      await markClaimed(trx, order.id, holderId, key);
-      return {
-        kind: 'claimed',
-        record: newRecord(key, newHolder(holderId, terms.tier), null),
-        replaced: null,
-      };
-    });
-  }
-
-  async findOrder(name: OrderName): Promise<Order | undefined> {
-    let query = this.#db.reader.selectFrom('orders').selectAll();
-    if ('id' in name) query = query.where('id', '=', name.id);
-    else if ('session' in name) query = query.where('session', '=', name.session);
-    else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
-    else if ('payment' in name) query = query.where('payment', '=', name.payment);
-    else query = query.where('nonce', '=', name.nonce);
-    const row = await query.executeTakeFirst();
-    return row === undefined ? undefined : orderFromRow(row);
-  }
-
-  ordersOf(holderId: string): Promise<readonly Order[]> {
-    return ordersOf(this.#db.reader, holderId);
-  }
-
-  async listOrders(filter: {
-    readonly state?: OrderState;
-    readonly after?: string;
-    readonly limit: number;
-  }): Promise<readonly Order[]> {
-    let query = this.#db.reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
-    if (filter.state !== undefined) query = query.where('state', '=', filter.state);
-    if (filter.after !== undefined) query = query.where('id', '>', filter.after);
-    return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
-  }
-
-  async dueOrders(at: string, limit: number): Promise<readonly Order[]> {
-    const query = this.#db.reader.selectFrom('orders').selectAll().where('due_at', '<=', at);
-    return (await query.orderBy('due_at').limit(limit).execute()).map(orderFromRow);
-  }
-
-  async countOrders(): Promise<ReadonlyMap<OrderState, number>> {
-    const rows = await this.#db.reader
-      .selectFrom('orders')
-      .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
-      .where('mode', '<>', 'free')
-      .groupBy('state')
-      .execute();
-    return new Map(rows.map(({ state, count }) => [state, Number(count)]));
-  }
-
-  async isEventKnown(id: string): Promise<boolean> {
-    const query = this.#db.reader.selectFrom('billing_events').select('id').where('id', '=', id);
-    return (await query.executeTakeFirst()) !== undefined;
-  }
-
-  async addEvent(event: BillingEvent): Promise<void> {
-    await insertBillingEvent(this.#db.writer, event, null).execute();
-  }
-
-  changeOrder(id: string, version: number, change: OrderChange, at: string): Promise<Order | undefined> {
-    return writeOrder(this.#db.writer, id, version, change, at);
-  }
-
-  settle(request: SettleRequest): Promise<SettleResult> {
-    const { before, change, events, at, targetOf, replacedBy } = request;
-    const { id, version } = before;
-    return transact<SettleResult>(this.#db, async (trx, rollBack) => {
-      // A fixed order prevents a deadlock of two settlements that share events.
-      const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
-      const added: (readonly unknown[])[] = [];
-      for (const event of sorted) added.push(await defer(trx, insertBillingEvent(trx, event, id)));
-      const { holderId } = before;
-      const writing = changeOrder(trx, { id, version, change, at });
-      const written = holderId === null ? await writing.execute() : await defer(trx, writing);
-      // Lock the holder: concurrent settlements of two of its orders have to see each other's writes.
-      if (holderId !== null) await defer(trx, lockHolder(trx, { id: holderId }));
-      const orders = holderId === null ? [] : await ordersOf(trx, holderId);
-      if (events.length > 0 && added.every(({ length }) => length === 0)) throw rollBack({ kind: 'known' });
-      const [row] = written;
-      if (row === undefined) throw rollBack({ kind: 'stale' });
-      const order = orderFromRow(row);
-      if (holderId === null) return { kind: 'settled', order, changed: [] };
-      const replaced = replacedBy(order, orders);
-      if (replaced.length > 0) {
-        const replacing = trx
-          .updateTable('orders')
-          .set((eb) => ({ is_replaced: 1, due_at: at, updated_at: at, version: eb('version', '+', 1) }))
-          .where('id', 'in', replaced)
-          .where('is_replaced', '=', 0);
-        await defer(trx, replacing);
-      }
-      const target = targetOf(
-        orders.map((each) => (each.id === id ? before : each)),
-        orders,
-      );
-      if (target === undefined) return { kind: 'settled', order, changed: [] };
-      const outcome = await changeHolderIn(trx, this.#db.lockChangeFeed, {
-        holderId,
-        change: target,
-        reason: `order ${order.id}`,
-        at,
-      });
-      return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
-    });
-  }
-
-  claimOrder({ id, rejectionOf, key, holderId, at }: ClaimRequest): Promise<ClaimResult> {
-    const { lockChangeFeed } = this.#db;
-    return transactWithKey<ClaimResult>(this.#db, async (trx, rollBack) => {
-      const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
-      const order = await lockOrder(trx, id);
-      if (order === undefined) throw rejection('unknown');
-      const why = rejectionOf(order);
-      if (why !== undefined) throw rejection(why);
-      if (order.state === 'paid') {
-        await insertHolder(trx, holderId, order.tier, key.createdAt);
+    addFreeOrder(terms, holderId, key, grant) {
+      const { lockChangeFeed } = database;
+      return transactWithKey<FreeOrderResult>(database, async (trx, rollBack) => {
+        const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
+        const isCounted = await countGrant(trx, grant);
+        const [order] = added;
+        if (order === undefined) throw rollBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
+        if (!isCounted) throw rollBack({ kind: 'free_limit' });
+        await insertHolder(trx, holderId, terms.tier, key.createdAt);
         await lockChangeFeed(trx);
         await insertKey(trx, key, holderId, null);
-        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
-        await markClaimed(trx, id, holderId, key);
+        await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
+        await markClaimed(trx, order.id, holderId, key);
         return {
           kind: 'claimed',
-          record: newRecord(key, newHolder(holderId, order.tier), null),
+          record: newRecord(key, newHolder(holderId, terms.tier), null),
           replaced: null,
         };
-      }
-      const { keyPrefix, holderId: owner } = order;
-      if (keyPrefix === null || owner === null) throw rejection('claimed');
-      const locked = await defer(trx, lockHolder(trx, { id: owner }));
-      // Version 1: the key has not changed since it was issued.
-      const ended = await trx
-        .updateTable('keys')
-        .set({ state: 'revoked', version: 2, ended_at: at })
-        .where('prefix', '=', keyPrefix)
-        .where('state', '=', 'active')
-        .where('version', '=', 1)
-        .returning('prefix')
+      });
+    },
+
+    async findOrder(name) {
+      let query = reader.selectFrom('orders').selectAll();
+      if ('id' in name) query = query.where('id', '=', name.id);
+      else if ('session' in name) query = query.where('session', '=', name.session);
+      else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
+      else if ('payment' in name) query = query.where('payment', '=', name.payment);
+      else query = query.where('nonce', '=', name.nonce);
+      const row = await query.executeTakeFirst();
+      return row === undefined ? undefined : orderFromRow(row);
+    },
+
+    ordersOf(holderId) {
+      return ordersOf(reader, holderId);
+    },
+
+    async listOrders(filter) {
+      let query = reader.selectFrom('orders').selectAll().where('mode', '<>', 'free');
+      if (filter.state !== undefined) query = query.where('state', '=', filter.state);
+      if (filter.after !== undefined) query = query.where('id', '>', filter.after);
+      return (await query.orderBy('id').limit(filter.limit).execute()).map(orderFromRow);
+    },
+
+    async dueOrders(at, limit) {
+      const query = reader.selectFrom('orders').selectAll().where('due_at', '<=', at);
+      return (await query.orderBy('due_at').limit(limit).execute()).map(orderFromRow);
+    },
+
+    async countOrders() {
+      const rows = await reader
+        .selectFrom('orders')
+        .select(['state', (eb) => eb.fn.countAll<number>().as('count')])
+        .where('mode', '<>', 'free')
+        .groupBy('state')
+        .execute();
+      return new Map(rows.map(({ state, count }) => [state, Number(count)]));
+    },
+
+    async isEventKnown(id) {
+      const query = reader.selectFrom('billing_events').select('id').where('id', '=', id);
+      return (await query.executeTakeFirst()) !== undefined;
+    },
+
+    async addEvent(event) {
+      await insertBillingEvent(writer, event, null).execute();
+    },
+
+    changeOrder(id, version, change, at) {
+      return writeOrder(writer, id, version, change, at);
+    },
+
+    settle(request) {
+      const { before, change, events, at, targetOf, replacedBy } = request;
+      const { id, version } = before;
+      return transact<SettleResult>(database, async (trx, rollBack) => {
+        // A fixed order prevents a deadlock of two settlements that share events.
+        const sorted = [...events].sort((a, b) => (a.id < b.id ? -1 : 1));
+        const added: (readonly unknown[])[] = [];
+        for (const event of sorted) added.push(await defer(trx, insertBillingEvent(trx, event, id)));
+        const { holderId } = before;
+        const writing = changeOrder(trx, { id, version, change, at });
+        const written = holderId === null ? await writing.execute() : await defer(trx, writing);
+        // Lock the holder: concurrent settlements of two of its orders have to see each other's writes.
+        if (holderId !== null) await defer(trx, lockHolder(trx, { id: holderId }));
+        const orders = holderId === null ? [] : await ordersOf(trx, holderId);
+        if (events.length > 0 && added.every(({ length }) => length === 0)) throw rollBack({ kind: 'known' });
+        const [row] = written;
+        if (row === undefined) throw rollBack({ kind: 'stale' });
+        const order = orderFromRow(row);
+        if (holderId === null) return { kind: 'settled', order, changed: [] };
+        const replaced = replacedBy(order, orders);
+        if (replaced.length > 0) {
+          const replacing = trx
+            .updateTable('orders')
+            .set((eb) => ({ is_replaced: 1, due_at: at, updated_at: at, version: eb('version', '+', 1) }))
+            .where('id', 'in', replaced)
+            .where('is_replaced', '=', 0);
+          await defer(trx, replacing);
+        }
+        const target = targetOf(
+          orders.map((each) => (each.id === id ? before : each)),
+          orders,
+        );
+        if (target === undefined) return { kind: 'settled', order, changed: [] };
+        const outcome = await changeHolderIn(trx, lockChangeFeed, {
+          holderId,
+          change: target,
+          reason: `order ${order.id}`,
+          at,
+        });
+        return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
+      });
+    },
+
+    claimOrder({ id, rejectionOf, key, holderId, at }) {
+      const { lockChangeFeed } = database;
+      return transactWithKey<ClaimResult>(database, async (trx, rollBack) => {
+        const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
+        const order = await lockOrder(trx, id);
+        if (order === undefined) throw rejection('unknown');
+        const why = rejectionOf(order);
+        if (why !== undefined) throw rejection(why);
+        if (order.state === 'paid') {
+          await insertHolder(trx, holderId, order.tier, key.createdAt);
+          await lockChangeFeed(trx);
+          await insertKey(trx, key, holderId, null);
+          await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
+          await markClaimed(trx, id, holderId, key);
+          return {
+            kind: 'claimed',
+            record: newRecord(key, newHolder(holderId, order.tier), null),
+            replaced: null,
+          };
+        }
+        const { keyPrefix, holderId: owner } = order;
+        if (keyPrefix === null || owner === null) throw rejection('claimed');
+        const locked = await defer(trx, lockHolder(trx, { id: owner }));
+        // Version 1: the key has not changed since it was issued.
+        const ended = await trx
+          .updateTable('keys')
+          .set({ state: 'revoked', version: 2, ended_at: at })
+          .where('prefix', '=', keyPrefix)
+          .where('state', '=', 'active')
+          .where('version', '=', 1)
+          .returning('prefix')
+          .executeTakeFirst();
+        const [holder] = locked;
+        if (holder === undefined || ended === undefined) throw rejection('claimed');
+        await lockChangeFeed(trx);
+        await insertKey(trx, key, owner, null);
+        await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
+        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
+        const replacing = trx
+          .updateTable('orders')
+          .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
+          .where('id', '=', id);
+        await defer(trx, replacing);
+        return { kind: 'claimed', record: newRecord(key, holder, null), replaced: keyPrefix };
+      });
+    },
+
+    async markFirstUse(prefix, at) {
+      // Fast path: nearly always there is nothing to mark, and a read does not wait for writers.
+      const unused = await reader
+        .selectFrom('orders')
+        .select('id')
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
         .executeTakeFirst();
-      const [holder] = locked;
-      if (holder === undefined || ended === undefined) throw rejection('claimed');
-      await lockChangeFeed(trx);
-      await insertKey(trx, key, owner, null);
-      await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
-      await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
-      const replacing = trx
+      if (unused === undefined) return;
+      await writer
         .updateTable('orders')
-        .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))
-        .where('id', '=', id);
-      await defer(trx, replacing);
-      return { kind: 'claimed', record: newRecord(key, holder, null), replaced: keyPrefix };
-    });
-  }
+        .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
+        .where('key_prefix', '=', prefix)
+        .where('key_used_at', 'is', null)
+        .execute();
+    },
 
-  async markFirstUse(prefix: Prefix, at: string): Promise<void> {
-    // Fast path: nearly always there is nothing to mark, and a read does not wait for writers.
-    const unused = await this.#db.reader
-      .selectFrom('orders')
-      .select('id')
-      .where('key_prefix', '=', prefix)
-      .where('key_used_at', 'is', null)
-      .executeTakeFirst();
-    if (unused === undefined) return;
-    await this.#db.writer
-      .updateTable('orders')
-      .set((eb) => ({ key_used_at: at, updated_at: at, version: eb('version', '+', 1) }))
-      .where('key_prefix', '=', prefix)
-      .where('key_used_at', 'is', null)
-      .execute();
-  }
+    async forget(eventsBefore, ordersBefore, limit) {
+      await writer
+        .deleteFrom('billing_events')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('billing_events')
+            .select('id')
+            .where('at', '<', eventsBefore)
+            .orderBy('at')
+            .limit(limit),
+        )
+        .execute();
+      await writer
+        .deleteFrom('orders')
+        .where('id', 'in', (eb) =>
+          eb
+            .selectFrom('orders')
+            .select('id')
+            .where('state', '=', 'void')
+            .where('paid_at', 'is', null)
+            .where('provider', '<>', 'test')
+            .where('updated_at', '<', ordersBefore)
+            .limit(limit),
+        )
+        .execute();
+    },
 
-  async forget(eventsBefore: string, ordersBefore: string, limit: number): Promise<void> {
-    await this.#db.writer
-      .deleteFrom('billing_events')
-      .where('id', 'in', (eb) =>
-        eb
-          .selectFrom('billing_events')
-          .select('id')
-          .where('at', '<', eventsBefore)
-          .orderBy('at')
-          .limit(limit),
-      )
-      .execute();
-    await this.#db.writer
-      .deleteFrom('orders')
-      .where('id', 'in', (eb) =>
-        eb
-          .selectFrom('orders')
-          .select('id')
-          .where('state', '=', 'void')
-          .where('paid_at', 'is', null)
-          .where('provider', '<>', 'test')
-          .where('updated_at', '<', ordersBefore)
-          .limit(limit),
-      )
-      .execute();
-  }
+    async takeTask(name, owner, now, until) {
+      const taken = await writer
+        .insertInto('fleet_tasks')
+        .values({ name, owner, until })
+        .onConflict((conflict) =>
+          conflict
+            .column('name')
+            .doUpdateSet({ owner, until })
+            .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
+        )
+        .returning('owner')
+        .executeTakeFirst();
+      return taken !== undefined;
+    },
 
-  async takeTask(name: string, owner: string, now: string, until: string): Promise<boolean> {
-    const taken = await this.#db.writer
-      .insertInto('fleet_tasks')
-      .values({ name, owner, until })
-      .onConflict((conflict) =>
-        conflict
-          .column('name')
-          .doUpdateSet({ owner, until })
-          .where((eb) => eb.or([eb('fleet_tasks.until', '<=', now), eb('fleet_tasks.owner', '=', owner)])),
-      )
-      .returning('owner')
-      .executeTakeFirst();
-    return taken !== undefined;
-  }
+    async testPayment(name) {
+      const query = reader.selectFrom('test_payments').selectAll();
+      const row = await ('session' in name
+        ? query.where('session', '=', name.session)
+        : query.where('order_id', '=', name.orderId)
+      ).executeTakeFirst();
+      return row && recordFrom<TestPayment>(row);
+    },
 
-  async testPayment(
-    name: { readonly session: string } | { readonly orderId: string },
-  ): Promise<TestPayment | undefined> {
-    const query = this.#db.reader.selectFrom('test_payments').selectAll();
-    const row = await ('session' in name
-      ? query.where('session', '=', name.session)
-      : query.where('order_id', '=', name.orderId)
-    ).executeTakeFirst();
-    return row && recordFrom<TestPayment>(row);
-  }
-
-  async writeTestPayment(payment: TestPayment): Promise<void> {
-    const { session, ...change } = rowOf(payment);
-    await this.#db.writer
-      .insertInto('test_payments')
-      .values({ session, ...change })
-      .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
-      .execute();
-  }
+    async writeTestPayment(payment) {
+      const { session, ...change } = rowOf(payment);
+      await writer
+        .insertInto('test_payments')
+        .values({ session, ...change })
+        .onConflict((conflict) => conflict.column('session').doUpdateSet(change))
+        .execute();
+    },
+  };
 }

@@ -1,101 +1,98 @@
 // The queries for owners of objects at upstreams. proxy/objects/object-owners.ts checks access.
 import { sql } from 'kysely';
-import type { ItemRecord, ObjectOwner, ObjectQuery, ObjectRecord, ObjectStore } from '../object-record.ts';
+import type { ObjectStore } from '../object-record.ts';
 import { rowOf } from './row-names.ts';
 import { type SqlDatabase, transact } from './sql-database.ts';
 
-export class SqlObjects implements ObjectStore {
-  readonly #db: SqlDatabase;
+export function sqlObjects(database: SqlDatabase): ObjectStore {
+  const { reader, writer, elementsOf } = database;
+  return {
+    addObjects(objects) {
+      return transact(database, async (trx, rollBack) => {
+        for (const object of objects) {
+          // A single statement decides the owner: the first of two concurrent holders.
+          const added = await trx
+            .insertInto('objects')
+            .values({ ...rowOf(object), ended_at: null })
+            .onConflict((conflict) => conflict.columns(['upstream', 'id']).doNothing())
+            .returning('seq')
+            .executeTakeFirst();
+          if (added !== undefined) continue;
+          const held = await trx
+            .selectFrom('objects')
+            .select('holder_id')
+            .where('upstream', '=', object.upstream)
+            .where('id', '=', object.id)
+            .executeTakeFirst();
+          if (held?.holder_id !== object.holderId) throw rollBack(false);
+        }
+        return true;
+      });
+    },
 
-  constructor(database: SqlDatabase) {
-    this.#db = database;
-  }
-
-  addObjects(objects: readonly ObjectRecord[]): Promise<boolean> {
-    return transact(this.#db, async (trx, rollBack) => {
-      for (const object of objects) {
-        // A single statement decides the owner: the first of two concurrent holders.
-        const added = await trx
-          .insertInto('objects')
-          .values({ ...rowOf(object), ended_at: null })
-          .onConflict((conflict) => conflict.columns(['upstream', 'id']).doNothing())
-          .returning('seq')
-          .executeTakeFirst();
-        if (added !== undefined) continue;
-        const held = await trx
-          .selectFrom('objects')
-          .select('holder_id')
-          .where('upstream', '=', object.upstream)
-          .where('id', '=', object.id)
-          .executeTakeFirst();
-        if (held?.holder_id !== object.holderId) throw rollBack(false);
-      }
-      return true;
-    });
-  }
-
-  async addItems(items: readonly ItemRecord[]): Promise<void> {
-    if (items.length === 0) return;
-    // A fixed order prevents a deadlock of two writers of the same rows.
-    const rows = items
-      .map(({ id, upstream, holderId, createdAt }) => [id, upstream, holderId, createdAt])
-      .sort(([a = ''], [b = '']) => (a < b ? -1 : 1));
-    // One parameter holds all rows. `where true` keeps SQLite from parsing `on` as part of the select.
-    const elements = this.#db.elementsOf(JSON.stringify(rows));
-    await sql`
+    async addItems(items) {
+      if (items.length === 0) return;
+      // A fixed order prevents a deadlock of two writers of the same rows.
+      const rows = items
+        .map(({ id, upstream, holderId, createdAt }) => [id, upstream, holderId, createdAt])
+        .sort(([a = ''], [b = '']) => (a < b ? -1 : 1));
+      // One parameter holds all rows. `where true` keeps SQLite from parsing `on` as part of the select.
+      const elements = elementsOf(JSON.stringify(rows));
+      await sql`
       insert into response_items (id, upstream, holder_id, created_at)
       select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 from ${elements} where true
-      on conflict (id, upstream) do nothing`.execute(this.#db.writer);
-  }
+      on conflict (id, upstream) do nothing`.execute(writer);
+    },
 
-  async forgetItems(before: string, limit: number): Promise<number> {
-    const { numAffectedRows } = await sql`
+    async forgetItems(before, limit) {
+      const { numAffectedRows } = await sql`
       delete from response_items where (id, upstream) in (
         select id, upstream from response_items where created_at < ${before} order by created_at limit ${sql.lit(limit)}
-      )`.execute(this.#db.writer);
-    return Number(numAffectedRows ?? 0);
-  }
+      )`.execute(writer);
+      return Number(numAffectedRows ?? 0);
+    },
 
-  async ownersOf(ids: readonly string[]): Promise<readonly ObjectOwner[]> {
-    if (ids.length === 0) return [];
-    // One parameter holds all ids, so the statement is the same for any number of them.
-    const elements = this.#db.elementsOf(JSON.stringify(ids.map((id) => ({ id }))));
-    const wanted = sql`select cast(e.value ->> 'id' as text) from ${elements}`;
-    const { rows } = await sql<{ id: string; upstream: string; holder_id: string }>`
+    async ownersOf(ids) {
+      if (ids.length === 0) return [];
+      // One parameter holds all ids, so the statement is the same for any number of them.
+      const elements = elementsOf(JSON.stringify(ids.map((id) => ({ id }))));
+      const wanted = sql`select cast(e.value ->> 'id' as text) from ${elements}`;
+      const { rows } = await sql<{ id: string; upstream: string; holder_id: string }>`
       select id, upstream, holder_id from objects where id in (${wanted})
       union all
-      select id, upstream, holder_id from response_items where id in (${wanted})`.execute(this.#db.reader);
-    return rows.map(({ id, upstream, holder_id }) => ({ id, upstream, holderId: holder_id }));
-  }
+      select id, upstream, holder_id from response_items where id in (${wanted})`.execute(reader);
+      return rows.map(({ id, upstream, holder_id }) => ({ id, upstream, holderId: holder_id }));
+    },
 
-  async objectsOf(query: ObjectQuery): Promise<readonly string[]> {
-    const { upstream, kind, holderId, purpose, order, after, before, limit } = query;
-    // A page before the cursor is a page after it in the reverse order.
-    const isBackward = after === undefined && before !== undefined;
-    const cursor = after ?? before;
-    const isAscending = (order === 'asc') !== isBackward;
-    const position = sql`(select m.seq from objects as m where m.upstream = ${upstream} and m.id = ${cursor ?? ''}
+    async objectsOf(query) {
+      const { upstream, kind, holderId, purpose, order, after, before, limit } = query;
+      // A page before the cursor is a page after it in the reverse order.
+      const isBackward = after === undefined && before !== undefined;
+      const cursor = after ?? before;
+      const isAscending = (order === 'asc') !== isBackward;
+      const position = sql`(select m.seq from objects as m where m.upstream = ${upstream} and m.id = ${cursor ?? ''}
       and m.kind = ${kind} and m.holder_id = ${holderId})`;
-    const conditions = [
-      sql`o.holder_id = ${holderId} and o.upstream = ${upstream} and o.kind = ${kind} and o.ended_at is null`,
-      ...(purpose === undefined ? [] : [sql`o.purpose = ${purpose}`]),
-      ...(cursor === undefined ? [] : [isAscending ? sql`o.seq > ${position}` : sql`o.seq < ${position}`]),
-    ];
-    const { rows } = await sql<{ id: string }>`
+      const conditions = [
+        sql`o.holder_id = ${holderId} and o.upstream = ${upstream} and o.kind = ${kind} and o.ended_at is null`,
+        ...(purpose === undefined ? [] : [sql`o.purpose = ${purpose}`]),
+        ...(cursor === undefined ? [] : [isAscending ? sql`o.seq > ${position}` : sql`o.seq < ${position}`]),
+      ];
+      const { rows } = await sql<{ id: string }>`
       select o.id from objects as o where ${sql.join(conditions, sql` and `)}
-      order by o.seq ${isAscending ? sql`asc` : sql`desc`} limit ${sql.lit(limit)}`.execute(this.#db.reader);
-    const ids = rows.map(({ id }) => id);
-    return isBackward ? ids.reverse() : ids;
-  }
+      order by o.seq ${isAscending ? sql`asc` : sql`desc`} limit ${sql.lit(limit)}`.execute(reader);
+      const ids = rows.map(({ id }) => id);
+      return isBackward ? ids.reverse() : ids;
+    },
 
-  async endObject(upstream: string, id: string, holderId: string, at: string): Promise<void> {
-    await this.#db.writer
-      .updateTable('objects')
-      .set({ ended_at: at })
-      .where('upstream', '=', upstream)
-      .where('id', '=', id)
-      .where('holder_id', '=', holderId)
-      .where('ended_at', 'is', null)
-      .execute();
-  }
+    async endObject(upstream, id, holderId, at) {
+      await writer
+        .updateTable('objects')
+        .set({ ended_at: at })
+        .where('upstream', '=', upstream)
+        .where('id', '=', id)
+        .where('holder_id', '=', holderId)
+        .where('ended_at', 'is', null)
+        .execute();
+    },
+  };
 }

@@ -3,31 +3,13 @@
 // A transaction in SQLite has exclusive access. In PostgreSQL (read committed) others write between any two statements, so a
 // decision is never a read followed by a write: it is in the `where` of an update or in `on conflict`.
 import { type Kysely, sql } from 'kysely';
-import type { BillingStore } from '../billing-record.ts';
-import type {
-  AddResult,
-  ChangeResult,
-  FreeGrant,
-  Holder,
-  HolderChange,
-  HolderOf,
-  KeyChange,
-  KeyFilter,
-  KeyRecord,
-  KeySummary,
-  NewKey,
-  Prefix,
-  RevokeResult,
-  RotateResult,
-} from '../key-record.ts';
-import type { ObjectStore } from '../object-record.ts';
-import type { ResponseStore } from '../response-record.ts';
+import type { AddResult, RevokeResult, RotateResult } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
-import type { Store, UsageStore } from '../store.ts';
+import type { Store } from '../store.ts';
 import { guarded } from '../store-errors.ts';
 import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
-import { SqlBilling } from './sql-billing.ts';
+import { sqlBilling } from './sql-billing.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import { changeHolderIn, lockHolder } from './sql-holders.ts';
 import {
@@ -40,9 +22,9 @@ import {
   SUMMARY,
   withHolder,
 } from './sql-keys.ts';
-import { SqlObjects } from './sql-objects.ts';
-import { SqlResponses } from './sql-responses.ts';
-import { SqlUsage } from './sql-usage.ts';
+import { sqlObjects } from './sql-objects.ts';
+import { sqlResponses } from './sql-responses.ts';
+import { sqlUsage } from './sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 
@@ -58,175 +40,158 @@ interface SqlOptions extends SqlDatabase {
   readonly close: () => Promise<void>;
 }
 
-export function sqlStore(options: SqlOptions): Store {
-  return guarded(new SqlStore(options));
-}
+export function sqlStore(database: SqlOptions): Store {
+  const { isNew, reader, writable, lockChangeFeed, close } = database;
+  return guarded<Store>({
+    isNew,
+    close,
+    usage: guarded(sqlUsage(database)),
+    billing: guarded(sqlBilling(database)),
+    objects: guarded(sqlObjects(database)),
+    responses: guarded(sqlResponses(database)),
 
-class SqlStore implements Store {
-  readonly isNew: boolean;
-  readonly usage: UsageStore;
-  readonly billing: BillingStore;
-  readonly objects: ObjectStore;
-  readonly responses: ResponseStore;
-  readonly close: () => Promise<void>;
-  readonly #db: SqlOptions;
+    findKey(prefix) {
+      return recordOf(reader, prefix);
+    },
 
-  constructor(options: SqlOptions) {
-    this.isNew = options.isNew;
-    this.usage = guarded(new SqlUsage(options));
-    this.billing = guarded(new SqlBilling(options));
-    this.objects = guarded(new SqlObjects(options));
-    this.responses = guarded(new SqlResponses(options));
-    this.close = options.close;
-    this.#db = options;
-  }
+    addKey(key, holder, reason, grant) {
+      return transactWithKey(database, async (trx): Promise<AddResult> => {
+        const owner =
+          holder.kind === 'new'
+            ? newHolder(holder.id, holder.tier, holder.label)
+            : await lockHolder(trx, holder).executeTakeFirst();
+        if (owner === undefined) return { kind: 'unknown_holder' };
+        if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
+        const { id, tier, label } = owner;
+        if (holder.kind === 'new') {
+          await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
+        }
+        await lockChangeFeed(trx);
+        await insertKey(trx, key, id, null);
+        await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
+        return { kind: 'added', record: newRecord(key, owner, null) };
+      });
+    },
 
-  findKey(prefix: Prefix): Promise<KeyRecord | undefined> {
-    return recordOf(this.#db.reader, prefix);
-  }
+    rotateKey(old, successor) {
+      return transactWithKey(database, async (trx): Promise<RotateResult> => {
+        const locked = await defer(trx, lockHolder(trx, old));
+        const ended = await trx
+          .updateTable('keys')
+          .set((eb) => ({
+            state: 'invalidated',
+            version: eb('version', '+', 1),
+            ended_at: successor.createdAt,
+          }))
+          .where('prefix', '=', old.prefix)
+          .where('state', '=', 'active')
+          .returning('version')
+          .executeTakeFirst();
+        const [holder] = locked;
+        if (holder === undefined || ended === undefined) return { kind: 'not_active' };
+        await lockChangeFeed(trx);
+        await insertKey(trx, successor, holder.id, old.prefix);
+        await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
+        await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
+        const record = newRecord(successor, holder, old.prefix);
+        return { kind: 'rotated', record, endedVersion: ended.version };
+      });
+    },
 
-  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult> {
-    return transactWithKey(this.#db, async (trx): Promise<AddResult> => {
-      const owner =
-        holder.kind === 'new'
-          ? newHolder(holder.id, holder.tier, holder.label)
-          : await lockHolder(trx, holder).executeTakeFirst();
-      if (owner === undefined) return { kind: 'unknown_holder' };
-      if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
-      const { id, tier, label } = owner;
-      if (holder.kind === 'new') {
-        await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
-      }
-      await this.#db.lockChangeFeed(trx);
-      await insertKey(trx, key, id, null);
-      await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
-      return { kind: 'added', record: newRecord(key, owner, null) };
-    });
-  }
+    revokeKey(prefix, reason, at) {
+      return transact(database, async (trx): Promise<RevokeResult> => {
+        const ending = trx
+          .updateTable('keys')
+          .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
+          .where('prefix', '=', prefix)
+          .where('state', '=', 'active')
+          .returning('version');
+        const ended = await defer(trx, ending);
+        const record = await recordOf(trx, prefix);
+        if (record === undefined) return { kind: 'unknown' };
+        if (ended.length === 0) return { kind: 'already', record };
+        await lockChangeFeed(trx);
+        await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
+        return { kind: 'revoked', record };
+      });
+    },
 
-  rotateKey(old: { prefix: Prefix }, successor: NewKey): Promise<RotateResult> {
-    return transactWithKey(this.#db, async (trx): Promise<RotateResult> => {
-      const locked = await defer(trx, lockHolder(trx, old));
-      const ended = await trx
-        .updateTable('keys')
-        .set((eb) => ({
-          state: 'invalidated',
-          version: eb('version', '+', 1),
-          ended_at: successor.createdAt,
-        }))
-        .where('prefix', '=', old.prefix)
-        .where('state', '=', 'active')
-        .returning('version')
+    findHolder(holderId) {
+      return reader
+        .selectFrom('holders')
+        .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
+        .where('id', '=', holderId)
         .executeTakeFirst();
-      const [holder] = locked;
-      if (holder === undefined || ended === undefined) return { kind: 'not_active' };
-      await this.#db.lockChangeFeed(trx);
-      await insertKey(trx, successor, holder.id, old.prefix);
-      await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
-      await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
-      const record = newRecord(successor, holder, old.prefix);
-      return { kind: 'rotated', record, endedVersion: ended.version };
-    });
-  }
+    },
 
-  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult> {
-    return transact(this.#db, async (trx): Promise<RevokeResult> => {
-      const ending = trx
-        .updateTable('keys')
-        .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
-        .where('prefix', '=', prefix)
-        .where('state', '=', 'active')
-        .returning('version');
-      const ended = await defer(trx, ending);
-      const record = await recordOf(trx, prefix);
-      if (record === undefined) return { kind: 'unknown' };
-      if (ended.length === 0) return { kind: 'already', record };
-      await this.#db.lockChangeFeed(trx);
-      await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
-      return { kind: 'revoked', record };
-    });
-  }
+    changeHolder(holderId, change, reason, at) {
+      const request = { holderId, change, reason, at };
+      return transact(database, (trx) => changeHolderIn(trx, lockChangeFeed, request));
+    },
 
-  findHolder(holderId: string): Promise<Holder | undefined> {
-    return this.#db.reader
-      .selectFrom('holders')
-      .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
-      .where('id', '=', holderId)
-      .executeTakeFirst();
-  }
+    listKeys(filter) {
+      const { tier, state, after } = filter;
+      let query = withHolder(reader).select(SUMMARY);
+      if (tier !== undefined) query = query.where('holders.tier', '=', tier);
+      if (state !== undefined) query = query.where('keys.state', '=', state);
+      if (after !== undefined) {
+        const position = reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
+        query = query.where('keys.id', '>', position);
+      }
+      return query.orderBy('keys.id').limit(filter.limit).execute();
+    },
 
-  changeHolder(
-    holderId: string,
-    change: HolderChange,
-    reason: string | null,
-    at: string,
-  ): Promise<ChangeResult> {
-    const request = { holderId, change, reason, at };
-    return transact(this.#db, (trx) => changeHolderIn(trx, this.#db.lockChangeFeed, request));
-  }
+    historyOf(prefix) {
+      const query = reader.selectFrom('key_events').select(CHANGE);
+      return query.where('prefix', '=', prefix).orderBy('id').execute();
+    },
 
-  listKeys(filter: KeyFilter): Promise<readonly KeySummary[]> {
-    const { tier, state, after } = filter;
-    let query = withHolder(this.#db.reader).select(SUMMARY);
-    if (tier !== undefined) query = query.where('holders.tier', '=', tier);
-    if (state !== undefined) query = query.where('keys.state', '=', state);
-    if (after !== undefined) {
-      const position = this.#db.reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
-      query = query.where('keys.id', '>', position);
-    }
-    return query.orderBy('keys.id').limit(filter.limit).execute();
-  }
+    async freeGrants(day, address) {
+      const row = await reader
+        .selectFrom('free_key_grants')
+        .select('count')
+        .where('day', '=', day)
+        .where('address', '=', address)
+        .executeTakeFirst();
+      return row?.count ?? 0;
+    },
 
-  historyOf(prefix: Prefix): Promise<readonly KeyChange[]> {
-    const query = this.#db.reader.selectFrom('key_events').select(CHANGE);
-    return query.where('prefix', '=', prefix).orderBy('id').execute();
-  }
+    async lastChange() {
+      const row = await reader
+        .selectFrom('key_events')
+        .select('id')
+        .orderBy('id', 'desc')
+        .limit(1)
+        .executeTakeFirst();
+      return row?.id ?? 0;
+    },
 
-  async freeGrants(day: string, address: Uint8Array): Promise<number> {
-    const row = await this.#db.reader
-      .selectFrom('free_key_grants')
-      .select('count')
-      .where('day', '=', day)
-      .where('address', '=', address)
-      .executeTakeFirst();
-    return row?.count ?? 0;
-  }
+    changesAfter(after, limit) {
+      const query = reader.selectFrom('key_events').select(CHANGE);
+      return query.where('id', '>', after).orderBy('id').limit(limit).execute();
+    },
 
-  async lastChange(): Promise<number> {
-    const row = await this.#db.reader
-      .selectFrom('key_events')
-      .select('id')
-      .orderBy('id', 'desc')
-      .limit(1)
-      .executeTakeFirst();
-    return row?.id ?? 0;
-  }
+    secretCheck() {
+      return readSetting(reader, SECRET_CHECK);
+    },
 
-  changesAfter(after: number, limit: number): Promise<readonly KeyChange[]> {
-    const query = this.#db.reader.selectFrom('key_events').select(CHANGE);
-    return query.where('id', '>', after).orderBy('id').limit(limit).execute();
-  }
+    pinSecret(check) {
+      return transact(database, async (trx) => {
+        const pinning = trx
+          .insertInto('settings')
+          .values({ name: SECRET_CHECK, value: check })
+          .onConflict((conflict) => conflict.column('name').doNothing());
+        await defer(trx, pinning);
+        const pinned = await readSetting(trx, SECRET_CHECK);
+        if (pinned === undefined) throw new Error('a setting is missing directly after its write');
+        return pinned;
+      });
+    },
 
-  secretCheck(): Promise<Uint8Array | undefined> {
-    return readSetting(this.#db.reader, SECRET_CHECK);
-  }
-
-  pinSecret(check: Uint8Array): Promise<Uint8Array> {
-    return transact(this.#db, async (trx) => {
-      const pinning = trx
-        .insertInto('settings')
-        .values({ name: SECRET_CHECK, value: check })
-        .onConflict((conflict) => conflict.column('name').doNothing());
-      await defer(trx, pinning);
-      const pinned = await readSetting(trx, SECRET_CHECK);
-      if (pinned === undefined) throw new Error('a setting is missing directly after its write');
-      return pinned;
-    });
-  }
-
-  async ping(): Promise<void> {
-    await Promise.all([sql`select 1`.execute(this.#db.reader), this.#db.writable.check()]);
-  }
+    async ping() {
+      await Promise.all([sql`select 1`.execute(reader), writable.check()]);
+    },
+  });
 }
 
 /** The smallest real write, which commits like any other. */

@@ -4,12 +4,8 @@ import { eachTotal, TOTAL_LIMITS } from '../../config/limit-table.ts';
 import type { Tables } from '../schema/tables.ts';
 import type { UsageStore } from '../store.ts';
 import {
-  type HolderTotals,
   USAGE_SUMS,
-  type UsageBatch,
   type UsageDimension,
-  type UsageLine,
-  type UsageQuery,
   type UsageRow,
   type UsageSums,
   usageSums,
@@ -48,91 +44,84 @@ const DIMENSIONS: Readonly<Record<UsageDimension, RawBuilder<unknown>>> = {
 /** Far below the maximum number of parameters of a statement. */
 const IDS_AT_ONCE = 500;
 
-export class SqlUsage implements UsageStore {
-  readonly #db: SqlDatabase;
-
-  constructor(database: SqlDatabase) {
-    this.#db = database;
-  }
-
-  addUsage(batch: UsageBatch): Promise<'written' | 'known'> {
-    return transact(this.#db, async (trx) => {
-      // A second writer of the same batch waits here until the first one commits or fails.
-      const marked = await trx
-        .insertInto('usage_batches')
-        .values({ id: batch.id, at: batch.at })
-        .onConflict((conflict) => conflict.column('id').doNothing())
-        .returning('id')
-        .executeTakeFirst();
-      if (marked === undefined) return 'known';
-      if (batch.rows.length === 0) return 'written';
-      // A fixed order prevents a deadlock of two batches that share rows.
-      const elements = this.#db.elementsOf(JSON.stringify(batch.rows.map(columnsOf).sort(byKey)));
-      await sql`insert into usage_hours (${KEY_LIST}, ${SUM_LIST}) select ${VALUES} from ${elements} where true
+export function sqlUsage(database: SqlDatabase): UsageStore {
+  const { reader, writer, elementsOf } = database;
+  return {
+    addUsage(batch) {
+      return transact(database, async (trx) => {
+        // A second writer of the same batch waits here until the first one commits or fails.
+        const marked = await trx
+          .insertInto('usage_batches')
+          .values({ id: batch.id, at: batch.at })
+          .onConflict((conflict) => conflict.column('id').doNothing())
+          .returning('id')
+          .executeTakeFirst();
+        if (marked === undefined) return 'known';
+        if (batch.rows.length === 0) return 'written';
+        // A fixed order prevents a deadlock of two batches that share rows.
+        const elements = elementsOf(JSON.stringify(batch.rows.map(columnsOf).sort(byKey)));
+        await sql`insert into usage_hours (${KEY_LIST}, ${SUM_LIST}) select ${VALUES} from ${elements} where true
         on conflict (${KEY_LIST}) do update set ${ADDED}`.execute(trx);
-      return 'written';
-    });
-  }
+        return 'written';
+      });
+    },
 
-  async forgetBatches(before: string, limit: number): Promise<number> {
-    const { numDeletedRows } = await this.#db.writer
-      .deleteFrom('usage_batches')
-      .where('id', 'in', (eb) =>
-        eb.selectFrom('usage_batches').select('id').where('at', '<', before).orderBy('at').limit(limit),
-      )
-      .executeTakeFirst();
-    return Number(numDeletedRows);
-  }
+    async forgetBatches(before, limit) {
+      const { numDeletedRows } = await writer
+        .deleteFrom('usage_batches')
+        .where('id', 'in', (eb) =>
+          eb.selectFrom('usage_batches').select('id').where('at', '<', before).orderBy('at').limit(limit),
+        )
+        .executeTakeFirst();
+      return Number(numDeletedRows);
+    },
 
-  async knownBatches(ids: readonly string[]): Promise<ReadonlySet<string>> {
-    const known = new Set<string>();
-    for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
-      const some = ids.slice(from, from + IDS_AT_ONCE);
-      const rows = await this.#db.reader
-        .selectFrom('usage_batches')
-        .select('id')
-        .where('id', 'in', some)
-        .execute();
-      for (const { id } of rows) known.add(id);
-    }
-    return known;
-  }
+    async knownBatches(ids) {
+      const known = new Set<string>();
+      for (let from = 0; from < ids.length; from += IDS_AT_ONCE) {
+        const some = ids.slice(from, from + IDS_AT_ONCE);
+        const rows = await reader.selectFrom('usage_batches').select('id').where('id', 'in', some).execute();
+        for (const { id } of rows) known.add(id);
+      }
+      return known;
+    },
 
-  async usageReport({ holderId, tier, from, by, limit }: UsageQuery): Promise<readonly UsageLine[]> {
-    const groups = by.map((dimension) => DIMENSIONS[dimension]);
-    const columns = groups.map((group, index) => sql`${group} as ${sql.ref(`group_${index}`)}, `);
-    const conditions = [
-      sql`h.hour >= ${from}`,
-      ...(holderId === undefined ? [] : [sql`h.holder_id = ${holderId}`]),
-      ...(tier === undefined ? [] : [sql`holders.tier = ${tier}`]),
-    ];
-    const grouping =
-      groups.length === 0 ? sql`` : sql`group by ${sql.join(groups)} order by ${sql.join(groups)}`;
-    const { rows } = await sql<Record<string, unknown>>`
+    async usageReport({ holderId, tier, from, by, limit }) {
+      const groups = by.map((dimension) => DIMENSIONS[dimension]);
+      const columns = groups.map((group, index) => sql`${group} as ${sql.ref(`group_${index}`)}, `);
+      const conditions = [
+        sql`h.hour >= ${from}`,
+        ...(holderId === undefined ? [] : [sql`h.holder_id = ${holderId}`]),
+        ...(tier === undefined ? [] : [sql`holders.tier = ${tier}`]),
+      ];
+      const grouping =
+        groups.length === 0 ? sql`` : sql`group by ${sql.join(groups)} order by ${sql.join(groups)}`;
+      const { rows } = await sql<Record<string, unknown>>`
       select ${sql.join(columns, sql``)}${TOTALS}
       from usage_hours as h left join holders on holders.id = h.holder_id
-      where ${sql.join(conditions, sql` and `)} ${grouping} limit ${sql.lit(limit)}`.execute(this.#db.reader);
-    return rows.map((row) => ({
-      group: by.map((_, index) => String(row[`group_${index}`])),
-      sums: sumsOf(row),
-    }));
-  }
+      where ${sql.join(conditions, sql` and `)} ${grouping} limit ${sql.lit(limit)}`.execute(reader);
+      return rows.map((row) => ({
+        group: by.map((_, index) => String(row[`group_${index}`])),
+        sums: sumsOf(row),
+      }));
+    },
 
-  async usageOf(holderId: string, day: string): Promise<HolderTotals> {
-    const month = day.slice(0, 7);
-    const totals = TOTAL_LIMITS.map((limit) => {
-      const prefix = windowPrefix(limit, day);
-      const amount = limit.counts === 'tokens' ? sql`h.prompt + h.completion` : sql`h.requests`;
-      const counted = sql`case when substr(h.hour, 1, ${sql.lit(prefix.length)}) = ${prefix} then ${amount} else 0 end`;
-      return sql`${total(counted)} as ${sql.ref(limit.name)}`;
-    });
-    const { rows } = await sql<Record<string, unknown>>`
+    async usageOf(holderId, day) {
+      const month = day.slice(0, 7);
+      const totals = TOTAL_LIMITS.map((limit) => {
+        const prefix = windowPrefix(limit, day);
+        const amount = limit.counts === 'tokens' ? sql`h.prompt + h.completion` : sql`h.requests`;
+        const counted = sql`case when substr(h.hour, 1, ${sql.lit(prefix.length)}) = ${prefix} then ${amount} else 0 end`;
+        return sql`${total(counted)} as ${sql.ref(limit.name)}`;
+      });
+      const { rows } = await sql<Record<string, unknown>>`
       select ${sql.join(totals)} from usage_hours as h
       where h.holder_id = ${holderId} and h.hour >= ${month} and substr(h.hour, 1, 7) = ${month}`.execute(
-      this.#db.reader,
-    );
-    return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
-  }
+        reader,
+      );
+      return eachTotal(({ name }) => Number(rows[0]?.[name] ?? 0));
+    },
+  };
 }
 
 function total(of: RawBuilder<unknown>): RawBuilder<unknown> {
