@@ -1,4 +1,4 @@
-// What one holder used: what the store has, and what this process has recorded and not sent yet.
+// Usage of one holder: from the store, plus what this process has not sent yet.
 import { eachTotal } from '../config/limit-table.ts';
 import type { UsageStore } from '../store/store.ts';
 import {
@@ -19,13 +19,13 @@ export interface UsageDay {
 }
 
 export interface HolderReport {
-  /** The first and the last day, both included. */
+  /** The first and the last day, inclusive. */
   readonly from: string;
   readonly to: string;
   readonly totals: UsageSums;
   /** In order of day and model. */
   readonly days: readonly UsageDay[];
-  /** Whether there were more days and models than fit; the totals have them all. */
+  /** Whether `days` is incomplete; the totals include everything. */
   readonly isTruncated: boolean;
 }
 
@@ -44,7 +44,7 @@ export class HolderUsage {
   }
 
   /**
-   * What the holder has used in the present UTC day and month.
+   * Usage of the holder in the current UTC day and month.
    * @throws GatewayError store_unavailable
    */
   async totalsOf(holderId: string): Promise<HolderTotals> {
@@ -59,7 +59,7 @@ export class HolderUsage {
   }
 
   /**
-   * @param days how many, with today: from 1
+   * @param days number of days including today, from 1
    * @throws GatewayError store_unavailable
    */
   async reportOf(holderId: string, days: number): Promise<HolderReport> {
@@ -90,7 +90,7 @@ export class HolderUsage {
   }
 }
 
-/** The sum of all of them; undefined is nothing. */
+/** Adds sums; undefined counts as zero. */
 export function sumUsageDays(...parts: readonly (UsageSums | undefined)[]): UsageSums {
   return usageSums((name) =>
     Math.min(

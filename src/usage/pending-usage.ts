@@ -1,8 +1,8 @@
-// What one holder used and the store may not have yet, together with what the store has: each row exactly once, wherever it is
-// (memory, file, a batch that was sent and whose outcome is unknown).
+// Reads usage of one holder from the store together with the rows that the store may not have yet, each row exactly once: rows
+// in memory, in the file, and in batches whose outcome is unknown.
 //
-// While the store is read no batch of this process is sent. The store may have a batch that was sent without an answer, or that
-// another process has left: it is asked by its id, before and after, because such a batch may be committed in between.
+// This process sends no batch during the read. The store may have committed a batch without an answer, or one of another process;
+// their ids are checked before and after the read, because the commit may happen in between.
 import { withDeadline } from '../deadline.ts';
 import { GatewayError, wrapError } from '../errors.ts';
 import type { UsageStore } from '../store/store.ts';
@@ -24,23 +24,22 @@ export interface PendingRead<T> {
   readonly holderId: string;
   /** Reads the store. */
   readonly ask: () => Promise<T>;
-  /** The holder's rows that the file does not have at the moment of the call. To be evaluated when a later call of the file has returned. */
+  /** The holder's rows that the file does not have yet. Evaluate the result after a later call of the file has returned. */
   readonly unwritten: () => () => readonly UsageRow[];
-  /** A large backlog may take longer to read than a request waits. A partial sum would be wrong, so there is none then. */
+  /** Deadline in milliseconds: a large backlog takes long to read, and a partial sum would be wrong. */
   readonly readMs: number;
 }
 
 /** @throws what `ask` throws; GatewayError `store_unavailable` when it takes longer than `readMs` */
 export async function readPending<T>(read: PendingRead<T>): Promise<PendingUsage<T>> {
   const { sender, readMs } = read;
-  const late = () =>
-    new GatewayError('store_unavailable', 'What was used cannot be read in time at the moment.');
+  const late = () => new GatewayError('store_unavailable', 'The usage cannot be read in time at the moment.');
   let isOver = false;
   const attempts = async () => {
     for (let attempt = 1; attempt <= ATTEMPTS && !isOver; attempt += 1) {
-      // A store that never answers must not hold up the sender for ever.
+      // A silent store must not block the sender.
       const once = () => withDeadline(readOnce(read), readMs, late);
-      // Mostly nothing is being sent. Only a read that was disturbed makes the next batch wait for it.
+      // Usually nothing is being sent. Only a repeated read makes the next batch wait.
       const found = attempt === 1 ? await sender.glance(once) : await sender.hold(once);
       if (found !== undefined) return found;
     }
@@ -51,7 +50,7 @@ export async function readPending<T>(read: PendingRead<T>): Promise<PendingUsage
   });
 }
 
-/** @returns undefined where a batch of unknown outcome was committed meanwhile */
+/** @returns undefined when a batch of unknown outcome was committed meanwhile */
 async function readOnce<T>(read: PendingRead<T>): Promise<PendingUsage<T> | undefined> {
   const { store, disk, sender, holderId, ask } = read;
   const unwritten = read.unwritten();

@@ -1,4 +1,4 @@
-// `GET /admin/usage`: what the holder of a key used, with all of its keys. Upstreams are the operator's and not in it.
+// `GET /admin/usage`: usage of the holder of a key, over all of its keys. Upstreams are internal and not in it.
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
@@ -8,7 +8,7 @@ import { publicSums } from './records/public-sums.ts';
 const DEFAULT_DAYS = 30;
 const MAX_DAYS = 90;
 
-/** Who asks, once the key is known to be good. */
+/** The principal, after authentication. */
 export interface UsageReader {
   readonly holderId: string;
   readonly prefix: string;
@@ -18,12 +18,12 @@ export interface UsageReader {
 }
 
 export interface UsageEndpointOptions<Reader extends UsageReader> {
-  /** @throws GatewayError for a key that is not good, or cannot be checked */
+  /** @throws GatewayError for an invalid key, or one that cannot be checked */
   readonly authenticate: (authorization: string | undefined, address: string) => Promise<Reader>;
   readonly usage: HolderUsage;
-  /** The state of the limits, as the answer shows it. */
+  /** The state of the limits for the answer. */
   readonly limits: (principal: Reader) => Promise<unknown>;
-  /** What the holder pays for, as the answer shows it; undefined if it pays for nothing. */
+  /** The deciding order for the answer; undefined when there is none. */
   readonly plan: (principal: Reader) => Promise<unknown>;
 }
 
@@ -77,9 +77,7 @@ function daysIn(target: string): number {
     throw new GatewayError(
       'invalid_value',
       `\`days\` must be given once, a whole number from 1 to ${MAX_DAYS}.`,
-      {
-        param: 'days',
-      },
+      { param: 'days' },
     );
   }
   return days;

@@ -1,9 +1,9 @@
-// The usage outbox: takes a record of every request that reached an upstream, and has the store count it once.
+// The usage outbox: records every request that reached an upstream, and delivers it to the store exactly once.
 //
 //   record -> memory -250 ms-> a row in the outbox file -1 s-> one transaction with a unique batch id -> the row is removed
 //
-// A request waits for the first arrow alone. While the store is away, batches stay in the file, and this process or the next one
-// sends them. A process that is killed loses what is not in the file yet.
+// A request waits only for the first arrow. While the store is unavailable, batches stay in the file, and this process or the next
+// one sends them. A killed process loses what is not in the file yet.
 import { withDeadline } from '../deadline.ts';
 import type { UsageStore } from '../store/store.ts';
 import type { UsageRow } from '../store/usage-record.ts';
@@ -21,29 +21,29 @@ export type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 
 /** For metrics. */
 export interface UsageOutboxEvents {
   onBatch(outcome: 'written' | 'known' | 'failed'): void;
-  /** Requests whose use will not be counted by itself. */
+  /** Requests whose usage is not counted. */
   onDropped(reason: UsageDropReason, requests: number): void;
-  /** What waits for the store: batches, bytes of the files, and rows in memory. */
+  /** The backlog: batches, bytes of the files, and rows in memory. */
   onWaiting(state: { readonly segments: number; readonly bytes: number; readonly rows: number }): void;
 }
 
 /** In milliseconds, rows and bytes. */
 export interface UsageOutboxLimits {
-  /** From a record to the file. */
+  /** Delay from a record to the file. */
   readonly writeMs: number;
-  /** From the file to the store. */
+  /** Delay from the file to the store. */
   readonly sendMs: number;
-  /** Longest pause after the store did not take something. */
+  /** Maximum pause after a failed write to the store. */
   readonly pauseMs: number;
-  /** Between two scans of the directory. */
+  /** Interval of scans of the directory. */
   readonly scanMs: number;
-  /** Rows after which they are written without waiting. */
+  /** Number of rows that are written without delay. */
   readonly writeRows: number;
-  /** Most rows in memory, all parts together. */
+  /** Maximum number of rows in memory. */
   readonly memoryRows: number;
-  /** Most bytes in the directory. */
+  /** Maximum bytes in the directory. */
   readonly diskBytes: number;
-  /** Longest wait for a report. */
+  /** Deadline of a report. */
   readonly readMs: number;
 }
 
@@ -60,7 +60,7 @@ export const OUTBOX_LIMITS: UsageOutboxLimits = {
 
 export interface UsageOutboxOptions {
   readonly store: UsageStore;
-  /** Of the files; created when missing. Several processes may share it. */
+  /** Directory of the files, created when missing. Several processes may share it. */
   readonly directory: string;
   readonly logger: Logger;
   readonly events: UsageOutboxEvents;
@@ -69,18 +69,18 @@ export interface UsageOutboxOptions {
   readonly clock?: () => number;
 }
 
-/** The store knows a batch for this long. */
+/** How long the store keeps the id of a batch. */
 const RETENTION_DAYS = 7;
-/** By a day less: a batch found in a file that is older may have been counted and forgotten. */
+/** A day less: the id of an older batch may have been deleted, so sending the batch could count it twice. */
 const STALE_DAYS = 6;
 const FORGET_EVERY_MS = 10 * 60_000;
 const FORGET_AT_ONCE = 5000;
-/** The same message is logged once in this time. */
+/** The same message is logged once per this time. */
 const LOG_EVERY_MS = 10_000;
 const CLOSE_PAUSE_MS = 100;
-/** From then on a write is late, and what is recorded is in memory alone. */
+/** Deadline of a write. After it, usage stays in memory. */
 const DISK_MS = 2000;
-const IN_MEMORY = 'usage is in memory alone: the spool cannot be written';
+const IN_MEMORY = 'usage is in memory only: failed to write the spool';
 
 export class UsageOutbox {
   readonly #options: UsageOutboxOptions;
@@ -92,7 +92,7 @@ export class UsageOutbox {
   readonly #logged = new Map<string, { at: number; requests: number }>();
   /** Recorded since the last write. */
   #fresh = new UsageTotals();
-  /** On its way to the file. */
+  /** Being written to the file. */
   #writing: { readonly totals: UsageTotals; isWritten: boolean; readonly done: Promise<void> } | undefined;
   #pause = 0;
   #forgetAt = 0;
@@ -111,8 +111,8 @@ export class UsageOutbox {
       disk,
       clock,
       onBatch: (outcome) => events.onBatch(outcome),
-      onStoreError: (error) => this.#warn('usage waits: the store does not take it', error),
-      onDiskError: (error) => this.#warn('usage: the spool cannot be read', error),
+      onStoreError: (error) => this.#warn('failed to write usage to the store; retrying', error),
+      onDiskError: (error) => this.#warn('failed to read the usage spool', error),
       onRefused: (requests) => this.#dropped('refused', requests),
     });
     this.#disk = disk;
@@ -120,8 +120,8 @@ export class UsageOutbox {
   }
 
   /**
-   * Takes over what processes that ended left in the directory, and starts. A directory that cannot be used is logged and is no
-   * error: usage is then kept in memory until the store takes it.
+   * Takes over the files of ended processes, and starts. An unusable directory is logged and is not an error: usage then stays in
+   * memory until the store has it.
    */
   static async open(options: UsageOutboxOptions): Promise<UsageOutbox> {
     const outbox = new UsageOutbox(options);
@@ -133,7 +133,7 @@ export class UsageOutbox {
     return outbox;
   }
 
-  /** Counts a request. Cheap, waits for nothing and never throws. */
+  /** Counts a request. It is cheap, does not wait and never throws. */
   record(record: UsageRecord): void {
     try {
       for (const row of rowsOf(record)) {
@@ -144,13 +144,13 @@ export class UsageOutbox {
       if (this.#fresh.size >= this.#limits.writeRows) this.#soon();
     } catch (error) {
       this.#dropped('refused', 1);
-      this.#warn('usage: a record could not be read', error);
+      this.#warn('failed to read a usage record', error);
     }
   }
 
   /**
-   * Asks the store and adds what is pending: what this process has recorded or taken over and the store does not have, in memory,
-   * in a file, or on its way. Each row is in exactly one of the two, also while nobody knows what became of a batch.
+   * Reads the store together with the pending rows of this process, in memory, in a file, or in flight. Each row is in exactly one
+   * of the two, even when the outcome of a batch is unknown.
    *
    * @throws what `ask` throws; GatewayError `store_unavailable` when a large backlog cannot be read in time
    */
@@ -161,7 +161,7 @@ export class UsageOutbox {
   }
 
   /**
-   * Sends everything that was recorded so far.
+   * Sends all recorded usage.
    * @returns whether the store has all of it
    */
   async flush(): Promise<boolean> {
@@ -172,16 +172,16 @@ export class UsageOutbox {
   }
 
   /**
-   * Sends what is left; what the store does not take in time remains in the file, for the next process. Later records are
-   * dropped. Never rejects.
-   * @param deadlineMs from now; beyond it at most the seconds that a disk needs
+   * Sends the backlog. What the store does not have in time stays in the file for the next process. Later records are dropped.
+   * Never rejects.
+   * @param deadlineMs from now; writing to the disk may take some seconds more
    */
   close(deadlineMs: number): Promise<void> {
     this.#closing ??= this.#close(performance.now() + deadlineMs);
     return this.#closing;
   }
 
-  /** Stops and leaves everything as it is, like a process that is killed. Resolves when nothing is being written. */
+  /** Stops like a killed process. Resolves when nothing is being written. */
   async abandon(): Promise<void> {
     this.#stop();
     this.#sender.stop();
@@ -201,7 +201,7 @@ export class UsageOutbox {
     const unsaved = this.#fresh.requests + (this.#writing?.totals.requests ?? 0);
     const lost = unsaved + (await this.#disk.callInTime('close').catch(() => 0));
     if (lost > 0) this.#dropped('closed', lost);
-    if (segments > 0) this.#options.logger.warn({ segments, bytes }, 'usage is left in the spool');
+    if (segments > 0) this.#options.logger.warn({ segments, bytes }, 'usage remains in the spool');
     this.#report();
   }
 
@@ -211,12 +211,12 @@ export class UsageOutbox {
     this.#timers.clear();
   }
 
-  /** In memory. */
+  /** Number of rows in memory. */
   get #rows(): number {
     return this.#fresh.size + (this.#writing?.totals.size ?? 0);
   }
 
-  /** Writes what was recorded to the file, in one transaction; one write at a time. Never rejects. */
+  /** Writes the recorded rows to the file in one transaction, one write at a time. Never rejects. */
   async #write(): Promise<void> {
     await this.#written();
     if (this.#writing !== undefined || this.#fresh.size === 0) return;
@@ -240,7 +240,7 @@ export class UsageOutbox {
     await this.#written();
   }
 
-  /** Waits for the write that is under way, as long as a disk that works needs. */
+  /** Waits for the write in flight, at most `DISK_MS`. */
   async #written(): Promise<void> {
     const late = () => new Error(`the disk took more than ${DISK_MS} ms`);
     await withDeadline(this.#writing?.done ?? Promise.resolve(), DISK_MS, late).catch((error: unknown) =>
@@ -266,7 +266,7 @@ export class UsageOutbox {
     this.#timers.add(timer);
   }
 
-  /** Many different rows were recorded at once: they need not stay in memory for as long as few may. */
+  /** Writes early because there are many rows. */
   #soon(): void {
     if (this.#isSoon) return;
     this.#isSoon = true;
@@ -293,12 +293,12 @@ export class UsageOutbox {
     try {
       const taken = await this.#disk.callInTime('takeOver', staleBefore, this.#limits.diskBytes);
       const { moved: segments, stale, dropped, damaged } = taken;
-      if (segments > 0) logger.info({ segments }, 'usage that another process left is sent');
+      if (segments > 0) logger.info({ segments }, 'sending usage that another process left');
       if (stale > 0) this.#dropped('too_old', stale);
       if (dropped > 0) this.#dropped('spool_full', dropped);
-      for (const file of damaged) this.#warn(`usage: parts of ${file} could not be read; it is kept aside`);
+      for (const file of damaged) this.#warn(`failed to read parts of ${file} with usage; the file is kept`);
     } catch (error) {
-      this.#warn('usage: the spool cannot be read', error);
+      this.#warn('failed to read the usage spool', error);
     }
     this.#report();
   }
@@ -328,7 +328,7 @@ export class UsageOutbox {
     );
   }
 
-  /** Logs at once the first time; later the sum since, once in `LOG_EVERY_MS`. */
+  /** Logs the first time at once, then the sum once per `LOG_EVERY_MS`. */
   #log(about: string, requests: number, write: (requests: number) => void): void {
     const now = performance.now();
     const before = this.#logged.get(about);
@@ -337,7 +337,7 @@ export class UsageOutbox {
       before.requests = sum;
       return;
     }
-    // Messages are few, except for ids of batches and names of files.
+    // Bounded: messages contain ids of batches and names of files.
     if (this.#logged.size > 100) this.#logged.clear();
     this.#logged.set(about, { at: now, requests: 0 });
     write(sum);

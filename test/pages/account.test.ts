@@ -116,9 +116,9 @@ describe('the report', () => {
       `[...document.querySelectorAll('#limits > li')].map((limit) => limit.innerText.split(/\\n+/).join('; '))`,
     );
     expect(limits).toEqual([
-      'Requests a minute; 89 left; 31 of 120 used; begins anew in 12 seconds',
-      'Tokens a minute; 311,588 left; 88,412 of 400,000 used; begins anew in 12 seconds',
-      'Tokens a month; 5,793,882 left; 14,206,118 of 20,000,000 used; begins anew in 9 days',
+      'Requests a minute; 89 left; 31 of 120 used; resets in 12 seconds',
+      'Tokens a minute; 311,588 left; 88,412 of 400,000 used; resets in 12 seconds',
+      'Tokens a month; 5,793,882 left; 14,206,118 of 20,000,000 used; resets in 9 days',
       'Requests at a time; all in use; 10 of 10 used',
     ]);
   });
@@ -148,7 +148,7 @@ describe('the report', () => {
     await visit.report((prefix) => ({ ...sampleReport(prefix, MODELS), truncated: true }));
     await visit.enter(await gateway.issueKey());
     expect(await visit.page.locator('#table-note').textContent()).toContain(
-      'There are more lines than are shown',
+      'Some lines are not shown',
     );
   });
 });
@@ -312,7 +312,7 @@ describe('what is wrong is told in words', () => {
       { 'retry-after': '2' },
       'says nothing about the key. Try again in 2 seconds.',
     ],
-    ['no such page', 404, {}, 'This gateway does not tell about usage.'],
+    ['no such page', 404, {}, 'This gateway does not report usage.'],
     ['another fault', 500, {}, 'That did not work: The reason.'],
   ])('%s', async (_name, status, headers, words) => {
     await using visit = await Visit.begin(browser, gateway.url);
@@ -367,6 +367,6 @@ describe('what is wrong is told in words', () => {
     await visit.enter(await gateway.issueKey());
     await page.getByRole('button', { name: 'Replace this key…' }).click();
     await page.getByRole('button', { name: 'Replace it now' }).click();
-    expect(await complaint(page)).toContain('The key may have been replaced all the same.');
+    expect(await complaint(page)).toContain('The key may have been replaced nevertheless.');
   });
 });

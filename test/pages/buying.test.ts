@@ -198,7 +198,7 @@ test('a holder who is suspended reads why, and pays again for the same key', asy
   await visit.enter(key);
   const notice = page.locator('.notice:visible');
   expect(await notice.allTextContents()).toEqual([
-    expect.stringContaining('Suspended: Lite is not paid any more.'),
+    expect.stringContaining('Suspended: Lite is no longer paid.'),
   ]);
   expect(await notice.textContent()).toContain(order);
   // By the notice, to the offers.

@@ -103,7 +103,7 @@ describe.each(VIEWS)('$theme, $width wide', (view) => {
     await page.unroute('**/admin/usage*');
     await visit.report((prefix) => ({ ...sampleReport(prefix, []), limits: [] }));
     await page.getByRole('button', { name: 'Refresh' }).click();
-    await page.getByText('Nothing was used in this time').waitFor();
+    await page.getByText('No usage in this time').waitFor();
     await inspect(visit, 'account-empty');
   });
 });

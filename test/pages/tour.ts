@@ -95,7 +95,7 @@ export async function tourAccount(visit: Visit, gateway: Gateway, look: Look): P
   await again('The last payment for Lite failed.');
   await look('account-past-due');
   reportOf = (prefix) => reportOfBuyer(prefix, 'suspended', { standing: 'lapsed' });
-  await again('Suspended: Lite is not paid any more.');
+  await again('Suspended: Lite is no longer paid.');
   await look('account-unpaid');
   reportOf = (prefix) => ({ ...sampleReport(prefix, []), standing: 'suspended' });
   await again('Suspended by the operator.');

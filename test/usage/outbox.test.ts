@@ -109,7 +109,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await counted()).toBe(1);
       expect(told.waiting.segments).toBe(0);
       expect(told.batches.failed).toBe(2);
-      expect(told.log).toContain('the store does not take it');
+      expect(told.log).toContain('failed to write usage to the store');
     },
   );
 
@@ -140,7 +140,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     await until(() => second.told.batches.known > 0 && second.told.waiting.segments === 0, 'an empty outbox');
     expect(await counted()).toBe(2);
     expect(second.told.batches).toEqual({ written: 1, known: 1, failed: 0 });
-    expect(second.told.log).toContain('usage that another process left is sent');
+    expect(second.told.log).toContain('sending usage that another process left');
     expect(files(directory)).toHaveLength(1);
   });
 
@@ -396,7 +396,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       await outbox.close(300);
       expect(performance.now() - begun).toBeLessThan(20_000);
       expect(files(directory)).toHaveLength(1);
-      expect(told.log).toContain('left in the spool');
+      expect(told.log).toContain('remains in the spool');
       faulty.rest = 'none';
       await open(QUICK);
       await until(async () => (await counted()) === 1, 'the request');

@@ -1,5 +1,5 @@
-// The parts of the account page about money: what the standing of a holder means and what to do about it, and the tiers that it
-// could have instead. All of it is on every page, hidden; browser/standing.js shows what a report says is true.
+// The parts of the account page about billing: notices about the holder's billing status, and the tiers that it can order. All
+// of them are in the page, hidden; browser/standing.js shows those that apply.
 import { type DynamicConfig, TIERS } from '../../config/schema/config-schema.ts';
 import { newNonce } from '../claim-cookie.ts';
 import { contactLink, type Html, html, NOTHING } from './page-frame.ts';
@@ -9,53 +9,53 @@ import { contactHref } from './theme.ts';
 const DAY = 86_400_000;
 const HOUR = 3_600_000;
 
-/** The tier of the order that decides, its name, until when it is paid, and the tier of the key; the script knows them. */
+/** Placeholders that the script fills: tier, id and end of the deciding order, and the tier of the key. */
 const TIER = html`<span data-says="tier"></span>`;
 const ORDER = html`<code translate="no" data-says="order"></code>`;
 const UNTIL = html`<span data-says="until"></span>`;
 const NOW = html`<span data-says="now"></span>`;
 
-/** One notice for each way in which a holder may stand that it should know about. */
+/** One notice for each billing status that needs the holder's attention. */
 export function billingNotices(config: DynamicConfig): Html {
   const { branding, billing } = config;
   const contact = contactLink(branding, 'My key');
   const ask = contact === undefined ? html`ask the operator of this gateway` : html`write to ${contact}`;
   const again =
     billing === undefined || !TIERS.some((tier) => tier !== 'Free' && isOrderable(tier, config))
-      ? html`To have it back, ${ask}.`
-      : html`To have it back, <a href="#offers-title">choose a tier below</a>: your key stays the same.`;
+      ? html`To get it back, ${ask}.`
+      : html`To get it back, <a href="#offers-title">choose a tier below</a>: your key stays the same.`;
   const support = html`If you think that this is wrong, ${ask} and name the order ${ORDER}.`;
   const grace = billing === undefined ? '' : ` for up to ${lengthText(billing.grace)}`;
   const notices: readonly (readonly [string, 'bad' | '', Html])[] = [
     [
       'stopped',
       'bad',
-      html`<strong>Suspended by the operator.</strong> Requests with your key are refused until that ends. What you used, and a new key in place of this one, are still here. To have it lifted, ${ask} and name the key by its first eight characters.`,
+      html`<strong>Suspended by the operator.</strong> Requests with your key are rejected until the suspension ends. You can still see your usage and replace your key. To end the suspension, ${ask} and name the key by its first eight characters.`,
     ],
     [
       'unpaid',
       'bad',
-      html`<strong>Suspended: ${TIER} is not paid any more.</strong> Requests with your key are refused. ${again} ${support}`,
+      html`<strong>Suspended: ${TIER} is no longer paid.</strong> Requests with your key are rejected. ${again} ${support}`,
     ],
     [
       'disputed',
       'bad',
-      html`<strong>Suspended: the payment for ${TIER} is being looked into.</strong> It was disputed, or the card’s bank gave a warning, and requests with your key are refused until that is settled. Please ${ask} and name the order ${ORDER}.`,
+      html`<strong>Suspended: the payment for ${TIER} is under review.</strong> It was disputed, or the card’s bank issued a warning. Requests with your key are rejected until the review ends. Please ${ask} and name the order ${ORDER}.`,
     ],
     [
       'past-due',
       'bad',
-      html`<strong>The last payment for ${TIER} failed.</strong> Nothing changes yet: your tier goes on${grace} after the failure. Pay the open invoice, or give another card, by the link in the mail about it. If you have no such mail, ${ask} and name the order ${ORDER}.`,
+      html`<strong>The last payment for ${TIER} failed.</strong> Nothing changes yet: you keep your tier${grace} after the failure. Pay the open invoice, or enter another card, with the link in the mail about it. If you have no such mail, ${ask} and name the order ${ORDER}.`,
     ],
     [
       'held',
       'bad',
-      html`<strong>The payment for ${TIER} is being looked into.</strong> It was disputed, or the card’s bank gave a warning. Until that is settled it counts for nothing: your key has the tier ${NOW}. Please ${ask} and name the order ${ORDER}.`,
+      html`<strong>The payment for ${TIER} is under review.</strong> It was disputed, or the card’s bank issued a warning. Until the review ends, your key has the tier ${NOW}. Please ${ask} and name the order ${ORDER}.`,
     ],
     [
       'lapsed',
       '',
-      html`<strong>${TIER} is not paid any more.</strong> Your key has the tier ${NOW}. ${again} ${support}`,
+      html`<strong>${TIER} is no longer paid.</strong> Your key has the tier ${NOW}. ${again} ${support}`,
     ],
     [
       'ending',
@@ -71,8 +71,8 @@ export function billingNotices(config: DynamicConfig): Html {
 }
 
 /**
- * The tiers that cost something, from which the script takes those that are more than the holder has.
- * @returns nothing where there is no such tier, or no way to it
+ * The tiers that cost something. The script shows those above the holder's tier.
+ * @returns `NOTHING` when no such tier can be ordered or asked for
  */
 export function tierOffers(config: DynamicConfig): Html {
   const offers = TIERS.flatMap((tier, index) => {
@@ -80,7 +80,7 @@ export function tierOffers(config: DynamicConfig): Html {
     if (terms === undefined || tier === 'Free') return [];
     const way = wayTo(tier, config);
     if (way === undefined) return [];
-    // Of which tiers it is more.
+    // The tiers below this one.
     const above = TIERS.slice(0, index).join(' ');
     return [
       html`<li class="offer" data-above="${above}" hidden><div><h4>${tier}</h4>
@@ -93,12 +93,12 @@ ${way}</li>
   if (offers.length === 0) return NOTHING;
   return html`<section class="card panel panel-alone" id="offers" aria-labelledby="offers-title" data-nonce="${newNonce()}" hidden>
 <h3 id="offers-title" tabindex="-1">Choose another tier</h3>
-<p>Your key stays the same, and so does what you used. <span id="replaces" hidden>What you pay for now is cancelled when the new tier is paid; the rest of its time is not paid back.</span> <a href="pricing">Compare the tiers</a></p>
+<p>Your key and your usage stay the same. <span id="replaces" hidden>Your current tier is cancelled when the new one is paid; the rest of its period is not refunded.</span> <a href="pricing">Compare the tiers</a></p>
 <ul class="offers">
 ${offers}</ul></section>`;
 }
 
-/** For who has no scripts: the same by a program. */
+/** The command that does the same without scripts. */
 export function upgradeCommand(url: string, config: DynamicConfig): string | undefined {
   const best = TIERS.findLast((tier) => tier !== 'Free' && isOrderable(tier, config));
   if (best === undefined) return undefined;

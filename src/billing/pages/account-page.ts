@@ -1,5 +1,5 @@
-// The account page as the gateway serves it: a form for the key, and the places that the script in browser/account.js fills.
-// The key never reaches the gateway but in the header of the script's requests.
+// The account page: a form for the key, and placeholders that browser/account.js fills. The key reaches the gateway only in the
+// header of the script's requests.
 import { eachLimit } from '../../config/limit-table.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
@@ -9,7 +9,7 @@ import { quoted } from './key-page.ts';
 import { answerPage, copyButton, type Html, html, NOTHING } from './page-frame.ts';
 import { ACCOUNT, COPY } from './page-scripts.ts';
 
-/** For the script, by the names in the report. */
+/** Texts for the script, by the limit's name in the report. */
 const LIMIT_NAMES = JSON.stringify(eachLimit(({ many }) => many.charAt(0).toUpperCase() + many.slice(1)));
 
 /** `GET /account` */
@@ -24,22 +24,22 @@ export function answerAccount(exchange: Exchange, config: DynamicConfig): void {
     branding: config.branding,
     scripts: [COPY, ACCOUNT],
     calls: true,
-    // Without a name the field is in no submission, also where the script did not run.
+    // The field has no name, so that no form submits it, even without the script.
     body: html`<h1>Your key</h1>
-<p class="lead">What you used in the last 30 days, how your limits stand, and what you can change.</p>
-<noscript><p class="notice">This page needs JavaScript. Without it, programs do the same.</p>
-${command('What the key is used for', `${bearer} ${quoted(`${root}/admin/usage?days=30`)}`)}
-${command('A new key in place of it', `${bearer} -X POST ${quoted(`${root}/admin/keys/rotate`)}`)}
-${upgrade === undefined ? NOTHING : command('Another tier: answers with the page to pay at', upgrade)}</noscript>
+<p class="lead">Your usage in the last 30 days, the state of your limits, and what you can change.</p>
+<noscript><p class="notice">This page needs JavaScript. Without it, use these commands.</p>
+${command('Usage of the key', `${bearer} ${quoted(`${root}/admin/usage?days=30`)}`)}
+${command('Replace the key', `${bearer} -X POST ${quoted(`${root}/admin/keys/rotate`)}`)}
+${upgrade === undefined ? NOTHING : command('Order another tier: the answer has the URL of the payment page', upgrade)}</noscript>
 <form id="enter" class="card enter" autocomplete="off" hidden>
 <label for="key-field">API key</label>
 <div class="row"><input class="key-field" id="key-field" type="text" autocomplete="off" autocapitalize="off" autocorrect="off" spellcheck="false" maxlength="200" required aria-describedby="problem key-hint"><button type="submit" id="show">Show usage</button></div>
-<p id="key-hint" class="soft">It stays in the memory of this tab: it is stored nowhere, and forgotten when you reload or leave the page.</p>
+<p id="key-hint" class="soft">It stays in the memory of this tab: it is not stored, and it is forgotten when you reload or leave the page.</p>
 </form>
 <div id="problem" role="alert"></div>
 <p class="unseen" role="status" id="said"></p>
 <section id="fresh" aria-labelledby="fresh-key" hidden>
-<p class="notice"><strong>Copy the new key now: it is shown only this once.</strong> The old one, <code id="replaced" translate="no"></code>, no longer works. This page goes on with the new one.</p>
+<p class="notice"><strong>Copy the new key now: it is shown only this once.</strong> The old one, <code id="replaced" translate="no"></code>, no longer works. This page now uses the new one.</p>
 <div class="copy-head"><h2 id="fresh-key" tabindex="-1">Your new key</h2>${copyButton('fresh-key', 'new key')}</div>
 <pre class="key" id="fresh-key-text" role="group" aria-labelledby="fresh-key" tabindex="0" translate="no"></pre>
 <button type="button" class="quiet small" id="stored">I have stored it</button>
@@ -59,12 +59,12 @@ ${billingNotices(config)}<dl class="totals card" id="totals"></dl>
 <details id="table-fold"><summary>Show the table</summary><div class="scroll" role="group" aria-labelledby="table-title" tabindex="0" id="table"></div></details></section>
 ${offers}
 <section class="card panel panel-alone" aria-labelledby="rotate-title"><h3 id="rotate-title">Replace this key</h3>
-<p>You get a new key, and this one stops at once. Limits and usage go on as they are, because they belong to you and not to the key. Do it when the key may have been seen by others.</p>
+<p>You get a new key, and this one stops working at once. Limits and usage continue, because they belong to you and not to the key. Replace the key when others may have seen it.</p>
 <button type="button" class="quiet small" id="rotate">Replace this key…</button></section>
 </section>
 <dialog id="confirm" aria-labelledby="confirm-title" aria-describedby="confirm-text">
 <h2 id="confirm-title">Replace this key?</h2>
-<p id="confirm-text">The key <code id="confirm-prefix" translate="no"></code> stops at once. Every program that uses it is refused until it has the new key. This cannot be undone.</p>
+<p id="confirm-text">The key <code id="confirm-prefix" translate="no"></code> stops working at once. Every program that uses it is rejected until it has the new key. This cannot be undone.</p>
 <div class="row"><button type="button" class="quiet" id="keep">Keep it</button><button type="button" class="danger" id="replace">Replace it now</button></div>
 </dialog>`,
   });

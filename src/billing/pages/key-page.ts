@@ -1,4 +1,4 @@
-// The page that shows a new key, once, with all that is needed to use it at once.
+// The page that shows a new key once, with examples.
 import type { IssuedKey } from '../../auth/key-issuer.ts';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
@@ -7,10 +7,10 @@ import { answerPage, copyBox, html, NOTHING, type PageOptions } from './page-fra
 import { COPY, KEY } from './page-scripts.ts';
 import { modelsOf } from './pricing-page.ts';
 
-/** Stands in the examples where the tier has no model with a name of its own. */
+/** The model in the examples of a tier that has only patterns. */
 const PLACEHOLDER = 'MODEL';
 
-/** 201 with the key. @param up where the root of the gateway is from here */
+/** 201 with the key. @param up relative path to the root of the gateway */
 export function answerKeyPage(
   exchange: Exchange,
   issued: IssuedKey,
@@ -27,14 +27,14 @@ export function answerKeyPage(
     up,
     scripts: [COPY, KEY],
     body: html`<h1>Your ${issued.tier} key</h1>
-<p class="notice"><strong>Copy it now: it is shown only this once.</strong> The gateway keeps no copy of it that could be shown again. Reloading this page would not bring it back.</p>
+<p class="notice"><strong>Copy it now: it is shown only this once.</strong> The gateway keeps no copy of it. Reloading this page does not bring it back.</p>
 ${copyBox('key', 'API key', key, 'key')}
 ${copyBox('base-url', 'Base URL', base, 'line')}
-<p class="soft">The official OpenAI SDKs take both from the variables <code>OPENAI_API_KEY</code> and <code>OPENAI_BASE_URL</code>. Keep the key out of version control. To support it is known by its first eight characters, <code translate="no">${issued.prefix}</code>.</p>
+<p class="soft">The official OpenAI SDKs take both from the variables <code>OPENAI_API_KEY</code> and <code>OPENAI_BASE_URL</code>. Keep the key out of version control. Support identifies it by its first eight characters, <code translate="no">${issued.prefix}</code>.</p>
 ${
   names.length > 0
     ? NOTHING
-    : html`<p class="notice">Put the name of a model in the place of <code translate="no">${PLACEHOLDER}</code> below. ${
+    : html`<p class="notice">Put the name of a model in place of <code translate="no">${PLACEHOLDER}</code> below. ${
         patterns.length === 0
           ? 'At the moment this tier has none.'
           : html`This tier takes names of the form <code translate="no">${patterns[0] ?? ''}</code>.`
@@ -43,7 +43,7 @@ ${
 ${copyBox('example', 'Try it in a shell', curlLines(example), 'line')}
 <div class="pair"><div>${copyBox('python', 'In Python', pythonLines(example), 'line')}</div>
 <div>${copyBox('javascript', 'In JavaScript', javaScriptLines(example), 'line')}</div></div>
-<p><a href="${up}account">See what the key is used for</a>, or go <a href="${up}pricing">back to the tiers</a>.</p>
+<p><a href="${up}account">See the usage of the key</a>, or go <a href="${up}pricing">back to the tiers</a>.</p>
 <p class="unseen" role="status" id="said"></p>`,
   });
 }
@@ -54,7 +54,7 @@ interface Example {
   readonly model: string;
 }
 
-/** A first request, ready to be pasted into a POSIX shell whatever is in the names. */
+/** A first request for a POSIX shell, safe for any model name. */
 function curlLines({ base, key, model }: Example): string {
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] });
   return `curl ${quoted(`${base}/chat/completions`)} \\
@@ -63,12 +63,12 @@ function curlLines({ base, key, model }: Example): string {
   -d ${quoted(body)}`;
 }
 
-/** One word of a POSIX shell. */
+/** Quotes a text as one word of a POSIX shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** With the official package. A JSON string is a string of Python as well. */
+/** With the official package. A JSON string is a valid Python string. */
 export function pythonLines({ base, key, model }: Example): string {
   return `from openai import OpenAI
 

@@ -1,12 +1,11 @@
-// The frame that all pages share: HTML that works without scripts where it can, and the headers that keep it closed. What
-// stands on a page is in the files beside; how it looks is page-style.ts and theme.ts.
-
+// The frame of all pages: safe HTML, and the security headers. Other files have the contents; page-style.ts and theme.ts have
+// the style.
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { type AnswerHeaders, answer } from '../../http/exchange/response-writer.ts';
 import type { Script } from './page-scripts.ts';
 import { type Branding, brandName, contactHref, themeOf } from './theme.ts';
 
-/** HTML that is safe to put into a page: made by the tag `html`, never by concatenation. */
+/** Safe HTML. Only the tag `html` makes it. */
 export class Html {
   readonly text: string;
 
@@ -15,10 +14,10 @@ export class Html {
   }
 }
 
-/** What may stand in a template: Html as it is, anything else escaped. */
+/** A value in a template. */
 type HtmlValue = string | number | Html | readonly Html[];
 
-/** A template whose values are escaped unless they are Html already. Attribute values have to be quoted in it. */
+/** Escapes all values except Html. Quote attribute values in the template. */
 export function html(parts: TemplateStringsArray, ...values: readonly HtmlValue[]): Html {
   let text = parts[0] ?? '';
   for (const [index, value] of values.entries()) text += render(value) + (parts[index + 1] ?? '');
@@ -33,7 +32,7 @@ function render(value: HtmlValue): string {
 
 export const NOTHING = new Html('');
 
-/** Text to be copied: in a typewriter face, reachable by keyboard because it may scroll, and not for translators. */
+/** A text to copy: monospace, focusable because it may scroll, and not translated. */
 export function textBox(
   id: string,
   label: string,
@@ -45,24 +44,24 @@ export function textBox(
 <pre class="${kind}" id="${id}-text" role="group" aria-labelledby="${id}" tabindex="0" translate="no">${text}</pre>`;
 }
 
-/** The same with a button, for a page with the script of copying. Where that does not run a click selects all of it. */
+/** The same with a button, for pages with the copy script. Without scripts, a click selects the text. */
 export function copyBox(id: string, label: string, text: string, kind: 'key' | 'line'): Html {
   return textBox(id, label, text, kind, copyButton(id, label));
 }
 
-/** For the text of the box with this id. The script of copying shows it. */
+/** Copies the text of the box with this id. Hidden until the copy script runs. */
 export function copyButton(id: string, label: string): Html {
   return html`<button type="button" class="quiet small" data-copies="${id}-text" hidden>Copy<span class="unseen"> ${label}</span></button>`;
 }
 
-/** A page of few words: what has become of something, and the way on. @param foot what support needs to know */
+/** A short page with a result and the next step. @param foot details for support */
 export function resultPage(title: string, body: Html, foot: Html = NOTHING): Html {
   return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${title}</h1>
 ${body}
 ${foot === NOTHING ? NOTHING : html`<p class="foot">${foot}</p>`}</section>`;
 }
 
-/** Where people can ask, as a link; undefined where nobody is named. */
+/** The contact as a link; undefined when none is configured. */
 export function contactLink(branding: Branding | undefined, subject: string): Html | undefined {
   const contact = branding?.contact;
   if (contact === undefined) return undefined;
@@ -70,27 +69,25 @@ export function contactLink(branding: Branding | undefined, subject: string): Ht
 }
 
 export interface PageOptions {
-  /** Plain text, of this page alone. */
+  /** Plain text without the gateway's name. */
   readonly title: string;
-  /** Where the page is among those that every page leads to. */
+  /** The entry of the navigation that is this page. */
   readonly path?: 'pricing' | 'account';
   readonly body: Html;
   readonly branding: Branding | undefined;
   readonly scripts?: readonly Script[];
-  /** The page has forms of its own, which a browser sends with an honest `origin` only if there may be a referrer (Fetch, 3.2). */
+  /** The page has forms. Browsers send their real `origin` only when the referrer policy allows it (Fetch, 3.2). */
   readonly hasForms?: boolean;
-  /** Origins that answers to these forms redirect to: Chromium applies `form-action` to redirects. */
+  /** Origins to which answers to these forms redirect: Chromium applies `form-action` to redirects. */
   readonly formTargets?: readonly string[] | undefined;
-  /** Where the root of the gateway is from this page; left out where it lies there. */
+  /** Relative path to the root of the gateway. Default: the page is there. */
   readonly up?: '' | '../';
-  /** Its scripts call the gateway. */
+  /** Whether its scripts call the gateway. */
   readonly calls?: boolean;
   readonly headers?: AnswerHeaders;
 }
 
-/**
- * Answers with a page. Links on it are relative, so that it also works where a proxy publishes the gateway below a path.
- */
+/** Answers with a page. Links are relative, so that they work when a proxy publishes the gateway below a path. */
 export function answerPage(exchange: Exchange, status: number, parts: PageOptions): void {
   const { title, body, branding, scripts = [], headers = {}, up = '' } = parts;
   const name = brandName(branding);
@@ -127,7 +124,7 @@ function link(path: 'pricing' | 'account', name: string, { path: here, up = '' }
     : html`<a href="${up}${path}">${name}</a>`;
 }
 
-/** Nothing is loaded, framed or sent elsewhere; style and scripts are named by their hashes. */
+/** The policy forbids loading, framing and sending anything elsewhere; hashes allow the style and the scripts. */
 function headersOf(
   { scripts = [], hasForms, formTargets = [], calls }: PageOptions,
   styleHash: string,
@@ -142,7 +139,7 @@ function headersOf(
     `form-action ${hasForms === true ? ["'self'", ...formTargets].join(' ') : "'none'"}`,
     "base-uri 'none'",
     "frame-ancestors 'none'",
-    // No text becomes markup by a slip of a script: the browser refuses the assignment.
+    // The browser rejects assignments that would turn text into markup.
     "require-trusted-types-for 'script'",
     "trusted-types 'none'",
   ];

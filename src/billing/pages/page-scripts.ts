@@ -1,5 +1,4 @@
-// The scripts of the pages: plain files, read once, put into the page and allowed by their hash. They are written as
-// browsers run them, without a step in between, so that whoever opens the source of a page can read it.
+// The scripts of the pages: plain files without a build step, read once, inlined into the page and allowed by their hash.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
@@ -9,21 +8,21 @@ export interface Script {
   readonly hash: string;
 }
 
-/** Buttons that copy. */
+/** The copy buttons. */
 export const COPY = readScript('copy.js');
-/** The page of a key that was just made. */
+/** The page of a new key. */
 export const KEY = readScript('key.js');
 /** The account page. */
 export const ACCOUNT = readScript('charts.js', 'standing.js', 'account.js');
 
-/** Several files become one script, in one scope. */
+/** Joins several files to one script with one scope. */
 function readScript(...names: readonly string[]): Script {
   const read = (name: string) => readFileSync(new URL(`./browser/${name}`, import.meta.url), 'utf8');
   const text = `\n${names.map(read).join('\n')}`;
   return { text, hash: hashSource(text) };
 }
 
-/** The source that allows an inline text in a policy. */
+/** The source of an inline text for a content security policy. */
 export function hashSource(text: string): string {
   return `sha256-${createHash('sha256').update(text).digest('base64')}`;
 }

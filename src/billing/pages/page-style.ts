@@ -1,8 +1,8 @@
-// How the pages look: one style for all of them, without images, fonts or anything else that would have to be loaded.
+// The style of all pages. It loads no images, fonts or other resources.
 // Colours keep a contrast of at least 4.5 to 1 for text and 3 to 1 for controls and charts (WCAG 2.2, 1.4.3 and 1.4.11),
 // light and dark.
 
-/** What text stands on: page, card, well. */
+/** Background colours of text: page, card, well. */
 export const GROUNDS = {
   light: ['#f5f6f8', '#ffffff', '#eef1f4'],
   dark: ['#0e141a', '#17202a', '#111921'],

@@ -1,4 +1,4 @@
-// A price in words, as the pages show it.
+// Prices as pages show them.
 
 export interface Price {
   /** In the smallest unit of the currency. */

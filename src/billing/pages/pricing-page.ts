@@ -1,5 +1,4 @@
-// The pricing page: the tiers that the configuration offers, with what they cost, what they allow and which models they
-// reach. Choosing one is checkout.ts.
+// The pricing page: the configured tiers with their prices, limits and models. checkout.ts handles the choice.
 import { limitTexts } from '../../config/limit-table.ts';
 import { type DynamicConfig, TIERS, type Tier, type TierConfig } from '../../config/schema/config-schema.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
@@ -10,15 +9,15 @@ import { answerPage, type Html, html, NOTHING, textBox } from './page-frame.ts';
 import { amountText, intervalText } from './price-text.ts';
 import { contactHref } from './theme.ts';
 
-/** More models than this fold away: a page is for comparing tiers, `GET /v1/models` is for lists. */
+/** More models than this are folded away: the page compares tiers, and `GET /v1/models` lists models. */
 const SHOWN_MODELS = 8;
-/** More than these are only counted. */
+/** Further models are only counted. */
 const LISTED_MODELS = 100;
 const SHOWN_PATTERNS = 8;
 
 /**
  * `GET /pricing`
- * @param provider who takes the payments, where somebody does
+ * @param provider the payment provider, when there is one
  */
 export function answerPricing(
   exchange: Exchange,
@@ -45,22 +44,22 @@ ${
 ${offers}</ul>`
 }
 ${textBox('base-url', 'Base URL for every key', baseUrl(exchange, config), 'line')}
-<p class="soft">The official OpenAI SDKs take it from the variable <code>OPENAI_BASE_URL</code>, and the key from <code>OPENAI_API_KEY</code>. Once you have a key, <a href="account">your key’s page</a> shows what it was used for${
+<p class="soft">The official OpenAI SDKs take it from the variable <code>OPENAI_BASE_URL</code>, and the key from <code>OPENAI_API_KEY</code>. Once you have a key, <a href="account">your key’s page</a> shows its usage${
       config.billing === undefined ? NOTHING : ', and changes its tier while the key stays the same'
     }.</p>`,
   });
 }
 
 /**
- * Whether the page can lead to a key of this tier by itself: Free unless none are given out, and what can be paid for.
- * Otherwise a button would only lead to a refusal.
+ * Whether a key of this tier can be ordered: Free when free keys are enabled, others when billing is configured. Without it a
+ * button would only lead to an error.
  */
 export function isOrderable(tier: Tier, config: DynamicConfig): boolean {
   if (config.tiers[tier] === undefined) return false;
   return tier === 'Free' ? config.free_keys.per_ip_per_day > 0 : config.billing !== undefined;
 }
 
-/** What a tier may ask for, in the configuration's order: exact names, and patterns as they are written. */
+/** The models of a tier, in the configuration's order: exact names, and patterns as written. */
 export function modelsOf(
   tier: Tier,
   { models }: DynamicConfig,
@@ -131,7 +130,7 @@ function modelList(tier: Tier, config: DynamicConfig): Html {
   }${patterns.length === 0 ? NOTHING : families(patterns, names.length > 0)}`;
 }
 
-/** Patterns in words: what a `*` stands for is nothing that a buyer has to know. */
+/** Patterns in words, because buyers need not know the meaning of `*`. */
 function families(patterns: readonly string[], hasNames: boolean): Html {
   const lines = patterns.slice(0, SHOWN_PATTERNS).map((pattern) => {
     const star = pattern.indexOf('*');

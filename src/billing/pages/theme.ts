@@ -1,5 +1,5 @@
-// What the operator may say about the look of the pages: name, colour, contact. A colour is moved towards black or white
-// until text in it can be read, so every colour will do; WCAG 2.2, 1.4.3 asks for a contrast of 4.5 to 1.
+// The operator's branding of the pages: name, colour, contact. A colour is mixed with black or white until text in it has a
+// contrast of 4.5 to 1 (WCAG 2.2, 1.4.3), so any colour works.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { hashSource } from './page-scripts.ts';
 import { GROUNDS, STYLE } from './page-style.ts';
@@ -17,7 +17,7 @@ const WHITE = '#ffffff';
 const BLACK = '#0a0f14';
 
 const PLAIN: Theme = { style: STYLE, hash: hashSource(STYLE) };
-/** One configuration is in force, so one look is enough to remember. */
+/** The theme of the configuration in force. */
 let last: { readonly color: string; readonly theme: Theme } | undefined;
 
 export function brandName(branding: Branding | undefined): string {
@@ -31,7 +31,7 @@ export function contactHref(contact: string, subject: string): string {
     : `mailto:${encodeURIComponent(contact).replace('%40', '@')}?subject=${encodeURIComponent(subject)}`;
 }
 
-/** The style of the pages in this colour, `#rrggbb`; in the gateway's own without one. */
+/** The style with this accent colour, `#rrggbb`; with the default colour without one. */
 export function themeOf(color: string | undefined): Theme {
   if (color === undefined) return PLAIN;
   if (last?.color === color) return last.theme;
@@ -45,13 +45,13 @@ export function themeOf(color: string | undefined): Theme {
   return theme;
 }
 
-/** The variables of an accent that can be read on all of these grounds. */
+/** CSS variables of an accent that is readable on all of these backgrounds. */
 function accentOn(grounds: readonly string[], color: string, towards: string): string {
   const isReadable = (tone: string) => grounds.every((ground) => contrastOf(tone, ground) >= CONTRAST);
   let accent = color.toLowerCase();
   for (let share = 0.02; share < 1 && !isReadable(accent); share += 0.02) accent = mix(color, towards, share);
   const onAccent = contrastOf(WHITE, accent) >= contrastOf(BLACK, accent) ? WHITE : BLACK;
-  // Under the pointer the button moves away from its text, so that the contrast only grows.
+  // The hover colour moves away from the text, so that the contrast only grows.
   const press = mix(accent, onAccent === WHITE ? BLACK : WHITE, 0.18);
   return `--accent: ${accent}; --on-accent: ${onAccent}; --press: ${press};`;
 }

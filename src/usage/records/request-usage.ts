@@ -1,10 +1,10 @@
-// What is recorded of one request, and what it adds to the totals of its hour.
+// The usage record of a request, and the rows that it adds to the totals of its hour.
 import type { Tier } from '../../config/schema/config-schema.ts';
 import { type UsageKey, type UsageRow, usageSums } from '../../store/usage-record.ts';
 import { eachTokenPart, TOKEN_PARTS, type Tokens } from '../../wire/token-usage.ts';
 import { hourOf } from './utc-hours.ts';
 
-/** Tokens of an attempt before the last one: they count for its upstream, the request does not. */
+/** Usage of an earlier attempt. It counts tokens for its upstream, and no request. */
 export interface AttemptUsage {
   readonly upstream: string;
   readonly usage: Tokens;
@@ -12,41 +12,41 @@ export interface AttemptUsage {
   readonly costNanos?: number | undefined;
 }
 
-/** One request that reached an upstream, whatever its end. */
+/** A request that reached an upstream, with any outcome. */
 export interface UsageRecord {
-  /** When it ended, in milliseconds since 1970; its hour in UTC is where it counts. */
+  /** Time of its end, in milliseconds since 1970. It counts in that hour, in UTC. */
   readonly at: number;
   readonly holderId: string;
   readonly prefix: string;
   readonly tier: Tier;
   /** The public name. */
   readonly model: string;
-  /** The last one that was asked. */
+  /** The last upstream. */
   readonly upstream: string;
   /** Requests to upstreams. */
   readonly attempts: number;
   /** `ok`, or a code of the error table. */
   readonly outcome: string;
-  /** Undefined where nothing is known and nothing is to be charged. */
+  /** Undefined when nothing is known and nothing is charged. */
   readonly usage: Tokens | undefined;
   readonly isEstimated: boolean;
   readonly durationMs: number;
   readonly ttftMs: number | undefined;
-  /** Billionths, from `costOf`; undefined where the model has no price. */
+  /** Billionths, from `costOf`; undefined when the model has no price. */
   readonly costNanos?: number | undefined;
   readonly extra?: readonly AttemptUsage[] | undefined;
-  /** Tokens alone, of a request that goes on: it is counted by a record of its own, when it ends. Default false. */
+  /** Only tokens of a request that continues. Its own record counts it when it ends. Default false. */
   readonly isPart?: boolean | undefined;
 }
 
-/** More than any answer has: what an upstream that lies, or is broken, can add to a holder's count with one answer. */
+/** Above any real answer. It bounds what a broken upstream can add to a holder's usage with one answer. */
 const MAX_TOKENS = 1e9;
 const MAX_TEXT = { holder: 64, prefix: 16, upstream: 128, model: 256 };
-/** Most texts: nothing is to be looked for in them. */
+/** Fast path: nothing to replace in most texts. */
 const PLAIN = /^[\x20-\x7e]*$/;
 const UNSAFE = /[\p{Cc}\p{Cs}]/gu;
 
-/** What the record adds to the totals: a row for the request, and one for each earlier attempt that has usage. */
+/** The rows of a record: one for the request, and one for each earlier attempt with usage. */
 export function rowsOf(record: UsageRecord): readonly UsageRow[] {
   const { outcome, usage, costNanos, ttftMs, extra = [] } = record;
   const key = {
@@ -64,7 +64,7 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
     sums: {
       ...tokenSums(usage, costNanos),
       requests: 1,
-      // Who left was not failed.
+      // A client that disconnects is not a failure.
       failed: outcome === 'ok' || outcome === 'client_closed' ? 0 : 1,
       estimated: record.isEstimated && usage !== undefined ? 1 : 0,
       priced: costNanos === undefined ? 0 : 1,
@@ -85,7 +85,7 @@ export function rowsOf(record: UsageRecord): readonly UsageRow[] {
   return [request, ...earlier];
 }
 
-/** Whether a row that came from a file may go to the store: its texts are such as `rowsOf` makes. */
+/** Whether a row from a file is valid for the store: `rowsOf` could have made its texts. */
 export function isSane({ hour, holderId, prefix, model, upstream }: UsageKey): boolean {
   return (
     /^\d{4}-\d\d-\d\dT\d\d$/.test(hour) &&
@@ -111,12 +111,12 @@ function tokenSums(usage: Tokens | undefined, costNanos: number | undefined) {
   };
 }
 
-/** A whole number from 0 to `max`. What is no number is 0. */
+/** A whole number from 0 to `max`; 0 for NaN. */
 function whole(value: number, max: number): number {
   return value > 0 ? Math.min(Math.round(value), max) : 0;
 }
 
-/** PostgreSQL takes neither NUL nor half of a character, and an index has no room for long texts. */
+/** PostgreSQL accepts neither NUL nor lone surrogates, and index entries have a maximum length. */
 function text(value: string, length: number): string {
   const short = value.length > length ? value.slice(0, length) : value;
   return PLAIN.test(short) ? short : short.replaceAll(UNSAFE, '\ufffd');

@@ -1,10 +1,10 @@
-// What tokens cost, in whole billionths of the unit of the configured prices, so that sums are exact.
+// The cost of tokens, in whole billionths of the unit of the configured prices, so that sums are exact.
 import type { Tokens } from '../../wire/token-usage.ts';
 
 /** `price` of a model in the configuration: per million tokens. */
 export interface TokenPrice {
   readonly input: number;
-  /** Default: as `input`. */
+  /** Default: `input`. */
   readonly cached_input?: number | undefined;
   readonly output: number;
 }
@@ -14,8 +14,7 @@ const SCALE = 1e6;
 const PER_BILLIONTH = 1000n;
 
 /**
- * Cached tokens are part of the prompt and have a price of their own; reasoning tokens are part of the completion and are
- * paid with it.
+ * Cached tokens are part of the prompt and have their own price. Reasoning tokens are part of the completion and have its price.
  *
  * @returns billionths, rounded half up once, over the whole request; at most 2^53 - 1
  */
@@ -29,7 +28,7 @@ export function costOf(price: TokenPrice, usage: Tokens): number {
   return Number(billionths > BigInt(Number.MAX_SAFE_INTEGER) ? Number.MAX_SAFE_INTEGER : billionths);
 }
 
-/** In 10^-12. Prices have up to six digits behind the point; what is beyond them is rounded. */
+/** In units of 10^-12. Prices are rounded to six decimal places. */
 function fineCost(tokens: number, price: number): bigint {
   return BigInt(tokens) * BigInt(Math.round(price * SCALE));
 }

@@ -1,4 +1,4 @@
-// Sums by hour, holder, key, model and upstream, in memory. How many rows there may be is for whoever adds.
+// Sums by hour, holder, key, model and upstream, in memory. The caller bounds the number of rows.
 import { addSums, type UsageKey, type UsageRow, type UsageSums } from '../../store/usage-record.ts';
 
 interface Entry {
@@ -10,7 +10,7 @@ export class UsageTotals {
   readonly #entries = new Map<string, Entry>();
   #requests = 0;
 
-  /** Different rows. */
+  /** Number of rows. */
   get size(): number {
     return this.#entries.size;
   }
@@ -39,13 +39,13 @@ export class UsageTotals {
     for (const row of rows) this.add(row);
   }
 
-  /** As they are now: what is added later does not change them. */
+  /** Copies of the rows; later additions do not change them. */
   *rows(): Generator<UsageRow> {
     for (const { key, sums } of this.#entries.values()) yield { ...key, sums: { ...sums } };
   }
 }
 
-/** None of the texts holds a control character. */
+/** The texts contain no control characters. */
 function nameOf({ hour, holderId, prefix, model, upstream }: UsageKey): string {
   return `${hour}\n${holderId}\n${prefix}\n${model}\n${upstream}`;
 }

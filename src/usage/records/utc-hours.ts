@@ -1,15 +1,15 @@
-// Hours and days of usage: UTC always, so that no change of a clock to summer time doubles or hides one.
+// Hours and days of usage. They are in UTC, so that daylight saving time neither repeats nor skips an hour.
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** 9999-12-31T23:59:59Z. Beyond it the year has more digits. */
+/** 9999-12-31T23:59:59Z. Later years have more digits. */
 const LAST_MS = 253_402_300_799_999;
 
 let known = { index: Number.NaN, text: '' };
 
 /**
  * @param at milliseconds since 1970
- * @returns `YYYY-MM-DDTHH`; times before 1970 and beyond 9999 are the first and the last hour
+ * @returns `YYYY-MM-DDTHH`, limited to the years 1970 to 9999
  */
 export function hourOf(at: number): string {
   const index = Math.floor(Math.min(Math.max(at, 0), LAST_MS) / HOUR_MS);
@@ -22,7 +22,7 @@ export function dayOf(at: number): string {
   return hourOf(at).slice(0, 10);
 }
 
-/** @returns the time that lies this many days before `at` */
+/** @returns the time this many days before `at` */
 export function daysBefore(at: number, days: number): number {
   return at - days * DAY_MS;
 }

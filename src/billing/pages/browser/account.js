@@ -1,20 +1,20 @@
 // @ts-check
-// The account page: asks for the key, fetches what it was used for and replaces the key; charts.js draws. The key is in the
-// variable below and in no other place: not in storage, cookies, the address or the history. Of standing and tiers is standing.js.
+// The account page: asks for the key, fetches its usage and replaces it; charts.js draws, and standing.js shows billing. The key
+// is only in the variable below: not in storage, cookies, the address or the history.
 
 let key = '';
 let isBusy = false;
-/** A key that exists, or is about to, and that nobody has copied yet. */
+/** Whether there is, or may be, a new key that is not copied yet. */
 let isUnsaved = false;
-/** Counts up when the key is given up, so that an answer that comes later is not shown. */
+/** Raised when the key is forgotten, so that a late answer is not shown. */
 let visit = 0;
 
 const USAGE = 'admin/usage?days=30';
 const ROTATE = 'admin/keys/rotate';
 const ORDER = 'checkout';
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 const IN_DOUBT =
-  'The key may have been replaced all the same. Refresh: if this key is refused, ask support for a new one.';
+  'The key may have been replaced nevertheless. Refresh: if this key is rejected, ask support for a new one.';
 
 const field = at('key-field', HTMLInputElement);
 const dialog = at('confirm', HTMLDialogElement);
@@ -24,7 +24,7 @@ form.hidden = false;
 form.addEventListener('submit', async (event) => {
   event.preventDefault();
   const entered = field.value.trim();
-  // Asking about it would count as a bad key.
+  // A request with it would count as a bad key.
   if (!/^[0-9a-f]{32}$/.test(entered)) {
     complain('That is not a key: a key is 32 characters long, digits and the letters a to f.');
     field.focus();
@@ -38,7 +38,7 @@ form.addEventListener('submit', async (event) => {
 });
 at('refresh').addEventListener('click', () => show(key));
 at('leave').addEventListener('click', () => {
-  // A new key that is on its way would be lost.
+  // A new key in a pending answer would be lost.
   if (!isBusy) leave();
 });
 at('rotate').addEventListener('click', () => dialog.showModal());
@@ -55,10 +55,10 @@ document.querySelector('[data-copies="fresh-key-text"]')?.addEventListener('clic
 addEventListener('beforeunload', (event) => {
   if (isUnsaved) event.preventDefault();
 });
-// A page that the browser kept whole for "back" would still know the key.
+// A page in the back/forward cache would still have the key.
 addEventListener('pagehide', leave);
 
-/** Fetches and draws the report. @param {string} candidate @returns {Promise<boolean>} whether it could */
+/** Fetches and draws the report. @param {string} candidate @returns {Promise<boolean>} whether it succeeded */
 async function show(candidate) {
   const begun = visit;
   const answer = await call('GET', USAGE, candidate);
@@ -94,11 +94,11 @@ async function rotate() {
   await show(key);
 }
 
-/** Orders a tier for the holder of the key, and goes to where it is paid. @param {string} tier */
+/** Orders a tier for the holder of the key, and opens the payment page. @param {string} tier */
 async function order(tier) {
   if (isBusy) return;
   const begun = visit;
-  // The page's own nonce: pressed twice, or again after an answer got lost, it is one order.
+  // The nonce makes a repeated order idempotent.
   const nonce = document.getElementById('offers')?.dataset['nonce'];
   const answer = await call('POST', ORDER, key, 'Nothing was charged. Try again in a moment.', {
     tier,
@@ -107,11 +107,11 @@ async function order(tier) {
   if (answer === undefined || begun !== visit) return;
   if (!/^https?:\/\//.test(answer.url))
     return complain('The gateway answered with something that this page cannot read. Nothing was charged.');
-  at('said').textContent = 'Going on to the payment.';
+  at('said').textContent = 'Opening the payment page.';
   location.assign(answer.url);
 }
 
-/** Forgets the key and all that was shown of it. */
+/** Forgets the key and its data. */
 function leave() {
   key = '';
   visit += 1;
@@ -137,11 +137,11 @@ function forgetFresh() {
 }
 
 /**
- * One request with the key. Tells in words what went wrong.
+ * Makes a request with the key. Shows a message when it fails.
  * @param {'GET' | 'POST'} method @param {string} path @param {string} bearer
- * @param {string} [doubt] what to say where no answer came
+ * @param {string} [doubt] message when there is no answer
  * @param {object} [content] sent as JSON
- * @returns {Promise<any>} undefined where it failed
+ * @returns {Promise<any>} undefined when it failed
  */
 async function call(method, path, bearer, doubt = 'Try again in a moment.', content) {
   if (isBusy) return undefined;
@@ -159,7 +159,7 @@ async function call(method, path, bearer, doubt = 'Try again in a moment.', cont
       credentials: 'omit',
       redirect: 'error',
       referrerPolicy: 'no-referrer',
-      signal: AbortSignal.timeout(PATIENCE_MS),
+      signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     const body = await response.json().catch(() => undefined);
     if (response.ok && body !== undefined) return body;
@@ -177,23 +177,22 @@ function wordsFor({ status, headers }, body) {
   const wait = Number(headers.get('retry-after'));
   const later = wait > 0 ? `Try again in ${span(wait)}.` : 'Try again in a moment.';
   if (status === 401) return 'This key is not valid: it was mistyped, replaced or revoked.';
-  // Refusals of an order say themselves what they are; the others are of any request with a key.
+  // Errors of orders have messages for people.
   if (/^(order_|payment_|already_|billing_|checkout_)/.test(body?.error?.code))
     return wait > 0 ? `${body.error.message} ${later}` : String(body.error.message);
-  if (status === 429)
-    return `Too many requests, or too many keys that are not valid, came from your address. ${later}`;
+  if (status === 429) return `Too many requests, or too many invalid keys, came from your address. ${later}`;
   if (status === 503)
     return `The gateway cannot look that up at the moment. This says nothing about the key. ${later}`;
-  if (status === 404) return 'This gateway does not tell about usage.';
+  if (status === 404) return 'This gateway does not report usage.';
   return `That did not work: ${body?.error?.message ?? `the gateway answered with status ${status}`}`;
 }
 
-/** @param {string} text nothing for no complaint */
+/** @param {string} text empty to remove the message */
 function complain(text) {
   at('problem').replaceChildren(...(text === '' ? [] : [node('p', { class: 'notice bad' }, text)]));
 }
 
-/** While a request is under way its buttons say so; disabling them would take the focus away. @param {boolean} now */
+/** Marks the buttons during a request; disabling them would take the focus away. @param {boolean} now */
 function busy(now) {
   isBusy = now;
   for (const button of all('#show, #refresh, #rotate, #replace, [data-order]'))

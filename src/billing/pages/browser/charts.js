@@ -1,6 +1,6 @@
 // @ts-check
-// What the account page draws from the gateway's report: figures, limits, charts of bars and the table behind them. It shares
-// one scope with account.js, which stands after it in the same script. All text is set as text.
+// Draws the usage report: figures, limits, bar charts and a table. It shares one scope with account.js, which follows it in the
+// same script. All text is set as text, never as HTML.
 
 /**
  * @typedef {{ requests: number, failed: number, prompt_tokens: number, completion_tokens: number, cached_tokens: number, reasoning_tokens: number, cost?: number }} Sums
@@ -10,7 +10,7 @@
  * @typedef {{ label: string, value: (row: DayRow) => number }} Measure
  */
 
-/** More models than these share one colour. */
+/** Models beyond these share one colour. */
 const SERIES = 5;
 const TABLE_ROWS = 1000;
 const SVG = 'http://www.w3.org/2000/svg';
@@ -52,7 +52,7 @@ function draw({ prefix, tier, from, to, totals, days, truncated, limits }) {
   at('report').hidden = false;
 }
 
-/** @param {string} prefix of the key that the page goes on with */
+/** @param {string} prefix of the current key */
 function namePrefix(prefix) {
   for (const id of ['prefix', 'confirm-prefix']) at(id).textContent = prefix;
 }
@@ -62,7 +62,7 @@ function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
   const share = max > 0 ? Math.min(1, Math.max(0, used / max)) : 1;
   const bar = svg('svg', { viewBox: '0 0 100 1', preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   bar.append(svg('rect', { width: share * 100, height: 1 }));
-  const renewal = resets === undefined || resets <= 0 || used <= 0 ? '' : `begins anew in ${span(resets)}`;
+  const renewal = resets === undefined || resets <= 0 || used <= 0 ? '' : `resets in ${span(resets)}`;
   const left =
     remaining > 0 ? `${number.format(remaining)} left` : limit === 'concurrency' ? 'all in use' : 'used up';
   return node(
@@ -80,7 +80,7 @@ function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
 }
 
 /**
- * Bars of one measure: a column for each day, stacked by model.
+ * A bar chart of one measure: a column for each day, stacked by model.
  * @param {Measure} measure @param {DayRow[]} rows @param {string[]} calendar @param {string[]} models
  */
 function chart({ label, value }, rows, calendar, models) {
@@ -185,16 +185,14 @@ function drawTable(rows, from, to, isCut) {
   at('table').replaceChildren(node('table', {}, head, node('tbody', {}, ...lines)));
   at('table-fold').hidden = rows.length === 0;
   const cut =
-    isCut || rows.length > TABLE_ROWS
-      ? ' There are more lines than are shown; the totals above have them all.'
-      : '';
+    isCut || rows.length > TABLE_ROWS ? ' Some lines are not shown; the totals above include them.' : '';
   at('table-note').textContent =
     rows.length === 0
-      ? 'Nothing was used in this time. A request is shown here, and in charts, some seconds after its end.'
+      ? 'No usage in this time. A request appears here and in charts some seconds after its end.'
       : `${dayName(from)} to ${dayName(to)}, days in UTC.${cut}`;
 }
 
-/** Most used first, so that the same model has the same colour in all charts. @param {DayRow[]} rows */
+/** Most used first, so that a model has one colour in all charts. @param {DayRow[]} rows */
 function modelsByUse(rows) {
   /** @type {Map<string, number>} */
   const uses = new Map();

@@ -1,5 +1,5 @@
 // @ts-check
-// Buttons that copy the text of the box they name. Without this script the boxes are selected as a whole instead.
+// Buttons that copy the text of a box. Without this script, a click selects the text.
 
 for (const button of document.querySelectorAll('button[data-copies]')) {
   if (!(button instanceof HTMLButtonElement)) continue;
@@ -23,7 +23,7 @@ for (const button of document.querySelectorAll('button[data-copies]')) {
  */
 async function copy(box) {
   try {
-    // Only there on https and on the own machine.
+    // Available on https and on localhost only.
     await navigator.clipboard.writeText(box.textContent ?? '');
     return true;
   } catch {
@@ -32,7 +32,7 @@ async function copy(box) {
   }
 }
 
-/** @param {string} text for those who do not see the button */
+/** @param {string} text for screen readers */
 function say(text) {
   const place = document.getElementById('said');
   if (place !== null) place.textContent = text;

@@ -1,6 +1,6 @@
 // @ts-check
-// What the account page says of the holder's standing and of other tiers. It shares one scope with charts.js and account.js; the
-// words are in the page, and this shows those that are true.
+// Shows the notices about the holder's billing status and the tiers on offer, whose texts are in the page. It shares one scope
+// with charts.js and account.js.
 
 /**
  * @typedef {{ order: string, tier: string, standing: string, cancelled: boolean, paid_until: string | null }} Plan
@@ -22,7 +22,7 @@ function showStanding({ tier, standing, plan }) {
   at('renewal').textContent = isRunning ? `${plan.tier} is paid until ${paidUntil}.` : '';
   let count = 0;
   for (const offer of all('.offer')) {
-    // Whoever is suspended for want of payment may choose the same tier again, or a smaller one.
+    // A holder who is suspended for lack of payment may order the same tier again, or a lower one.
     const isOpen = found === 'unpaid' || (offer.dataset['above'] ?? '').split(' ').includes(tier);
     offer.hidden = !isOpen || found === 'stopped' || found === 'disputed';
     if (!offer.hidden) count += 1;
@@ -33,20 +33,20 @@ function showStanding({ tier, standing, plan }) {
 }
 
 /**
- * Which notice is true; an empty text for none.
+ * The name of the notice that applies; empty for none.
  * @param {boolean} isGood @param {string} tier @param {Plan | undefined} plan
  */
 function nameOf(isGood, tier, plan) {
   const isPaid = plan?.standing === 'active' || plan?.standing === 'past_due';
   if (!isGood) {
-    // What is paid is no reason to be suspended: then it was the operator.
+    // A paid order is no reason for a suspension, so the operator suspended the holder.
     if (plan === undefined || isPaid) return 'stopped';
     return plan.standing === 'held' ? 'disputed' : 'unpaid';
   }
   if (plan === undefined) return '';
   if (plan.standing === 'active') return plan.cancelled ? 'ending' : '';
   if (plan.standing === 'past_due') return 'past-due';
-  // Support gave it the tier that it had paid for.
+  // Support gave the holder the tier of the order.
   if (plan.tier === tier) return '';
   return plan.standing === 'held' ? 'held' : 'lapsed';
 }
