@@ -48,7 +48,7 @@ describe('a tier without a model that has a name of its own', () => {
     await using gateway = await startGateway({ config: { models } });
     const page = (await orderByForm(gateway.url, { tier: 'Free' })).text();
     expect(box(page, 'python')).toContain('model="MODEL"');
-    expect(page).toContain('in the place of');
+    expect(page).toContain('in place of');
     expect(page).toContain('vendor/*');
   });
 

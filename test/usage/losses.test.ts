@@ -194,7 +194,7 @@ describe('what happens', () => {
     write(outbox, 8);
     expect(await outbox.flush()).toBe(true);
     expect([await counted(), told.dropped]).toEqual([8, {}]);
-    expect(told.log).toContain('in memory alone');
+    expect(told.log).toContain('in memory only');
     faulty.rest = 'refuses';
     write(outbox, 15);
     // One that needs no other line has room.
@@ -218,7 +218,7 @@ describe('what happens', () => {
       return call.apply(this, args);
     });
     write(outbox, 3);
-    await until(() => told.log.includes('in memory alone'), 'the log line');
+    await until(() => told.log.includes('in memory only'), 'the log line');
     write(outbox, 5);
     expect([await counted(), told.dropped]).toEqual([0, {}]);
     answer();
@@ -257,7 +257,7 @@ describe('what happens', () => {
     bytes.fill(0x55, at - (at % 4096), at - (at % 4096) + 4096);
     writeFileSync(path, bytes);
     const { told } = await open(QUICK);
-    await until(() => told.log.includes('could not be read'), 'the log line');
+    await until(() => told.log.includes('failed to read parts of'), 'the log line');
     await isSent(told);
     const damaged = path.replace(/outbox$/, 'damaged');
     expect(statSync(damaged).size).toBe(bytes.length);
@@ -319,7 +319,7 @@ describe('what happens', () => {
     await until(async () => (await counted()) === 2, 'both lines');
     await isSent(told);
     expect([existsSync(path), existsSync(join(directory, `${id}.aside`))]).toEqual([false, true]);
-    expect(told.log).toContain('could not be read');
+    expect(told.log).toContain('failed to read parts of');
   });
 
   row('several processes share the directory', async () => {

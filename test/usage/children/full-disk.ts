@@ -24,7 +24,7 @@ let recorded = 0;
 await until(() => {
   outbox.record(record({ model: `m${recorded}` }));
   recorded += 1;
-  return told.log.includes('in memory alone');
+  return told.log.includes('in memory only');
 }, 'a full disk');
 for (let index = 0; index < 50; index += 1) {
   outbox.record(record({ model: `m${recorded}` }));
