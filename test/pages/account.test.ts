@@ -147,9 +147,7 @@ describe('the report', () => {
     await using visit = await Visit.begin(browser, gateway.url);
     await visit.report((prefix) => ({ ...sampleReport(prefix, MODELS), truncated: true }));
     await visit.enter(await gateway.issueKey());
-    expect(await visit.page.locator('#table-note').textContent()).toContain(
-      'Some lines are not shown',
-    );
+    expect(await visit.page.locator('#table-note').textContent()).toContain('Some lines are not shown');
   });
 });
 
