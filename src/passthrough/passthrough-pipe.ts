@@ -1,5 +1,5 @@
-// One call piped to an upstream through http-proxy-3: the body as it comes, up to the head of the answer. What may be sent,
-// and what of the answer may be shown, is passthrough-endpoint.ts's.
+// Pipes one call to an upstream through http-proxy-3, up to the head of the answer. passthrough-endpoint.ts decides what may be
+// sent and which parts of the answer are returned.
 import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
@@ -11,10 +11,10 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { isTlsFailure } from '../upstream/http/http-transport.ts';
+import { proxyErrorCode } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
-/** Silence of a client in the middle of a body that ends the call, as for every other body. */
+/** Maximum silence of a client within a body in milliseconds, as for other bodies. */
 const SILENCE_MS = 30_000;
 
 interface PipeOrder {
@@ -23,13 +23,13 @@ interface PipeOrder {
   readonly method: string;
   /** Path and query at the upstream. */
   readonly path: string;
-  /** Complete but for the framing. */
+  /** Without framing headers, which are added here. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The whole body, or the client's as it comes, up to so many bytes. */
+  /** The whole body, or the maximum size of the client's body, which is streamed. */
   readonly body: Buffer | { readonly limit: number };
 }
 
-/** An answer whose head has come. */
+/** An answer whose head has arrived. */
 export interface PipedAnswer {
   readonly response: IncomingMessage;
   /** Ends the call; without effect on an answer that has ended. */
@@ -41,7 +41,7 @@ export function pipe(order: PipeOrder): Promise<PipedAnswer> {
   return new Promise((resolve, reject) => new Pipe(order, resolve, reject).begin());
 }
 
-/** Counts what a client sends, and how long ago. */
+/** Counts the client's bytes, enforces the limit, and records when the last ones arrived. */
 class Counted extends Transform {
   readonly #limit: number;
   readonly #onTooLarge: () => void;
@@ -59,7 +59,6 @@ class Counted extends Transform {
   override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
     this.size += chunk.length;
     this.movedAt = performance.now();
-    // The rest is not taken.
     if (this.size > this.#limit) {
       this.#onTooLarge();
       return;
@@ -113,7 +112,7 @@ class Pipe {
       this.#request = request;
       if (this.#isAborted) request.destroy();
       request.once('socket', (socket) => socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS));
-      // From here on the upstream has the word.
+      // The request is sent; now wait for the answer.
       request.once('finish', () => this.#await(headers));
     });
     proxy.on('proxyRes', (response) => this.#onHead(response));
@@ -123,20 +122,20 @@ class Pipe {
       target: new URL(config.base_url).origin,
       changeOrigin: true,
       prependPath: false,
-      // The path as it is: it would be parsed and written anew.
+      // Keep the path unchanged instead of parsing and rebuilding it.
       toProxy: true,
-      // It would pass on every header, and leave a client waiting for the rest of an answer that was cut.
+      // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
       selfHandleResponse: true,
       connectTimeout: connect,
       buffer: this.#body(idle),
     };
     if (Buffer.isBuffer(body)) this.#await(connect + headers);
     const request = this.#facade();
-    // Its end is told by the exchange; nothing is ever written to this one.
+    // http-proxy-3 needs a response, but nothing is written to it: `selfHandleResponse` is set.
     proxy.web(request, new ServerResponse(request), options, (error) => this.#onError(error));
   }
 
-  /** A request of the gateway's making: nothing of the client's goes along but what stands in it. */
+  /** A request that the gateway built, so that no other header of the client is forwarded. */
   #facade(): IncomingMessage {
     const { exchange, method, path, headers, body } = this.#order;
     const request = new IncomingMessage(new Socket());
@@ -155,14 +154,14 @@ class Pipe {
     const counted = new Counted(body.limit, () => this.#fail(bodyTooLarge(body.limit)));
     this.#counted = counted;
     const { request, response } = exchange;
-    // RFC 9110, 10.1.1: only now, as a refusal is of no use any more.
+    // RFC 9110, 10.1.1: sent only now, when the request can no longer be rejected before its body.
     if (request.headers.expect !== undefined && request.httpVersionMinor === 1) response.writeContinue();
     request.pipe(counted);
     this.#watch(counted, idle);
     return counted;
   }
 
-  /** Who has not moved for too long: the client that sends, or the upstream that takes. */
+  /** Fails the call if the client stops sending or the upstream stops reading. */
   #watch(counted: Counted, idle: number): void {
     const isFull = counted.readableLength > 0 || counted.writableFinished;
     const left = counted.movedAt + (isFull ? idle : SILENCE_MS) - performance.now();
@@ -177,7 +176,7 @@ class Pipe {
     );
   }
 
-  /** One wait at a time. */
+  /** Replaces the previous deadline. */
   #wait(ms: number, then: () => void): void {
     this.#stopWaiting?.();
     this.#stopWaiting = startDeadline(ms, then);
@@ -189,21 +188,13 @@ class Pipe {
     response.on('error', () => undefined);
     const abort = () => this.#abort();
     const isWhole = this.#counted === undefined || this.#order.exchange.request.complete;
-    // It has answered before it had all of the body, and wants no more of it.
+    // An upstream that answers before the end of the body needs no more of it.
     if (!isWhole) this.#release();
     this.#resolve({ response, abort });
   }
 
   #onError(cause: Error): void {
-    const code =
-      'code' in cause && cause.code === 'ECONNECT_TIMEOUT'
-        ? 'upstream_timeout'
-        : isTlsFailure(cause)
-          ? 'upstream_tls'
-          : 'code' in cause && String(cause.code).startsWith('HPE_')
-            ? 'upstream_invalid_response'
-            : 'upstream_unreachable';
-    this.#fail(new GatewayError(code, undefined, { cause }));
+    this.#fail(new GatewayError(proxyErrorCode(cause), undefined, { cause }));
   }
 
   readonly #onStop = () => {
@@ -233,7 +224,7 @@ class Pipe {
     this.#request?.destroy();
   }
 
-  /** What is left of the client's body is for whoever answers. */
+  /** Detaches the client's body; the code that answers discards the rest. */
   #release(): void {
     if (this.#counted === undefined) return;
     this.#order.exchange.request.unpipe(this.#counted);

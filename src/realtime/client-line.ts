@@ -1,21 +1,21 @@
-// The client's end of a session as http-proxy-3 is given it: a stream that looks like a socket. What is written to it goes to
-// the session, what the session gets from the client is read from it, and the client's own socket stays the session's.
+// A duplex stream that stands in for the client's socket in http-proxy-3. Writes go to the session, reads return what the session
+// received from the client. The session owns the real socket.
 import { Duplex } from 'node:stream';
 
-/** Who owns the client's connection. */
+/** The owner of the client's connection. */
 export interface LineOwner {
-  /** Bytes of the upstream's. `done` is called when there is room for more. */
+  /** Bytes from the upstream. `done` is called when there is room for more. */
   toClient(bytes: Buffer, done: () => void): void;
-  /** The upstream has ended its side, and all of its bytes were taken. */
+  /** The upstream ended its side, and all of its bytes were delivered. */
   upstreamEnded(): void;
-  /** There is room for bytes of the client's. */
+  /** There is room for bytes from the client. */
   wantsMore(): void;
 }
 
-/** The upstream's connection, as far as a session ends it. */
+/** The upstream's connection: what a session needs to close it. */
 export interface UpstreamEnd {
   destroy(): unknown;
-  /** When what was written has been sent. */
+  /** Closes the connection after pending writes are sent. */
   destroySoon(): void;
 }
 
@@ -23,16 +23,16 @@ type Done = (error?: Error | null) => void;
 
 export class Line extends Duplex {
   #owner: LineOwner | undefined;
-  /** What came before there was an owner; the stream above waits meanwhile. */
+  /** The write that arrived before there was an owner; the stream waits for it. */
   #held: (() => void) | undefined;
 
   constructor() {
     super({ allowHalfOpen: true });
-    // http-proxy-3 listens too; without either an error would end the process.
+    // Without a listener, an error would end the process.
     this.on('error', () => undefined);
   }
 
-  /** From now on the owner gets what is written here, and is asked for what is read. */
+  /** Sets the owner and delivers the pending write to it. */
   belongTo(owner: LineOwner): void {
     this.#owner = owner;
     this.#held?.();
@@ -55,7 +55,7 @@ export class Line extends Duplex {
     this.#owner?.wantsMore();
   }
 
-  // What http-proxy-3 sets on a socket. Deadlines and keep-alive of the client's are the session's.
+  // http-proxy-3 calls these on a socket. The session sets deadlines and keep-alive on the real one.
   setTimeout(): this {
     return this;
   }
@@ -72,7 +72,7 @@ export class Line extends Duplex {
     if (!this.writableEnded) this.end();
   }
 
-  /** One thing is written at a time, so that there is one to hold. */
+  /** A stream has at most one write in progress, so one pending call is enough. */
   #withOwner(use: (owner: LineOwner) => void): void {
     const owner = this.#owner;
     if (owner !== undefined) use(owner);

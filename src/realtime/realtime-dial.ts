@@ -1,8 +1,8 @@
 // One attempt to open a session at one target: the handshake, through http-proxy-3, up to the 101 or to the reason why there
-// is none. What goes over the connection afterwards is the session's (realtime-session.ts).
+// is none. realtime-session.ts owns the connection after that.
 //
-// http-proxy-3 is given a request of the gateway's making, so that nothing of the client's goes along but what stands in it,
-// and a `Line` for a socket. It would relay a refusal as it came; here it is taken from it and judged like any other.
+// http-proxy-3 gets a request that the gateway built, so no other header of the client is forwarded, and a `Line` as the socket.
+// Its relay of error responses is replaced, so that they are classified like those of other endpoints.
 import { createHash } from 'node:crypto';
 import { type ClientRequest, IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
@@ -23,17 +23,17 @@ import {
   unconnected,
 } from '../upstream/error-outcome.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { isTlsFailure } from '../upstream/http/http-transport.ts';
+import { proxyErrorCode } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { Line, type UpstreamEnd } from './client-line.ts';
 import { EchoSession } from './realtime-echo.ts';
 
 /** RFC 6455, 1.3. */
 const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
-/** The text of a refusal is read to this size, and for so long. */
+/** Maximum size of an error response, and the time to read it in milliseconds. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 const ERROR_MS = 5_000;
-/** For the answer to a handshake, where `timeouts.headers` is not set: no model runs before it. */
+/** Default deadline for the answer to a handshake. No model runs before it. */
 const HANDSHAKE_MS = 60_000;
 const NO_BYTES = Buffer.alloc(0);
 
@@ -44,9 +44,9 @@ interface DialOrder {
   /** Path and query at the upstream. */
   readonly path: string;
   readonly protocols: readonly string[];
-  /** As the target calls it. */
+  /** The name of the model at the target. */
   readonly model: string;
-  /** Milliseconds that are left for it. */
+  /** Milliseconds until the deadline of the retries. */
   readonly mostMs: number;
 }
 
@@ -106,18 +106,18 @@ class Dial {
     this.#stopDeadline = startDeadline(Math.min(ms, mostMs), () => {
       const late = new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' });
       const judged = failure(late, true);
-      // No model thinks before a handshake. To have had little time is not the upstream's fault.
+      // No model runs before the answer, so the upstream is at fault unless the retry deadline cut its time.
       this.#fail(ms <= mostMs ? { ...judged, blame: certainBlame(late.code) } : judged);
     });
     const proxy = createProxyServer({});
     proxy.on('proxyReqWs', (request) => this.#prepare(request));
-    // Errors of the line, which are the session's.
+    // The session handles errors of the line.
     proxy.on('error', () => undefined);
     const options = {
       target: new URL(config.base_url).origin,
       changeOrigin: true,
       prependPath: false,
-      // The path as it is: it would be parsed and written anew.
+      // Keep the path unchanged instead of parsing and rebuilding it.
       toProxy: true,
       connectTimeout: connect,
     };
@@ -126,11 +126,11 @@ class Dial {
     } catch (error) {
       this.#onError(error);
     }
-    // Instead of its relay of a refusal.
+    // Replaces the relay of error responses.
     this.#request?.removeAllListeners('response').once('response', (response) => this.#onRefusal(response));
   }
 
-  /** The built-in model answers in the process. */
+  /** The built-in model runs in this process. */
   #echo(): void {
     const { exchange, protocols, model } = this.#order;
     const protocol = protocols.includes('realtime') ? 'realtime' : undefined;
@@ -143,7 +143,7 @@ class Dial {
     );
   }
 
-  /** What the client reads with the 101. */
+  /** The headers of the 101 to the client. */
   #accepted(
     accept: string,
     protocol: string | undefined,
@@ -159,11 +159,11 @@ class Dial {
     };
   }
 
-  /** The handshake as the upstream gets it: from the client the key of RFC 6455, and what the allow-lists name. */
+  /** The handshake for the upstream: the client's Sec-WebSocket-Key and the headers on the allow-lists. */
   #handshake(): IncomingMessage {
     const { exchange, upstream, path, protocols } = this.#order;
     const { headers } = exchange.request;
-    // Its socket is never used: only the form of a request is needed.
+    // The socket is never used; http-proxy-3 only needs the shape of a request.
     const request = new IncomingMessage(new Socket());
     request.method = 'GET';
     request.url = path;
@@ -188,7 +188,7 @@ class Dial {
       if (!socket.connecting) this.#hasConnected = true;
       else socket.once('connect', () => (this.#hasConnected = true));
     });
-    // Before http-proxy-3's own, which writes the head of the answer to the line.
+    // This listener runs before the one of http-proxy-3, which writes the head of the answer to the line.
     request.once('upgrade', (response, socket) => this.#onUpgrade(response, socket));
   }
 
@@ -199,18 +199,18 @@ class Dial {
     const protocol = headers['sec-websocket-protocol'];
     const problem =
       headers.upgrade?.toLowerCase() !== 'websocket' || accept !== acceptOf(exchange)
-        ? 'a 101 that accepts another handshake'
+        ? 'the 101 response accepts another handshake'
         : protocol !== undefined && !protocols.includes(protocol)
-          ? 'a subprotocol that was not offered'
+          ? 'the 101 response selects a subprotocol that was not offered'
           : headers['sec-websocket-extensions'] !== undefined
-            ? 'an extension that was not offered'
+            ? 'the 101 response selects an extension that was not offered'
             : undefined;
     if (this.#isOver || problem !== undefined || !(socket instanceof Socket) || accept === undefined) {
       socket.destroy();
       this.#fail(failure(new GatewayError('upstream_invalid_response', undefined, { cause: problem }), true));
       return;
     }
-    // What http-proxy-3 writes of the upstream's head.
+    // http-proxy-3 writes these headers to the line.
     response.headers = this.#accepted(accept, protocol, headers);
     this.#note(101, headers);
     this.#end({ kind: 'open', line: this.#line, socket });
@@ -224,7 +224,7 @@ class Dial {
     const judge = (body: Buffer) =>
       this.#fail(withoutCredential(judgeErrorResponse(statusCode, headers, body), this.#order.upstream));
     this.#stopDeadline();
-    // The status says more than the way in which its text broke off.
+    // If the body does not arrive, the status alone classifies the error.
     this.#stopDeadline = startDeadline(ERROR_MS, () => judge(NO_BYTES));
     response.on('data', (chunk: Buffer) => {
       size += chunk.length;
@@ -243,15 +243,7 @@ class Dial {
   }
 
   #onError(cause: unknown): void {
-    const isLate = cause instanceof Error && 'code' in cause && cause.code === 'ECONNECT_TIMEOUT';
-    const code = isLate
-      ? 'upstream_timeout'
-      : cause instanceof Error && isTlsFailure(cause)
-        ? 'upstream_tls'
-        : cause instanceof Error && 'code' in cause && String(cause.code).startsWith('HPE_')
-          ? 'upstream_invalid_response'
-          : 'upstream_unreachable';
-    const error = new GatewayError(code, undefined, { cause });
+    const error = new GatewayError(proxyErrorCode(cause), undefined, { cause });
     this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
   }
 

@@ -1,10 +1,9 @@
-// The client's connection between its handshake and the upstream's answer to it: what comes early is kept, and a client that
-// leaves is noticed. It writes nothing.
+// Buffers what the client sends before the upstream answers the handshake, and detects a client that disconnects meanwhile.
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Upgrade } from '../http/exchange/upgrade.ts';
 
-/** Beyond it the client waits, as the connection does. */
+/** At this size, reading pauses. */
 const MAX_EARLY = 64 * 1024;
 
 export class EarlyBytes {
@@ -21,7 +20,7 @@ export class EarlyBytes {
     socket.once('end', this.#onEnd);
   }
 
-  /** Stops reading. @returns what came so far, in order */
+  /** Stops reading. @returns the buffered bytes, in order */
   take(): Buffer {
     this.#socket.off('data', this.#onData);
     this.#socket.off('end', this.#onEnd);
@@ -37,7 +36,7 @@ export class EarlyBytes {
 
   readonly #onData = (piece: Buffer) => this.#keep(piece);
 
-  /** Nobody half-closes a connection that is to be a WebSocket. */
+  /** WebSocket clients do not half-close, so an end is a disconnect. */
   readonly #onEnd = () => {
     this.#exchange.stop(new GatewayError('client_closed'));
     this.#socket.destroy();

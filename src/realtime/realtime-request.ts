@@ -1,12 +1,11 @@
-// What a client asks for when it opens a realtime session: the model in the query, the key in a header or a subprotocol. It
-// finds them in the text as it came, and changes nothing but what it was told to.
-import { GatewayError } from '../errors.ts';
+// Reads the handshake of a realtime session: the model in the query, and the key in a subprotocol.
+import { type ErrorCode, GatewayError } from '../errors.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { isParameter } from '../upstream/upstream-query.ts';
 
-/** What browsers send a key in, as they can set no header. */
+/** Browsers cannot set headers, so they send the key in a subprotocol. */
 const KEY_PROTOCOL = 'openai-insecure-api-key.';
-/** The protocol itself and its versions. Others may hold credentials, and stay here. */
+/** The protocol and its versions. Other subprotocols may hold credentials and are not forwarded. */
 const FORWARDED_PROTOCOL = /^(?:realtime|openai-beta\.[\w.-]{1,64})$/;
 
 const MODEL: ReadonlySet<string> = new Set(['model']);
@@ -23,37 +22,30 @@ export interface SessionQuery {
 
 /**
  * @param target the request target, in origin form
- * @throws GatewayError missing_required_parameter, duplicate_parameter, invalid_value, or object_not_found: calls and other things
- *   at an upstream, which a session could join, are nobody's here
+ * @throws GatewayError missing_required_parameter, duplicate_parameter, invalid_value, or object_not_found
+ *   for the id of a call or another object at the upstream, because none of these has a recorded owner
  */
 export function readSessionQuery(target: string): SessionQuery {
   const start = target.indexOf('?');
   const pieces = start === -1 ? [] : target.slice(start + 1).split('&');
   const names = pieces.map((piece) => decode(piece.split('=', 1)[0] ?? ''));
-  // Gateway and upstream could read different ones.
+  // Otherwise the gateway and the upstream could read different models.
   if (pieces.some((each, index) => names[index] !== 'model' && isParameter(each, MODEL))) {
-    throw new GatewayError(
+    throw invalidModel(
       'invalid_value',
       'The parameter model is spelled differently: spell it exactly like this.',
-      {
-        param: 'model',
-      },
     );
   }
   const at = names.indexOf('model');
   if (at === -1) throw missing();
   if (names.indexOf('model', at + 1) !== -1) {
-    throw new GatewayError('duplicate_parameter', 'The parameter model is given more than once.', {
-      param: 'model',
-    });
+    throw invalidModel('duplicate_parameter', 'The parameter model is given more than once.');
   }
   const piece = pieces[at] ?? '';
   const equals = piece.indexOf('=');
   const model = equals === -1 ? '' : decode(piece.slice(equals + 1));
   if (model === undefined) {
-    throw new GatewayError('invalid_value', 'The parameter model is not valid percent-encoding.', {
-      param: 'model',
-    });
+    throw invalidModel('invalid_value', 'The parameter model is not valid percent-encoding.');
   }
   if (model === '') throw missing();
   const finder = new ReferenceFinder();
@@ -73,16 +65,14 @@ export function readSessionQuery(target: string): SessionQuery {
 }
 
 function missing(): GatewayError {
-  return new GatewayError(
-    'missing_required_parameter',
-    'Say which model in the query: /v1/realtime?model=NAME.',
-    {
-      param: 'model',
-    },
-  );
+  return invalidModel('missing_required_parameter', 'Say which model in the query: /v1/realtime?model=NAME.');
 }
 
-/** As forms encode (`+` is a space), which servers read queries by; undefined for what is no encoding. */
+function invalidModel(code: ErrorCode, message: string): GatewayError {
+  return new GatewayError(code, message, { param: 'model' });
+}
+
+/** Decodes form encoding (`+` is a space); undefined if the encoding is invalid. */
 function decode(text: string): string | undefined {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '));
@@ -92,7 +82,7 @@ function decode(text: string): string | undefined {
 }
 
 interface OfferedProtocols {
-  /** The value of an Authorization header with the key that was offered; undefined where there was none. */
+  /** The offered key as the value of an Authorization header; undefined if there is none. */
   readonly authorization: string | undefined;
   /** For the upstream, in the client's order. */
   readonly forwarded: readonly string[];

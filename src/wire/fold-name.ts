@@ -1,4 +1,4 @@
-// Which spellings of a name some reader takes for the same name: of members of JSON, fields of forms and parameters of queries.
+// Rules for spellings of one name that some parser treats as equal: JSON members, form fields and query parameters.
 
 /**
  * The folded form of a name: two names are the same name if their folded forms are equal. Readers differ in what they take

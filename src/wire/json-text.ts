@@ -1,8 +1,8 @@
-// What must hold of a body before it is read as JSON: it is UTF-8, and not marked as such.
+// Checks that a body is UTF-8 without a byte order mark before it is read as JSON.
 import { isUtf8 } from 'node:buffer';
 import { GatewayError } from '../errors.ts';
 
-/** What must hold before the first byte is read as JSON. */
+/** @throws GatewayError invalid_json if the body is empty, begins with a byte order mark, or is not UTF-8 */
 export function checkEncoding(body: Buffer): void {
   if (body.length === 0) throw new GatewayError('invalid_json', 'The request body is empty.');
   if (body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf) {
@@ -15,13 +15,13 @@ export function invalidJson(fault: string, offset: number): GatewayError {
   return new GatewayError('invalid_json', `The request body is not valid JSON: ${fault}, at byte ${offset}.`);
 }
 
-/** Looks at the text of a body as it comes, no byte of it twice. */
+/** Validates UTF-8 incrementally as a body arrives. */
 export class Utf8Walk {
-  /** Up to here it is good. */
+  /** Offset up to which the text is valid. */
   #valid = 0;
 
   /**
-   * @param end so much has come; the last character may be one of which some is still to come, unless `isLast`
+   * @param end bytes received; the last character may be incomplete unless `isLast`
    * @throws GatewayError as `checkEncoding`
    */
   advance(bytes: Buffer, end: number, isLast: boolean): void {
@@ -37,7 +37,7 @@ export class Utf8Walk {
   }
 }
 
-/** Before the last character, where it may not be whole. It has up to four bytes, of which the first is none of 10xxxxxx. */
+/** Offset before the last character if it may be incomplete. A character has up to four bytes; continuation bytes are 10xxxxxx. */
 function lastBoundary(bytes: Buffer, end: number): number {
   for (let at = end - 1; at >= 0 && at >= end - 3; at--) {
     const byte = bytes[at] ?? 0;

@@ -155,9 +155,9 @@ export function surplusFields(
     let next = Math.min(lineEnd + 1, end);
     if (bytes[lineEnd] === CR && bytes[next] === LF && next < end) next++;
     const isSurplus =
-      isField(bytes, ID, pos, lineEnd) ||
-      isField(bytes, RETRY, pos, lineEnd) ||
-      (isDataless && isField(bytes, EVENT, pos, lineEnd));
+      fieldValue(bytes, ID, pos, lineEnd) >= 0 ||
+      fieldValue(bytes, RETRY, pos, lineEnd) >= 0 ||
+      (isDataless && fieldValue(bytes, EVENT, pos, lineEnd) >= 0);
     if (isSurplus) {
       surplus ??= [];
       surplus.push({ start: pos, end: next });
@@ -169,10 +169,4 @@ export function surplusFields(
 
 function isOneLine(bytes: Buffer, start: number, end: number): boolean {
   return bytes.indexOf(LF, start) === end - 2 && bytes[end - 1] === LF;
-}
-
-function isField(bytes: Buffer, name: Buffer, start: number, end: number): boolean {
-  const at = start + name.length;
-  if (at > end || bytes.compare(name, 0, name.length, start, at) !== 0) return false;
-  return at === end || bytes[at] === COLON;
 }

@@ -2,7 +2,7 @@
 // routes and retries are not its concern.
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
-import { GatewayError, wrapError } from '../../errors.ts';
+import { type ErrorCode, GatewayError, wrapError } from '../../errors.ts';
 import { isStreamed } from '../../http/pieces/body-source.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from '../transport.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
@@ -315,4 +315,12 @@ const TLS_FAILURE =
 /** Whether the TLS handshake failed, so that the peer is not authenticated. */
 export function isTlsFailure(cause: Error): boolean {
   return 'code' in cause && typeof cause.code === 'string' && TLS_FAILURE.test(cause.code);
+}
+
+/** The error code for a failure that http-proxy-3 reported before it had an answer. */
+export function proxyErrorCode(cause: unknown): ErrorCode {
+  if (!(cause instanceof Error) || !('code' in cause)) return 'upstream_unreachable';
+  if (cause.code === 'ECONNECT_TIMEOUT') return 'upstream_timeout';
+  if (isTlsFailure(cause)) return 'upstream_tls';
+  return String(cause.code).startsWith('HPE_') ? 'upstream_invalid_response' : 'upstream_unreachable';
 }
