@@ -1,4 +1,5 @@
 // Parses and validates a configuration file, and reports all of its faults at once.
+import { isUtf8 } from 'node:buffer';
 import { z } from 'zod';
 import { checkReferences } from './check/reference-check.ts';
 import { hashOf } from './config-hash.ts';
@@ -154,23 +155,13 @@ export function parseConfig(
 
 /** Position of the first byte that is not UTF-8. */
 function firstInvalid(bytes: Buffer): { line: number; column: number } {
-  // Binary search: a prefix decodes exactly when it ends before the first bad byte (`stream` accepts a truncated last character).
-  const decode = (length: number): string | undefined => {
-    try {
-      return new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(0, length), { stream: true });
-    } catch {
-      return undefined;
-    }
-  };
-  let good = 0;
-  let bad = bytes.length;
-  while (bad - good > 1) {
-    const middle = Math.floor((good + bad) / 2);
-    if (decode(middle) === undefined) bad = middle;
-    else good = middle;
+  for (let line = 1, start = 0; ; line += 1) {
+    const newline = bytes.indexOf(10, start);
+    const text = bytes.subarray(start, newline === -1 ? bytes.length : newline);
+    // Decoding replaces the first invalid byte of the line with U+FFFD.
+    if (newline === -1 || !isUtf8(text)) return { line, column: text.toString().indexOf('\ufffd') + 1 };
+    start = newline + 1;
   }
-  const before = decode(good) ?? '';
-  return new SourceText(before).locate(before.length);
 }
 
 /**
@@ -187,14 +178,11 @@ export function parseBytes(
   fileValues?: FileValues,
 ): Config {
   if (bytes.length > MAX_FILE) throw fileFault(file, 'is larger than 1 MiB');
-  let text: string;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
+  if (!isUtf8(bytes)) {
     const { line, column } = firstInvalid(bytes);
     throw fileFault(file, 'is not UTF-8 here', line, column);
   }
-  return parseConfig(text, file, env, fileValues);
+  return parseConfig(new TextDecoder().decode(bytes), file, env, fileValues);
 }
 
 /**

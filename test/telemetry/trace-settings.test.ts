@@ -1,4 +1,4 @@
-// The OTEL_* variables: what they come to, and that what cannot be used is said without its value.
+// The OTEL_* variables: the settings that they give, and warnings about invalid ones, without their values.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { formatTraceParent, parseTraceParent } from '../../src/telemetry/traces/trace-parent.ts';
@@ -6,7 +6,7 @@ import { readTraceSettings } from '../../src/telemetry/traces/trace-settings.ts'
 
 const ON = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' };
 
-describe('where traces go', () => {
+describe('the endpoint', () => {
   test.each([
     [{}, undefined],
     [{ OTEL_EXPORTER_OTLP_ENDPOINT: ' ' }, undefined],
@@ -23,7 +23,7 @@ describe('where traces go', () => {
   });
 });
 
-describe('how many', () => {
+describe('the sampler', () => {
   test.each([
     [undefined, undefined, { root: 'always_on', ratio: 1, isParentBased: true }],
     ['always_off', undefined, { root: 'always_off', ratio: 1, isParentBased: false }],
@@ -47,14 +47,14 @@ test.each([
   ['OTEL_EXPORTER_OTLP_HEADERS', 'secret'],
   ['OTEL_EXPORTER_OTLP_HEADERS', 'a=%zz,secret=1'],
   ['OTEL_RESOURCE_ATTRIBUTES', '=secret'],
-])('%s that is %s is one warning, which names it and not its value', (name, value) => {
+])('%s with the value %s causes one warning, which has its name and not its value', (name, value) => {
   const { warnings } = readTraceSettings({ ...ON, [name]: value });
   expect(warnings).toHaveLength(1);
   expect(warnings[0]).toContain(name);
   expect(warnings[0]).not.toContain('secret');
 });
 
-test('a share that is none is a warning', () => {
+test('an invalid ratio causes a warning', () => {
   for (const share of ['2', '-1', 'half']) {
     const env = { ...ON, OTEL_TRACES_SAMPLER: 'traceidratio', OTEL_TRACES_SAMPLER_ARG: share };
     const { settings, warnings } = readTraceSettings(env);
@@ -69,7 +69,7 @@ describe('traceparent', () => {
     .record({ traceId: hex(32), spanId: hex(16), isSampled: fc.boolean() })
     .filter(({ traceId, spanId }) => !/^0+$/.test(traceId) && !/^0+$/.test(spanId));
 
-  test('that is written can be read, and a later version with more at its end, too', () => {
+  test('is parsed as it was formatted, also in a later version with further fields', () => {
     fc.assert(
       fc.property(parent, (each) => {
         const text = formatTraceParent(each);
@@ -79,7 +79,7 @@ describe('traceparent', () => {
     );
   });
 
-  test('with one character less, more or another than hexadecimal is none', () => {
+  test('is invalid with one character less, more, or not hexadecimal', () => {
     fc.assert(
       fc.property(parent, fc.nat(54), fc.constantFrom('g', 'A', ' ', 'é', '\u0000'), (each, at, wrong) => {
         const text = formatTraceParent(each);

@@ -294,17 +294,17 @@ describe('settings', () => {
     expect(new Set(receiver.spans.map((span) => span.traceId))).toEqual(new Set([TRACE]));
   });
 
-  test('that cannot be used are warnings, and the gateway serves', async () => {
+  test('that are invalid cause warnings, and the gateway serves', async () => {
     const { gateway } = await start({ OTEL_EXPORTER_OTLP_ENDPOINT: 'nowhere', OTEL_TRACES_SAMPLER: 'some' });
     expect((await gateway.chat(body())).status).toBe(200);
     expect(gateway.logs.map((line) => line['msg'])).toContain(
-      'OTEL_EXPORTER_OTLP_ENDPOINT is no http or https URL: no traces',
+      'OTEL_EXPORTER_OTLP_ENDPOINT is not an http or https URL; tracing is off',
     );
   });
 });
 
-describe('a receiver that is away', () => {
-  test('costs spans, which are counted and told once, and no request', async () => {
+describe('an unavailable collector', () => {
+  test('costs spans, which are counted and logged once, and fails no request', async () => {
     const { gateway } = await start({
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await closedPort()}`,
       OTEL_EXPORTER_OTLP_TIMEOUT: '200',
@@ -312,10 +312,12 @@ describe('a receiver that is away', () => {
     for (let each = 0; each < 5; each += 1) expect((await gateway.chat(body())).status).toBe(200);
     const failed = () => gateway.metric('tollgate_trace_spans_total{result="failed"}');
     await until(async () => (await failed()) === 10, 'the spans to be given up');
-    expect(gateway.logs.filter((line) => String(line['msg']).startsWith('spans were not'))).toHaveLength(1);
+    expect(
+      gateway.logs.filter((line) => String(line['msg']).startsWith('failed to export spans')),
+    ).toHaveLength(1);
   });
 
-  test('or silent fills a bounded queue, and the end of the gateway does not wait for it', async () => {
+  test('that is silent fills a bounded queue, and does not delay shutdown', async () => {
     const { receiver, gateway } = await start({
       OTEL_BSP_MAX_QUEUE_SIZE: '4',
       OTEL_EXPORTER_OTLP_TIMEOUT: '60000',
@@ -332,7 +334,7 @@ describe('a receiver that is away', () => {
   });
 });
 
-test('a silent receiver does not keep a process that was told to end', async () => {
+test('a silent collector does not keep a process from exiting', async () => {
   const receiver = keep(await OtlpReceiver.start());
   receiver.answer = () => undefined;
   const gateway = keep(

@@ -49,7 +49,8 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
   }
   const [, scheme = '', variant, authority = '', path = '', rest] = form;
   if (rest !== undefined) return rejected('must have neither a query nor a fragment');
-  const kind = readKind(variant);
+  const lower = variant?.toLowerCase();
+  const kind = lower === 'sentinel' || lower === 'cluster' ? lower : 'single';
   const at = authority.lastIndexOf('@');
   const login = readLogin(at === -1 ? undefined : authority.slice(0, at));
   if (!login.ok) return login;
@@ -77,17 +78,6 @@ export function readRedisAddress(text: string): ScalarResult<RedisAddress> {
 /** `host:port` of the nodes, with commas: the part of the address that may be shown. */
 export function redisHosts(address: RedisAddress): string {
   return address.nodes.map(({ host, port }) => `${isIP(host) === 6 ? `[${host}]` : host}:${port}`).join(',');
-}
-
-function readKind(variant: string | undefined): RedisAddress['kind'] {
-  switch (variant?.toLowerCase()) {
-    case 'sentinel':
-      return 'sentinel';
-    case 'cluster':
-      return 'cluster';
-    default:
-      return 'single';
-  }
 }
 
 function readLogin(text: string | undefined): ScalarResult<{ username?: string; password?: string }> {

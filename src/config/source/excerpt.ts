@@ -21,13 +21,7 @@ export class SourceText {
   /** @returns line and column from 1, and the offsets of the line without its end */
   locate(offset: number): { line: number; column: number; start: number; end: number } {
     const at = Math.max(0, Math.min(offset, this.text.length));
-    let low = 0;
-    let high = this.#starts.length - 1;
-    while (low < high) {
-      const middle = Math.ceil((low + high) / 2);
-      if ((this.#starts[middle] ?? 0) <= at) low = middle;
-      else high = middle - 1;
-    }
+    const low = this.#starts.findLastIndex((each) => each <= at);
     const start = this.#starts[low] ?? 0;
     let end = this.#starts[low + 1] === undefined ? this.text.length : (this.#starts[low + 1] ?? 1) - 1;
     if (end > start && this.text[end - 1] === '\r') end -= 1;
@@ -93,18 +87,6 @@ function commentAt(text: string): number {
   return at === null ? text.length : at.index + (at[1] ?? '').length;
 }
 
-/** Index of the first span that ends after an offset. Spans do not overlap, so their ends are sorted too. */
-function firstEndingAfter(spans: readonly VisibleSpan[], offset: number): number {
-  let low = 0;
-  let high = spans.length;
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    if ((spans[middle]?.end ?? 0) <= offset) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
 /**
  * @param at offset of the fault
  * @param spans the visible spans, in order
@@ -135,9 +117,7 @@ export function drawExcerpt(
     put(from, cut, drawLoose(source.text.slice(from, cut), words));
     put(cut, stop, drawLoose(source.text.slice(cut, stop), words));
   };
-  for (let index = firstEndingAfter(spans, start); index < spans.length; index += 1) {
-    const span = spans[index];
-    if (span === undefined) break;
+  for (const span of spans) {
     if (span.end <= from) continue;
     if (span.start >= end) break;
     if (span.start > from) loose(span.start);

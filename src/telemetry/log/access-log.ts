@@ -1,28 +1,27 @@
-// The access log: one line for every request, when it has ended. It gets plain facts; who collects them is not its business.
+// The access log: one line for each finished request.
 import { symbols } from 'pino';
 import { isServerFault } from '../../errors.ts';
 import { maskKeys } from './key-mask.ts';
 import type { Logger } from './logger.ts';
 
 /**
- * One line of the log: what the parts of the gateway learn about a request while they work on it, never a key, a credential
- * or a prompt. The members stand in this order; what stays undefined is left out. All are there from the beginning, so that
- * every line has the same shape for V8.
+ * One line of the log, filled while the request is processed. It never contains a key, a credential or a prompt. Members are written in
+ * this order, undefined ones are omitted. All exist from the start, so that all records have one hidden class in V8.
  */
 export class AccessRecord {
   readonly request_id: string;
   readonly method: string;
-  /** What the client read, or 499 if it left before the answer was complete. */
+  /** The status sent, or 499 if the client disconnected before the response was complete. */
   status = 0;
   duration_ms = 0;
-  /** Where `x-request-id` had the form of a key: what may be shown of it. */
+  /** The masked `x-request-id`, if it had the form of a key. */
   client_request_id: string | undefined;
-  /** Of the trace, where traces are configured: 32 hexadecimal digits. */
+  /** 32 hexadecimal digits; only with tracing. */
   trace_id: string | undefined;
   route: string | undefined;
   key_prefix: string | undefined;
   tier: string | undefined;
-  /** The public name that was asked for. */
+  /** The requested public name. */
   model: string | undefined;
   stream: boolean | undefined;
   upstream: string | undefined;
@@ -31,7 +30,7 @@ export class AccessRecord {
   upstream_request_id: string | undefined;
   /** Requests sent to upstreams for this one. */
   attempts: number | undefined;
-  /** A second target was asked beside a silent first one. */
+  /** Whether a hedge request was sent. */
   hedged: boolean | undefined;
   prompt_tokens: number | undefined;
   completion_tokens: number | undefined;
@@ -39,11 +38,11 @@ export class AccessRecord {
   ttft_ms: number | undefined;
   bytes_in: number | undefined;
   bytes_out: number | undefined;
-  /** Of a realtime session: its answers that were counted, the code of the first Close, and who sent it. */
+  /** Of a realtime session: counted responses, the first close code, and the side that sent it. */
   responses: number | undefined;
   close_code: number | undefined;
   closed_by: string | undefined;
-  /** How it ended: `ok`, or a code of the error table. */
+  /** `ok` or an error code. */
   outcome: string | undefined;
 
   constructor(requestId: string, method: string) {
@@ -52,14 +51,11 @@ export class AccessRecord {
   }
 }
 
-/**
- * Writes the lines. A line of plain facts goes past the logger, which takes several times as long for it, and to the same
- * place in the same form.
- */
+/** Writes the lines. Lines without a cause bypass the logger, which is several times slower, with the same format and destination. */
 export class AccessLog {
   readonly #logger: Logger;
   readonly #destination: { write(line: string): unknown } | undefined;
-  /** What every line of this logger carries, as members. */
+  /** The bindings of the logger, as JSON members. */
   readonly #bound: string;
   #at = 0;
   #time = '';
@@ -73,7 +69,7 @@ export class AccessLog {
   }
 
   /**
-   * @param cause what lies behind an error answer: it may name hosts, so it is for this log and no one else
+   * @param cause of an error response. It may name hosts, so only this log shows it
    */
   write(record: Readonly<AccessRecord>, cause: unknown): void {
     if (cause !== undefined) {
@@ -89,7 +85,7 @@ export class AccessLog {
     }
   }
 
-  /** Many requests end within one millisecond. */
+  /** Cached, because many requests end within one millisecond. */
   #now(): string {
     const now = Date.now();
     if (now !== this.#at) {
@@ -104,7 +100,7 @@ function isWritable(stream: unknown): stream is { write(line: string): unknown }
   return typeof stream === 'object' && stream !== null && 'write' in stream;
 }
 
-/** The chain of messages and codes, without stacks: these are the troubles of networks, not of code. */
+/** The chain of messages and codes, without stacks: causes are network errors, not bugs. */
 function describe(cause: unknown): string {
   const parts: string[] = [];
   for (let error = cause; error !== undefined && parts.length < 5; ) {

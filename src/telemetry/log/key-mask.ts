@@ -1,13 +1,12 @@
-// Keys of this gateway in text that clients have written: found by their form, and cut to their prefix before it is logged, counted,
-// traced or quoted.
+// Masks keys in client input before it is logged, counted, traced or quoted.
 
 const DIGITS = 32;
-/** As `auth/key/key.ts` shows a key. */
+/** The prefix length of `auth/key/key.ts`. */
 const SHOWN = 8;
 const KEY = /[0-9a-f]{32,}/gi;
 const ENCODED_DIGIT = /%(3[0-9]|[46][1-6])/gi;
 
-/** Text with everything in it that has the form of a key, in either case or percent-encoded, cut to its prefix. */
+/** Shortens everything with the form of a key, in either case or percent-encoded, to its prefix. */
 export function maskKeys(text: string): string {
   if (text.length < DIGITS) return text;
   const plain = text.includes('%') ? text.replace(ENCODED_DIGIT, decodedDigit) : text;
@@ -15,7 +14,7 @@ export function maskKeys(text: string): string {
   return masked === plain ? text : masked;
 }
 
-/** Whether something in the text has the form of a key. */
+/** Whether the text contains something with the form of a key. */
 export function holdsKey(text: string): boolean {
   return maskKeys(text) !== text;
 }

@@ -1,22 +1,22 @@
-// Where lines of the log go: collected, written in pieces, never waited for. A reader that does not read, or a disk that is
-// full, costs lines, which are counted, and no request its time.
+// The log sink: buffers lines and writes them in batches without blocking. When the reader stalls or the disk is full, lines are dropped
+// and counted, and requests are not delayed.
 import { write, writeSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 
 /** Takes one text at a time. */
 interface LogOutput {
-  /** @param done called once, when the text is out or lost */
+  /** @param done called once, when the text is written or lost */
   write(text: string, done: (error?: Error | null) => void): void;
-  /** At the end of the process: as much as is taken at once. Never waits and never throws. */
+  /** For the exit of the process: writes what the system accepts at once. Never blocks or throws. */
   writeNow(text: string): void;
-  /** Nobody will ever read again. */
+  /** Whether the reader is gone for good. */
   readonly isGone: boolean;
 }
 
-/** Lines are written in pieces of this size or five times a second: a thread woken for each few costs more than the lines. */
+/** Lines are written in batches of this size or five times a second: waking a thread for a few lines costs more than the lines. */
 const PIECE_BYTES = 64 * 1024;
 const WRITE_MS = 200;
-/** What waits for a reader; a line beyond it is dropped. */
+/** Maximum buffered bytes; further lines are dropped. */
 const MAX_BYTES = 16 * 1024 * 1024;
 
 export class LogSink {
@@ -24,9 +24,9 @@ export class LogSink {
   readonly #maxBytes: number;
   readonly #timer: NodeJS.Timeout;
   #lines: string[] = [];
-  /** Of the lines, in UTF-16 code units: near enough to bytes for a bound. */
+  /** Size of the lines in UTF-16 code units, close enough to bytes for a bound. */
   #size = 0;
-  /** Of the text that is being written. */
+  /** Size of the text that is being written. */
   #writing = 0;
   #waiters: (() => void)[] = [];
   #dropped = 0;
@@ -38,12 +38,12 @@ export class LogSink {
     this.#timer.unref();
   }
 
-  /** Lines that will not be read. */
+  /** Dropped lines. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Bytes that wait for the reader. */
+  /** Buffered bytes. */
   get waiting(): number {
     return this.#size + this.#writing;
   }
@@ -59,21 +59,21 @@ export class LogSink {
     if (this.#size >= PIECE_BYTES) this.#write();
   }
 
-  /** @param done called when what was there has been written or lost, if ever */
+  /** @param done called when the present lines are written or lost; never if the reader stalls */
   flush(done: () => void = () => undefined): void {
     this.#waiters.push(done);
     this.#write();
     this.#settle();
   }
 
-  /** For the end of a process. What is being written is the system's by now. */
+  /** For the exit of the process. A write in progress belongs to the system already. */
   end(): void {
     clearInterval(this.#timer);
     if (this.#lines.length > 0) this.#to.writeNow(this.#lines.join(''));
     this.#clear();
   }
 
-  /** All that waits, as one text. */
+  /** Writes all buffered lines as one text. */
   #write(): void {
     if (this.#writing > 0 || this.#lines.length === 0) return;
     const { length } = this.#lines;
@@ -99,7 +99,7 @@ export class LogSink {
   }
 }
 
-/** A pipe or a socket, which Node writes to without blocking. */
+/** Output to a pipe or socket, which Node writes without blocking. */
 export function streamOutput(stream: Writable): LogOutput {
   let isGone = false;
   stream.on('error', () => {
@@ -114,15 +114,15 @@ export function streamOutput(stream: Writable): LogOutput {
   };
 }
 
-/** Until a terminal that takes nothing is tried again. */
+/** Retry interval for a blocked terminal. */
 const AGAIN_MS = 100;
 
-/** A file or a terminal, which Node would wait for: written in a thread. */
+/** Output to a file or terminal, where a stream would block: written in a thread. */
 export function fileOutput(descriptor: number): LogOutput {
   const put = (bytes: Buffer, done: (error?: Error | null) => void): void => {
     write(descriptor, bytes, (error, written) => {
       if (error?.code === 'EAGAIN') setTimeout(put, AGAIN_MS, bytes, done).unref();
-      // A full disk, say: this text is lost, and the next one is tried again.
+      // Such as a full disk: this text is lost, and the next one is tried.
       else if (error !== null || written >= bytes.length) done(error);
       else put(bytes.subarray(written), done);
     });
@@ -134,7 +134,7 @@ export function fileOutput(descriptor: number): LogOutput {
       try {
         writeSync(descriptor, text);
       } catch {
-        // Nothing more can be done about it.
+        // The lines are lost.
       }
     },
   };

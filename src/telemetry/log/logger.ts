@@ -1,4 +1,4 @@
-// The process logger: pino with redaction. Who logs what is decided elsewhere; here only that no secret gets out.
+// The process logger: pino with redaction of secrets.
 import { fstatSync } from 'node:fs';
 import { type Logger, type LoggerOptions, pino } from 'pino';
 import { maskKeys } from './key-mask.ts';
@@ -7,8 +7,8 @@ import { fileOutput, LogSink, streamOutput } from './log-sink.ts';
 export type { Logger };
 
 /**
- * Fields that may hold a credential or a prompt, should an object be logged whole by mistake. Only at the top: paths with
- * wildcards cost more than all the rest of a request's log line.
+ * Fields that may contain a credential or a prompt, in case a whole object is logged by mistake. Top level only: wildcard paths cost
+ * more than the rest of a log line.
  */
 const REDACT = ['authorization', 'api_key', 'secret', 'key', 'body', 'headers', 'messages'];
 
@@ -31,7 +31,7 @@ export function createLogger(
   return pino(options, destination ?? stdout());
 }
 
-/** Name, text and place of an error, and of what caused it. Other properties stay out: foreign errors carry headers and bodies. */
+/** Name, message and stack of an error and its causes. Other properties are omitted: errors of libraries may carry headers and bodies. */
 function describeError(error: unknown): unknown {
   if (!(error instanceof Error)) return maskKeys(String(error));
   const { name, message, stack, cause } = error;
@@ -46,17 +46,17 @@ function describeError(error: unknown): unknown {
 
 let sink: LogSink | undefined;
 
-/** Lines of this process's log on stdout that nobody will read, since the start. */
+/** Log lines dropped by this process since its start. */
 export function droppedLines(): number {
   return sink?.dropped ?? 0;
 }
 
-/** Lines of another process's log, for the log of this one. */
+/** Writes a log line of a worker to the log of this process. */
 export function writeWorkerLine(line: string): void {
   stdout().write(line);
 }
 
-/** stdout without waiting for it; one for the process, however many loggers it has. */
+/** The non-blocking stdout, shared by all loggers of the process. */
 function stdout(): pino.DestinationStream {
   if (sink === undefined) {
     const own = new LogSink(isPiped(1) ? streamOutput(process.stdout) : fileOutput(1));

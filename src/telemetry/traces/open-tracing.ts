@@ -1,4 +1,4 @@
-// Whether there are traces: OpenTelemetry is loaded here, and only where the environment says where traces go.
+// Turns tracing on. OpenTelemetry is loaded only when the environment names an endpoint.
 import type { Logger } from '../log/logger.ts';
 import type { Metrics } from '../metrics/all-metrics.ts';
 import { readTraceSettings } from './trace-settings.ts';
@@ -10,7 +10,7 @@ interface TracingOptions {
   readonly metrics: Pick<Metrics, 'traceSpans'>;
 }
 
-/** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns traces on */
+/** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns tracing on */
 export async function openTracing(
   env: Readonly<Record<string, string | undefined>>,
   parts: TracingOptions,

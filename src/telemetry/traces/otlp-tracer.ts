@@ -1,6 +1,5 @@
-// Traces by OpenTelemetry: one server span for a request, one client span for each request to an upstream, sent in batches
-// over OTLP. Attributes are those of the stable HTTP conventions and of the ones for GenAI. No prompt, no key, no address of
-// a client, nothing that a client wrote but the name of a model.
+// Tracing with OpenTelemetry: one server span per request and one client span per upstream request, exported in batches over OTLP.
+// Attributes follow the stable HTTP conventions and the GenAI conventions. The name of a model is the only client input in spans.
 
 import { randomUUID } from 'node:crypto';
 import {
@@ -49,22 +48,22 @@ interface OtlpOptions {
   readonly metrics: { readonly traceSpans: SpanCounter };
 }
 
-/** How long the end of the process waits for the receiver of traces. */
+/** How long shutdown waits for the collector. */
 const FLUSH_MS = 2_000;
 
-/** The longest value of an attribute, in characters. */
+/** Maximum length of an attribute value, in characters. */
 const MAX_VALUE = 256;
 
-/** Others are `_OTHER` by the conventions. */
+/** By the conventions, other methods are `_OTHER`. */
 const METHODS = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'POST', 'PUT', 'TRACE']);
 
-/** Ends that are nobody's error: the client left, or another attempt was quicker. */
+/** Outcomes that are no errors: success, a client that left, or another attempt that was faster. */
 const PEACEFUL = new Set(['ok', 'client_closed', 'superseded']);
 
 export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpOptions): Tracing {
   const attributes = {
     'service.version': version,
-    // Replicas have the same name.
+    // Distinguishes replicas, which have the same name.
     'service.instance.id': randomUUID(),
     ...settings.attributes,
   };
@@ -75,14 +74,14 @@ export function startOtlp(settings: TraceSettings, { version, logger, metrics }:
     spanLimits: { attributeValueLengthLimit: MAX_VALUE },
   });
   const tracer = provider.getTracer('tollgate', version);
-  logger.info({ host: new URL(settings.url).host }, 'traces are sent');
+  logger.info({ host: new URL(settings.url).host }, 'exporting traces');
   return {
     begin: (request) => new ServerSpan(tracer, request),
     async close() {
       const late = () => new Error(`not within ${FLUSH_MS} ms`);
       await withDeadline(provider.shutdown(), FLUSH_MS, late).catch((error: unknown) => {
         const cause = error instanceof Error ? error.message : String(error);
-        logger.warn({ cause }, 'the last traces were not sent');
+        logger.warn({ cause }, 'failed to export the last traces');
       });
     },
   };
@@ -98,12 +97,12 @@ function samplerOf({ root, ratio, isParentBased }: SamplerSettings): Sampler {
   return isParentBased ? new ParentBasedSampler({ root: sampler }) : sampler;
 }
 
-/** The client's span as the parent; the root where it sent none, or a broken one. */
+/** The client's span as the parent; the root context without a valid one. */
 function parentOf({ headers }: RequestHead): Context {
   const parent = parseTraceParent(headers['traceparent']);
   if (parent === undefined) return ROOT_CONTEXT;
   const { traceId, spanId, isSampled } = parent;
-  // Ids of traces have the form of a key; the one that this request is authenticated with is none.
+  // Trace ids have the form of a key. A client may have sent its key as one.
   if ([headers.authorization, headers['api-key']].some((value) => value?.includes(traceId) === true))
     return ROOT_CONTEXT;
   const state = headers['tracestate'];
@@ -134,7 +133,7 @@ class ServerSpan implements RequestSpan {
       'url.scheme': 'http',
       'network.protocol.version': httpVersion,
     };
-    // Named without the path until the route is known: a path can hold anything.
+    // Without the path until the route is known: a path may contain anything.
     this.#span = tracer.startSpan(this.#method, { kind: SpanKind.SERVER, attributes }, parent);
     this.#context = trace.setSpan(parent, this.#span);
     this.traceId = this.#span.spanContext().traceId;
@@ -151,9 +150,9 @@ class ServerSpan implements RequestSpan {
       span.setAttribute('http.route', route);
     }
     span.setAttributes({ 'tollgate.request_id': requestId, 'tollgate.outcome': outcome });
-    // 499 was never sent.
+    // 499 is never sent.
     if (outcome !== 'client_closed') span.setAttribute('http.response.status_code', status);
-    // A refusal is the client's trouble. An answer that began well and broke is not.
+    // A rejection is the client's error; a response that broke after its 200 is not.
     if (!PEACEFUL.has(outcome) && (status < 400 || isServerFault(status))) fail(span, outcome);
     span.end();
   }
@@ -189,7 +188,7 @@ class ClientSpan implements AttemptSpan {
   }
 
   firstOutput(): void {
-    // An answer that comes as a whole has no first part.
+    // Only a stream has a first chunk.
     if (!this.#isStream) return;
     this.#span.addEvent('first_token');
     const seconds = (performance.now() - this.#began) / 1000;

@@ -1,5 +1,4 @@
-// Spans on their way out: they wait in a bounded queue, go out in batches with a deadline, and are counted whatever becomes
-// of them. No request waits for any of it.
+// The export queue of spans: bounded, exported in batches with a deadline, each span counted by result. Requests do not wait for it.
 import type { Context } from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import {
@@ -18,9 +17,9 @@ export interface SpanCounter {
 
 type Export = SpanExporter['export'];
 
-/** Between two lines of the log that say that the receiver does not take spans. */
+/** Minimum interval of log lines about failed exports. */
 const LOG_EVERY_MS = 60_000;
-/** Batches that may be under way at once, which only the end of the process has. */
+/** Maximum concurrent exports; only shutdown has several. */
 const MAX_EXPORTS = 8;
 
 export function spanQueue(settings: TraceSettings, counter: SpanCounter, logger: Logger): SpanProcessor {
@@ -40,7 +39,7 @@ class SpanQueue implements SpanProcessor {
   readonly #counter: SpanCounter;
   readonly #logger: Logger;
   readonly #host: string;
-  /** Spans that have ended, those under way included. The package's own bound leaves those out, and does not count. */
+  /** Finished spans, including those being exported. The package's own bound excludes these and counts no drops. */
   #waiting = 0;
   #failed = 0;
   #loggedAt = Number.NEGATIVE_INFINITY;
@@ -63,7 +62,7 @@ class SpanQueue implements SpanProcessor {
       maxQueueSize: batch.maxQueue,
       maxExportBatchSize: Math.min(batch.maxBatch, batch.maxQueue),
       scheduledDelayMillis: batch.delayMs,
-      // The exporter has its own deadline; this is for one that does not keep it.
+      // A safeguard: the exporter has its own deadline.
       exportTimeoutMillis: 2 * timeoutMs,
     });
   }
@@ -92,28 +91,28 @@ class SpanQueue implements SpanProcessor {
   #export(exporter: SpanExporter, spans: Parameters<Export>[0], done: Parameters<Export>[1]): void {
     exporter.export(spans, (result) => {
       this.#waiting -= spans.length;
-      // 0 is success in the package's own table.
-      const isTaken = result.code === 0;
-      this.#counter.inc({ result: isTaken ? 'exported' : 'failed' }, spans.length);
-      if (!isTaken) this.#complain(spans.length, result.error);
+      // 0 is `ExportResultCode.SUCCESS`.
+      const isExported = result.code === 0;
+      this.#counter.inc({ result: isExported ? 'exported' : 'failed' }, spans.length);
+      if (!isExported) this.#logFailure(spans.length, result.error);
       done(result);
     });
   }
 
-  #complain(spans: number, error: Error | undefined): void {
+  #logFailure(spans: number, error: Error | undefined): void {
     this.#failed += spans;
     const now = performance.now();
     if (now - this.#loggedAt < LOG_EVERY_MS) return;
     this.#loggedAt = now;
     this.#logger.warn(
       { host: this.#host, spans: this.#failed, cause: causeOf(error) },
-      'spans were not taken by the receiver of traces',
+      'failed to export spans; they are lost',
     );
     this.#failed = 0;
   }
 }
 
-/** The code where there is one: messages of others are theirs to word. */
+/** The error code if there is one, else the message. */
 function causeOf(error: Error | undefined): string {
   if (error === undefined) return 'unknown';
   const code: unknown = Reflect.get(error, 'code');

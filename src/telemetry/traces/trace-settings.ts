@@ -1,16 +1,15 @@
-// Where traces go, and how many: the OTEL_* variables of the environment, by OpenTelemetry's specification. What they say that
-// cannot be done is a warning, because telemetry is no reason not to serve.
+// Reads the OTEL_* environment variables of OpenTelemetry's specification. An invalid value is a warning and does not prevent the start.
 
 export interface TraceSettings {
-  /** Where OTLP over HTTP is taken, path included. */
+  /** OTLP over HTTP endpoint, with its path. */
   readonly url: string;
-  /** For the receiver; may hold its credential. */
+  /** Headers for the collector; they may contain its credential. */
   readonly headers: Readonly<Record<string, string>>;
   /** Milliseconds for one export with its retries. */
   readonly timeoutMs: number;
   readonly sampler: SamplerSettings;
   readonly batch: BatchSettings;
-  /** Of the resource; `service.name` among them. */
+  /** Resource attributes, including `service.name`. */
   readonly attributes: Readonly<Record<string, string>>;
 }
 
@@ -18,27 +17,27 @@ export interface SamplerSettings {
   readonly root: 'always_on' | 'always_off' | 'traceidratio';
   /** From 0 to 1, for `traceidratio`. */
   readonly ratio: number;
-  /** The decision of the client's span counts, where there is one. */
+  /** Whether the sampling decision of the client's span takes precedence. */
   readonly isParentBased: boolean;
 }
 
 interface BatchSettings {
   readonly delayMs: number;
-  /** Spans that may wait; beyond it they are dropped. */
+  /** Maximum queued spans; further ones are dropped. */
   readonly maxQueue: number;
   readonly maxBatch: number;
 }
 
 interface TraceSettingsRead {
-  /** Undefined for no traces. */
+  /** Undefined when tracing is off. */
   readonly settings: TraceSettings | undefined;
-  /** Without values: they may be credentials. */
+  /** They quote no values, which may be credentials. */
   readonly warnings: readonly string[];
 }
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** The specification says 10 s; a process that is told to end waits for what is under way, so it is less. */
+/** Less than the 10 s of the specification, because shutdown waits for a running export. */
 const TIMEOUT_MS = 5_000;
 
 export function readTraceSettings(env: Env): TraceSettingsRead {
@@ -81,11 +80,11 @@ class Reader {
     const own = this.#text('OTEL_EXPORTER_OTLP_TRACES_ENDPOINT');
     const base = this.#text('OTEL_EXPORTER_OTLP_ENDPOINT');
     if (own === undefined && base === undefined) return undefined;
-    // The general one is a root to which the signal's path is appended, the other is taken as it is.
+    // The signal's path is appended to the general endpoint; the specific one is used unchanged.
     const url = URL.parse(own ?? `${base?.replace(/\/+$/, '')}/v1/traces`);
     if (url !== null && /^https?:$/.test(url.protocol)) return url.href;
     const name = own === undefined ? 'OTEL_EXPORTER_OTLP_ENDPOINT' : 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT';
-    this.#warn(`${name} is no http or https URL: no traces`);
+    this.#warn(`${name} is not an http or https URL; tracing is off`);
     return undefined;
   }
 
@@ -93,7 +92,7 @@ class Reader {
     if (this.#text('OTEL_SDK_DISABLED')?.toLowerCase() === 'true') return true;
     const exporter = this.#text('OTEL_TRACES_EXPORTER');
     if (exporter === undefined || exporter === 'otlp') return false;
-    if (exporter !== 'none') this.#warn('OTEL_TRACES_EXPORTER can only be otlp or none: no traces');
+    if (exporter !== 'none') this.#warn('OTEL_TRACES_EXPORTER must be otlp or none; tracing is off');
     return true;
   }
 
@@ -101,7 +100,7 @@ class Reader {
     const protocol =
       this.#text('OTEL_EXPORTER_OTLP_TRACES_PROTOCOL') ?? this.#text('OTEL_EXPORTER_OTLP_PROTOCOL');
     if (protocol !== undefined && protocol !== 'http/protobuf')
-      this.#warn('OTEL_EXPORTER_OTLP_PROTOCOL can only be http/protobuf, which is used');
+      this.#warn('OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf; using http/protobuf');
   }
 
   sampler(): SamplerSettings {
@@ -110,13 +109,13 @@ class Reader {
     const root = isParentBased ? name.slice('parentbased_'.length) : name;
     if (root === 'always_on' || root === 'always_off') return { root, ratio: 1, isParentBased };
     if (root !== 'traceidratio') {
-      this.#warn('OTEL_TRACES_SAMPLER is unknown: parentbased_always_on is used');
+      this.#warn('OTEL_TRACES_SAMPLER is unknown; using parentbased_always_on');
       return { root: 'always_on', ratio: 1, isParentBased: true };
     }
     const text = this.#text('OTEL_TRACES_SAMPLER_ARG') ?? '1';
     const ratio = Number(text);
     if (ratio >= 0 && ratio <= 1) return { root, ratio, isParentBased };
-    this.#warn('OTEL_TRACES_SAMPLER_ARG is no number from 0 to 1: 1 is used');
+    this.#warn('OTEL_TRACES_SAMPLER_ARG is not a number from 0 to 1; using 1');
     return { root, ratio: 1, isParentBased };
   }
 
@@ -130,13 +129,13 @@ class Reader {
     const text = this.#text(name);
     if (text === undefined) return fallback;
     const value = Number(text);
-    // Beyond that it is no bound, and no timer takes it.
+    // Timers overflow at 2^31 ms.
     if (Number.isInteger(value) && value > 0 && value < 2 ** 31) return value;
-    this.#warn(`${name} is no positive whole number: ${fallback} is used`);
+    this.#warn(`${name} is not a positive whole number; using ${fallback}`);
     return fallback;
   }
 
-  /** `a=1,b=2`, percent-encoded. By the specification one fault discards all. */
+  /** Reads `a=1,b=2`, percent-encoded. By the specification, one fault discards the whole value. */
   pairs(name: string): Record<string, string> {
     const text = this.#text(name);
     if (text === undefined) return {};
@@ -146,7 +145,7 @@ class Reader {
       const pair = at < 1 ? undefined : [decoded(part.slice(0, at)), decoded(part.slice(at + 1))];
       const [key, value] = pair ?? [];
       if (key === undefined || key === '' || value === undefined) {
-        this.#warn(`${name} is not in the form a=1,b=2 and is left out`);
+        this.#warn(`${name} is not of the form a=1,b=2; ignoring it`);
         return {};
       }
       pairs.push([key, value]);

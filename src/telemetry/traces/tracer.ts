@@ -1,17 +1,17 @@
-// What the gateway tells a tracer, and the tracer that does nothing. Names of OpenTelemetry are in otlp-tracer.ts, which is loaded
-// only where traces are configured; without it a request has no span, and nothing is made or called for it.
+// The tracer interface, and the no-op tracer. otlp-tracer.ts implements it with OpenTelemetry and is loaded only when tracing is
+// configured; otherwise requests have no spans.
 
 import type { IncomingHttpHeaders } from 'node:http';
 import type { EndpointName } from '../../config/schema/endpoint-names.ts';
 import type { Tokens } from '../../wire/token-usage.ts';
 
-/** What an upstream is told of the trace (W3C Trace Context). */
+/** The trace headers for an upstream (W3C Trace Context). */
 export interface TraceContext {
   readonly traceparent: string;
   readonly tracestate: string | undefined;
 }
 
-/** The head of a request, as Node has it. */
+/** The part of Node's request that a tracer reads. */
 export interface RequestHead {
   readonly method?: string | undefined;
   readonly headers: IncomingHttpHeaders;
@@ -20,20 +20,20 @@ export interface RequestHead {
 
 export interface Tracing {
   /**
-   * A request begins. It continues the client's trace where `traceparent` is sound, and begins one otherwise.
-   * @returns undefined where nothing is traced
+   * Starts the span of a request, in the client's trace if its `traceparent` is valid, else in a new one.
+   * @returns undefined when tracing is off
    */
   begin(request: RequestHead): RequestSpan | undefined;
-  /** Sends what waits, within a bound, and ends. Never rejects. */
+  /** Exports the queued spans, within a deadline, and stops. Never rejects. */
   close(): Promise<void>;
 }
 
 export interface RequestSpan {
   /** 32 hexadecimal digits. */
   readonly traceId: string;
-  /** A request to an upstream begins. */
+  /** Starts the span of an upstream request. */
   attempt(start: AttemptStart): AttemptSpan;
-  /** To be called once. */
+  /** Call it once. */
   end(end: RequestEnd): void;
 }
 
@@ -41,34 +41,34 @@ export interface AttemptStart {
   /** Name in the configuration. */
   readonly upstream: string;
   readonly provider: string;
-  /** What the upstream is asked for, without keys that somebody put there. */
+  /** The requested model, with keys masked. */
   readonly model: string;
   readonly stream: boolean;
   readonly endpoint: EndpointName;
-  /** Host and port of the upstream; undefined where it is in this process. */
+  /** Host and port of the upstream; undefined for a built-in one. */
   readonly server: { readonly address: string; readonly port: number } | undefined;
-  /** 1 is the first one of its request. */
+  /** From 1, per request. */
   readonly number: number;
 }
 
 export interface AttemptSpan extends TraceContext {
-  /** The first output came. */
+  /** Records the first output. */
   firstOutput(): void;
-  /** To be called once. */
+  /** Call it once. */
   end(end: AttemptEnding): void;
 }
 
 export interface AttemptEnding {
   /** `ok`, `superseded` or an error code. */
   readonly outcome: string;
-  /** Of the upstream's answer; undefined when there was none. */
+  /** Status of the upstream's response; undefined without one. */
   readonly status: number | undefined;
-  /** What the upstream says that it used. */
+  /** The usage that the upstream reported. */
   readonly usage: Tokens | null;
 }
 
 export interface RequestEnd {
-  /** Its path in the router: never what the client wrote. */
+  /** Its path in the router, never client input. */
   readonly route: string | undefined;
   readonly status: number;
   /** `ok` or an error code. */
