@@ -17,7 +17,7 @@ const ID = /(?:^|[_-])id$|[a-z]I[dD]$|^ID$/;
 /** The id of the request itself: the gateway gives each request one of its own, so its form may differ. */
 const REQUEST_ID = /request[_-]?id$/i;
 /** An id within a text, such as a message of an error: `text part msg_7MoPuqZJUQtlcxgo not found`. */
-const ID_IN_TEXT = /\b[a-z]{2,12}[-_](?=[A-Za-z]*\d)[A-Za-z0-9]{16,}\b/g;
+export const ID_IN_TEXT = /\b[a-z]{2,12}[-_](?=[A-Za-z]*\d)[A-Za-z0-9]{16,}\b/g;
 /** Fields that hold a time: Unix seconds or milliseconds, or a date as text. */
 const TIME = /^(?:created|timestamp|date)$|_at$|[a-z]At$/;
 /** Fields that hold what is drawn anew for each answer. */

@@ -77,6 +77,8 @@ const EXAMPLES: readonly Example[] = [
     [POST],
   ],
   [CLOSED, 'openai (Node) 4.104.0', LLAMA, 'chat', 'requests', [POST, POST], [POST]],
+  [CLOSED, PYTHON, LLAMA, 'chat', 'requests', [POST, POST], [POST]],
+  [CLOSED, 'net/http (Go) 1.26.8', LLAMA, 'chat', 'requests', [], [POST]],
   [
     CLOSED,
     'net/http (Go) 1.26.8',
@@ -87,6 +89,7 @@ const EXAMPLES: readonly Example[] = [
     undefined,
   ],
   [CODEX, WEBSOCKET, AIMOCK, 'responses.stream.codex', 'requests', [], ['POST /v1/responses']],
+  [CODEX, WEBSOCKET, AIMOCK, 'responses.tools.exec_command', 'result.requests.length', 0, 2],
   [CODEX, WEBSOCKET, LLAMA, 'responses.stream.codex', 'error', { class: 'reconnected' }, undefined],
   ['an id for each request', NODE, LLAMA, 'chat', 'result._request_id', null, 'req_1'],
   [

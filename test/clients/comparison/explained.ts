@@ -17,6 +17,7 @@ import {
   MODELS,
   modelField,
   NO_WEBSOCKET,
+  netHttpOnLlama,
   ownHeader,
   type Place,
   thrown,
@@ -211,29 +212,25 @@ export const EXPLANATIONS: readonly Explanation[] = [
   },
   {
     name: 'connection closed after a stream',
-    why: 'llama.cpp closes the connection after a stream without saying so; openai 4 for Node and openai-go spend one of their retries on that, and net/http does not send a POST again; the gateway does, on a fresh connection',
+    why: 'llama.cpp closes the connection after a stream without saying so; openai 4 for Node, openai for Python and openai-go spend one of their retries on that, and net/http does not send a POST again; the gateway does, on a fresh connection',
     places: [
       {
-        client: /^openai \(Node\) 4\.|^openai-go /,
+        client: /^openai \((?:Node\) 4\.|Python, )|^openai-go /,
         server: /^llama\.cpp /,
         call: ANY,
         path: /^requests$/,
         hasValues: isRepeated,
       },
-      {
-        client: /^net\/http \(Go\) /,
-        server: /^llama\.cpp /,
-        call: ANY,
-        path: /^error$/,
-        hasValues: (direct, through) => through === undefined && /: EOF"/.test(JSON.stringify(direct)),
-      },
-      {
-        client: /^net\/http \(Go\) /,
-        server: /^llama\.cpp /,
-        call: ANY,
-        path: /^result$/,
-        hasValues: (direct, through) => direct === null && typeof through === 'object',
-      },
+      // Some of these requests never reach the server.
+      netHttpOnLlama(
+        'requests',
+        (direct, through) => String(direct) === '' && /^POST [^,]+$/.test(String(through)),
+      ),
+      netHttpOnLlama(
+        'error',
+        (direct, through) => through === undefined && /: EOF"/.test(JSON.stringify(direct)),
+      ),
+      netHttpOnLlama('result', (direct, through) => direct === null && typeof through === 'object'),
     ],
   },
   {
@@ -245,7 +242,11 @@ export const EXPLANATIONS: readonly Explanation[] = [
         /^aimock /,
         (direct, through) => String(direct) === '' && String(through) !== '',
       ),
-      websocketFirst('result.requests.length', /^aimock /, change(0, 1)),
+      websocketFirst(
+        'result.requests.length',
+        /^aimock /,
+        (direct, through) => direct === 0 && (through === 1 || through === 2),
+      ),
       websocketFirst(
         'result',
         NO_WEBSOCKET,

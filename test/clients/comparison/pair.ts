@@ -1,6 +1,6 @@
 // One client and one server: the calls directly, the same calls through a gateway in front of the server, and what differs.
 import { startGateway } from '../../helpers/gateway.ts';
-import { type Difference, differences } from './compare.ts';
+import { type Difference, differences, ID_IN_TEXT } from './compare.ts';
 import { type Explanation, explanationOf } from './explained.ts';
 import type { Where } from './places.ts';
 import { Tap } from './tap.ts';
@@ -63,7 +63,7 @@ function vainness({ call, result, error }: CallResult): string | undefined {
   if (call.startsWith('error.'))
     return failure === undefined ? 'does not fail without the gateway' : undefined;
   if (failure === undefined) return undefined;
-  const message = String(failure.message).split('\n')[0]?.slice(0, 120);
+  const message = String(failure.message).replace(ID_IN_TEXT, '<id>').split('\n')[0]?.slice(0, 120);
   return `fails without the gateway too: ${failure.class}: ${message}`;
 }
 

@@ -106,6 +106,15 @@ export const websocketFirst = (field: string, server: RegExp, hasValues: Place['
   hasValues,
 });
 
+/** A field of a call of net/http, which llama.cpp may have closed the connection of. */
+export const netHttpOnLlama = (field: string, hasValues: Place['hasValues']): Place => ({
+  client: /^net\/http \(Go\) /,
+  server: /^llama\.cpp /,
+  call: ANY,
+  path: fieldOf(field),
+  hasValues,
+});
+
 /** Exactly this path. */
 const fieldOf = (path: string): RegExp => new RegExp(`^${path.replaceAll('.', '\\.')}$`);
 

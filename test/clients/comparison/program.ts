@@ -4,7 +4,7 @@ import { text } from 'node:stream/consumers';
 import type { CallResult, Target } from './types.ts';
 
 /** A program has this long for all of its calls, with the waits between its retries. */
-const PROGRAM_MS = 240_000;
+const PROGRAM_MS = 1_800_000;
 
 /**
  * Runs a program to its end, with `BASE_URL`, `API_KEY`, `MODEL`, `EMBEDDING_MODEL` and `CALLS` (names, separated by commas)

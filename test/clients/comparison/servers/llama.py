@@ -39,7 +39,7 @@ def parameters(name: str, key: str, template: str) -> xllamacpp.CommonParams:
     params.cpuparams.n_threads = 1
     params.cpuparams_batch.n_threads = 1
     # The answer's length where the request sets none: enough for the call of a tool.
-    params.n_predict = 40
+    params.n_predict = 32
     params.embedding = True
     params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     return params
