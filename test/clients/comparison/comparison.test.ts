@@ -152,7 +152,7 @@ test('the table counts calls, and names what is explained and skipped', () => {
       { ...call('b'), explained: [{ difference, by }] },
       { ...call('c'), unexplained: [difference] },
     ],
-    skipped: [{ call: 'd', why: 'not there' }],
+    skipped: [{ call: 'd', why: 'not <there>' }],
   };
   const table = tableOf([
     rowOf(named('one'), named('server'), pair),
@@ -161,7 +161,7 @@ test('the table counts calls, and names what is explained and skipped', () => {
   expect(table).toContain('| one | 1 | server 1 | 3 | 1 | 1 | 1 | 1 |');
   expect(table).toContain('| two | 1 | server 1 | – | – | – | – | all: no toolchain |');
   expect(table).toContain(`- **${by.name}**: ${by.why} (\`b\`)`);
-  expect(table).toContain('- server: not there (`d`)');
+  expect(table).toContain('- server: not &lt;there> (`d`)');
 });
 
 test('a pair keeps the row of its last run, and one that has not run says so', async () => {

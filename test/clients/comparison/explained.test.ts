@@ -90,7 +90,7 @@ const EXAMPLES: readonly Example[] = [
   ],
   [CODEX, WEBSOCKET, AIMOCK, 'responses.stream.codex', 'requests', [], ['POST /v1/responses']],
   [CODEX, WEBSOCKET, AIMOCK, 'responses.tools.exec_command', 'result.requests.length', 0, 2],
-  [CODEX, WEBSOCKET, LLAMA, 'responses.stream.codex', 'error', { class: 'reconnected' }, undefined],
+  [CODEX, WEBSOCKET, SCRIPTED, 'responses.stream.codex', 'error', { class: 'reconnected' }, undefined],
   ['an id for each request', NODE, LLAMA, 'chat', 'result._request_id', null, 'req_1'],
   [
     'usage in the last chunk of completions',

@@ -48,7 +48,8 @@ export async function comparePair(
   );
   // A call that does not show what it is for says nothing, so long as it goes the same way through the gateway.
   const vain = compared.flatMap((each) => {
-    const why = each.unexplained.length === 0 ? vainness(each.direct) : undefined;
+    const isOnlyDirect = each.explained.some(({ difference }) => difference.path === 'error');
+    const why = each.unexplained.length > 0 || isOnlyDirect ? undefined : vainness(each.direct);
     return why === undefined ? [] : [{ call: each.call, why }];
   });
   return {

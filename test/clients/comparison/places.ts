@@ -94,8 +94,8 @@ export const base64Embedding = (rest: string, hasValues: Place['hasValues']): Pl
   hasValues,
 });
 
-/** Servers that answer a WebSocket for responses with an error. */
-export const NO_WEBSOCKET = /^(?:scripted|llama\.cpp) /;
+/** A server that answers a WebSocket for responses with an error. */
+export const NO_WEBSOCKET = /^scripted /;
 
 /** A field of the result of Codex where it tries a WebSocket first. */
 export const websocketFirst = (field: string, server: RegExp, hasValues: Place['hasValues']): Place => ({

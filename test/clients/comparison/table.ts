@@ -98,7 +98,8 @@ function skips(rows: readonly Row[]): string[] {
       found.set(reason, (found.get(reason) ?? new Set()).add(call));
     }
   if (found.size === 0) return [];
-  const items = [...found].map(([why, calls]) => `- ${why} (${listed(calls)})`);
+  // Messages of errors may hold what Markdown takes for a tag.
+  const items = [...found].map(([why, calls]) => `- ${why.replaceAll('<', '&lt;')} (${listed(calls)})`);
   return ['', 'Skipped calls:', '', ...items];
 }
 
