@@ -1,5 +1,6 @@
 // The credentials of one upstream, and detection of their quotation in the upstream's texts, in any encoding.
 import { isDeepStrictEqual } from 'node:util';
+import { sentSecrets } from '../config/schema/auth-schema.ts';
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
 /** Shorter header and query values are words such as `true`, which occur in normal errors. */
@@ -118,9 +119,7 @@ function valuesOf(config: UpstreamConfig): string[] {
   const query = [...new URL(config.base_url).searchParams, ...Object.entries(config.query)];
   return [
     config.api_key ?? '',
-    ...(config.auth?.kind === 'oauth2' || config.auth?.kind === 'azure'
-      ? [config.auth.client_secret ?? '']
-      : []),
+    ...(config.auth === undefined ? [] : sentSecrets(config.auth)),
     ...headers,
     ...headers.flatMap((value) => SCHEME.exec(value)?.[1] ?? []),
     ...headers.flatMap((value) => passwordIn(value)),

@@ -1,10 +1,12 @@
 // The credential of one upstream: its headers, the token that is fetched for it, and whether a text quotes it.
+import { isDeepStrictEqual } from 'node:util';
+import { isSameIdentity } from '../config/schema/auth-schema.ts';
 import type { UpstreamAuth, UpstreamConfig } from '../config/schema/config-schema.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Credentials } from './credentials.ts';
 import { createTokenSource } from './tokens/create-source.ts';
 import { RenewedToken } from './tokens/renewed-token.ts';
-import type { TokenSource } from './tokens/token-source.ts';
+import type { AccessToken, TokenSource } from './tokens/token-source.ts';
 
 interface UpstreamCredentialOptions {
   readonly upstream: string;
@@ -22,7 +24,10 @@ export class UpstreamCredential {
   readonly #options: UpstreamCredentialOptions;
   #config: UpstreamConfig;
   #token: RenewedToken | undefined;
-  #lastToken: string | undefined;
+  /** The token that requests use, and the one before it. */
+  #bearer: string | undefined;
+  #bearerBefore: string | undefined;
+  #previous: UpstreamConfig | undefined;
   #quotes: Credentials;
   #isStarted = false;
 
@@ -38,7 +43,7 @@ export class UpstreamCredential {
     const config = this.#config;
     if (config.kind === 'builtin') return {};
     const headers: Record<string, string> = {};
-    const bearer = config.auth === undefined ? config.api_key : this.#lastToken;
+    const bearer = config.auth === undefined ? config.api_key : this.#bearer;
     if (bearer !== undefined) headers['authorization'] = `Bearer ${bearer}`;
     for (const [field, value] of Object.entries(config.headers)) headers[field.toLowerCase()] = value;
     return headers;
@@ -46,7 +51,7 @@ export class UpstreamCredential {
 
   /** The fetched token that requests use now; undefined for a credential of the configuration. */
   get token(): string | undefined {
-    return this.#token === undefined ? undefined : this.#lastToken;
+    return this.#token === undefined ? undefined : this.#bearer;
   }
 
   /**
@@ -67,23 +72,41 @@ export class UpstreamCredential {
     return this.#quotes.areQuotedIn(text);
   }
 
-  /** Takes the credentials of another configuration of the same upstream. */
+  /** Takes the credentials of another configuration of the same upstream. A token stays in force if its identity does. */
   replace(config: UpstreamConfig): void {
     const before = this.#config;
     this.#config = config;
-    if (!isSameAuth(before, config)) {
+    const [auth, authBefore] = [authOf(config), authOf(before)];
+    if (!isDeepStrictEqual(auth, authBefore)) {
       this.#token?.stop();
-      this.#lastToken = undefined;
-      this.#token = this.#createToken();
-      if (this.#isStarted) this.#token?.start();
+      const present = isSame(auth, authBefore) ? this.#token?.current : undefined;
+      this.#token = this.#createToken(present);
+      if (present === undefined) this.#bearer = undefined;
+      if (this.#isStarted) {
+        this.#showToken();
+        this.#token?.start();
+        // The proof of the identity has changed, and the previous one may be about to end.
+        if (present !== undefined) this.#token?.renew();
+      }
     }
-    // Responses to requests with the previous credential may still quote that.
-    this.#quotes = new Credentials([config, before], this.#lastToken === undefined ? [] : [this.#lastToken]);
+    this.#previous = before;
+    this.#collectQuotes();
+    this.#options.onChange();
+  }
+
+  /** Takes over the valid token of another object for the same upstream. Call it before `start`. */
+  inherit(other: UpstreamCredential): void {
+    const present = other.#token?.current;
+    if (present === undefined || !isSame(authOf(this.#config), authOf(other.#config))) return;
+    this.#token = this.#createToken(present);
+    this.#bearer = present.value;
+    this.#collectQuotes();
     this.#options.onChange();
   }
 
   start(): void {
     this.#isStarted = true;
+    this.#showToken();
     this.#token?.start();
   }
 
@@ -93,29 +116,51 @@ export class UpstreamCredential {
     this.#options.metrics.upstreamTokens.remove(this.#options.upstream);
   }
 
-  #createToken(): RenewedToken | undefined {
+  #createToken(present?: AccessToken): RenewedToken | undefined {
     const { upstream, metrics, onChange, onFailure, createSource = createTokenSource } = this.#options;
-    const config = this.#config;
-    if (config.kind === 'builtin' || config.auth === undefined) return undefined;
+    const auth = authOf(this.#config);
+    if (auth === undefined) return undefined;
     metrics.upstreamTokens.add(upstream);
-    return new RenewedToken({
-      source: createSource(config.auth),
-      onToken: ({ value, expiresAt }) => {
-        metrics.upstreamTokens.onFetched(upstream, expiresAt);
-        const tokens = this.#lastToken === undefined ? [value] : [value, this.#lastToken];
-        this.#lastToken = value;
-        this.#quotes = new Credentials([config], tokens);
+    const created: RenewedToken = new RenewedToken({
+      source: createSource(auth),
+      ...(present === undefined ? {} : { present }),
+      onToken: ({ value }) => {
+        metrics.upstreamTokens.onFetched(upstream);
+        // A fetch of a source that was replaced meanwhile.
+        if (this.#token !== created) return;
+        this.#bearerBefore = this.#bearer;
+        this.#bearer = value;
+        if (this.#isStarted) this.#showToken();
+        this.#collectQuotes();
         onChange();
       },
       onFailure: (error, isInForce) => {
         metrics.upstreamTokens.onFailed(upstream);
-        onFailure(error, isInForce);
+        if (this.#token === created) onFailure(error, isInForce);
       },
     });
+    return created;
+  }
+
+  /** Responses to requests with the previous configuration or token may still quote these. */
+  #collectQuotes(): void {
+    const configs = this.#previous === undefined ? [this.#config] : [this.#config, this.#previous];
+    const tokens = [this.#bearer, this.#bearerBefore].filter((token) => token !== undefined);
+    this.#quotes = new Credentials(configs, tokens);
+  }
+
+  #showToken(): void {
+    const { upstream, metrics } = this.#options;
+    const token = this.#token?.current;
+    if (token === undefined) metrics.upstreamTokens.remove(upstream);
+    else metrics.upstreamTokens.show(upstream, token);
   }
 }
 
-function isSameAuth(one: UpstreamConfig, other: UpstreamConfig): boolean {
-  const authOf = (config: UpstreamConfig) => (config.kind === 'http' ? config.auth : undefined);
-  return JSON.stringify(authOf(one)) === JSON.stringify(authOf(other));
+function authOf(config: UpstreamConfig): UpstreamAuth | undefined {
+  return config.kind === 'http' ? config.auth : undefined;
+}
+
+function isSame(one: UpstreamAuth | undefined, other: UpstreamAuth | undefined): boolean {
+  return one !== undefined && other !== undefined && isSameIdentity(one, other);
 }

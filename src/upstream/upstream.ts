@@ -174,6 +174,11 @@ export class Upstream {
     this.#credential.replace(config);
   }
 
+  /** Takes over the valid token of the object that this one replaces, so that its first requests need not wait for one. */
+  inheritToken(previous: Upstream): void {
+    this.#credential.inherit(previous.#credential);
+  }
+
   /**
    * Waits for a valid credential; undefined when there is one, which is always so for one of the configuration.
    * @throws (rejects with) GatewayError upstream_auth_error when none can be fetched

@@ -1,5 +1,6 @@
 // Checks of `upstreams.NAME.auth` across its fields: one kind, one proof of identity, no second credential.
 import { isLoopback } from '../schema/addresses.ts';
+import { AUTH_KINDS } from '../schema/auth-schema.ts';
 import {
   findNode,
   isGiven,
@@ -9,7 +10,6 @@ import {
   type YamlPath,
 } from '../source/yaml-tree.ts';
 
-const KINDS = ['oauth2', 'azure', 'google', 'command'] as const;
 const PROOFS = ['client_secret', 'private_key', 'assertion'] as const;
 
 /** @param upstream the mapping of one upstream; @param at where it is named */
@@ -19,8 +19,8 @@ export function checkAuth(upstream: YamlNode, path: YamlPath, fault: ReportFault
   const { entries } = auth.node;
   const at = auth.key.start;
   const inAuth = [...path, 'auth'];
-  const kinds = KINDS.filter((kind) => entries.has(kind));
-  if (kinds.length !== 1) fault(at, inAuth, `needs exactly one of ${quoted(KINDS)}`);
+  const kinds = AUTH_KINDS.filter((kind) => entries.has(kind));
+  if (kinds.length !== 1) fault(at, inAuth, `needs exactly one of ${quoted(AUTH_KINDS)}`);
   for (const field of ['api_key', 'builtin']) {
     if (isGiven(findNode(upstream, [field])?.node))
       fault(at, inAuth, `and \`${field}\` are mutually exclusive; remove one of them`);

@@ -1,5 +1,6 @@
 // The fields of `upstreams.NAME.auth`: access tokens that the gateway fetches and renews. One field of it selects the kind.
 import { createPrivateKey } from 'node:crypto';
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { readBaseUrl } from './addresses.ts';
 import {
@@ -110,7 +111,7 @@ const command = section({
     .describe('Variables of the program, besides `PATH`, `HOME` and a few others.'),
 });
 
-export const upstreamAuth = section({
+const kinds = {
   oauth2: oauth2
     .exactOptional()
     .describe('OAuth 2.0 client credentials. Needs one of `client_secret`, `private_key` and `assertion`.'),
@@ -121,7 +122,12 @@ export const upstreamAuth = section({
     .describe(
       'A program that prints a token as JSON: `{"token": …, "expires_at": …}`, an `ExecCredential` of Kubernetes, or `access_token` with `expires_in`.',
     ),
-})
+};
+
+/** The fields of `auth`, of which exactly one is given. */
+export const AUTH_KINDS: readonly string[] = Object.keys(kinds);
+
+export const upstreamAuth = section(kinds)
   .register(fieldMetadata, {
     extra: { minProperties: 1, maxProperties: 1 },
   })
@@ -131,3 +137,31 @@ export const upstreamAuth = section({
     if (google !== undefined) return { kind: 'google' as const, ...google };
     return { kind: 'command' as const, run: [], env: {}, ...command };
   });
+
+type UpstreamAuth = z.output<typeof upstreamAuth>;
+
+/** What proves the identity, in all kinds. Its rotation keeps the identity, so the present token stays usable. */
+const PROOFS: ReadonlySet<string> = new Set([
+  'client_secret',
+  'private_key',
+  'key_id',
+  'assertion',
+  'credentials',
+  'env',
+]);
+
+/** Whether two settings mean the same identity at the issuer, whatever proves it. */
+export function isSameIdentity(one: UpstreamAuth, other: UpstreamAuth): boolean {
+  return isDeepStrictEqual(withoutProofs(one), withoutProofs(other));
+}
+
+function withoutProofs(auth: UpstreamAuth): object {
+  return Object.fromEntries(Object.entries(auth).filter(([field]) => !PROOFS.has(field)));
+}
+
+/** The secrets that are sent to the issuer, so that its texts may quote them. Keys that sign stay in the process. */
+export function sentSecrets(auth: UpstreamAuth): string[] {
+  return Object.entries(auth).flatMap(([field, value]: [string, unknown]) =>
+    (field === 'client_secret' || field === 'assertion') && typeof value === 'string' ? [value] : [],
+  );
+}

@@ -127,12 +127,13 @@ export class Routing {
     const upstreams = new Map<string, Upstream>();
     for (const [name, wanted] of Object.entries(config.upstreams)) {
       const known = before.get(name);
-      upstreams.set(
-        name,
-        known !== undefined && hasSameMeaning(known.config, wanted)
-          ? known
-          : new Upstream(name, wanted, userAgent, metrics, undefined, this.#eventsOf(name)),
-      );
+      if (known !== undefined && hasSameMeaning(known.config, wanted)) {
+        upstreams.set(name, known);
+        continue;
+      }
+      const created = new Upstream(name, wanted, userAgent, metrics, undefined, this.#eventsOf(name));
+      if (known !== undefined) created.inheritToken(known);
+      upstreams.set(name, created);
     }
     return new Generation(config, upstreams, (generation) => this.#release(generation));
   }

@@ -164,10 +164,11 @@ function tokenMetrics(catalogue: MetricCatalogue) {
     add(upstream: string): void {
       for (const result of ['ok', 'failed']) fetches.inc({ upstream, result }, 0);
     },
-    onFetched(upstream: string, expiry: number): void {
-      fetches.inc({ upstream, result: 'ok' });
-      fetchedAt.set({ upstream }, Math.floor(Date.now() / 1000));
-      expiresAt.set({ upstream }, Math.floor(expiry / 1000));
+    onFetched: (upstream: string) => fetches.inc({ upstream, result: 'ok' }),
+    /** @param token the one in force; times in Unix milliseconds */
+    show(upstream: string, token: { readonly fetchedAt: number; readonly expiresAt: number }): void {
+      fetchedAt.set({ upstream }, Math.floor(token.fetchedAt / 1000));
+      expiresAt.set({ upstream }, Math.floor(token.expiresAt / 1000));
     },
     onFailed: (upstream: string) => fetches.inc({ upstream, result: 'failed' }),
     remove(upstream: string): void {

@@ -22,6 +22,8 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export interface RenewedTokenOptions {
   readonly source: TokenSource;
+  /** A valid token to begin with. */
+  readonly present?: AccessToken;
   /** A new token is in force. Must not throw. */
   readonly onToken: (token: AccessToken) => void;
   /** A fetch failed. @param isInForce whether a valid token remains */
@@ -52,6 +54,7 @@ export class RenewedToken {
   constructor(options: RenewedTokenOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
+    if (options.present !== undefined) this.#accept(options.present);
   }
 
   /** The token in force, if one is valid. */
@@ -59,10 +62,17 @@ export class RenewedToken {
     return this.#now() < this.#validUntil ? this.#token : undefined;
   }
 
-  /** Fetches the first token and renews it from then on. Idempotent. */
+  /** Fetches the first token unless there is one, and renews it from then on. Idempotent. */
   start(): void {
     this.#isStopped = false;
-    if (this.#token === undefined && this.#timer === undefined) void this.#renew().catch(() => undefined);
+    if (this.#timer !== undefined) return;
+    if (this.#token === undefined) this.renew();
+    else this.#schedule(this.#renewalIn(this.#token.expiresAt - this.#now()));
+  }
+
+  /** Fetches a token now; the present one stays in force meanwhile. */
+  renew(): void {
+    void this.#renew().catch(() => undefined);
   }
 
   /** Ends the renewals. */
@@ -112,12 +122,10 @@ export class RenewedToken {
     const { source, onToken, onFailure, fetchMs = FETCH_MS } = this.#options;
     try {
       const token = await fetchInTime(source, fetchMs);
-      const life = token.expiresAt - this.#now();
-      this.#token = token;
-      this.#validUntil = token.expiresAt - Math.min(SKEW_MS, life / 10);
+      this.#accept(token);
       this.#failures = 0;
       this.#lastError = undefined;
-      this.#schedule(this.#renewalIn(life));
+      this.#schedule(this.#renewalIn(token.expiresAt - this.#now()));
       onToken(token);
     } catch (error) {
       const wrapped = error instanceof Error ? error : new Error(String(error));
@@ -131,6 +139,11 @@ export class RenewedToken {
     }
   }
 
+  #accept(token: AccessToken): void {
+    this.#token = token;
+    this.#validUntil = token.expiresAt - Math.min(SKEW_MS, (token.expiresAt - this.#now()) / 10);
+  }
+
   #renewalIn(life: number): number {
     const { random = Math.random } = this.#options;
     const due = Math.max(life / 2, Math.min(life * RENEW_SHARE, life - RENEW_MARGIN_MS));
@@ -140,7 +153,7 @@ export class RenewedToken {
   #schedule(ms: number): void {
     clearTimeout(this.#timer);
     if (this.#isStopped) return;
-    this.#timer = setTimeout(() => void this.#renew().catch(() => undefined), Math.min(ms, MAX_TIMER_MS));
+    this.#timer = setTimeout(() => this.renew(), Math.min(ms, MAX_TIMER_MS));
     this.#timer.unref();
   }
 }

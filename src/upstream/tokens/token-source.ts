@@ -5,6 +5,8 @@ export interface AccessToken {
   /** Valid in a header. */
   readonly value: string;
   /** Unix time in milliseconds. */
+  readonly fetchedAt: number;
+  /** Unix time in milliseconds. */
   readonly expiresAt: number;
 }
 
@@ -43,7 +45,7 @@ export function accessToken(value: unknown, life: number | undefined, now = Date
   const ms = life ?? UNKNOWN_LIFE_MS;
   if (Number.isNaN(ms)) throw new TokenError('the expiry of the token is neither a number nor a date');
   if (ms <= 0) throw new TokenError('the token has expired already; compare the clocks of both machines');
-  return { value, expiresAt: now + Math.min(ms, MAX_LIFE_MS) };
+  return { value, fetchedAt: now, expiresAt: now + Math.min(ms, MAX_LIFE_MS) };
 }
 
 /** @param seconds `expires_in` of RFC 6749, also as text; @returns milliseconds, NaN if it is none, undefined if absent */

@@ -32,7 +32,7 @@ class FakeSource {
     this.fetches += 1;
     if (this.isHung) return new Promise(() => undefined);
     if (this.error !== undefined) throw this.error;
-    return { value: `t${this.fetches}`, expiresAt: Date.now() + this.lifeMs };
+    return { value: `t${this.fetches}`, fetchedAt: Date.now(), expiresAt: Date.now() + this.lifeMs };
   }
 }
 
