@@ -107,8 +107,12 @@ describe('a fetched token', () => {
     const closed = upstream.connections - upstream.openSockets;
     await gateway.writeConfig(options({}, { auth: auth('another-secret') }));
     await gateway.app.reload();
-    expect((await gateway.chat(chatRequest())).status).toBe(200);
-    expect(authorizations()).toEqual(['Bearer issued-token-1', 'Bearer issued-token-2']);
+    // The present token is used until there is another one.
+    await until(async () => {
+      expect((await gateway.chat(chatRequest())).status).toBe(200);
+      return authorizations().at(-1) === 'Bearer issued-token-2';
+    }, 'the new token');
+    expect(new Set(authorizations())).toEqual(new Set(['Bearer issued-token-1', 'Bearer issued-token-2']));
     expect(upstream.connections - upstream.openSockets).toBe(closed);
     expect(gateway.app.retiring).toBe(0);
   });
