@@ -177,11 +177,13 @@ class Workspace {
     return new Promise((resolve) => {
       const child = spawn(program, words, { cwd: this.folder, stdio: 'ignore', detached: true });
       const timer = setTimeout(() => {
-        if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL');
+        killGroup(child.pid);
         resolve(undefined);
       }, ms);
       child.once('exit', (code) => {
         clearTimeout(timer);
+        // A test that was given up leaves its gateways and servers behind.
+        killGroup(child.pid);
         resolve(code ?? 1);
       });
     });
@@ -189,6 +191,16 @@ class Workspace {
 
   remove(): void {
     rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+/** Ends all processes that a command has left. */
+function killGroup(leader: number | undefined): void {
+  if (leader === undefined) return;
+  try {
+    process.kill(-leader, 'SIGKILL');
+  } catch {
+    // None is left.
   }
 }
 
