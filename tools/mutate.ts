@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { parseSync } from 'vite';
+import { randomFrom } from '../test/helpers/random.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const COPIED = ['src', 'test', 'bench', 'tools', 'bin', 'docs', 'examples'];
@@ -94,17 +95,6 @@ function isNode(value: unknown): value is Node {
   return typeof value === 'object' && value !== null && typeof Reflect.get(value, 'type') === 'string';
 }
 
-/** The mulberry32 generator: the same seed makes the same sample. @returns numbers from 0 (included) to 1 (excluded) */
-function randomOf(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
 interface Mutant extends Mutation {
   readonly file: string;
 }
@@ -114,7 +104,7 @@ export function sampleOf(files: ReadonlyMap<string, string>, count: number, seed
   const all = Array.from(files).flatMap(([file, text]) =>
     mutationsOf(file, text).map((mutation) => ({ file, ...mutation })),
   );
-  const random = randomOf(seed);
+  const random = randomFrom(seed);
   const picked: Mutant[] = [];
   while (picked.length < count && all.length > 0)
     picked.push(...all.splice(Math.floor(random() * all.length), 1));

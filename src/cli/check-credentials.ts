@@ -5,9 +5,6 @@ import { formatDuration } from '../config/schema/units.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
 
-/** Of one fetch, in milliseconds. */
-const DEADLINE_MS = 10_000;
-
 /**
  * @param file a valid configuration
  * @returns the exit code: 1 when a token could not be fetched
@@ -23,7 +20,7 @@ export async function tryCredentials(
       if (upstream.kind === 'builtin' || upstream.auth === undefined) return [];
       const { auth } = upstream;
       return [
-        fetchInTime(createTokenSource(auth), DEADLINE_MS).then(
+        fetchInTime(createTokenSource(auth)).then(
           ({ expiresAt }) => {
             const left = formatDuration(Math.max(1000, Math.round((expiresAt - Date.now()) / 1000) * 1000));
             stdout.write(`upstream ${name}: got a token by ${auth.kind}, which expires in ${left}\n`);

@@ -1,5 +1,5 @@
 // Reloads the configuration atomically: builds and validates the new one, then applies it whole or keeps the previous one.
-// config/watch-config.ts decides when to read the file.
+// config-watch.ts decides when.
 
 import { parseBytes } from '../config/load-config.ts';
 import { reloadableConfig } from '../config/reloadable.ts';

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { isSameIdentity } from '../config/schema/auth-schema.ts';
 import type { UpstreamAuth, UpstreamConfig } from '../config/schema/config-schema.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
-import { Credentials } from './credentials.ts';
+import { CredentialQuotes } from './credential-quotes.ts';
 import { createTokenSource } from './tokens/create-source.ts';
 import { RenewedToken } from './tokens/renewed-token.ts';
 import type { AccessToken, TokenSource } from './tokens/token-source.ts';
@@ -28,13 +28,13 @@ export class UpstreamCredential {
   #bearer: string | undefined;
   #bearerBefore: string | undefined;
   #previous: UpstreamConfig | undefined;
-  #quotes: Credentials;
+  #quotes: CredentialQuotes;
   #isStarted = false;
 
   constructor(options: UpstreamCredentialOptions) {
     this.#options = options;
     this.#config = options.config;
-    this.#quotes = new Credentials([options.config]);
+    this.#quotes = new CredentialQuotes([options.config]);
     this.#token = this.#createToken();
   }
 
@@ -146,7 +146,7 @@ export class UpstreamCredential {
   #collectQuotes(): void {
     const configs = this.#previous === undefined ? [this.#config] : [this.#config, this.#previous];
     const tokens = [this.#bearer, this.#bearerBefore].filter((token) => token !== undefined);
-    this.#quotes = new Credentials(configs, tokens);
+    this.#quotes = new CredentialQuotes(configs, tokens);
   }
 
   #showToken(): void {
@@ -155,6 +155,17 @@ export class UpstreamCredential {
     if (token === undefined) metrics.upstreamTokens.remove(upstream);
     else metrics.upstreamTokens.show(upstream, token);
   }
+}
+
+/** Whether two configurations of an upstream differ in credentials at most: key, `auth`, headers and query. */
+export function hasSameMeaning(one: UpstreamConfig, other: UpstreamConfig): boolean {
+  return isDeepStrictEqual(withoutCredentials(one), withoutCredentials(other));
+}
+
+function withoutCredentials(config: UpstreamConfig): object {
+  if (config.kind === 'builtin') return config;
+  const { api_key: _, auth: __, headers, query, ...rest } = config;
+  return { ...rest, headers: Object.keys(headers), query: Object.keys(query) };
 }
 
 function authOf(config: UpstreamConfig): UpstreamAuth | undefined {

@@ -1,16 +1,6 @@
 // What the property tests feed to the byte scanners: JSON in every spelling, damaged JSON, SSE transcripts, cuts.
 import fc from 'fast-check';
-
-/** A small generator of even numbers for how a text is spelled, so that only what it says shrinks. */
-function randomFrom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+import { randomFrom } from '../helpers/random.ts';
 
 /** How much a spelling may differ from `JSON.stringify`: how often a character is escaped, where white space stands. */
 interface Spelling {

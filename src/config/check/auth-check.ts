@@ -1,6 +1,7 @@
 // Checks of `upstreams.NAME.auth` across its fields: one kind, one proof of identity, no second credential.
 import { isLoopback } from '../schema/addresses.ts';
 import { AUTH_KINDS } from '../schema/auth-schema.ts';
+import { quote } from '../source/schema-issues.ts';
 import {
   findNode,
   isGiven,
@@ -12,7 +13,7 @@ import {
 
 const PROOFS = ['client_secret', 'private_key', 'assertion'] as const;
 
-/** @param upstream the mapping of one upstream; @param at where it is named */
+/** @param upstream the mapping of one upstream, at `path` */
 export function checkAuth(upstream: YamlNode, path: YamlPath, fault: ReportFault, warn: ReportFault): void {
   const auth = findNode(upstream, ['auth']);
   if (auth?.key === undefined || auth.node.kind !== 'branch') return;
@@ -20,23 +21,15 @@ export function checkAuth(upstream: YamlNode, path: YamlPath, fault: ReportFault
   const at = auth.key.start;
   const inAuth = [...path, 'auth'];
   const kinds = AUTH_KINDS.filter((kind) => entries.has(kind));
-  if (kinds.length !== 1) fault(at, inAuth, `needs exactly one of ${quoted(AUTH_KINDS)}`);
+  if (kinds.length !== 1) fault(at, inAuth, `needs exactly one of ${quote(AUTH_KINDS)}`);
   for (const field of ['api_key', 'builtin']) {
     if (isGiven(findNode(upstream, [field])?.node))
       fault(at, inAuth, `and \`${field}\` are mutually exclusive; remove one of them`);
   }
-  const headers = findNode(upstream, ['headers'])?.node;
-  if (headers?.kind === 'branch') {
-    for (const [name, { key }] of headers.entries) {
-      if (name.toLowerCase() === 'authorization') {
-        fault(key.start, [...path, 'headers', name], 'is also set by `auth`; remove one of them');
-      }
-    }
-  }
   const oauth2 = entries.get('oauth2')?.value;
   if (oauth2?.kind === 'branch') {
     const proofs = PROOFS.filter((name) => isGiven(oauth2.entries.get(name)?.value));
-    if (proofs.length !== 1) fault(at, [...inAuth, 'oauth2'], `needs exactly one of ${quoted(PROOFS)}`);
+    if (proofs.length !== 1) fault(at, [...inAuth, 'oauth2'], `needs exactly one of ${quote(PROOFS)}`);
     checkTransport(oauth2, [...inAuth, 'oauth2'], warn);
   }
   const azure = entries.get('azure')?.value;
@@ -61,8 +54,4 @@ function checkTransport(oauth2: YamlNode, path: YamlPath, warn: ReportFault): vo
   if (parsed.protocol === 'http:' && !isLoopback(parsed)) {
     warn(at, [...path, 'token_url'], 'sends its credential over plain http to another machine');
   }
-}
-
-function quoted(names: readonly string[]): string {
-  return names.map((name) => `\`${name}\``).join(', ');
 }

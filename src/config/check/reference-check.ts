@@ -71,8 +71,9 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
   const headers = entriesOf(value, 'headers');
   checkCase(headers, [...path, 'headers'], fault);
   for (const [header, entry] of headers) {
-    if (has('api_key') && header.toLowerCase() === 'authorization') {
-      fault(entry.key.start, [...path, 'headers', header], 'is also set by `api_key`; remove one of them');
+    const other = ['api_key', 'auth'].find(has);
+    if (other !== undefined && header.toLowerCase() === 'authorization') {
+      fault(entry.key.start, [...path, 'headers', header], `is also set by \`${other}\`; remove one of them`);
     }
   }
   checkAuth(value, path, fault, warn);

@@ -25,6 +25,17 @@ function readFault(file: string, error: unknown): ConfigError {
   return fileFault(file, `cannot be read: ${READ_ERRORS[code] ?? `system error ${code}`}`);
 }
 
+/** Reads from an open file. @returns at most `max` + 1 bytes, so that a device or a log file cannot fill the memory */
+export function readUpTo(handle: number, max: number): Buffer {
+  const buffer = Buffer.alloc(max + 1);
+  let length = 0;
+  for (;;) {
+    const count = readSync(handle, buffer, length, buffer.length - length, null);
+    length += count;
+    if (count === 0 || length === buffer.length) return buffer.subarray(0, length);
+  }
+}
+
 /** The bytes of a file, and whether it is a regular file: a pipe cannot be read again. */
 export interface FileBytes {
   readonly bytes: Buffer;
@@ -33,23 +44,16 @@ export interface FileBytes {
 
 /**
  * Reads the file synchronously, for startup.
- * @returns at most MAX_FILE + 1 bytes, so that a device or a log file given by mistake cannot fill the memory
+ * @returns at most MAX_FILE + 1 bytes
  * @throws ConfigError with one fault at 1:1
  */
 export function readConfigFile(file: string): FileBytes {
-  const buffer = Buffer.alloc(MAX_FILE + 1);
   let handle: number | undefined;
   try {
     handle = openSync(file, 'r');
     const kind = fstatSync(handle);
     if (kind.isDirectory()) throw fileFault(file, 'cannot be read: it is a directory');
-    let length = 0;
-    for (;;) {
-      const count = readSync(handle, buffer, length, buffer.length - length, null);
-      length += count;
-      if (count === 0 || length === buffer.length) break;
-    }
-    return { bytes: buffer.subarray(0, length), isRegular: kind.isFile() };
+    return { bytes: readUpTo(handle, MAX_FILE), isRegular: kind.isFile() };
   } catch (error) {
     throw readFault(file, error);
   } finally {

@@ -1,6 +1,7 @@
 // The values of `${file:PATH}`: reads the files, and keeps the last good value of each.
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { readUpTo } from './config-file.ts';
 
 /** In bytes. Far above any credential. */
 const MAX_VALUE = 64 * 1024;
@@ -111,13 +112,7 @@ function readFile(file: string): Buffer {
   const handle = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     if (fstatSync(handle).isDirectory()) throw Object.assign(new Error('a directory'), { code: 'EISDIR' });
-    const buffer = Buffer.alloc(MAX_VALUE + 1);
-    let length = 0;
-    for (;;) {
-      const count = readSync(handle, buffer, length, buffer.length - length, null);
-      length += count;
-      if (count === 0 || length === buffer.length) return buffer.subarray(0, length);
-    }
+    return readUpTo(handle, MAX_VALUE);
   } finally {
     closeSync(handle);
   }

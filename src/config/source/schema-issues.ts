@@ -8,7 +8,8 @@ import { findNode, isLiteral, type YamlNode, type YamlPath, type YamlPosition } 
 
 type Schema = z.core.$ZodType;
 
-const quote = (names: Iterable<string>): string => [...names].map((name) => `\`${name}\``).join(', ');
+/** Names in backticks, with commas. */
+export const quote = (names: Iterable<string>): string => [...names].map((name) => `\`${name}\``).join(', ');
 
 /** `; did you mean …?` */
 export function suggestion(word: string | undefined, candidates: Iterable<string>): string {

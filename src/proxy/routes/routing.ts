@@ -4,8 +4,8 @@ import { isDeepStrictEqual } from 'node:util';
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { hasSameMeaning } from '../../upstream/credentials.ts';
 import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
+import { hasSameMeaning } from '../../upstream/upstream-credential.ts';
 import type { ConfigSnapshot } from './config-snapshot.ts';
 import { RouteTable } from './route-table.ts';
 

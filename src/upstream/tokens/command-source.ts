@@ -56,7 +56,7 @@ export class CommandSource implements TokenSource {
     return new Promise((resolve, reject) => {
       const options = { env: this.#env, signal, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT } as const;
       const child = execFile(program, words, options, (error, stdout) => {
-        // Its texts may hold a credential, so only its exit is told.
+        // Its texts may hold a credential, so the error names only how it ended.
         if (error === null) resolve(stdout);
         else reject(new TokenError(failureOf(error)));
       });

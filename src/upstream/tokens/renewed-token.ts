@@ -17,10 +17,8 @@ const FIRST_BACKOFF_MS = 1_000;
 const MAX_BACKOFF_MS = 60_000;
 /** Renewals that responses of the upstream force, at most one in this time: a wrong permission must not become a storm. */
 const FORCED_INTERVAL_MS = 30_000;
-/** Longest delay of a Node timer. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
-export interface RenewedTokenOptions {
+interface RenewedTokenOptions {
   readonly source: TokenSource;
   /** A valid token to begin with. */
   readonly present?: AccessToken;
@@ -28,17 +26,12 @@ export interface RenewedTokenOptions {
   readonly onToken: (token: AccessToken) => void;
   /** A fetch failed. @param isInForce whether a valid token remains */
   readonly onFailure: (error: Error, isInForce: boolean) => void;
-  /** Default: 10 s. */
-  readonly fetchMs?: number;
-  /** Unix milliseconds. Default: the clock of the process. */
-  readonly now?: () => number;
   /** From 0 (included) to 1 (excluded). */
   readonly random?: () => number;
 }
 
 export class RenewedToken {
   readonly #options: RenewedTokenOptions;
-  readonly #now: () => number;
   #token: AccessToken | undefined;
   /** Until then requests use the token. */
   #validUntil = 0;
@@ -53,13 +46,12 @@ export class RenewedToken {
 
   constructor(options: RenewedTokenOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
     if (options.present !== undefined) this.#accept(options.present);
   }
 
   /** The token in force, if one is valid. */
   get current(): AccessToken | undefined {
-    return this.#now() < this.#validUntil ? this.#token : undefined;
+    return Date.now() < this.#validUntil ? this.#token : undefined;
   }
 
   /** Fetches the first token unless there is one, and renews it from then on. Idempotent. */
@@ -67,7 +59,7 @@ export class RenewedToken {
     this.#isStopped = false;
     if (this.#timer !== undefined) return;
     if (this.#token === undefined) this.renew();
-    else this.#schedule(this.#renewalIn(this.#token.expiresAt - this.#now()));
+    else this.#schedule(this.#renewalIn(this.#token.expiresAt - Date.now()));
   }
 
   /** Fetches a token now; the present one stays in force meanwhile. */
@@ -87,8 +79,8 @@ export class RenewedToken {
    * @throws (rejects with) GatewayError upstream_auth_error when none can be fetched; at once while a failed fetch backs off
    */
   ready(): Promise<void> | undefined {
-    if (this.#now() < this.#validUntil) return undefined;
-    if (this.#flight === undefined && this.#lastError !== undefined && this.#now() < this.#retryAt) {
+    if (Date.now() < this.#validUntil) return undefined;
+    if (this.#flight === undefined && this.#lastError !== undefined && Date.now() < this.#retryAt) {
       return Promise.reject(unavailable(this.#lastError));
     }
     return this.#renew().catch((error: unknown) => {
@@ -103,8 +95,8 @@ export class RenewedToken {
   async replace(rejected: string): Promise<boolean> {
     if (this.#token !== undefined && this.#token.value !== rejected) return true;
     if (this.#flight === undefined) {
-      if (this.#now() - this.#forcedAt < FORCED_INTERVAL_MS) return false;
-      this.#forcedAt = this.#now();
+      if (Date.now() - this.#forcedAt < FORCED_INTERVAL_MS) return false;
+      this.#forcedAt = Date.now();
     }
     await this.#renew().catch(() => undefined);
     return this.#token !== undefined && this.#token.value !== rejected;
@@ -119,20 +111,20 @@ export class RenewedToken {
   }
 
   async #fetch(): Promise<void> {
-    const { source, onToken, onFailure, fetchMs = FETCH_MS } = this.#options;
+    const { source, onToken, onFailure } = this.#options;
     try {
-      const token = await fetchInTime(source, fetchMs);
+      const token = await fetchInTime(source);
       this.#accept(token);
       this.#failures = 0;
       this.#lastError = undefined;
-      this.#schedule(this.#renewalIn(token.expiresAt - this.#now()));
+      this.#schedule(this.#renewalIn(token.expiresAt - Date.now()));
       onToken(token);
     } catch (error) {
       const wrapped = error instanceof Error ? error : new Error(String(error));
       const wait = Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#failures);
       this.#failures += 1;
       this.#lastError = wrapped;
-      this.#retryAt = this.#now() + wait;
+      this.#retryAt = Date.now() + wait;
       this.#schedule(wait);
       onFailure(wrapped, this.current !== undefined);
       throw wrapped;
@@ -141,7 +133,7 @@ export class RenewedToken {
 
   #accept(token: AccessToken): void {
     this.#token = token;
-    this.#validUntil = token.expiresAt - Math.min(SKEW_MS, (token.expiresAt - this.#now()) / 10);
+    this.#validUntil = token.expiresAt - Math.min(SKEW_MS, (token.expiresAt - Date.now()) / 10);
   }
 
   #renewalIn(life: number): number {
@@ -153,19 +145,19 @@ export class RenewedToken {
   #schedule(ms: number): void {
     clearTimeout(this.#timer);
     if (this.#isStopped) return;
-    this.#timer = setTimeout(() => this.renew(), Math.min(ms, MAX_TIMER_MS));
+    this.#timer = setTimeout(() => this.renew(), ms);
     this.#timer.unref();
   }
 }
 
-/** @throws TokenError at the deadline, even if the source ignores the signal */
-export async function fetchInTime(source: TokenSource, ms: number): Promise<AccessToken> {
+/** @throws TokenError after 10 s, even if the source ignores the signal */
+export async function fetchInTime(source: TokenSource): Promise<AccessToken> {
   const abort = new AbortController();
   try {
     return await withDeadline(
       source.fetch(abort.signal),
-      ms,
-      () => new TokenError(`no token within ${ms / 1000} s`),
+      FETCH_MS,
+      () => new TokenError(`no token within ${FETCH_MS / 1000} s`),
     );
   } finally {
     abort.abort();

@@ -24,7 +24,7 @@ export class TokenError extends Error {
   override readonly name = 'TokenError';
 }
 
-/** A token of unknown life is renewed after this time, in milliseconds. */
+/** Life of a token whose issuer names none, in milliseconds. */
 const UNKNOWN_LIFE_MS = 5 * 60_000;
 /** Longest life that is believed: an issuer that claims more is wrong, or its token outlives every rotation of keys. */
 const MAX_LIFE_MS = 24 * 3_600_000;

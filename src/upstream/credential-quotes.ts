@@ -1,5 +1,4 @@
-// The credentials of one upstream, and detection of their quotation in the upstream's texts, in any encoding.
-import { isDeepStrictEqual } from 'node:util';
+// Detects quotations of an upstream's credentials in its texts, in any encoding.
 import { sentSecrets } from '../config/schema/auth-schema.ts';
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 
@@ -33,7 +32,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
   hyphen: '-',
 };
 
-export class Credentials {
+export class CredentialQuotes {
   readonly #needles: readonly string[];
   readonly #shortest: number;
 
@@ -100,17 +99,6 @@ const DECODERS: readonly ((text: string) => string)[] = [
 
 function letterOf(code: number): string {
   return code <= 0x10ffff ? String.fromCodePoint(code) : '';
-}
-
-/** Whether two configurations of an upstream differ in credentials at most: key, `auth`, headers and query. */
-export function hasSameMeaning(one: UpstreamConfig, other: UpstreamConfig): boolean {
-  return isDeepStrictEqual(withoutCredentials(one), withoutCredentials(other));
-}
-
-function withoutCredentials(config: UpstreamConfig): object {
-  if (config.kind === 'builtin') return config;
-  const { api_key: _, auth: __, headers, query, ...rest } = config;
-  return { ...rest, headers: Object.keys(headers), query: Object.keys(query) };
 }
 
 function valuesOf(config: UpstreamConfig): string[] {

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
-import { Credentials } from '../../src/upstream/credentials.ts';
+import { CredentialQuotes } from '../../src/upstream/credential-quotes.ts';
 
 const KEY = 'sk-AAA/BBB+ccc=1';
 const CONFIG: Extract<UpstreamConfig, { kind: 'http' }> = {
@@ -20,7 +20,7 @@ const CONFIG: Extract<UpstreamConfig, { kind: 'http' }> = {
   stream_usage: 'inject',
   timeouts: { connect: 1, headers: 1, first_token: 1, idle: 1, total: 1 },
 };
-const credentials = new Credentials([CONFIG]);
+const credentials = new CredentialQuotes([CONFIG]);
 
 const hex = (letter: string, digits: number) => letter.charCodeAt(0).toString(16).padStart(digits, '0');
 /** Ways in which a letter, or all of a text, can be written. */
@@ -88,7 +88,7 @@ describe('a credential', () => {
 
 describe('a long random credential', () => {
   const long = 'sk-vend/AbCdEf+GhIjKlMnOpQr=StUv_1234567890';
-  const own = new Credentials([{ ...CONFIG, api_key: long }]);
+  const own = new CredentialQuotes([{ ...CONFIG, api_key: long }]);
 
   test.each([
     ['in capitals', long.toUpperCase()],
