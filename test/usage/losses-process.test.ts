@@ -93,7 +93,7 @@ describe('what happens', () => {
     });
   });
 
-  row('a second SIGTERM, or a drain that ends', async () => {
+  row('a second SIGTERM, or the end of the drain', async () => {
     await using upstream = await HostileUpstream.start();
     const { gateway, clients } = await startWithStreams(upstream, heldStreams().step, {
       drain: { timeout: '10m' },

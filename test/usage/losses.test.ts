@@ -134,7 +134,7 @@ describe('what happens', () => {
     expect(asked()).toEqual([true, false]);
   });
 
-  row('the store is away, slow, or refuses', async () => {
+  row('the store is unavailable or slow, or rejects writes', async () => {
     const { outbox, told } = await open({ ...QUICK, diskBytes: 100_000 });
     faulty.rest = 'refuses';
     write(outbox, 3);
@@ -154,7 +154,7 @@ describe('what happens', () => {
     expect(told.log).toContain('usage is not counted');
   });
 
-  row('nobody knows whether a batch was committed', async () => {
+  row('it is unknown whether a batch was committed', async () => {
     let now = Date.parse('2030-01-01T00:00:00Z');
     const { outbox } = await open(BY_HAND, () => now);
     for (const fault of ['commits and fails', 'is late', 'forgets to answer'] as const) {
@@ -168,7 +168,7 @@ describe('what happens', () => {
     expect(await counted()).toBe(3);
   });
 
-  row('the store never takes one batch', async () => {
+  row('the store never accepts one batch', async () => {
     const { outbox, told } = await open(QUICK);
     faulty.next.push('refuses');
     write(outbox, 1);
@@ -188,7 +188,7 @@ describe('what happens', () => {
     await until(async () => (await counted()) === others + 1, 'that one too');
   });
 
-  row('the disk is full, or the directory cannot be written', async () => {
+  row('the disk is full, or the directory is not writable', async () => {
     writeFileSync(directory, 'a file where the directory belongs');
     const { outbox, told } = await open({ ...BY_HAND, memoryRows: 10 });
     write(outbox, 8);
@@ -205,7 +205,7 @@ describe('what happens', () => {
     expect(await counted()).toBe(8 + 11);
   });
 
-  row('the disk does not answer', async () => {
+  row('the disk does not respond', async () => {
     const { outbox, told } = await open(QUICK);
     const { call } = OutboxDisk.prototype;
     let answer = () => {};
@@ -354,7 +354,7 @@ describe('what happens', () => {
     ]);
   });
 
-  row('an answer of more than a billion tokens', async () => {
+  row('an answer has more than a billion tokens', async () => {
     const { outbox } = await open();
     const usage = { prompt: 5e9, completion: Number.MAX_VALUE, cached: 2e9, reasoning: 0 };
     outbox.record(record({ usage }));
@@ -381,7 +381,7 @@ describe('what happens', () => {
     expect(told.log).toContain('usage is not counted');
   });
 
-  row('a record comes after the end', async () => {
+  row('a record arrives after the end', async () => {
     const { outbox, told } = await open();
     write(outbox, 2);
     await outbox.close(30_000);

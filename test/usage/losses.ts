@@ -5,7 +5,7 @@ import { test } from 'vitest';
 const FILES = ['losses.test.ts', 'losses-process.test.ts'];
 const TIMEOUT_MS = 120_000;
 
-/** A test of one row of the table. @param name what stands in the first column */
+/** A test of one row of the table. @param name text of the first column */
 export function row(name: string, run: () => Promise<void>): void {
   test(name, run, TIMEOUT_MS);
 }
@@ -13,7 +13,7 @@ export function row(name: string, run: () => Promise<void>): void {
 /** The first column of the table in docs/usage.md. */
 export function losses(): readonly string[] {
   const text = readFileSync(new URL('../../docs/usage.md', import.meta.url), 'utf8');
-  const from = text.indexOf('| what happens | what is lost |');
+  const from = text.indexOf('| event | what is lost |');
   const table = text.slice(from).split('\n\n')[0] ?? '';
   return table
     .split('\n')
