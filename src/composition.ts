@@ -2,7 +2,7 @@
 // components that a later step opens.
 import { readFileSync } from 'node:fs';
 import { openKeys } from './auth/key-wiring.ts';
-import { RotationEndpoint } from './auth/rotation-endpoint.ts';
+import { rotationEndpoint } from './auth/rotation-endpoint.ts';
 import { Billing } from './billing/billing-wiring.ts';
 import { currentOrderOf } from './billing/order-verdict.ts';
 import { httpUrl } from './config/schema/addresses.ts';
@@ -234,7 +234,7 @@ function openProducts(
     realtime: new Realtime({ ...common, metering: sessions, usageReads }),
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
     models: new ModelsEndpoint(authenticator, snapshot, limiter),
-    rotation: new RotationEndpoint(authenticator, issuer),
+    rotate: rotationEndpoint(authenticator, issuer),
     billing,
     usageReads,
   };
@@ -327,7 +327,7 @@ function openAdmin(
 function mountRoutes(
   { server, overload }: Front,
   metering: Usage,
-  { pipeline, storedCalls, realtime, passthrough, models, rotation, billing }: Products,
+  { pipeline, storedCalls, realtime, passthrough, models, rotate, billing }: Products,
   health: Health,
 ): void {
   const v1 = (method: Method, path: string, handler: Handler) =>
@@ -346,7 +346,7 @@ function mountRoutes(
   for (const path of PASSTHROUGH_PATHS) server.mount(path, piped);
 
   server.route('GET', '/health', (exchange) => health.answer(exchange));
-  server.route('POST', '/admin/keys/rotate', (exchange) => rotation.answer(exchange));
+  server.route('POST', '/admin/keys/rotate', rotate);
   server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 }

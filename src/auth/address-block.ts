@@ -23,15 +23,10 @@ export function addressBlock(address: string): string {
     .join(':')}::/64`;
 }
 
-/** Expands a valid IPv6 address, with or without a dotted decimal end, to its eight groups. */
+/** Expands a valid IPv6 address to its eight groups. */
 function expand(address: string): readonly number[] {
-  const dotted = /(\d+)\.(\d+)\.(\d+)\.(\d+)$/.exec(address);
-  let text = address;
-  if (dotted !== null) {
-    const [a = 0, b = 0, c = 0, d = 0] = dotted.slice(1).map(Number);
-    text = `${address.slice(0, dotted.index)}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
-  }
-  const [head = '', tail] = text.split('::');
+  // The URL parser turns a dotted decimal end into two groups.
+  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
   const numbers = (part: string) =>
     part === '' ? [] : part.split(':').map((group) => Number.parseInt(group, 16));
   const first = numbers(head);

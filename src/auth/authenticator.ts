@@ -28,7 +28,7 @@ import {
   NegativeCache,
   UNLINKED_FRESH_MS,
 } from './records/key-cache.ts';
-import { RecordLookup } from './records/record-lookup.ts';
+import { type FoundRecord, RecordLookup } from './records/record-lookup.ts';
 import type { SharedRecords } from './records/shared-records.ts';
 
 /** Maximum number of checks for a key that changes during its check. */
@@ -52,49 +52,29 @@ interface AuthenticatorOptions {
   readonly now?: () => number;
 }
 
-/** The billing status that a request requires of the holder. */
-type RequiredStanding = 'good' | 'any';
-
-interface Check {
-  readonly key: Key;
-  readonly fingerprint: Fingerprint;
-  readonly known: KnownKey | undefined;
-  readonly address: string;
-  readonly standing: RequiredStanding;
-}
-
 interface Verdict {
   readonly principal: Principal;
   readonly outcome: 'verified' | 'cached';
 }
 
 export class Authenticator implements KeyListener {
-  readonly #secret: KeySecret;
-  readonly #hasher: Hasher;
+  readonly #parts: AuthenticatorOptions;
   readonly #now: () => number;
   readonly #fingerprints = new Fingerprints();
   readonly #clock = new ChangeClock();
   readonly #positive = new KeyCache();
   readonly #negative = new NegativeCache(this.#clock);
-  readonly #shared: SharedRecords | undefined;
-  readonly #onFirstUse: AuthenticatorOptions['onFirstUse'];
   readonly #failures: FailureLimit;
   readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
   /** Checks in flight (single-flight): concurrent requests with one key share one check. */
   readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
-  readonly #outcomes: AuthenticatorOptions['metrics']['authOutcomes'];
-  readonly #unavailable: AuthenticatorOptions['metrics']['authUnavailable'];
-  readonly #cacheEntries: AuthenticatorOptions['metrics']['authCacheEntries'];
   readonly #cachedOutcome: { inc(): void };
 
   constructor(parts: AuthenticatorOptions) {
     const now = parts.now ?? (() => performance.now());
+    this.#parts = parts;
     this.#now = now;
-    this.#secret = parts.secret;
-    this.#hasher = parts.hasher;
-    this.#shared = parts.shared;
-    this.#onFirstUse = parts.onFirstUse;
     this.#failures = new FailureLimit(parts.failuresPerMinute, now, addressBlock);
     this.#prefixFailures = new FailureLimit(parts.failuresPerMinute, now, (prefix) => prefix);
     this.#lookup = new RecordLookup({
@@ -104,44 +84,30 @@ export class Authenticator implements KeyListener {
       now,
       onTombstone: (notice) => void this.changed(notice),
     });
-    this.#outcomes = parts.metrics.authOutcomes;
-    this.#unavailable = parts.metrics.authUnavailable;
-    this.#cacheEntries = parts.metrics.authCacheEntries;
-    this.#cachedOutcome = this.#outcomes.cell({ outcome: 'cached' });
+    this.#cachedOutcome = parts.metrics.authOutcomes.cell({ outcome: 'cached' });
   }
 
   /**
    * @param authorization value of the request's one Authorization header
    * @param address client address, by which failures are counted
+   * @param standing `any` for operations that suspended holders may use: it does not throw `billing_not_active`
    * @returns the principal synchronously when the key was checked within the last 5 s, otherwise a promise
    * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys`,
    *   `billing_not_active` for a valid key with a suspended holder, or `auth_unavailable`
    */
-  authenticate(authorization: string | undefined, address: string): Principal | Promise<Principal> {
-    return this.#authenticate(authorization, address, 'good');
-  }
-
-  /**
-   * Like `authenticate`, for operations that suspended holders may use: it does not throw `billing_not_active`.
-   * `standing` of the principal is the holder's billing status.
-   */
-  identify(authorization: string | undefined, address: string): Principal | Promise<Principal> {
-    return this.#authenticate(authorization, address, 'any');
-  }
-
-  #authenticate(
+  authenticate(
     authorization: string | undefined,
     address: string,
-    standing: RequiredStanding,
+    standing: 'good' | 'any' = 'good',
   ): Principal | Promise<Principal> {
     if (!Key.isOffered(authorization)) {
-      this.#outcomes.inc({ outcome: 'refused' });
+      this.#count('refused');
       if (authorization) this.#recordFailure(address);
       throw new GatewayError('missing_api_key');
     }
     const key = Key.fromHeader(authorization);
     if (key === undefined) {
-      this.#outcomes.inc({ outcome: 'refused' });
+      this.#count('refused');
       this.#recordFailure(address);
       throw new GatewayError('invalid_api_key');
     }
@@ -150,11 +116,15 @@ export class Authenticator implements KeyListener {
     if (known === undefined) {
       this.#rejectKnownBad(fingerprint, key.prefix, address);
     } else if (this.#positive.isFresh(known, this.#now())) {
-      if (standing === 'good' && known.principal.standing !== 'good') throw this.#suspended();
+      this.#requireStanding(standing, known.principal);
       this.#cachedOutcome.inc();
       return known.principal;
     }
-    return this.#check({ key, fingerprint, known, address, standing });
+    return this.#check(key, fingerprint, known, address).then(({ principal, outcome }) => {
+      this.#requireStanding(standing, principal);
+      this.#count(outcome);
+      return principal;
+    });
   }
 
   /** Handles a change of a key by this process or another. */
@@ -188,9 +158,14 @@ export class Authenticator implements KeyListener {
     this.#updateMetrics();
   }
 
-  #suspended(): GatewayError {
-    this.#outcomes.inc({ outcome: 'suspended' });
-    return new GatewayError('billing_not_active');
+  #requireStanding(required: 'good' | 'any', { standing }: Principal): void {
+    if (required === 'any' || standing === 'good') return;
+    this.#count('suspended');
+    throw new GatewayError('billing_not_active');
+  }
+
+  #count(outcome: string): void {
+    this.#parts.metrics.authOutcomes.inc({ outcome });
   }
 
   /** Rejects an uncached key that the negative cache has or whose address has too many failures. */
@@ -198,34 +173,33 @@ export class Authenticator implements KeyListener {
     // Repeats of one bad key are cheap and do not count: a forgotten program with an old key must not use up the
     // attempts of all clients behind the same address.
     if (this.#negative.has(fingerprint, prefix, this.#now())) {
-      this.#outcomes.inc({ outcome: 'refused_cached' });
+      this.#count('refused_cached');
       throw new GatewayError('invalid_api_key');
     }
     const retryAfterMs = this.#failures.waitFor(address);
-    if (retryAfterMs > 0) {
-      this.#outcomes.inc({ outcome: 'limited' });
-      throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
-    }
+    if (retryAfterMs === 0) return;
+    this.#count('limited');
+    throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
   }
 
-  async #check({ key, fingerprint, known, address, standing }: Check): Promise<Principal> {
+  async #check(
+    key: Key,
+    fingerprint: Fingerprint,
+    known: KnownKey | undefined,
+    address: string,
+  ): Promise<Verdict> {
     let check = this.#checks.get(fingerprint);
     const isLeader = check === undefined;
     if (check === undefined) {
       check = this.#decide(key, fingerprint, known).finally(() => this.#checks.delete(fingerprint));
       this.#checks.set(fingerprint, check);
     }
-    let verdict: Verdict;
     try {
-      verdict = await check;
+      return await check;
     } catch (error) {
       this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
       throw error;
     }
-    const { principal, outcome } = verdict;
-    if (standing === 'good' && principal.standing !== 'good') throw this.#suspended();
-    this.#outcomes.inc({ outcome });
-    return principal;
   }
 
   /** @param blamed address and prefix that an invalid key counts against; undefined when already counted */
@@ -235,18 +209,18 @@ export class Authenticator implements KeyListener {
   ): void {
     const code = error instanceof GatewayError ? error.code : undefined;
     if (code === 'invalid_api_key') {
-      this.#outcomes.inc({ outcome: 'refused' });
+      this.#count('refused');
       if (blamed !== undefined) this.#recordFailure(blamed.address, blamed.prefix);
-    } else if (code === 'too_many_failed_keys') this.#outcomes.inc({ outcome: 'limited' });
+    } else if (code === 'too_many_failed_keys') this.#count('limited');
     else {
-      this.#outcomes.inc({ outcome: 'unavailable' });
-      this.#unavailable.inc({ reason: reasonOf(error) });
+      this.#count('unavailable');
+      this.#parts.metrics.authUnavailable.inc({ reason: reasonOf(error) });
     }
   }
 
   async #decide(key: Key, fingerprint: Fingerprint, known: KnownKey | undefined): Promise<Verdict> {
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
-      let found: Awaited<ReturnType<RecordLookup['find']>>;
+      let found: FoundRecord;
       try {
         found = await this.#lookup.find(key.prefix, known !== undefined);
       } catch (error) {
@@ -260,8 +234,10 @@ export class Authenticator implements KeyListener {
         if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
         this.#negative.add(fingerprint, this.#now(), position);
         this.#updateMetrics();
-        this.#throwIfPrefixLimited(key.prefix);
-        throw new GatewayError('invalid_api_key');
+        // Limits failures per prefix: a valid key for the prefix does not come here.
+        const retryAfterMs = this.#prefixFailures.waitFor(key.prefix);
+        if (retryAfterMs === 0) throw new GatewayError('invalid_api_key');
+        throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
       }
       // The hash of a key never changes, so a proof holds for every version.
       const needsProof = !isProved && known === undefined;
@@ -275,7 +251,7 @@ export class Authenticator implements KeyListener {
       if (needsProof) await this.#markUse(key.prefix);
       if (!this.#clock.isUnchangedSince(key.prefix, position)) continue;
       // Not awaited: Redis may be slow, and other replicas can read the store.
-      if (!isProved) void this.#shared?.publish(record);
+      if (!isProved) void this.#parts.shared?.publish(record);
       const principal = principalOf(record);
       this.#positive.refresh(fingerprint, principal, at, soughtAt);
       this.#updateMetrics();
@@ -287,7 +263,7 @@ export class Authenticator implements KeyListener {
   /** Runs before the key counts as proven here or, through Redis, on any replica. */
   async #markUse(prefix: Prefix): Promise<void> {
     try {
-      await this.#onFirstUse?.(prefix);
+      await this.#parts.onFirstUse?.(prefix);
     } catch (error) {
       throw unavailable('store', 'the first use of a key could not be recorded', error);
     }
@@ -295,11 +271,11 @@ export class Authenticator implements KeyListener {
 
   /** Runs Argon2id once in the whole fleet: the other replicas wait for the one that claimed the proof. */
   async #prove(record: CheckableKey, key: Key): Promise<boolean> {
-    const shared = this.#shared;
-    if (shared === undefined) return this.#hasher.verify(record.argon2, key);
+    const { shared, hasher } = this.#parts;
+    if (shared === undefined) return hasher.verify(record.argon2, key);
     if (!(await shared.claimProof(record)) && (await shared.waitForProof(record))) return true;
     try {
-      return await this.#hasher.verify(record.argon2, key);
+      return await hasher.verify(record.argon2, key);
     } catch (error) {
       void shared.releaseProof(record);
       throw error;
@@ -307,24 +283,18 @@ export class Authenticator implements KeyListener {
   }
 
   #matches(record: CheckableKey, key: Key): boolean {
-    const digest = this.#secret.digest(key);
+    const digest = this.#parts.secret.digest(key);
     return record.hmac.byteLength === digest.byteLength && timingSafeEqual(record.hmac, digest);
-  }
-
-  /** Limits failures per prefix. A valid key for the prefix has passed before this check. */
-  #throwIfPrefixLimited(prefix: Prefix): void {
-    const retryAfterMs = this.#prefixFailures.waitFor(prefix);
-    if (retryAfterMs > 0) throw new GatewayError('too_many_failed_keys', undefined, { retryAfterMs });
   }
 
   #recordFailure(address: string, prefix?: Prefix): void {
     this.#failures.record(address);
     if (prefix !== undefined) this.#prefixFailures.record(prefix);
-    this.#cacheEntries.set({ cache: 'failures' }, this.#failures.size);
+    this.#parts.metrics.authCacheEntries.set({ cache: 'failures' }, this.#failures.size);
   }
 
   #updateMetrics(): void {
-    this.#cacheEntries.set({ cache: 'positive' }, this.#positive.size);
-    this.#cacheEntries.set({ cache: 'negative' }, this.#negative.size);
+    this.#parts.metrics.authCacheEntries.set({ cache: 'positive' }, this.#positive.size);
+    this.#parts.metrics.authCacheEntries.set({ cache: 'negative' }, this.#negative.size);
   }
 }

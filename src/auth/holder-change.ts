@@ -3,15 +3,26 @@
 import type { ChangeResult, HolderChange } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { CheckableKey } from './key/principal.ts';
-import type { Announcer } from './records/announcer.ts';
-import type { KeyListener } from './records/key-cache.ts';
+import type { KeyAnnouncer } from './records/key-broadcast.ts';
+import type { Announcement, KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
-interface ChangeNotifiers {
+/** Who learns of changes by this process. */
+export interface ChangeNotifiers {
   /** The authenticator of this process, if any. */
-  readonly listener?: Pick<KeyListener, 'changed'> | undefined;
+  readonly listener?: KeyListener | undefined;
   /** Set in a fleet: announces to the other replicas. */
-  readonly announcer?: Announcer | undefined;
+  readonly announcer?: KeyAnnouncer | undefined;
+}
+
+/** Announces one change, to this process at once. Never rejects. @param record of an issued key */
+export async function announce(
+  { listener, announcer }: ChangeNotifiers,
+  change: Announcement,
+  record?: CheckableKey,
+): Promise<void> {
+  listener?.changed(change);
+  await announcer?.announce(change, record);
 }
 
 /**

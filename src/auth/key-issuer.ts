@@ -3,12 +3,8 @@ import { randomUUID } from 'node:crypto';
 import type { Tier } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type {
-  AddResult,
-  ChangeResult,
   FreeGrant,
-  HolderChange,
   HolderOf,
-  KeyChange,
   KeyFilter,
   KeyRecord,
   KeySummary,
@@ -20,11 +16,9 @@ import type { Store } from '../store/store.ts';
 import { addressBlock } from './address-block.ts';
 import type { Hasher } from './hashing/hasher.ts';
 import type { KeySecret } from './hashing/hashing-secret.ts';
-import { announceChanged, changeHolder } from './holder-change.ts';
+import { announce, announceChanged, type ChangeNotifiers } from './holder-change.ts';
 import { Key } from './key/key.ts';
 import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
-import type { Announcer } from './records/announcer.ts';
-import type { KeyListener } from './records/key-cache.ts';
 import { storableText } from './stored-text.ts';
 
 /** Attempts to find a free prefix. With a million keys among 2^32 prefixes, all are taken with a chance below 1 in 10^18. */
@@ -44,43 +38,21 @@ interface RotatedKey extends IssuedKey {
   readonly replaces: Prefix;
 }
 
-interface KeyHistory {
-  readonly key: KeySummary;
-  /** Oldest first. */
-  readonly events: readonly KeyChange[];
-}
-
-interface KeyIssuerOptions {
+interface KeyIssuerOptions extends ChangeNotifiers {
   readonly store: Store;
   readonly secret: KeySecret;
   readonly hasher: Hasher;
-  /** The authenticator of this process, if any. */
-  readonly listener?: KeyListener;
-  /** Set in a fleet: announces to the other replicas. */
-  readonly announcer?: Announcer | undefined;
   readonly today?: () => Date;
   /** Source of random bytes for new keys. */
   readonly random?: (size: number) => Uint8Array;
 }
 
 export class KeyIssuer {
-  readonly #store: Store;
-  readonly #secret: KeySecret;
-  readonly #hasher: Hasher;
-  readonly #listener: KeyListener | undefined;
-  readonly #announcer: Announcer | undefined;
-  readonly #today: () => Date;
-  readonly #random: ((size: number) => Uint8Array) | undefined;
+  readonly #parts: KeyIssuerOptions;
   readonly #rotations = new Map<Prefix, Promise<RotatedKey>>();
 
   constructor(parts: KeyIssuerOptions) {
-    this.#store = parts.store;
-    this.#secret = parts.secret;
-    this.#hasher = parts.hasher;
-    this.#listener = parts.listener;
-    this.#announcer = parts.announcer;
-    this.#today = parts.today ?? (() => new Date());
-    this.#random = parts.random;
+    this.#parts = parts;
   }
 
   /**
@@ -91,8 +63,7 @@ export class KeyIssuer {
   async issue(order: { readonly tier: Tier; readonly label?: string }): Promise<IssuedKey> {
     const label = order.label === undefined ? null : storableText(order.label, 'label');
     const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, label };
-    const { key, outcome } = await this.#mint((added) => this.#store.addKey(added, holder, null));
-    return this.#issued(key, addedRecord(outcome));
+    return this.#add(holder, null);
   }
 
   /**
@@ -102,11 +73,8 @@ export class KeyIssuer {
    * @throws GatewayError `store_unavailable`
    */
   async issueFor(prefix: Prefix): Promise<IssuedKey | undefined> {
-    if ((await this.#store.findKey(prefix)) === undefined) return undefined;
-    const { key, outcome } = await this.#mint((added) =>
-      this.#store.addKey(added, { kind: 'of', prefix }, `for the holder of ${prefix}`),
-    );
-    return this.#issued(key, addedRecord(outcome));
+    if ((await this.#parts.store.findKey(prefix)) === undefined) return undefined;
+    return this.#add({ kind: 'of', prefix }, `for the holder of ${prefix}`);
   }
 
   /**
@@ -117,8 +85,7 @@ export class KeyIssuer {
   async issueFree(order: { readonly address: string; readonly perDay: number }): Promise<IssuedKey> {
     const grant = await this.freeGrant(order);
     const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free', label: null };
-    const { key, outcome } = await this.#mint((added) => this.#store.addKey(added, holder, null, grant));
-    return this.#issued(key, addedRecord(outcome));
+    return this.#add(holder, null, grant);
   }
 
   /**
@@ -127,25 +94,12 @@ export class KeyIssuer {
    * @throws GatewayError `free_key_limit`, `store_unavailable`
    */
   async freeGrant(order: { readonly address: string; readonly perDay: number }): Promise<FreeGrant> {
-    const address = this.#secret.addressDigest(addressBlock(order.address));
-    const day = this.#today().toISOString().slice(0, 10);
+    const address = this.#parts.secret.addressDigest(addressBlock(order.address));
+    const day = this.#now().slice(0, 10);
     // The count in the transaction decides; this one only saves the hash.
-    if ((await this.#store.freeGrants(day, address)) >= order.perDay)
+    if ((await this.#parts.store.freeGrants(day, address)) >= order.perDay)
       throw new GatewayError('free_key_limit');
     return { day, address, perDay: order.perDay };
-  }
-
-  /**
-   * Makes a key that `write` stores in a larger transaction. The key is not cached or announced: its first use is looked up and
-   * proven, and is therefore recorded.
-   *
-   * @param write called again with another key when it returns `prefix_taken`
-   * @throws GatewayError `store_unavailable`, and what `write` throws
-   */
-  mint<T extends { readonly kind: string }>(
-    write: (key: NewKey) => Promise<T>,
-  ): Promise<{ readonly key: Key; readonly outcome: T }> {
-    return this.#mint(write);
   }
 
   /**
@@ -167,91 +121,69 @@ export class KeyIssuer {
   }
 
   revoke(prefix: Prefix, reason?: string): Promise<RevokeResult> {
-    return revokeKey(
-      {
-        store: this.#store,
-        today: this.#today,
-        listener: this.#listener,
-        announcer: this.#announcer,
-      },
-      prefix,
-      reason,
-    );
-  }
-
-  /** Changes tier or standing of a holder: see the function `changeHolder`. */
-  changeHolder(holderId: string, change: HolderChange, reason?: string): Promise<ChangeResult> {
-    return changeHolder(
-      {
-        store: this.#store,
-        today: this.#today,
-        listener: this.#listener,
-        announcer: this.#announcer,
-      },
-      holderId,
-      change,
-      reason,
-    );
+    return revokeKey(this.#parts, prefix, reason);
   }
 
   /** Announces a change that a caller's own transaction made: see the function `announceChanged`. */
   announceChanged(records: readonly CheckableKey[], at: string): Promise<void> {
-    return announceChanged({ listener: this.#listener, announcer: this.#announcer }, records, at);
+    return announceChanged(this.#parts, records, at);
   }
 
   /** Keys in the order of issue. @throws GatewayError `store_unavailable` */
   list(filter: KeyFilter): Promise<readonly KeySummary[]> {
-    return this.#store.listKeys(filter);
+    return this.#parts.store.listKeys(filter);
   }
 
-  /** A key and its history, or undefined. @throws GatewayError `store_unavailable` */
-  async show(prefix: Prefix): Promise<KeyHistory | undefined> {
-    const record = await this.#store.findKey(prefix);
-    if (record === undefined) return undefined;
-    const { argon2: _argon2, hmac: _hmac, ...key } = record;
-    return { key, events: await this.#store.historyOf(prefix) };
+  async #add(holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<IssuedKey> {
+    const { store } = this.#parts;
+    const { key, outcome } = await this.mint((added) => store.addKey(added, holder, reason, grant));
+    if (outcome.kind === 'added') return this.#issued(key, outcome.record);
+    if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
+    // `unknown_holder` cannot follow a found holder, and `mint` handles `prefix_taken`.
+    throw new Error(`the store answered ${outcome.kind} to a new key`);
   }
 
   async #rotate(principal: Principal): Promise<RotatedKey> {
-    const rotate = (successor: NewKey) => this.#store.rotateKey(principal, successor);
-    const { key, outcome } = await this.#mint(rotate, () => this.#requireActive(principal));
+    const rotate = (successor: NewKey) => this.#parts.store.rotateKey(principal, successor);
+    const { key, outcome } = await this.mint(rotate, () => this.#requireActive(principal));
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
     const { record, endedVersion } = outcome;
     const ended = { prefix: principal.prefix, kind: 'rotated', version: endedVersion } as const;
-    this.#listener?.changed(ended);
     // Announce both before the response, so that no replica accepts the old key after it.
-    const [issued] = await Promise.all([
-      this.#issued(key, record),
-      this.#announcer?.announce({ ...ended, at: record.createdAt }),
-    ]);
+    const announced = announce(this.#parts, { ...ended, at: record.createdAt });
+    const [issued] = await Promise.all([this.#issued(key, record), announced]);
     return { ...issued, replaces: principal.prefix };
   }
 
   /** Checks the state only: a change of the holder may have raised the version since authentication. */
   async #requireActive({ prefix }: Principal): Promise<void> {
-    const current = await this.#store.findKey(prefix);
+    const current = await this.#parts.store.findKey(prefix);
     if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
   }
 
   /**
-   * Generates a key, hashes it and passes it to `write`; retries with another key when the prefix is taken.
-   * @param check runs before the hash; it rejects when no key may be made
+   * Makes a key that `write` stores. It is not cached or announced: its first use is looked up and proven, and is therefore
+   * recorded.
+   *
+   * @param write called again with another key when it returns `prefix_taken`
+   * @param check runs before the expensive hash; it rejects when no key may be made
+   * @throws GatewayError `store_unavailable`, and what `write` throws
    */
-  async #mint<T extends { readonly kind: string }>(
+  async mint<T extends { readonly kind: string }>(
     write: (key: NewKey) => Promise<T>,
     check = async () => {},
   ): Promise<{ readonly key: Key; readonly outcome: T }> {
     for (let draw = 0; draw < MAX_DRAWS; draw += 1) {
-      const key = Key.generate(this.#random);
+      const key = Key.generate(this.#parts.random);
       // Checked before the expensive hash; the transaction decides.
-      const [taken] = await Promise.all([this.#store.findKey(key.prefix), check()]);
+      const [taken] = await Promise.all([this.#parts.store.findKey(key.prefix), check()]);
       if (taken !== undefined) continue;
-      const argon2 = await this.#hasher.hash(key);
+      const argon2 = await this.#parts.hasher.hash(key);
       const outcome = await write({
         prefix: key.prefix,
         argon2,
-        hmac: this.#secret.digest(key),
-        createdAt: this.#today().toISOString(),
+        hmac: this.#parts.secret.digest(key),
+        createdAt: this.#now(),
       });
       if (outcome.kind !== 'prefix_taken') return { key, outcome };
     }
@@ -260,12 +192,16 @@ export class KeyIssuer {
     });
   }
 
+  /** RFC 3339, UTC. */
+  #now(): string {
+    return (this.#parts.today?.() ?? new Date()).toISOString();
+  }
+
   async #issued(key: Key, record: KeyRecord): Promise<IssuedKey> {
     const { prefix, holderId, tier, version, createdAt } = record;
-    const issued = { prefix, kind: 'issued', version } as const;
-    this.#listener?.changed(issued);
-    this.#listener?.preload(key, principalOf(record));
-    await this.#announcer?.announce({ ...issued, at: createdAt }, record);
+    const announced = announce(this.#parts, { prefix, kind: 'issued', version, at: createdAt }, record);
+    this.#parts.listener?.preload(key, principalOf(record));
+    await announced;
     return { key, prefix, holderId, tier, createdAt };
   }
 }
@@ -276,35 +212,22 @@ export class KeyIssuer {
  * @throws GatewayError `invalid_value` for a reason that cannot be stored, `store_unavailable`
  */
 export async function revokeKey(
-  parts: {
-    readonly store: Pick<Store, 'revokeKey'>;
-    readonly listener?: KeyListener | undefined;
-    readonly announcer?: Announcer | undefined;
-    readonly today?: () => Date;
-  },
+  parts: ChangeNotifiers & { readonly store: Pick<Store, 'revokeKey'>; readonly today?: () => Date },
   prefix: Prefix,
   reason?: string,
 ): Promise<RevokeResult> {
   const storedReason = reason === undefined ? null : storableText(reason, 'reason');
-  const now = parts.today?.() ?? new Date();
-  const outcome = await parts.store.revokeKey(prefix, storedReason, now.toISOString());
+  const at = (parts.today?.() ?? new Date()).toISOString();
+  const outcome = await parts.store.revokeKey(prefix, storedReason, at);
   if (outcome.kind === 'unknown') return outcome;
   // Announce a key that had already ended too: a repeat may follow a failed announcement.
   const { version, state, endedAt } = outcome.record;
-  const ended = { prefix, kind: state === 'revoked' ? 'revoked' : 'rotated', version } as const;
-  parts.listener?.changed(ended);
-  await parts.announcer?.announce({ ...ended, at: endedAt ?? now.toISOString() });
+  const kind = state === 'revoked' ? 'revoked' : 'rotated';
+  await announce(parts, { prefix, kind, version, at: endedAt ?? at });
   return outcome;
 }
 
 /** Whether the reason of a revocation also ends running requests: it begins with `compromised`. */
 export function isCompromised(reason: string | null): boolean {
   return reason !== null && /^compromised\b/i.test(reason);
-}
-
-function addedRecord(outcome: AddResult): KeyRecord {
-  if (outcome.kind === 'added') return outcome.record;
-  if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
-  // `unknown` cannot follow a found holder, and `#mint` handles `prefix_taken`.
-  throw new Error(`the store answered ${outcome.kind} to a new key`);
 }

@@ -52,55 +52,39 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   const hasher = new Hasher(metrics);
   const onFirstUse = (prefix: Prefix) => store.billing.markFirstUse(prefix, new Date().toISOString());
   const url = config.redis;
-  if (url === undefined) {
-    const authenticator = new Authenticator({
-      store,
-      onFirstUse,
-      secret,
-      hasher,
-      metrics,
-      failuresPerMinute,
-    });
+  const redis = url === undefined ? undefined : new RedisClient({ url, logger, metrics: metrics.redis });
+  const shared = redis && new SharedRecords({ redis, secret, metrics });
+  const parts = { store, shared, onFirstUse, secret, hasher, metrics, failuresPerMinute };
+  const authenticator = new Authenticator(parts);
+  const broadcast = redis && new KeyBroadcast({ redis, listener: authenticator, metrics });
+  const changes = new ChangeFeed({
+    store,
+    listener: authenticator,
+    onChange: (change) => {
+      void broadcast?.onFeedChange(change);
+      onChange(change);
+    },
+    metrics,
+  });
+  if (url === undefined || redis === undefined) {
     const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator });
-    const changes = new ChangeFeed({ store, listener: authenticator, onChange, metrics });
     await changes.start();
     const position = { index: 0, count: 1 };
-    return { authenticator, issuer, redis: undefined, isLinked: true, position, close: () => changes.stop() };
+    return { authenticator, issuer, redis, isLinked: true, position, close: () => changes.stop() };
   }
-  const redis = new RedisClient({ url, logger, metrics: metrics.redis });
-  const shared = new SharedRecords({ redis, secret, metrics });
-  const authenticator = new Authenticator({
-    store,
-    shared,
-    onFirstUse,
-    secret,
-    hasher,
-    metrics,
-    failuresPerMinute,
-  });
   const replicas = new Replicas({
     redis,
     url,
     logger,
     version: options.version,
-    onMessage: (text) => broadcast.receive(text),
+    onMessage: (text) => broadcast?.receive(text),
     onLost: () => authenticator.unlinked(),
     onRestored: () => {
       authenticator.linked();
       void changes.poll();
     },
   });
-  const broadcast = new KeyBroadcast({ redis, listener: authenticator, metrics });
   const announcer = new KeyAnnouncer({ redis, shared, send: (body) => replicas.send(body) });
-  const changes = new ChangeFeed({
-    store,
-    listener: authenticator,
-    onChange: (change) => {
-      void broadcast.onFeedChange(change);
-      onChange(change);
-    },
-    metrics,
-  });
   authenticator.unlinked();
   // Start the feed before the subscription: it covers messages that arrive earlier.
   await changes.start();

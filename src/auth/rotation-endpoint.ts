@@ -5,34 +5,20 @@ import { answerJson } from '../http/exchange/response-writer.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { IssuedKey, KeyIssuer } from './key-issuer.ts';
 
-export class RotationEndpoint {
-  readonly #authenticator: Authenticator;
-  readonly #issuer: KeyIssuer;
-
-  constructor(authenticator: Authenticator, issuer: KeyIssuer) {
-    this.#authenticator = authenticator;
-    this.#issuer = issuer;
-  }
-
-  /** `POST /admin/keys/rotate`, authenticated with the key that it replaces. */
-  async answer(exchange: Exchange): Promise<void> {
+/** `POST /admin/keys/rotate`, authenticated with the key that it replaces. */
+export function rotationEndpoint(authenticator: Authenticator, issuer: KeyIssuer) {
+  return async (exchange: Exchange): Promise<void> => {
+    const { authorization } = exchange.request.headers;
     // Suspended holders may rotate: replacing a leaked key must not wait for a payment.
-    const principal = await this.#authenticator.identify(
-      exchange.request.headers.authorization,
-      exchange.address,
-    );
+    const principal = await authenticator.authenticate(authorization, exchange.address, 'any');
     exchange.keyPrefix = principal.prefix;
     exchange.access.tier = principal.tier;
     // Do not replace the key of a client that has disconnected and would not receive the new one.
     exchange.throwIfStopped();
-    const rotated = await this.#issuer.rotate(principal);
-    answerJson(
-      exchange,
-      200,
-      { ...wireKey(rotated), replaces: rotated.replaces },
-      { 'cache-control': 'no-store' },
-    );
-  }
+    const rotated = await issuer.rotate(principal);
+    const body = { ...wireKey(rotated), replaces: rotated.replaces };
+    answerJson(exchange, 200, body, { 'cache-control': 'no-store' });
+  };
 }
 
 /** The JSON form of a new key. No other code reveals a key to a client. */

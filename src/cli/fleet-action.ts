@@ -1,7 +1,6 @@
 // Broadcasts a key change from the support desk to the running replicas, and reports their confirmations.
 
 import type { KeySecret } from '../auth/hashing/hashing-secret.ts';
-import type { Announcer } from '../auth/records/announcer.ts';
 import { KeyAnnouncer } from '../auth/records/key-broadcast.ts';
 import { SharedRecords } from '../auth/records/shared-records.ts';
 import { RedisClient } from '../redis/redis-client.ts';
@@ -38,7 +37,7 @@ export class Fleet implements AsyncDisposable {
   }
 
   /** For an issued key; it does not wait for confirmations. */
-  announcer(secret: KeySecret): Announcer {
+  announcer(secret: KeySecret): KeyAnnouncer {
     const redis = this.#redis;
     const shared = new SharedRecords({ redis, secret, metrics: createMetrics() });
     return new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
@@ -48,7 +47,7 @@ export class Fleet implements AsyncDisposable {
    * For a key that ends or whose holder changes; `result` has the outcome.
    * @param needs capability that a replica needs to act on it; undefined when every version can
    */
-  confirmingAnnouncer(needs?: Capability): Announcer {
+  confirmingAnnouncer(needs?: Capability): KeyAnnouncer {
     return new KeyAnnouncer({ redis: this.#redis, send: (body) => this.#confirm(body, needs) });
   }
 

@@ -11,7 +11,7 @@ import type { Prefix } from '../../src/store/key-record.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import { prefix as samplePrefix } from '../store/samples.ts';
-import { openSetting, quickArgon2, type Replica, type Setting } from './setting.ts';
+import { holderChanger, openSetting, quickArgon2, type Replica, type Setting } from './setting.ts';
 
 export const SILENT = createLogger(undefined, 'silent');
 
@@ -86,7 +86,8 @@ export async function openFleetSetting(
     running.defer(() => changes.stop());
     await redis.start();
     const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator, announcer });
-    return { authenticator, issuer, changes, metrics, redis, shared, fleet, announcer, sent };
+    const changeHolder = holderChanger({ store, listener: authenticator, announcer });
+    return { authenticator, issuer, changeHolder, changes, metrics, redis, shared, fleet, announcer, sent };
   };
   const running = stack.use(new AsyncDisposableStack());
   const all = stack.move();

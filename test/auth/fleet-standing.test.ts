@@ -25,7 +25,7 @@ afterEach(() => server.resume());
 afterAll(() => server?.stop());
 
 const tierAt = async ({ authenticator }: SharedReplica, key: { reveal(): string }) =>
-  (await authenticator.identify(`Bearer ${key.reveal()}`, '')).tier;
+  (await authenticator.authenticate(`Bearer ${key.reveal()}`, '', 'any')).tier;
 
 const held = async (prefix: string) => String(await server.command('GET', `tollgate:key:{${prefix}}`));
 
@@ -34,7 +34,7 @@ test('a change replaces the record in Redis, still proved, and its message is ob
   const [one, other] = [await fleet.replica(), await fleet.replica()];
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Free' });
   expect(await tierAt(other, key)).toBe('Free');
-  await one.issuer.changeHolder(holderId, { tier: 'Pro' });
+  await one.changeHolder(holderId, { tier: 'Pro' });
   expect(await held(prefix)).toMatch(/^2 .*"tier":"Pro","standing":"good"/);
   const lookups = fleet.setting.lookups;
   const message = one.sent.at(-1) ?? '';
@@ -58,7 +58,7 @@ test('all keys of a holder are in one message', async () => {
   if (second === undefined) throw new Error('no second key');
   for (const { key } of [first, second]) await outcome(other.authenticator, key);
   const before = one.sent.length;
-  await one.issuer.changeHolder(first.holderId, { standing: 'suspended' });
+  await one.changeHolder(first.holderId, { standing: 'suspended' });
   expect(one.sent.length - before).toBe(1);
   other.fleet.receive(one.sent.at(-1) ?? '');
   for (const { key } of [first, second]) {
@@ -72,7 +72,7 @@ test('a record of before that a slow reader writes does not come back', async ()
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Pro' });
   const slow = await fleet.setting.store.findKey(prefix);
   if (slow === undefined) throw new Error('no record');
-  await one.issuer.changeHolder(holderId, { tier: 'Free' });
+  await one.changeHolder(holderId, { tier: 'Free' });
   await other.shared.publish(slow);
   expect(await held(prefix)).toMatch(/^2 /);
   await server.flush();
@@ -115,7 +115,7 @@ test('whoever reads of a change in the feed covers no record that is as new, and
   await using fleet = await openFleetSetting(server.url);
   const one = await fleet.replica();
   const { prefix, holderId } = await one.issuer.issue({ tier: 'Free' });
-  await one.issuer.changeHolder(holderId, { tier: 'Pro' });
+  await one.changeHolder(holderId, { tier: 'Pro' });
   const record = await held(prefix);
   const read = { prefix, kind: 'changed', version: 2, at: '2030' } as const;
   await one.fleet.onFeedChange(read);
@@ -130,7 +130,7 @@ test('that Redis was away for the change is made up for by whoever reads the fee
   const { key, prefix, holderId } = await one.issuer.issue({ tier: 'Pro' });
   expect(await tierAt(other, key)).toBe('Pro');
   server.pause();
-  await one.issuer.changeHolder(holderId, { tier: 'Free' });
+  await one.changeHolder(holderId, { tier: 'Free' });
   expect(await tierAt(one, key)).toBe('Free');
   await other.changes.poll();
   expect(await tierAt(other, key)).toBe('Free');

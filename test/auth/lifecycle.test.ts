@@ -221,7 +221,7 @@ test('whatever is done to keys in whatever order, the answers are those of the r
       await real.other.changes.stop();
       // What is left in the store is what the model has.
       setting.mood = 'well';
-      const stored = await setting.issuer.list({ limit: 1000 });
+      const stored = await setting.store.listKeys({ limit: 1000 });
       expect(stored.map(({ state }) => state)).toEqual(model.keys.map(({ state }) => state));
     }),
     { numRuns: 60 },

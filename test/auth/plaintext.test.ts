@@ -89,8 +89,8 @@ test('no whole key is left in the store, the log, the metrics, an error or an ob
   await failure(() => database.exec(`update keys set hmac = zeroblob(32), version = 9`));
   database.close();
   say(record);
-  say(await issuer.list({ limit: 10 }));
-  say(await issuer.show(first.prefix));
+  say(await store.listKeys({ limit: 10 }));
+  say(await store.historyOf(first.prefix));
   // With its log still there; by another process, because reading the file here would drop SQLite's locks on it.
   await using copy = await tempDir();
   execFileSync('cp', ['-r', `${setting.dir.path}/.`, copy.path]);

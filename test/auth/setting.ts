@@ -3,12 +3,13 @@ import { createHash } from 'node:crypto';
 import { Authenticator } from '../../src/auth/authenticator.ts';
 import { type Argon2, Hasher } from '../../src/auth/hashing/hasher.ts';
 import { type KeySecret, openSecret } from '../../src/auth/hashing/hashing-secret.ts';
+import { changeHolder } from '../../src/auth/holder-change.ts';
 import { Key } from '../../src/auth/key/key.ts';
 import type { Principal } from '../../src/auth/key/principal.ts';
 import { type IssuedKey, KeyIssuer } from '../../src/auth/key-issuer.ts';
 import { ChangeFeed } from '../../src/auth/records/change-feed.ts';
 import { GatewayError } from '../../src/errors.ts';
-import type { KeyRecord, Prefix } from '../../src/store/key-record.ts';
+import type { HolderChange, KeyRecord, Prefix } from '../../src/store/key-record.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createMetrics, type Metrics } from '../../src/telemetry/metrics/all-metrics.ts';
@@ -21,6 +22,7 @@ export type StoreMood = 'well' | 'failing' | 'silent';
 export interface Replica {
   readonly authenticator: Authenticator;
   readonly issuer: KeyIssuer;
+  readonly changeHolder: ReturnType<typeof holderChanger>;
   readonly changes: ChangeFeed;
   readonly metrics: Metrics;
 }
@@ -107,6 +109,7 @@ export async function openSetting(
       ...(options.random && { random: options.random }),
       ...(options.today && { today: options.today }),
     });
+    const changeHolder = holderChanger({ store, listener: authenticator });
     const changes = new ChangeFeed({
       store,
       listener: authenticator,
@@ -115,7 +118,7 @@ export async function openSetting(
       intervalMs: 3_600_000,
     });
     await changes.start();
-    return { authenticator, issuer, changes, metrics, hasher };
+    return { authenticator, issuer, changeHolder, changes, metrics, hasher };
   };
   const own = await replica();
   return {
@@ -148,6 +151,11 @@ export async function openSetting(
     },
   };
 }
+
+/** Changes holders as a process with these parts does. */
+export const holderChanger =
+  (parts: Parameters<typeof changeHolder>[0]) => (holderId: string, change: HolderChange, reason?: string) =>
+    changeHolder(parts, holderId, change, reason);
 
 export const bearer = (key: Key | string) => `Bearer ${typeof key === 'string' ? key : key.reveal()}`;
 

@@ -21,7 +21,7 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
-import { quickArgon2 } from '../auth/setting.ts';
+import { holderChanger, quickArgon2 } from '../auth/setting.ts';
 
 export const DAY = 86_400_000;
 export const SECRET = 'S'.repeat(43);
@@ -118,6 +118,7 @@ export interface Desk {
   readonly settlement: PaymentReconciliation;
   readonly claims: Claims;
   readonly issuer: KeyIssuer;
+  readonly changeHolder: ReturnType<typeof holderChanger>;
   readonly authenticator: Authenticator;
 }
 
@@ -162,6 +163,7 @@ export async function openDesk(
     settlement,
     claims,
     issuer,
+    changeHolder: holderChanger({ store, listener: authenticator }),
     authenticator,
     [Symbol.asyncDispose]: () => store.close(),
   };

@@ -236,10 +236,10 @@ describe('on SQLite', () => {
       return order;
     };
     const standing = async () => (await strict.store.findHolder(holderId))?.standing;
-    await strict.issuer.changeHolder(holderId, { standing: 'suspended' });
+    await strict.changeHolder(holderId, { standing: 'suspended' });
     const order = await pay();
     expect(await standing()).toBe('suspended');
-    await strict.issuer.changeHolder(holderId, { standing: 'good' });
+    await strict.changeHolder(holderId, { standing: 'good' });
     HAPPENINGS['charge.refunded']?.(provider.truthOf(order.id), now);
     await strict.settlement.settle(order.id);
     expect(await standing()).toBe('suspended');
@@ -282,7 +282,7 @@ describe('on SQLite', () => {
     pro.truth.money = { ...pro.truth.money, refund: 'full' };
     await desk.settlement.settle(pro.order.id);
     expect(await tier()).toBe('Lite');
-    await desk.issuer.changeHolder(holderId, { tier: 'Pro' });
+    await desk.changeHolder(holderId, { tier: 'Pro' });
     await desk.settlement.settle(lite.order.id);
     expect(await tier()).toBe('Pro');
     lite.truth.money = { ...lite.truth.money, dispute: 'lost' };

@@ -48,13 +48,10 @@ const ARGON2: Argon2 = {
 
 type HasherMetrics = Pick<Metrics, 'argon2Runs' | 'argon2Seconds' | 'argon2Queue'>;
 
-interface Waiter {
-  readonly start: () => void;
-}
-
 /** A bounded queue, with the error message for callers that it rejects. */
 interface Queue {
-  readonly waiting: Set<Waiter>;
+  /** Each starts when it is called. */
+  readonly waiting: Set<() => void>;
   readonly maxWaiting: number;
   readonly waitMs: number;
   readonly message: string;
@@ -142,17 +139,15 @@ export class Hasher {
     }
     return new Promise((resolve, reject) => {
       const stop = startDeadline(waitMs, () => {
-        waiting.delete(waiter);
+        waiting.delete(start);
         this.#updateMetrics();
         reject(this.#rejection(queue, `no slot within ${waitMs} ms`));
       });
-      const waiter: Waiter = {
-        start: () => {
-          stop();
-          resolve();
-        },
+      const start = () => {
+        stop();
+        resolve();
       };
-      waiting.add(waiter);
+      waiting.add(start);
       this.#updateMetrics();
     });
   }
@@ -173,7 +168,7 @@ export class Hasher {
       if (next !== undefined) {
         waiting.delete(next);
         this.#updateMetrics();
-        next.start();
+        next();
         return;
       }
     }

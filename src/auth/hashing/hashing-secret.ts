@@ -1,7 +1,7 @@
 // The secret for the HMAC of keys: its source, its uses, and the check that the keys in the store were made with it. It is
 // never stored in the database.
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, linkSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { inspect } from 'node:util';
 import type { StaticConfig } from '../../config/schema/config-schema.ts';
@@ -69,14 +69,12 @@ export async function openSecret(
   store: Store,
 ): Promise<KeySecret> {
   if (configured !== undefined) {
-    const secret = new KeySecret(configured);
-    if (!(await isPinned(secret, store))) {
-      throw new SecretError(
-        '`secret` differs from the one that the keys in this store were made with, so no key would be accepted; ' +
-          'set the previous secret (for a SQLite store it may be in the file PATH.secret beside it)',
-      );
-    }
-    return secret;
+    return await pinned(
+      configured,
+      store,
+      '`secret` differs from the one that the keys in this store were made with, so no key would be accepted; ' +
+        'set the previous secret (for a SQLite store it may be in the file PATH.secret beside it)',
+    );
   }
   if (!('path' in config))
     throw new SecretError('`secret` is not set; it is required when the store is not a SQLite file');
@@ -91,19 +89,20 @@ export async function openSecret(
     }
     text = createSecret(file);
   }
-  const secret = new KeySecret(text);
-  if (!(await isPinned(secret, store))) {
-    throw new SecretError(
-      `the secret in ${file} differs from the one that the keys in this store were made with; restore the previous file`,
-    );
-  }
-  return secret;
+  return await pinned(
+    text,
+    store,
+    `the secret in ${file} differs from the one that the keys in this store were made with; restore the previous file`,
+  );
 }
 
-async function isPinned(secret: KeySecret, store: Store): Promise<boolean> {
+async function pinned(text: string, store: Store, otherwise: string): Promise<KeySecret> {
+  const secret = new KeySecret(text);
   const check = secret.check();
-  const pinned = await store.pinSecret(check);
-  return pinned.byteLength === check.byteLength && timingSafeEqual(pinned, check);
+  const stored = await store.pinSecret(check);
+  if (stored.byteLength !== check.byteLength || !timingSafeEqual(stored, check))
+    throw new SecretError(otherwise);
+  return secret;
 }
 
 function readSecret(file: string): string | undefined {
@@ -125,7 +124,8 @@ function readSecret(file: string): string | undefined {
 function createSecret(file: string): string {
   const draft = `${file}.${process.pid}.${randomBytes(4).toString('hex')}`;
   try {
-    writeDurably(draft, `${randomBytes(32).toString('hex')}\n`);
+    const text = `${randomBytes(32).toString('hex')}\n`;
+    writeFileSync(draft, text, { flag: 'wx', mode: 0o600, flush: true });
     try {
       linkSync(draft, file);
     } catch (error) {
@@ -143,16 +143,6 @@ function createSecret(file: string): string {
   if (text === undefined)
     throw new SecretError(`${file} was removed while the gateway started; start it again`);
   return text;
-}
-
-function writeDurably(file: string, text: string): void {
-  const descriptor = openSync(file, 'wx', 0o600);
-  try {
-    writeSync(descriptor, text);
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
 }
 
 /** fsync of the folder: without it a power failure can lose a new name. */

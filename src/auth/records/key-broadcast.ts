@@ -7,9 +7,8 @@ import type { RedisClient } from '../../redis/redis-client.ts';
 import { CHANGE_KINDS, type ChangeKind, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { CheckableKey } from '../key/principal.ts';
-import type { Announcement, Announcer } from './announcer.ts';
 import { observeLag } from './change-feed.ts';
-import type { KeyListener } from './key-cache.ts';
+import type { Announcement, KeyListener } from './key-cache.ts';
 import { KeyTombstones, type SharedRecords, type Tombstone } from './shared-records.ts';
 
 /** Maximum number of tombstones to write again after a reconnect, because Redis may have lost them. */
@@ -30,11 +29,14 @@ interface KeyAnnouncerOptions {
   /** Sends a message to all replicas. */
   readonly send: (body: string) => Promise<void>;
   /** The records of active keys in Redis; omitted when the secret is not available. */
-  readonly shared?: Pick<SharedRecords, 'publish' | 'replace'>;
+  readonly shared?: Pick<SharedRecords, 'publish' | 'replace'> | undefined;
 }
 
-/** Announces changes by this process: the tombstone first, so that replicas find it when the message makes them look. */
-export class KeyAnnouncer implements Announcer {
+/**
+ * Announces changes by this process: the tombstone first, so that replicas find it when the message makes them look. Its methods
+ * never reject and do not block for long: processes that they cannot reach read the change feed.
+ */
+export class KeyAnnouncer {
   readonly #parts: KeyAnnouncerOptions;
   readonly #tombstones: KeyTombstones;
 
@@ -43,6 +45,7 @@ export class KeyAnnouncer implements Announcer {
     this.#tombstones = new KeyTombstones(parts.redis);
   }
 
+  /** @param record the record of an issued key */
   async announce({ prefix, kind, version, at }: Announcement, record?: CheckableKey): Promise<void> {
     const tombstone = tombstoneOf(kind);
     if (tombstone !== undefined) await this.#tombstones.write(tombstone, prefix, version);
@@ -50,6 +53,11 @@ export class KeyAnnouncer implements Announcer {
     await this.#send({ prefix, kind, version, at });
   }
 
+  /**
+   * Announces a change of a holder in one message for all of its keys.
+   * @param records current records of its active keys
+   * @param at RFC 3339, UTC
+   */
   async announceChanged(records: readonly CheckableKey[], at: string): Promise<void> {
     await Promise.all(records.map((record) => this.#replace(record)));
     const notices = records.map(({ prefix, version }) => ({ prefix, kind: 'changed', version, at }) as const);

@@ -3,7 +3,7 @@
 
 import { hash, randomBytes } from 'node:crypto';
 import { RecentMap } from '../../recent-map.ts';
-import type { ChangeKind, Prefix } from '../../store/key-record.ts';
+import type { KeyChange, Prefix } from '../../store/key-record.ts';
 import type { Key } from '../key/key.ts';
 import type { Principal } from '../key/principal.ts';
 
@@ -45,12 +45,9 @@ function isFingerprint(text: string): text is Fingerprint {
 }
 
 /** Notification of one change of a key. */
-export interface KeyNotice {
-  readonly prefix: Prefix;
-  readonly kind: ChangeKind;
-  /** Version of the key after the change. */
-  readonly version: number;
-}
+export type KeyNotice = Pick<KeyChange, 'prefix' | 'kind' | 'version'>;
+
+export type Announcement = KeyNotice & Pick<KeyChange, 'at'>;
 
 /**
  * A logical clock of key changes: the tick and the version of the last change of each key. An answer that was requested

@@ -24,36 +24,25 @@ const keyOf = (prefix: Prefix) => `tollgate:key:{${prefix}}`;
 /** Includes the version: a claim for an earlier version does not apply. */
 const proofOf = ({ prefix, version }: CheckableKey) => `tollgate:proof:{${prefix}}:${version}`;
 
-/**
- * Writes unless Redis has a newer version, so that a slow reader cannot restore a key that has ended. It overwrites
- * malformed values.
- */
-const PUT = {
-  name: 'put',
+/** Writes unless Redis has a version that wins over that of the arguments. It overwrites malformed values. */
+const writer = (name: string, wins: '>' | '>=') => ({
+  name,
   keys: 1,
   lua: `
 local held = redis.pcall('GET', KEYS[1])
 if type(held) == 'string' then
   local version = tonumber(string.match(held, '^(%d%d?%d?%d?%d?%d?) '))
-  if version and version > tonumber(ARGV[1]) then return 0 end
+  if version and version ${wins} tonumber(ARGV[1]) then return 0 end
 end
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return 1`,
-} as const;
+});
 
-/** Writes a tombstone unless Redis has the same or a newer version: a record of this version has more information. */
-const INVALIDATE = {
-  name: 'invalidate',
-  keys: 1,
-  lua: `
-local held = redis.pcall('GET', KEYS[1])
-if type(held) == 'string' then
-  local version = tonumber(string.match(held, '^(%d%d?%d?%d?%d?%d?) '))
-  if version and version >= tonumber(ARGV[1]) then return 0 end
-end
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
-return 1`,
-} as const;
+/** A slow reader cannot restore a key that has ended. */
+const PUT = writer('put', '>');
+
+/** For tombstones: a record of the same version has more information. */
+const INVALIDATE = writer('invalidate', '>=');
 
 /** Removes a damaged value if it is unchanged: the argument is its SHA-1 in hexadecimal, or empty for a non-string. */
 const DISCARD = {

@@ -145,7 +145,7 @@ export class Checkout {
     if (authorization === undefined) return undefined;
     const { authenticator, store } = this.#parts;
     // Suspended holders are allowed, because paying ends the suspension.
-    const principal = await authenticator.identify(authorization, exchange.address);
+    const principal = await authenticator.authenticate(authorization, exchange.address, 'any');
     exchange.keyPrefix = principal.prefix;
     if (principal.standing === 'good' && !isAbove(tier, principal.tier))
       throw new GatewayError('already_entitled');

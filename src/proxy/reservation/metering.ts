@@ -75,7 +75,8 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     metering: { limiter, outbox, metrics },
     endpoint: new UsageEndpoint({
       // A suspended holder can read here why it is not served.
-      authenticate: async (authorization, address) => authenticator.identify(authorization, address),
+      authenticate: async (authorization, address) =>
+        authenticator.authenticate(authorization, address, 'any'),
       usage,
       limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
       plan: ({ holderId }) => planOf(holderId),

@@ -31,6 +31,7 @@ export class Desk implements AsyncDisposable {
   readonly #roster: Roster;
   readonly #store: Store;
   readonly #redis: RedisClient;
+  readonly #announcer: KeyAnnouncer;
   readonly #issuer: KeyIssuer;
   readonly #logger = createLogger(undefined, 'silent');
 
@@ -51,6 +52,7 @@ export class Desk implements AsyncDisposable {
     const shared = new SharedRecords({ redis, secret, metrics });
     const announcer = new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
     this.#redis = redis;
+    this.#announcer = announcer;
     this.#issuer = new KeyIssuer({ store, secret, hasher: new Hasher(metrics), announcer });
   }
 
@@ -74,10 +76,9 @@ export class Desk implements AsyncDisposable {
     const record = isPrefix(name) ? await this.#store.findKey(name).catch(() => undefined) : undefined;
     if (record === undefined) return;
     const redis = this.#redis;
-    const announcer = new KeyAnnouncer({ redis, send: (body) => publish(redis, { body }) });
-    const change = isSecretKnown
-      ? this.#issuer.changeHolder(record.holderId, { tier })
-      : changeHolder({ store: this.#store, announcer }, record.holderId, { tier });
+    const unsigned = new KeyAnnouncer({ redis, send: (body) => publish(redis, { body }) });
+    const announcer = isSecretKnown ? this.#announcer : unsigned;
+    const change = changeHolder({ store: this.#store, announcer }, record.holderId, { tier });
     // Whether it came about is of no matter: keys are as good as before.
     await change.catch(() => {});
   }
