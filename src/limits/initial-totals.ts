@@ -25,13 +25,7 @@ export interface InitialTotalsOptions {
 const MAX_FAILURES = 10_000;
 
 export class InitialTotals {
-  readonly #read: ReadTotals;
-  readonly #metrics: InitialTotalsOptions['metrics'];
-  readonly #now: () => number;
-  readonly #deadlineMs: number;
-  readonly #backoffMs: number;
-  readonly #maxRunning: number;
-  readonly #maxWaiting: number;
+  readonly #options: Required<InitialTotalsOptions>;
   readonly #reads = new Map<string, Promise<HolderTotals | undefined>>();
   readonly #backoffUntil = new RecentMap<string, number>(MAX_FAILURES);
   /** First in, first out. */
@@ -39,20 +33,21 @@ export class InitialTotals {
   #running = 0;
 
   constructor(options: InitialTotalsOptions) {
-    this.#read = options.read;
-    this.#metrics = options.metrics;
-    this.#now = options.now ?? (() => performance.now());
-    this.#deadlineMs = options.deadlineMs ?? 250;
-    this.#backoffMs = options.backoffMs ?? 5000;
-    this.#maxRunning = options.maxRunning ?? 16;
-    this.#maxWaiting = options.maxWaiting ?? 1000;
+    this.#options = {
+      now: () => performance.now(),
+      deadlineMs: 250,
+      backoffMs: 5000,
+      maxRunning: 16,
+      maxWaiting: 1000,
+      ...options,
+    };
   }
 
   /** Whether a read for this holder has failed recently. */
   isBackingOff(holder: string): boolean {
     const until = this.#backoffUntil.get(holder);
     if (until === undefined) return false;
-    if (this.#now() < until) return true;
+    if (this.#options.now() < until) return true;
     this.#backoffUntil.delete(holder);
     return false;
   }
@@ -72,14 +67,14 @@ export class InitialTotals {
     const late = new Promise<undefined>((resolve) => {
       giveUp = () => resolve(undefined);
     });
-    const stop = startDeadline(this.#deadlineMs, giveUp);
+    const stop = startDeadline(this.#options.deadlineMs, giveUp);
     const totals = await Promise.race([this.#queue(holder, late).catch(() => undefined), late]);
     stop();
     // Leaves the queue if it still waits.
     giveUp();
     if (totals === undefined || !isValid(totals)) {
-      this.#metrics.limitSeedFailures.inc();
-      this.#backoffUntil.set(holder, this.#now() + this.#backoffMs);
+      this.#options.metrics.limitSeedFailures.inc();
+      this.#backoffUntil.set(holder, this.#options.now() + this.#options.backoffMs);
       return undefined;
     }
     return totals;
@@ -87,14 +82,14 @@ export class InitialTotals {
 
   /** A read that was given up keeps its slot until the store has ended it, so that a slow store gets no more of them. */
   async #queue(holder: string, late: Promise<undefined>): Promise<HolderTotals | undefined> {
-    if (this.#running >= this.#maxRunning) {
-      if (this.#waiting.size >= this.#maxWaiting) return undefined;
+    if (this.#running >= this.#options.maxRunning) {
+      if (this.#waiting.size >= this.#options.maxWaiting) return undefined;
       if (!(await this.#slot(late))) return undefined;
     } else {
       this.#running += 1;
     }
     try {
-      return await this.#read(holder);
+      return await this.#options.read(holder);
     } finally {
       const [next] = this.#waiting;
       if (next === undefined) this.#running -= 1;

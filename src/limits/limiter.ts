@@ -31,6 +31,28 @@ export interface Lease {
   settle(tokens: number): void;
 }
 
+/** A lease that passes its first settlement on. */
+export abstract class SettledOnce implements Lease {
+  #onSettled: ((tokens: number) => void) | undefined;
+
+  /** @param onSettled takes whole tokens */
+  constructor(onSettled: (tokens: number) => void) {
+    this.#onSettled = onSettled;
+  }
+
+  abstract get tokens(): number;
+
+  get isSettled(): boolean {
+    return this.#onSettled === undefined;
+  }
+
+  settle(tokens: number): void {
+    const onSettled = this.#onSettled;
+    this.#onSettled = undefined;
+    onSettled?.(wholeTokens(tokens));
+  }
+}
+
 export interface Admitted {
   readonly kind: 'admitted';
   readonly lease: Lease;
@@ -77,17 +99,12 @@ export interface Limiter {
 /** Reads totals from the usage store. */
 export type ReadTotals = (holder: string) => Promise<HolderTotals>;
 
-/** Metrics of the limiters. */
+/** Metrics of the limiters: limits-metrics.ts says what they mean. */
 export interface LimitMetrics {
-  /** 1 while this process counts alone although Redis is configured. */
   readonly limitsDegraded: { set(value: number): void };
-  /** Holders in the memory of this process. */
   readonly limitHolders: { set(value: number): void };
-  /** Requests that were admitted here and are not settled. */
   readonly limitLeases: { add(by: number): void };
-  /** Totals that the usage store did not return. */
   readonly limitSeedFailures: { inc(): void };
-  /** Releases that will not reach Redis, where the lease expires instead. */
   readonly limitSettlementsDropped: { inc(labels: { reason: ReleaseDropReason }): void };
 }
 

@@ -12,6 +12,7 @@ import {
   type Limiter,
   type LimitMetrics,
   type LimitStates,
+  SettledOnce,
   WINDOW_MS,
   wholeTokens,
 } from './limiter.ts';
@@ -46,12 +47,7 @@ export interface SharedCounters {
 }
 
 export class MemoryLimiter implements Limiter {
-  readonly #initialTotals: InitialTotals;
-  readonly #metrics: MemoryLimiterOptions['metrics'];
-  readonly #now: () => number;
-  readonly #wallNow: () => number;
-  readonly #windowMs: number;
-  readonly #maxHolders: number;
+  readonly #options: Required<MemoryLimiterOptions>;
   #shared: SharedCounters | undefined;
   /** With running requests. */
   readonly #busy = new Map<string, HolderCounters>();
@@ -61,12 +57,13 @@ export class MemoryLimiter implements Limiter {
   #generation = 0;
 
   constructor(options: MemoryLimiterOptions) {
-    this.#initialTotals = options.initialTotals;
-    this.#metrics = options.metrics;
-    this.#now = options.now ?? (() => performance.now());
-    this.#wallNow = options.wallNow ?? Date.now;
-    this.#windowMs = options.windowMs ?? WINDOW_MS;
-    this.#maxHolders = options.maxHolders ?? 100_000;
+    this.#options = {
+      now: () => performance.now(),
+      wallNow: Date.now,
+      windowMs: WINDOW_MS,
+      maxHolders: 100_000,
+      ...options,
+    };
   }
 
   /** Holders that are remembered. */
@@ -86,7 +83,7 @@ export class MemoryLimiter implements Limiter {
     const cost = wholeTokens(tokens);
     if (active.needTotals) {
       if (!counters.knowsTotals(moment.date)) {
-        return this.#initialTotals.read(holder).then((totals) => {
+        return this.#options.initialTotals.read(holder).then((totals) => {
           // The holder may have been forgotten meanwhile.
           const found = this.#setTotals(this.#countersOf(holder), totals);
           return this.#decide(found, active, cost, held, this.#moment());
@@ -99,11 +96,11 @@ export class MemoryLimiter implements Limiter {
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     const known = this.#busy.get(holder) ?? this.#idle.get(holder);
-    const counters = this.#refreshed(known ?? new HolderCounters(holder, this.#windowMs));
+    const counters = this.#refreshed(known ?? new HolderCounters(holder, this.#options.windowMs));
     const active = activeLimits(limits);
     const states = () => limitStatesOf(this.#usage(counters, this.#moment()), active);
     if (!active.needTotals || counters.knowsTotals(this.#moment().date)) return states();
-    return this.#initialTotals.read(holder).then((totals) => {
+    return this.#options.initialTotals.read(holder).then((totals) => {
       this.#setTotals(counters, totals);
       return states();
     });
@@ -121,9 +118,10 @@ export class MemoryLimiter implements Limiter {
   async close(): Promise<void> {}
 
   #moment(): Moment {
-    const wallMs = this.#wallNow();
+    const { now, wallNow } = this.#options;
+    const wallMs = wallNow();
     // Whole milliseconds: sums of others are not exact, and a whole window could look longer than it is.
-    return { now: Math.floor(this.#now()), wallMs, date: utcDateAt(wallMs) };
+    return { now: Math.floor(now()), wallMs, date: utcDateAt(wallMs) };
   }
 
   #setTotals(counters: HolderCounters, totals: HolderTotals | undefined): HolderCounters {
@@ -135,8 +133,8 @@ export class MemoryLimiter implements Limiter {
 
   /** Reads totals that were not available, while requests continue. */
   #learn(counters: HolderCounters): void {
-    if (this.#initialTotals.isBackingOff(counters.holder)) return;
-    void this.#initialTotals.read(counters.holder).then((totals) => {
+    if (this.#options.initialTotals.isBackingOff(counters.holder)) return;
+    void this.#options.initialTotals.read(counters.holder).then((totals) => {
       if (totals !== undefined && counters.isProvisional) counters.setTotals(totals, this.#moment().date);
     });
   }
@@ -169,7 +167,7 @@ export class MemoryLimiter implements Limiter {
   #reserve(counters: HolderCounters, moment: Moment, tokens: number): MemoryLease {
     const reservation = counters.reserve(moment, tokens);
     if (counters.running === 1) this.#move(counters, this.#idle, this.#busy);
-    this.#metrics.limitLeases.add(1);
+    this.#options.metrics.limitLeases.add(1);
     return new MemoryLease(reservation, (real) => this.#settle(counters, reservation, real));
   }
 
@@ -187,7 +185,7 @@ export class MemoryLimiter implements Limiter {
 
   #settle(counters: HolderCounters, reservation: Reservation, tokens: number): void {
     counters.settle(this.#moment(), reservation, tokens);
-    this.#metrics.limitLeases.add(-1);
+    this.#options.metrics.limitLeases.add(-1);
     if (counters.running === 0) this.#move(counters, this.#busy, this.#idle);
   }
 
@@ -207,10 +205,10 @@ export class MemoryLimiter implements Limiter {
       this.#idle.set(holder, idle);
       return this.#refreshed(idle);
     }
-    const counters = this.#refreshed(new HolderCounters(holder, this.#windowMs));
+    const counters = this.#refreshed(new HolderCounters(holder, this.#options.windowMs));
     this.#idle.set(holder, counters);
     this.#trim();
-    this.#metrics.limitHolders.set(this.size);
+    this.#options.metrics.limitHolders.set(this.size);
     return counters;
   }
 
@@ -230,33 +228,26 @@ export class MemoryLimiter implements Limiter {
 
   /** A forgotten holder starts with a new minute window and the totals of the store. */
   #trim(): void {
-    if (this.size <= this.#maxHolders) return;
+    if (this.size <= this.#options.maxHolders) return;
     for (const [holder] of this.#idle) {
       // The holder in use stays.
       if (this.#idle.size === 1) return;
       this.#idle.delete(holder);
-      this.#metrics.limitHolders.set(this.size);
+      this.#options.metrics.limitHolders.set(this.size);
       return;
     }
   }
 }
 
-class MemoryLease implements Lease {
+class MemoryLease extends SettledOnce {
   readonly reservation: Reservation;
-  #settle: ((tokens: number) => void) | undefined;
 
-  constructor(reservation: Reservation, settle: (tokens: number) => void) {
+  constructor(reservation: Reservation, onSettled: (tokens: number) => void) {
+    super(onSettled);
     this.reservation = reservation;
-    this.#settle = settle;
   }
 
-  get tokens(): number {
+  override get tokens(): number {
     return this.reservation.tokens;
-  }
-
-  settle(tokens: number): void {
-    const settle = this.#settle;
-    this.#settle = undefined;
-    settle?.(wholeTokens(tokens));
   }
 }

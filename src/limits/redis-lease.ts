@@ -1,43 +1,18 @@
 // The lease of a request that Redis has admitted, and the releases that are sent when requests end.
-import { type Lease, wholeTokens } from './limiter.ts';
+import { SettledOnce } from './limiter.ts';
 import type { PendingRelease } from './pending-releases.ts';
 
-export class RedisLease implements Lease {
+export class RedisLease extends SettledOnce {
   readonly holder: string;
-  readonly #settle: (tokens: number) => void;
-  #member: string;
-  #tokens: number;
-  #isSettled = false;
-
-  constructor(holder: string, member: string, tokens: number, settle: (tokens: number) => void) {
-    this.holder = holder;
-    this.#member = member;
-    this.#tokens = tokens;
-    this.#settle = settle;
-  }
-
   /** As Redis stores it, or its id alone. */
-  get member(): string {
-    return this.#member;
-  }
+  member: string;
+  override tokens: number;
 
-  get tokens(): number {
-    return this.#tokens;
-  }
-
-  get isSettled(): boolean {
-    return this.#isSettled;
-  }
-
-  become(member: string, tokens: number): void {
-    this.#member = member;
-    this.#tokens = tokens;
-  }
-
-  settle(tokens: number): void {
-    if (this.#isSettled) return;
-    this.#isSettled = true;
-    this.#settle(wholeTokens(tokens));
+  constructor(holder: string, member: string, tokens: number, onSettled: (tokens: number) => void) {
+    super(onSettled);
+    this.holder = holder;
+    this.member = member;
+    this.tokens = tokens;
   }
 }
 

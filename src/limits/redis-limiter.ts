@@ -54,12 +54,8 @@ export interface RedisLimiterOptions {
 }
 
 export class RedisLimiter implements Limiter {
-  readonly #redis: RedisLimiterOptions['redis'];
+  readonly #options: Required<RedisLimiterOptions>;
   readonly #script: RedisScript;
-  readonly #initialTotals: InitialTotals;
-  readonly #metrics: RedisLimiterOptions['metrics'];
-  readonly #times: readonly [windowMs: number, leaseMs: number];
-  readonly #now: () => number;
   readonly #pending: PendingReleases;
   /** Leases of this process, by holder. */
   readonly #leases = new Map<string, Set<RedisLease>>();
@@ -73,15 +69,19 @@ export class RedisLimiter implements Limiter {
   #isClosed = false;
 
   constructor(options: RedisLimiterOptions) {
-    this.#redis = options.redis;
-    this.#script = options.redis.script({ name: 'reserve', lua: LUA, keys: 3 });
-    this.#initialTotals = options.initialTotals;
-    this.#metrics = options.metrics;
-    this.#times = [options.windowMs ?? WINDOW_MS, options.leaseMs ?? 30_000];
-    this.#now = options.now ?? (() => performance.now());
-    this.#pending = new PendingReleases(options.maxPending ?? 10_000, this.#times[0], options.metrics);
-    this.#timer = setInterval(() => void this.#tend(), options.renewMs ?? 10_000).unref();
-    this.#stopListening = options.redis.onUp(() => void this.#tend());
+    const all = {
+      windowMs: WINDOW_MS,
+      leaseMs: 30_000,
+      renewMs: 10_000,
+      maxPending: 10_000,
+      now: () => performance.now(),
+      ...options,
+    };
+    this.#options = all;
+    this.#script = all.redis.script({ name: 'reserve', lua: LUA, keys: 3 });
+    this.#pending = new PendingReleases(all.maxPending, all.windowMs, all.metrics);
+    this.#timer = setInterval(() => void this.#tend(), all.renewMs).unref();
+    this.#stopListening = all.redis.onUp(() => void this.#tend());
   }
 
   /** Releases that wait for Redis. */
@@ -136,7 +136,7 @@ export class RedisLimiter implements Limiter {
 
   /** Never throws. */
   use(holder: string, tokens: number): void {
-    this.#send(usageReleaseOf(holder, '', 0, wholeTokens(tokens), this.#now()));
+    this.#send(usageReleaseOf(holder, '', 0, wholeTokens(tokens), this.#options.now()));
   }
 
   /**
@@ -144,13 +144,13 @@ export class RedisLimiter implements Limiter {
    * @param id of an admission that Redis may have made without a reply, and which it then settles. Empty: there was none
    * @param since monotonic milliseconds: when it was admitted
    */
-  charge(holder: string, tokens: number, since: number = this.#now(), id = ''): void {
+  charge(holder: string, tokens: number, since: number = this.#options.now(), id = ''): void {
     this.#send(usageReleaseOf(holder, id, 1, wholeTokens(tokens), since));
   }
 
   /** Undoes an admission without a reply, if Redis has made it. Never throws. */
   takeBack(holder: string, id: string): void {
-    this.#send({ ...usageReleaseOf(holder, id, -1, 0, this.#now()), orElse: 'none' });
+    this.#send({ ...usageReleaseOf(holder, id, -1, 0, this.#options.now()), orElse: 'none' });
   }
 
   /**
@@ -165,7 +165,7 @@ export class RedisLimiter implements Limiter {
     isOver: () => boolean,
   ): Promise<Lease | undefined> {
     const tokens = wholeTokens(request.tokens);
-    const age = Math.max(0, Math.round(this.#now() - request.since));
+    const age = Math.max(0, Math.round(this.#options.now() - request.since));
     const member = await this.#call(holder, ['enter', id, tokens, age]);
     if (typeof member !== 'string') throw unexpected();
     if (isOver()) return undefined;
@@ -203,7 +203,7 @@ export class RedisLimiter implements Limiter {
       if (answer.isProvisional) this.#learn(holder, active);
       return answer;
     }
-    const totals = await this.#initialTotals.read(holder);
+    const totals = await this.#options.initialTotals.read(holder);
     const seeded = readReserveAnswer(await this.#call(holder, [...args, ...initialTotalsArgs(totals)]));
     if (seeded === undefined) throw unexpected();
     return seeded;
@@ -211,8 +211,8 @@ export class RedisLimiter implements Limiter {
 
   /** Reads totals that were not available, while requests continue. */
   #learn(holder: string, active: ActiveLimits): void {
-    if (this.#initialTotals.isBackingOff(holder)) return;
-    void this.#initialTotals.read(holder).then(async (totals) => {
+    if (this.#options.initialTotals.isBackingOff(holder)) return;
+    void this.#options.initialTotals.read(holder).then(async (totals) => {
       if (totals === undefined) return;
       const args = ['peek', '', 0, ...active.maxima, ...initialTotalsArgs(totals)];
       // A later request tries again.
@@ -222,12 +222,13 @@ export class RedisLimiter implements Limiter {
 
   async #call(holder: string, args: readonly (string | number)[]): Promise<unknown> {
     const keys = keysOf(holder);
+    const { redis, windowMs, leaseMs } = this.#options;
     try {
-      return await this.#script(keys, [...this.#times, ...args]);
+      return await this.#script(keys, [windowMs, leaseMs, ...args]);
     } catch (error) {
       // A value of another type would stay there for ever.
       if (error instanceof RedisCommandError && error.code === 'WRONGTYPE') {
-        await this.#redis.run((commands) => commands.del(...keys)).catch(() => {});
+        await redis.run((commands) => commands.del(...keys)).catch(() => {});
       }
       throw error;
     }
@@ -237,11 +238,12 @@ export class RedisLimiter implements Limiter {
     const { holder, member } = lease;
     const answer = await this.#ask('change', holder, active, [member, tokens]).catch((error: unknown) => {
       // The id finds whichever of the two exists.
-      if (mayBeDone(error)) lease.become(leaseIdOf(member), lease.tokens);
+      if (mayBeDone(error)) lease.member = leaseIdOf(member);
       throw error;
     });
     if (answer.isAdmitted) {
-      lease.become(answer.member, tokens);
+      lease.member = answer.member;
+      lease.tokens = tokens;
       // It may have been settled meanwhile, by its previous form.
       if (lease.isSettled) this.#send(pendingReleaseOf(lease, 0));
     }
@@ -252,12 +254,10 @@ export class RedisLimiter implements Limiter {
   #remember(holder: string, { needTotals }: ActiveLimits, { usage, isProvisional }: ReserveAnswer): void {
     const hasTotals = needTotals && !isProvisional;
     const own = this.#leases.get(holder)?.size ?? 0;
-    const [, leaseMs] = this.#times;
+    const { leaseMs } = this.#options;
     // Whole milliseconds, as in memory-limiter.ts, which continues from it.
-    this.#lastKnown.set(
-      holder,
-      new LastKnownCounters({ usage, hasTotals, now: Math.floor(this.#now()), own, leaseMs }),
-    );
+    const now = Math.floor(this.#options.now());
+    this.#lastKnown.set(holder, new LastKnownCounters({ usage, hasTotals, now, own, leaseMs }));
   }
 
   #lease(holder: string, member: string, tokens: number): Lease {
@@ -265,12 +265,12 @@ export class RedisLimiter implements Limiter {
     const lease = new RedisLease(holder, member, tokens, (real) => {
       leases.delete(lease);
       if (leases.size === 0) this.#leases.delete(holder);
-      this.#metrics.limitLeases.add(-1);
+      this.#options.metrics.limitLeases.add(-1);
       this.#lastKnown.get(holder)?.settled(lease.tokens, real);
       this.#send(pendingReleaseOf(lease, real));
     });
     this.#leases.set(holder, leases.add(lease));
-    this.#metrics.limitLeases.add(1);
+    this.#options.metrics.limitLeases.add(1);
     return lease;
   }
 
@@ -283,7 +283,7 @@ export class RedisLimiter implements Limiter {
   async #deliver(release: PendingRelease): Promise<void> {
     const { holder, member, tokens, requests, orElse, recent } = release;
     try {
-      const age = Math.max(0, Math.round(this.#now() - recent.since));
+      const age = Math.max(0, Math.round(this.#options.now() - recent.since));
       const args = ['settle', member, tokens, requests, orElse, age, recent.requests, recent.tokens];
       // A lease that is not found has expired, or was settled by a call whose reply was late.
       await this.#call(holder, args);
@@ -311,7 +311,7 @@ export class RedisLimiter implements Limiter {
 
   async #deliverAll(): Promise<void> {
     // A failed delivery goes back to the end, and must not be retried for ever in one round.
-    for (let left = this.#pending.size; left > 0 && this.#redis.isUp; left -= BATCH) {
+    for (let left = this.#pending.size; left > 0 && this.#options.redis.isUp; left -= BATCH) {
       await Promise.all(this.#pending.take(Math.min(left, BATCH)).map((each) => this.#deliver(each)));
     }
   }
@@ -322,7 +322,7 @@ export class RedisLimiter implements Limiter {
     for (const [holder, leases] of [...this.#leases]) {
       const all = [...leases];
       for (let start = 0; start < all.length; start += BATCH) {
-        if (!this.#redis.isUp) return;
+        if (!this.#options.redis.isUp) return;
         // Some may have been settled since the list was made.
         const present = all.slice(start, start + BATCH).filter((lease) => leases.has(lease));
         if (present.length === 0) continue;

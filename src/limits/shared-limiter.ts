@@ -3,7 +3,14 @@
 import { pickLimits, type TierLimits } from '../config/limit-table.ts';
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
 import type { FleetPlace } from './last-known.ts';
-import type { Admission, Lease, Limiter, LimitMetrics, LimitStates } from './limiter.ts';
+import {
+  type Admission,
+  type Lease,
+  type Limiter,
+  type LimitMetrics,
+  type LimitStates,
+  SettledOnce,
+} from './limiter.ts';
 import type { MemoryLimiter } from './memory-limiter.ts';
 import { mayBeDone, type RedisLimiter } from './redis-limiter.ts';
 
@@ -21,10 +28,7 @@ export interface SharedLimiterOptions {
 const BATCH = 100;
 
 export class SharedLimiter implements Limiter {
-  readonly #redis: SharedLimiterOptions['redis'];
-  readonly #shared: RedisLimiter;
-  readonly #local: MemoryLimiter;
-  readonly #metrics: SharedLimiterOptions['metrics'];
+  readonly #options: SharedLimiterOptions;
   readonly #stopListening: readonly (() => void)[];
   /** Running requests that Redis does not know. */
   readonly #grants = new Set<Grant>();
@@ -32,18 +36,15 @@ export class SharedLimiter implements Limiter {
   #isDegraded: boolean;
 
   constructor(options: SharedLimiterOptions) {
-    const { redis, shared, local } = options;
-    this.#redis = redis;
-    this.#shared = shared;
-    this.#local = local;
-    this.#metrics = options.metrics;
+    const { redis, shared, local, metrics } = options;
+    this.#options = options;
     local.continueFrom({
       lastKnown: (holder) => shared.lastKnown(holder),
       // A late Redis will soon know all of it; an outage may be long.
       fleet: () => (redis.isLate ? options.fleet?.() : undefined),
     });
-    this.#isDegraded = !this.#redis.isUp;
-    this.#metrics.limitsDegraded.set(this.#isDegraded ? 1 : 0);
+    this.#isDegraded = !redis.isUp;
+    metrics.limitsDegraded.set(this.#isDegraded ? 1 : 0);
     this.#stopListening = [
       redis.onUp(() => {
         this.#setDegraded(false);
@@ -59,33 +60,31 @@ export class SharedLimiter implements Limiter {
   }
 
   admit(holder: string, limits: TierLimits, tokens: number, held?: Lease): Admission | Promise<Admission> {
-    if (held instanceof Grant) {
-      if (held.shared === undefined) return this.#changeHere(held, limits, tokens);
-      return this.#admit(holder, limits, tokens, held.shared);
-    }
-    return this.#admit(holder, limits, tokens, held);
+    if (!(held instanceof Grant)) return this.#admit(holder, limits, tokens, held);
+    if (held.shared === undefined) return this.#changeHere(held, limits, tokens);
+    return this.#admit(holder, limits, tokens, held.shared);
   }
 
   use(holder: string, tokens: number): void {
-    if (!this.#redis.isUp || this.#isDegraded) this.#local.use(holder, tokens);
+    if (!this.#options.redis.isUp || this.#isDegraded) this.#options.local.use(holder, tokens);
     // It is delivered when Redis is back.
-    this.#shared.use(holder, tokens);
+    this.#options.shared.use(holder, tokens);
   }
 
   peek(holder: string, limits: TierLimits): LimitStates | Promise<LimitStates> {
     // A full Redis can be read, but does not know what is admitted here.
-    if (!this.#redis.isUp || this.#isDegraded) return this.#local.peek(holder, limits);
-    return this.#shared.peek(holder, limits).catch((error: unknown) => {
+    if (!this.#options.redis.isUp || this.#isDegraded) return this.#options.local.peek(holder, limits);
+    return this.#options.shared.peek(holder, limits).catch((error: unknown) => {
       if (!isOfRedis(error)) throw error;
-      return this.#local.peek(holder, limits);
+      return this.#options.local.peek(holder, limits);
     });
   }
 
   async close(): Promise<void> {
     for (const stop of this.#stopListening) stop();
     await this.#entering;
-    await this.#shared.close();
-    await this.#local.close();
+    await this.#options.shared.close();
+    await this.#options.local.close();
   }
 
   #admit(
@@ -94,9 +93,9 @@ export class SharedLimiter implements Limiter {
     tokens: number,
     held: Lease | undefined,
   ): Admission | Promise<Admission> {
-    if (!this.#redis.isUp) return this.#admitHere(holder, limits, tokens, held);
-    const id = this.#shared.newId();
-    return this.#shared.admit(holder, limits, tokens, held, id).then(
+    if (!this.#options.redis.isUp) return this.#admitHere(holder, limits, tokens, held);
+    const id = this.#options.shared.newId();
+    return this.#options.shared.admit(holder, limits, tokens, held, id).then(
       (admission) => this.#succeeded(admission),
       (error: unknown) => {
         this.#fail(error);
@@ -116,31 +115,30 @@ export class SharedLimiter implements Limiter {
     if (held !== undefined) return this.#changeElsewhere(holder, limits, tokens, held);
     const since = performance.now();
     const grant = (admission: Admission) => this.#grant(holder, admission, since, id);
-    const admission = this.#local.admit(holder, limits, tokens);
+    const admission = this.#options.local.admit(holder, limits, tokens);
     return admission instanceof Promise ? admission.then(grant) : grant(admission);
   }
 
   #grant(holder: string, admission: Admission, since: number, id: string | undefined): Admission {
     if (admission.kind === 'refused') {
-      if (id !== undefined) this.#shared.takeBack(holder, id);
+      if (id !== undefined) this.#options.shared.takeBack(holder, id);
       return admission;
     }
-    const grant = new Grant({
-      holder,
-      id: id ?? this.#shared.newId(),
-      mayBeKnown: id !== undefined,
-      since,
-      local: admission.lease,
-      onSettled: (ended, real) => this.#settled(ended, real),
-    });
+    const request = { holder, since, local: admission.lease, id: id ?? this.#options.shared.newId() };
+    const grant = new Grant(request, id !== undefined, (real) => this.#settled(grant, real));
     this.#grants.add(grant);
     // It may be answering again by now.
-    if (this.#redis.isUp && !this.#isDegraded) void this.#enterAll();
+    if (this.#options.redis.isUp && !this.#isDegraded) void this.#enterAll();
     return { ...admission, lease: grant };
   }
 
   async #changeHere(grant: Grant, limits: TierLimits, tokens: number): Promise<Admission> {
-    const admission = await this.#local.admit(grant.holder, limits, tokens, grant.local);
+    const admission = await this.#options.local.admit(
+      grant.request.holder,
+      limits,
+      tokens,
+      grant.request.local,
+    );
     return admission.kind === 'refused' ? admission : { ...admission, lease: grant };
   }
 
@@ -151,7 +149,7 @@ export class SharedLimiter implements Limiter {
     tokens: number,
     held: Lease,
   ): Promise<Admission> {
-    const admission = await this.#local.admit(
+    const admission = await this.#options.local.admit(
       holder,
       pickLimits(limits, ({ counts }) => counts === 'tokens'),
       tokens,
@@ -173,13 +171,13 @@ export class SharedLimiter implements Limiter {
   /** What Redis does not know is delivered when it answers: an outage extends no window, day or month. */
   #settled(grant: Grant, tokens: number): void {
     this.#grants.delete(grant);
-    const { holder, id, since, local, shared } = grant;
-    if (shared !== undefined) {
-      shared.settle(tokens);
+    if (grant.shared !== undefined) {
+      grant.shared.settle(tokens);
       return;
     }
+    const { holder, id, since, local } = grant.request;
     local.settle(tokens);
-    this.#shared.charge(holder, tokens, since, grant.mayBeKnown ? id : undefined);
+    this.#options.shared.charge(holder, tokens, since, grant.mayBeKnown ? id : undefined);
   }
 
   /** Enters all running requests that Redis does not know. Never rejects. */
@@ -194,21 +192,17 @@ export class SharedLimiter implements Limiter {
 
   async #enterEach(): Promise<void> {
     const all = [...this.#grants];
-    for (let start = 0; start < all.length && this.#redis.isUp; start += BATCH) {
+    for (let start = 0; start < all.length && this.#options.redis.isUp; start += BATCH) {
       await Promise.allSettled(all.slice(start, start + BATCH).map((grant) => this.#enter(grant)));
     }
   }
 
   async #enter(grant: Grant): Promise<void> {
     if (grant.isSettled || grant.shared !== undefined) return;
-    const { holder, id, since, local } = grant;
+    const { holder, id, since, local } = grant.request;
     grant.mayBeKnown = true;
-    const lease = await this.#shared.enter(
-      holder,
-      id,
-      { tokens: local.tokens, since },
-      () => grant.isSettled,
-    );
+    const request = { tokens: local.tokens, since };
+    const lease = await this.#options.shared.enter(holder, id, request, () => grant.isSettled);
     if (lease === undefined) return;
     grant.shared = lease;
     this.#grants.delete(grant);
@@ -219,7 +213,7 @@ export class SharedLimiter implements Limiter {
   #succeeded(admission: Admission): Admission {
     // A rejection writes nothing, so it does not prove that Redis takes writes again. Neither does a reply from before the
     // outage.
-    if (admission.kind === 'admitted' && this.#redis.isUp && this.#isDegraded) {
+    if (admission.kind === 'admitted' && this.#options.redis.isUp && this.#isDegraded) {
       this.#setDegraded(false);
       void this.#enterAll();
     }
@@ -236,56 +230,36 @@ export class SharedLimiter implements Limiter {
   #setDegraded(isDegraded: boolean): void {
     if (isDegraded === this.#isDegraded) return;
     this.#isDegraded = isDegraded;
-    this.#metrics.limitsDegraded.set(isDegraded ? 1 : 0);
+    this.#options.metrics.limitsDegraded.set(isDegraded ? 1 : 0);
     // Other replicas have counted until now, so the totals here are older than those in the store.
-    if (isDegraded) this.#local.forgetTotals();
+    if (isDegraded) this.#options.local.forgetTotals();
   }
 }
 
-interface GrantOptions {
+interface LocalRequest {
   readonly holder: string;
   readonly id: string;
-  readonly mayBeKnown: boolean;
   /** Monotonic milliseconds. */
   readonly since: number;
   readonly local: Lease;
-  readonly onSettled: (grant: Grant, tokens: number) => void;
 }
 
 /** The lease of a request that was admitted without Redis. */
-class Grant implements Lease {
-  readonly holder: string;
-  readonly id: string;
-  readonly since: number;
-  readonly local: Lease;
+class Grant extends SettledOnce {
+  readonly request: LocalRequest;
   /** Redis may have a lease with its id. */
   mayBeKnown: boolean;
   /** Set when Redis knows it. */
   shared: Lease | undefined;
-  #isSettled = false;
-  readonly #onSettled: GrantOptions['onSettled'];
 
-  constructor({ holder, id, mayBeKnown, since, local, onSettled }: GrantOptions) {
-    this.holder = holder;
-    this.id = id;
+  constructor(request: LocalRequest, mayBeKnown: boolean, onSettled: (tokens: number) => void) {
+    super(onSettled);
+    this.request = request;
     this.mayBeKnown = mayBeKnown;
-    this.since = since;
-    this.local = local;
-    this.#onSettled = onSettled;
   }
 
-  get tokens(): number {
-    return (this.shared ?? this.local).tokens;
-  }
-
-  get isSettled(): boolean {
-    return this.#isSettled;
-  }
-
-  settle(tokens: number): void {
-    if (this.#isSettled) return;
-    this.#isSettled = true;
-    this.#onSettled(this, tokens);
+  override get tokens(): number {
+    return (this.shared ?? this.request.local).tokens;
   }
 }
 
