@@ -333,9 +333,18 @@ export class Upstream {
     return config.kind === 'builtin' ? `/${suffix}` : endpoint(config.base_url, suffix, config.query).path;
   }
 
-  /** One GET with the upstream's credentials on a new connection: the pool may be full of long responses. */
+  /** Sent once more with another token when the upstream rejects the one it had, as a request is. */
   async #checkHealth(path: string, signal: AbortSignal): Promise<number> {
     await this.authorize();
+    const { token } = this;
+    const status = await this.#requestHealth(path, signal);
+    if (status !== 401 || token === undefined) return status;
+    const isReplaced = await this.replaceToken(token);
+    return isReplaced && !signal.aborted ? this.#requestHealth(path, signal) : status;
+  }
+
+  /** One GET with the upstream's credentials on a new connection: the pool may be full of long responses. */
+  #requestHealth(path: string, signal: AbortSignal): Promise<number> {
     return new Promise((resolve, reject) => {
       const { 'content-type': _, ...headers } = this.#headers;
       const call = this.#transport.send(

@@ -1,9 +1,18 @@
 // Upstreams whose token is fetched: requests have a valid one, renewals fail nobody, and what is wrong is said without the token.
+import { once } from 'node:events';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Socket } from 'node:net';
+import { Pool } from 'undici';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { WebSocket } from 'ws';
 import { type Gateway, type GatewayOptions, startGateway } from '../helpers/gateway.ts';
 import { chatRequest, HostileUpstream, json, upstreamError } from '../helpers/hostile-upstream.ts';
-import { until } from '../helpers/wait.ts';
+import { RealtimeUpstream } from '../helpers/realtime-upstream.ts';
+import { until, within } from '../helpers/wait.ts';
 import { TokenServer } from '../upstream/tokens/token-server.ts';
+
+/** Clients that send one request after the other. */
+const CLIENTS = 16;
 
 let issuer: TokenServer;
 let upstream: HostileUpstream;
@@ -45,27 +54,36 @@ describe('a fetched token', () => {
     expect(gateway.output + metrics).not.toMatch(/issued-token-1|secret-of-client/);
   });
 
-  test('is renewed twenty times below a thousand requests, and none of them fails', async () => {
-    issuer.lifeSeconds = 0.5;
-    const issued = new Map<string, number>();
+  test('is renewed twenty times below as many requests as the machine can do, and none of them fails', async () => {
+    const issued = new Set<string>();
     issuer.answer = () => {
       const access_token = `issued-token-${issuer.requests.length}`;
-      issued.set(`Bearer ${access_token}`, Date.now() + 500);
+      issued.add(`Bearer ${access_token}`);
       return { body: { access_token, expires_in: 0.5 } };
     };
     await using gateway = await startGateway(options());
-    let sent = 0;
+    const headers = { authorization: `Bearer ${await gateway.key()}`, 'content-type': 'application/json' };
+    const body = JSON.stringify(chatRequest());
+    const statuses = new Map<number, number>();
+    const pool = new Pool(gateway.url, { connections: CLIENTS });
+    const begin = performance.now();
     const client = async () => {
-      while (sent < 1000 || issuer.requests.length < 21) {
-        sent += 1;
-        const response = await gateway.chat(chatRequest());
-        expect(response.status).toBe(200);
+      while (issuer.requests.length < 21) {
+        const response = await pool.request({ method: 'POST', path: '/v1/chat/completions', headers, body });
+        await response.body.dump();
+        statuses.set(response.statusCode, (statuses.get(response.statusCode) ?? 0) + 1);
       }
     };
-    await Promise.all([client(), client(), client(), client()]);
-    expect(sent).toBeGreaterThanOrEqual(1000);
+    await Promise.all(Array.from({ length: CLIENTS }, client));
+    const seconds = (performance.now() - begin) / 1000;
+    await pool.close();
+    const sent = statuses.get(200) ?? 0;
+    const renewals = new Set(authorizations()).size;
+    console.info(`${renewals} tokens, ${sent} requests, ${Math.round(sent / seconds)} a second`);
+    expect([...statuses.keys()]).toEqual([200]);
+    expect(upstream.requests).toHaveLength(sent);
     for (const each of authorizations()) expect(issued.has(each ?? '')).toBe(true);
-    expect(new Set(authorizations()).size).toBeGreaterThanOrEqual(20);
+    expect(renewals).toBeGreaterThanOrEqual(20);
   });
 
   test('that the upstream rejects is replaced, and the request is sent once more', async () => {
@@ -138,7 +156,103 @@ describe('a fetched token', () => {
     expect(authorizations()[0]).toBe('Bearer issued-token-1');
     expect(gateway.app.retiring).toBe(0);
   });
+
+  test('that a health check finds rejected is replaced, and the check is sent once more', async () => {
+    upstream.next([unauthorized]);
+    await using gateway = await startGateway(options({}, { health: { path: '/health', interval: '100ms' } }));
+    await until(() => upstream.requests.length >= 4, 'more checks');
+    expect(authorizations().slice(0, 3)).toEqual([
+      'Bearer issued-token-1',
+      'Bearer issued-token-2',
+      'Bearer issued-token-2',
+    ]);
+    expect(issuer.requests).toHaveLength(2);
+    expect(await gateway.metric('tollgate_upstream_healthy{upstream="up"}')).toBe(1);
+  });
+
+  test('that health checks find rejected again and again costs one renewal, and the upstream counts as unhealthy', async () => {
+    upstream.always([unauthorized]);
+    await using gateway = await startGateway(options({}, { health: { path: '/health', interval: '100ms' } }));
+    const healthy = () => gateway.metric('tollgate_upstream_healthy{upstream="up"}');
+    await until(
+      async () => upstream.requests.length >= 6 && (await healthy()) === 0,
+      'the unhealthy upstream',
+    );
+    expect(issuer.requests).toHaveLength(2);
+  });
+
+  test('that is a key of the configuration is not replaced after a rejected health check', async () => {
+    upstream.always([unauthorized]);
+    const plain: GatewayOptions = {
+      upstreams: { up: upstream.baseUrl },
+      config: { upstreams: { up: { health: { path: '/health', interval: '100ms' } } } },
+    };
+    await using gateway = await startGateway(plain);
+    await until(
+      async () => (await gateway.metric('tollgate_upstream_healthy{upstream="up"}')) === 0,
+      'the unhealthy upstream',
+    );
+    expect(issuer.requests).toHaveLength(0);
+  });
+
+  test('that the upstream rejects in a realtime handshake is replaced, and the handshake is sent once more', async () => {
+    await using realtime = await RealtimeUpstream.start({
+      refuse: ({ headers }, socket) => rejectToken(headers, socket, /issued-token-1$/),
+    });
+    await using gateway = await startGateway(realtimeOptions(realtime));
+    const session = realtime.next();
+    const client = new WebSocket(`${gateway.url.replace('http', 'ws')}/v1/realtime?model=test-model`, {
+      headers: { authorization: `Bearer ${await gateway.key()}` },
+    });
+    await within(once(client, 'open'), 'the session');
+    await session;
+    expect(realtime.handshakes.map(({ headers }) => headers.authorization)).toEqual([
+      'Bearer issued-token-1',
+      'Bearer issued-token-2',
+    ]);
+    expect(issuer.requests).toHaveLength(2);
+    client.terminate();
+  });
+
+  test('that the upstream rejects in every realtime handshake costs one renewal and one repetition', async () => {
+    await using realtime = await RealtimeUpstream.start({
+      refuse: ({ headers }, socket) => rejectToken(headers, socket, /issued-token/),
+    });
+    await using gateway = await startGateway(realtimeOptions(realtime));
+    const statuses: number[] = [];
+    for (let session = 0; session < 3; session += 1) {
+      const client = new WebSocket(`${gateway.url.replace('http', 'ws')}/v1/realtime?model=test-model`, {
+        headers: { authorization: `Bearer ${await gateway.key()}` },
+      });
+      client.on('error', () => undefined);
+      const [, response] = await within(once(client, 'unexpected-response'), 'a refusal');
+      statuses.push(response.statusCode);
+      client.terminate();
+    }
+    expect(statuses).toEqual([406, 406, 406]);
+    // The first with both tokens, the others with the second alone.
+    expect(realtime.handshakes).toHaveLength(4);
+    expect(issuer.requests).toHaveLength(2);
+    expect(gateway.output).not.toMatch(/issued-token-[12]/);
+  });
 });
+
+function realtimeOptions(realtime: RealtimeUpstream): GatewayOptions {
+  return {
+    upstreams: { up: realtime.baseUrl },
+    config: { retry: { attempts: 1 }, upstreams: { up: { api_key: null, auth: auth() } } },
+  };
+}
+
+/** Answers 401 in HTTP where the token is one of these. */
+function rejectToken({ authorization = '' }: IncomingHttpHeaders, socket: Socket, tokens: RegExp): boolean {
+  if (!tokens.test(authorization)) return false;
+  const body = JSON.stringify(upstreamError('invalid token'));
+  socket.end(
+    `HTTP/1.1 401 Unauthorized\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n${body}`,
+  );
+  return true;
+}
 
 describe('without a token', () => {
   test.each<[string, () => ReturnType<NonNullable<TokenServer['answer']>>]>([

@@ -1,49 +1,75 @@
-// Tokens of Microsoft Entra ID by Azure's own library, which is loaded when the first one is fetched.
-import type { TokenCredential } from '@azure/identity';
+// Tokens of Microsoft Entra ID by Microsoft's own libraries, which are loaded when the first one is fetched. They answer from
+// caches of their own, so each fetch has a new credential, and a managed identity, whose cache is the process's, is forced.
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import { type AccessToken, accessToken, TokenError, type TokenSource } from './token-source.ts';
 
 type Azure = Extract<UpstreamAuth, { kind: 'azure' }>;
 
+interface Found {
+  readonly token: string;
+  /** Unix time in milliseconds. */
+  readonly expiresOnTimestamp: number;
+}
+
 export class AzureSource implements TokenSource {
   readonly #config: Azure;
-  #credential: TokenCredential | undefined;
+  readonly #env: NodeJS.ProcessEnv;
 
-  constructor(config: Azure) {
+  /** @param env of this process */
+  constructor(config: Azure, env: NodeJS.ProcessEnv = process.env) {
     this.#config = config;
+    this.#env = env;
   }
 
   async fetch(signal: AbortSignal): Promise<AccessToken> {
-    let found: Awaited<ReturnType<TokenCredential['getToken']>>;
+    let found: Found | null;
     try {
-      this.#credential ??= await createCredential(this.#config);
-      found = await this.#credential.getToken(this.#config.scope, { abortSignal: signal });
+      found = this.#isManaged() ? await fetchManaged(this.#config) : await fetchOwn(this.#config, signal);
     } catch (error) {
       throw new TokenError(`Entra ID gave no token: ${summaryOf(error)}`);
     }
     if (found === null) throw new TokenError('Entra ID gave no token');
     return accessToken(found.token, found.expiresOnTimestamp - Date.now());
   }
+
+  /** Where AKS has given the pod a workload identity by these variables, that is the identity of the machine. */
+  #isManaged(): boolean {
+    const { identity, client_id, client_secret } = this.#config;
+    const { AZURE_CLIENT_ID, AZURE_TENANT_ID, AZURE_FEDERATED_TOKEN_FILE } = this.#env;
+    const isPod = Boolean((client_id ?? AZURE_CLIENT_ID) && AZURE_TENANT_ID && AZURE_FEDERATED_TOKEN_FILE);
+    return client_secret === undefined && identity === 'managed' && !isPod;
+  }
 }
 
-async function createCredential(config: Azure): Promise<TokenCredential> {
+async function fetchManaged({ client_id, scope }: Azure): Promise<Found> {
+  const { ManagedIdentityApplication } = await import('@azure/msal-node');
+  const identity = new ManagedIdentityApplication(
+    client_id === undefined ? {} : { managedIdentityIdParams: { userAssignedClientId: client_id } },
+  );
+  const { accessToken: token, expiresOn } = await identity.acquireToken({
+    resource: scope,
+    forceRefresh: true,
+  });
+  return { token, expiresOnTimestamp: expiresOn?.getTime() ?? Number.NaN };
+}
+
+/** With the secret of an application, or the token of a workload. */
+async function fetchOwn(config: Azure, abortSignal: AbortSignal): Promise<Found | null> {
   const azure = await import('@azure/identity');
   const { tenant_id, client_id, client_secret, federated_token_file, authority_host } = config;
-  const options = authority_host === undefined ? {} : { authorityHost: authority_host };
-  if (client_secret !== undefined && tenant_id !== undefined && client_id !== undefined) {
-    return new azure.ClientSecretCredential(tenant_id, client_id, client_secret, options);
-  }
-  if (config.identity === 'workload') {
-    return new azure.WorkloadIdentityCredential({
-      ...options,
-      ...(tenant_id !== undefined && { tenantId: tenant_id }),
-      ...(client_id !== undefined && { clientId: client_id }),
-      ...(federated_token_file !== undefined && { tokenFilePath: federated_token_file }),
-    });
-  }
-  return client_id === undefined
-    ? new azure.ManagedIdentityCredential()
-    : new azure.ManagedIdentityCredential({ clientId: client_id });
+  // Asking the public cloud whether it knows a host that the operator names would fail in a private cloud.
+  const options =
+    authority_host === undefined ? {} : { authorityHost: authority_host, disableInstanceDiscovery: true };
+  const credential =
+    client_secret !== undefined && tenant_id !== undefined && client_id !== undefined
+      ? new azure.ClientSecretCredential(tenant_id, client_id, client_secret, options)
+      : new azure.WorkloadIdentityCredential({
+          ...options,
+          ...(tenant_id !== undefined && { tenantId: tenant_id }),
+          ...(client_id !== undefined && { clientId: client_id }),
+          ...(federated_token_file !== undefined && { tokenFilePath: federated_token_file }),
+        });
+  return await credential.getToken(config.scope, { abortSignal });
 }
 
 /** The first line of the library's error, which names Entra's code (`AADSTS7000215`) and quotes no credential. */

@@ -1,5 +1,5 @@
 // Tokens that a program prints, as kubectl's exec plugins and the `credential_process` of AWS do.
-import { execFile } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
 import {
@@ -15,6 +15,8 @@ type Command = Extract<UpstreamAuth, { kind: 'command' }>;
 
 /** In bytes. */
 const MAX_OUTPUT = 64 * 1024;
+/** How long the output may stay open when the program has ended, in milliseconds: a process that it has started may hold it. */
+const LEFT_OPEN_MS = 500;
 /** What the program sees of the environment besides `env`: enough to find programs and their configuration. */
 const PASSED = ['PATH', 'HOME', 'USER', 'LANG', 'TMPDIR', 'SSL_CERT_FILE', 'SSL_CERT_DIR'];
 
@@ -50,34 +52,73 @@ export class CommandSource implements TokenSource {
     return readPrinted(await this.#run(signal));
   }
 
-  /** No shell: the arguments are passed as they are. */
+  /**
+   * Runs the program without a shell, in a process group of its own. When the flight ends, the group ends with it: what the program
+   * has started must neither live longer nor keep the output open.
+   */
   #run(signal: AbortSignal): Promise<string> {
     const [program = '', ...words] = this.#config.run;
+    const child = spawn(program, words, {
+      env: this.#env,
+      detached: true,
+      // Its messages may hold a credential.
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
     return new Promise((resolve, reject) => {
-      const options = { env: this.#env, signal, killSignal: 'SIGKILL', maxBuffer: MAX_OUTPUT } as const;
-      const child = execFile(program, words, options, (error, stdout) => {
-        // Its texts may hold a credential, so the error names only how it ended.
-        if (error === null) resolve(stdout);
-        else reject(new TokenError(failureOf(error)));
+      const chunks: Buffer[] = [];
+      let size = 0;
+      let isOver = false;
+      let left: NodeJS.Timeout | undefined;
+      const end = (fault?: string) => {
+        clearTimeout(left);
+        if (isOver) return;
+        isOver = true;
+        signal.removeEventListener('abort', onAbort);
+        process.off('exit', kill);
+        kill();
+        child.stdout.destroy();
+        if (fault === undefined) resolve(Buffer.concat(chunks).toString());
+        else reject(new TokenError(`the program of \`auth.command\` ${fault}`));
+      };
+      const kill = () => killGroup(child);
+      const onAbort = () => end('did not end in time');
+      process.once('exit', kill);
+      signal.addEventListener('abort', onAbort, { once: true });
+      child.stdout.on('data', (chunk: Buffer) => {
+        size += chunk.length;
+        if (size > MAX_OUTPUT) end('printed more than 64 KiB');
+        else chunks.push(chunk);
       });
-      child.stdin?.end();
+      child.once('error', ({ code }: NodeJS.ErrnoException) => end(notStarted(code)));
+      child.once('exit', () => {
+        if (!isOver) left = setTimeout(() => end(endOf(child)), LEFT_OPEN_MS);
+      });
+      child.once('close', () => end(endOf(child)));
+      if (signal.aborted) onAbort();
     });
   }
 }
 
-function failureOf(error: {
-  readonly code?: string | number | null;
-  readonly signal?: string | null;
-}): string {
-  const { code, signal } = error;
-  if (code === 'ENOENT') return 'the program of `auth.command` does not exist';
-  if (code === 'EACCES') return 'the program of `auth.command` may not be executed';
-  if (code === 'ERR_CHILD_PROCESS_STDIO_MAXBUFFER')
-    return 'the program of `auth.command` printed more than 64 KiB';
-  if (code === 'ABORT_ERR') return 'the program of `auth.command` did not end in time';
-  return typeof code === 'number'
-    ? `the program of \`auth.command\` ended with ${code}; run it by hand to see why`
-    : `the program of \`auth.command\` ended by ${signal ?? code ?? 'an unknown cause'}`;
+/** The group outlives its first process as long as it has another one. */
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // All of it has ended.
+  }
+}
+
+function notStarted(code: string | undefined): string {
+  if (code === 'ENOENT') return 'does not exist';
+  return code === 'EACCES' ? 'may not be executed' : `cannot be started (${code ?? 'unknown cause'})`;
+}
+
+function endOf({ exitCode, signalCode }: ChildProcess): string | undefined {
+  if (exitCode === 0) return undefined;
+  return exitCode === null
+    ? `ended by ${signalCode ?? 'an unknown cause'}`
+    : `ended with ${exitCode}; run it by hand to see why`;
 }
 
 /** @throws TokenError */

@@ -1,11 +1,13 @@
-// The kinds of token sources with real endpoints and programs: what they send, and what each bad answer becomes.
+// Token endpoints and programs: what they send, and what each bad answer becomes.
+import { execFile } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, verify } from 'node:crypto';
-import { chmod, writeFile } from 'node:fs/promises';
+import { chmod, readFile, writeFile } from 'node:fs/promises';
+import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { UpstreamAuth } from '../../../src/config/schema/config-schema.ts';
 import { createTokenSource } from '../../../src/upstream/tokens/create-source.ts';
 import type { AccessToken } from '../../../src/upstream/tokens/token-source.ts';
-import { type TempDir, tempDir } from '../../helpers/wait.ts';
+import { type TempDir, tempDir, until, within } from '../../helpers/wait.ts';
 import { TokenServer } from './token-server.ts';
 
 let server: TokenServer;
@@ -269,6 +271,91 @@ describe('command', () => {
     await expect(waiting).rejects.toThrow('did not end in time');
   });
 
+  /** Starts a process that writes its number into a file and holds the output for ten minutes. */
+  const withChild = (rest: string, file: string) =>
+    run(`
+    const { spawn } = require('node:child_process');
+    const child = spawn(process.execPath, ['-e', 'setTimeout(() => {}, 600000)'], { stdio: 'inherit' });
+    require('node:fs').writeFileSync(${JSON.stringify(file)}, String(child.pid));
+    ${rest}
+  `);
+  const childOf = async (file: string) => Number(await until(() => readFile(file, 'utf8'), 'the child'));
+  /** Signal 0 only asks; what has ended stays a zombie where no process 1 reads its end. */
+  const hasEnded = async (pid: number) => {
+    try {
+      process.kill(pid, 0);
+      return /^State:\s+Z/m.test(await readFile(`/proc/${pid}/status`, 'utf8'));
+    } catch {
+      return true;
+    }
+  };
+
+  test('is killed at the deadline with all that it has started', async () => {
+    const abort = new AbortController();
+    const file = folder.file('pid');
+    const waiting = fetchToken(withChild('', file), abort.signal).catch((error: unknown) => String(error));
+    const child = await childOf(file);
+    abort.abort();
+    expect(await waiting).toMatch('did not end in time');
+    await until(() => hasEnded(child), 'the end of the child');
+  });
+
+  test('that leaves a process behind, which holds its output, gives its token and takes the process with it', async () => {
+    const file = folder.file('pid');
+    const token = await within(
+      fetchToken(withChild(`console.log('{"token":"tok"}'); process.exit(0)`, file)),
+      'the token',
+    );
+    expect(token.value).toBe('tok');
+    const child = await childOf(file);
+    await until(() => hasEnded(child), 'the end of the child');
+  });
+
+  test('that fails and leaves a process behind is named, too', async () => {
+    const file = folder.file('pid');
+    await expect(fetchToken(withChild('process.exit(4)', file))).rejects.toThrow('ended with 4');
+    const child = await childOf(file);
+    await until(() => hasEnded(child), 'the end of the child');
+  });
+
+  test('whose child prints the token after its own end still gives it', async () => {
+    const child = `setTimeout(() => console.log('{"token":"tok"}'), 50)`;
+    const token = await fetchToken(
+      run(
+        `require('node:child_process').spawn(process.execPath, ['-e', ${JSON.stringify(child)}], { stdio: 'inherit' }); process.exit(0)`,
+      ),
+    );
+    expect(token.value).toBe('tok');
+  });
+
+  test('that writes errors without end is not held up by them', async () => {
+    const script = `for (let n = 0; n < 100; n += 1) console.error('x'.repeat(1e4)); console.log('{"token":"tok"}')`;
+    expect((await fetchToken(run(script))).value).toBe('tok');
+  });
+
+  test('leaves nothing behind in this process, and is not waited for when its time is over already', async () => {
+    const before = process.listenerCount('exit');
+    const abort = new AbortController();
+    abort.abort();
+    await expect(fetchToken(run('setInterval(() => {}, 1000)'), abort.signal)).rejects.toThrow('in time');
+    await fetchToken(print({ token: 'tok' }));
+    expect(process.listenerCount('exit')).toBe(before);
+  });
+
+  test('ends with the gateway', async () => {
+    const file = folder.file('pid');
+    const source = new URL('../../../src/upstream/tokens/command-source.ts', import.meta.url);
+    const gateway = `
+      const { CommandSource } = await import(${JSON.stringify(source.href)});
+      const { existsSync } = await import('node:fs');
+      void new CommandSource(${JSON.stringify(withChild('', file))}).fetch(new AbortController().signal);
+      setInterval(() => { if (existsSync(${JSON.stringify(file)})) process.exit(); }, 10);
+    `;
+    await promisify(execFile)(process.execPath, ['--input-type=module', '-e', gateway]);
+    const child = await childOf(file);
+    await until(() => hasEnded(child), 'the end of the child');
+  });
+
   test('that may not be executed is named', async () => {
     const program = folder.file('plain');
     await writeFile(program, '#!/bin/sh\n');
@@ -278,116 +365,3 @@ describe('command', () => {
     );
   });
 });
-
-/** Sets variables for one call. */
-async function withEnv<T>(variables: Record<string, string>, run: () => Promise<T>): Promise<T> {
-  const before = Object.keys(variables).map((name) => [name, process.env[name]] as const);
-  Object.assign(process.env, variables);
-  try {
-    return await run();
-  } finally {
-    for (const [name, value] of before) {
-      if (value === undefined) delete process.env[name];
-      else process.env[name] = value;
-    }
-  }
-}
-
-describe('google', () => {
-  const scope = 'https://www.googleapis.com/auth/cloud-platform';
-
-  test('asks the metadata server of the machine', async () => {
-    await using metadata = await startJsonServer({ 'metadata-flavor': 'Google' }, (path) =>
-      path.includes('/token') ? { access_token: 'google-token', expires_in: 1800, token_type: 'Bearer' } : {},
-    );
-    const token = await withEnv(
-      { GCE_METADATA_HOST: metadata.host, METADATA_SERVER_DETECTION: 'assume-present' },
-      () => fetchToken({ kind: 'google', scope }),
-    );
-    expect(token.value).toBe('google-token');
-    expect(Math.abs(secondsLeft(token) - 1800)).toBeLessThanOrEqual(2);
-    expect(metadata.paths.some((path) => path.includes('service-accounts/default/token'))).toBe(true);
-  });
-
-  test('exchanges the token of a workload', async () => {
-    const subject = folder.file('subject');
-    await writeFile(subject, 'workload-token');
-    const credentials = JSON.stringify({
-      type: 'external_account',
-      audience: '//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k',
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      token_url: `${server.url}/v1/token`,
-      credential_source: { file: subject },
-    });
-    const token = await fetchToken({ kind: 'google', scope, credentials });
-    expect(token.value).toBe('issued-token-1');
-    expect(server.requests[0]?.form.get('subject_token')).toBe('workload-token');
-  });
-
-  test('says why there is no token', async () => {
-    const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-    const credentials = JSON.stringify({
-      type: 'external_account',
-      audience: '//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k',
-      subject_token_type: 'urn:ietf:params:oauth:token-type:jwt',
-      token_url: `${server.url}/v1/token`,
-      credential_source: { file: folder.file('nothing') },
-      private_key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
-    });
-    await expect(fetchToken({ kind: 'google', scope, credentials })).rejects.toThrow(
-      /^Google gave no token: /,
-    );
-  });
-});
-
-describe('azure', () => {
-  const scope = 'https://cognitiveservices.azure.com/.default';
-
-  test('asks the managed identity of the machine', async () => {
-    await using identity = await startJsonServer({}, () => ({
-      access_token: 'azure-token',
-      expires_on: String(Math.floor(Date.now() / 1000) + 3600),
-      resource: 'https://cognitiveservices.azure.com',
-      token_type: 'Bearer',
-    }));
-    const variables = {
-      IDENTITY_ENDPOINT: `http://${identity.host}/msi`,
-      IDENTITY_HEADER: 'header-of-identity',
-    };
-    const token = await withEnv(variables, () => fetchToken({ kind: 'azure', identity: 'managed', scope }));
-    expect(token.value).toBe('azure-token');
-    expect(Math.abs(secondsLeft(token) - 3600)).toBeLessThanOrEqual(5);
-    expect(identity.paths[0]).toContain('resource=https');
-  });
-
-  test('says why there is no token', async () => {
-    const auth: UpstreamAuth = {
-      kind: 'azure',
-      identity: 'workload',
-      scope,
-      federated_token_file: folder.file('none'),
-    };
-    await expect(fetchToken(auth)).rejects.toThrow(/^Entra ID gave no token: /);
-  });
-});
-
-/** A server that answers every request with JSON, by its path. */
-async function startJsonServer(headers: Record<string, string>, answer: (path: string) => object) {
-  const paths: string[] = [];
-  const { createServer } = await import('node:http');
-  const json = createServer((request, response) => {
-    paths.push(request.url ?? '');
-    response.writeHead(200, { 'content-type': 'application/json', ...headers });
-    response.end(JSON.stringify(answer(request.url ?? '')));
-  });
-  await new Promise<void>((resolve) => json.listen(0, '127.0.0.1', resolve));
-  const address = json.address();
-  return {
-    paths,
-    host: `127.0.0.1:${typeof address === 'object' ? address?.port : 0}`,
-    async [Symbol.asyncDispose]() {
-      json.closeAllConnections();
-      await new Promise((resolve) => json.close(resolve));
-    },
-  };
-}

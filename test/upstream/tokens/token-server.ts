@@ -1,6 +1,7 @@
 // A token endpoint on a real socket: it issues `issued-token-1`, `issued-token-2`, … or answers as the test says.
 import { once } from 'node:events';
-import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type RequestListener, type Server } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 
@@ -22,13 +23,16 @@ export class TokenServer implements AsyncDisposable {
   /** Seconds that the tokens of the default answer live. */
   lifeSeconds: number | string = 3600;
   readonly #server: Server;
+  readonly #scheme: string;
 
-  private constructor(server: Server) {
+  private constructor(server: Server, scheme: string) {
     this.#server = server;
+    this.#scheme = scheme;
   }
 
-  static async start(): Promise<TokenServer> {
-    const server = createServer(async (request, response) => {
+  /** @param tls key and certificate in PEM, for https */
+  static async start(tls?: { readonly key: string; readonly cert: string }): Promise<TokenServer> {
+    const listener: RequestListener = async (request, response) => {
       const form = new URLSearchParams(await text(request));
       const asked = { path: request.url ?? '', headers: request.headers, form };
       own.requests.push(asked);
@@ -38,8 +42,9 @@ export class TokenServer implements AsyncDisposable {
       const type = typeof body === 'string' ? 'text/html' : 'application/json';
       response.writeHead(status, { 'content-type': type, connection: 'close' });
       response.end(typeof body === 'string' ? body : JSON.stringify(body));
-    });
-    const own = new TokenServer(server);
+    };
+    const server = tls === undefined ? createServer(listener) : createTlsServer(tls, listener);
+    const own = new TokenServer(server, tls === undefined ? 'http' : 'https');
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     return own;
@@ -51,7 +56,11 @@ export class TokenServer implements AsyncDisposable {
   }
 
   get url(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    return `${this.#scheme}://127.0.0.1:${this.port}`;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
