@@ -1,7 +1,7 @@
 // Wires the key components of one gateway process, with Redis as a replica of a fleet, without it alone.
 import type { StaticConfig } from '../config/schema/config-schema.ts';
 import { RedisClient } from '../redis/redis-client.ts';
-import { Replicas } from '../redis/replicas.ts';
+import { publish, Replicas } from '../redis/replicas.ts';
 import type { KeyChange, Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -84,7 +84,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
       void changes.poll();
     },
   });
-  const announcer = new KeyAnnouncer({ redis, shared, send: (body) => replicas.send(body) });
+  const announcer = new KeyAnnouncer({ redis, shared, send: (body) => publish(redis, { body }) });
   authenticator.unlinked();
   // Start the feed before the subscription: it covers messages that arrive earlier.
   await changes.start();

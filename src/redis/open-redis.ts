@@ -54,14 +54,13 @@ export function createCommands(
   });
 }
 
-/** Creates a client for one subscription. Any node of a Cluster will do: nodes forward every message to each other. */
-export function createSubscriber(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
-  return createSingle(address, limits, attempt);
-}
-
 type DnsDone = (error: null, address: string) => void;
 
-function createSingle(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
+/**
+ * Creates a client of one server, or of one node of a Cluster. Any node will do for a subscription: nodes forward every
+ * message to each other.
+ */
+export function createSingle(address: RedisAddress, limits: ConnectionLimits, attempt: number): Redis {
   const options = common(address, limits);
   const nodes = rotate(address.nodes, attempt);
   if (address.kind === 'sentinel') {

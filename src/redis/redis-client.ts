@@ -32,23 +32,23 @@ export interface RedisClientOptions {
   readonly now?: () => number;
   /** From 0 (included) to 1 (excluded). */
   readonly random?: () => number;
-  /** Deadline of a call and of a probe, in milliseconds. Default 100. */
+  /** Deadline of a call and of a probe, in milliseconds. */
   readonly commandMs?: number;
-  /** Connect timeout, in milliseconds. Default 1 s. */
+  /** Connect timeout, in milliseconds. */
   readonly connectMs?: number;
-  /** Maximum wait of `start`, in milliseconds. Default 1 s. */
+  /** Maximum wait of `start`, in milliseconds. */
   readonly startMs?: number;
-  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
+  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. */
   readonly firstRetryMs?: number;
-  /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
+  /** Maximum wait before a reconnect, in milliseconds. */
   readonly maxRetryMs?: number;
   /** A connection that stays late for this long, in milliseconds, is replaced. Default: ten times `commandMs`. */
   readonly lateMs?: number;
-  /** Interval of probes while the connection is up, in milliseconds: they find an outage before a request does. Default 1 s. */
+  /** Interval of probes while the connection is up, in milliseconds: they find an outage before a request does. */
   readonly heartbeatMs?: number;
-  /** An outage this long after the last one, in milliseconds, starts the backoff over. Default 10 s. */
+  /** An outage this long after the last one, in milliseconds, starts the backoff over. */
   readonly resetMs?: number;
-  /** Maximum number of calls in flight; more are rejected. Default 10,000. */
+  /** Maximum number of calls in flight; more are rejected. */
   readonly maxCalls?: number;
 }
 
@@ -70,17 +70,25 @@ const LATE_ANSWER_MS = 3000;
 /** Maximum number of consecutive probes in time before calls resume after repeated lateness. */
 const MAX_PROBES = 5;
 
+const DEFAULTS = {
+  now: () => performance.now(),
+  random: Math.random,
+  commandMs: 100,
+  connectMs: 1000,
+  startMs: 1000,
+  firstRetryMs: 50,
+  maxRetryMs: 1000,
+  heartbeatMs: 1000,
+  resetMs: 10_000,
+  maxCalls: 10_000,
+};
+
 type FailCall = (error: RedisUnavailable) => void;
 
 export class RedisClient {
   readonly #address: RedisAddress;
-  readonly #logger: Logger;
-  readonly #metrics: RedisMetrics | undefined;
+  readonly #options: Required<Omit<RedisClientOptions, 'metrics'>> & Pick<RedisClientOptions, 'metrics'>;
   readonly #backoff: Backoff;
-  readonly #now: () => number;
-  readonly #limits: Readonly<
-    Record<'commandMs' | 'connectMs' | 'startMs' | 'lateMs' | 'heartbeatMs' | 'resetMs' | 'maxCalls', number>
-  >;
   readonly #upListeners = new Set<() => void>();
   readonly #downListeners = new Set<() => void>();
   readonly #closing = new AbortController();
@@ -99,26 +107,9 @@ export class RedisClient {
   /** @throws Error for an invalid URL; the message does not quote it */
   constructor(options: RedisClientOptions) {
     this.#address = parseRedisUrl(options.url);
-    this.#logger = options.logger;
-    this.#metrics = options.metrics;
-    const commandMs = options.commandMs ?? 100;
-    this.#now = options.now ?? (() => performance.now());
-    this.#limits = {
-      commandMs,
-      lateMs: options.lateMs ?? 10 * commandMs,
-      resetMs: options.resetMs ?? 10_000,
-      connectMs: options.connectMs ?? 1000,
-      startMs: options.startMs ?? 1000,
-      heartbeatMs: options.heartbeatMs ?? 1000,
-      maxCalls: options.maxCalls ?? 10_000,
-    };
-    this.#backoff = new Backoff({
-      firstMs: options.firstRetryMs ?? 50,
-      maxMs: options.maxRetryMs ?? 1000,
-      resetMs: options.resetMs ?? 10_000,
-      now: this.#now,
-      random: options.random ?? Math.random,
-    });
+    this.#options = { ...DEFAULTS, lateMs: 10 * (options.commandMs ?? DEFAULTS.commandMs), ...options };
+    const { firstRetryMs: firstMs, maxRetryMs: maxMs, resetMs, now, random } = this.#options;
+    this.#backoff = new Backoff({ firstMs, maxMs, resetMs, now, random });
   }
 
   /** Whether calls are sent to Redis. */
@@ -128,7 +119,9 @@ export class RedisClient {
 
   /** Whether Redis answers, but too late: calls are rejected. */
   get isLate(): boolean {
-    return this.#link === undefined ? this.#now() - this.#lateAnswerAt < LATE_ANSWER_MS : this.#isOverdue;
+    return this.#link === undefined
+      ? this.#options.now() - this.#lateAnswerAt < LATE_ANSWER_MS
+      : this.#isOverdue;
   }
 
   /** Adds a listener for each time that calls become possible, including the first. @returns a function that removes it */
@@ -146,10 +139,10 @@ export class RedisClient {
   /** Starts to connect and keeps trying until `close`. Resolves when connected or after `startMs`; never rejects. */
   async start(): Promise<void> {
     if (this.#connecting === undefined && !this.#closing.signal.aborted) {
-      this.#metrics?.onState(false);
+      this.#options.metrics?.onState(false);
       this.#connecting = this.#connect(0);
     }
-    await inTime(this.#connecting ?? Promise.resolve(), 'Redis', this.#limits.startMs).catch(() => {});
+    await inTime(this.#connecting ?? Promise.resolve(), 'Redis', this.#options.startMs).catch(() => {});
   }
 
   /**
@@ -159,17 +152,17 @@ export class RedisClient {
    */
   run<T>(work: (redis: RedisCommands) => Promise<T>): Promise<T> {
     const link = this.#link;
+    const { commandMs, maxCalls, metrics } = this.#options;
     if (link === undefined || this.#isOverdue) return Promise.reject(this.#unavailableError());
-    if (this.#calls.size >= this.#limits.maxCalls) {
-      this.#metrics?.onCall('overload');
+    if (this.#calls.size >= maxCalls) {
+      metrics?.onCall('overload');
       return Promise.reject(new RedisUnavailable('overload', 'too many calls to Redis are in flight'));
     }
     return new Promise<T>((resolve, reject) => {
-      const { commandMs } = this.#limits;
       const end = (outcome: CallResult, settle: () => void) => {
         if (!this.#calls.delete(fail)) return;
         stop();
-        this.#metrics?.onCall(outcome);
+        metrics?.onCall(outcome);
         settle();
       };
       const fail: FailCall = (error) => end(error.reason, () => reject(error));
@@ -216,7 +209,7 @@ export class RedisClient {
     this.#link = undefined;
     clearInterval(this.#heartbeat);
     if (link !== undefined) {
-      this.#metrics?.onState(false);
+      this.#options.metrics?.onState(false);
       await this.#drain();
       link.destroy();
     }
@@ -225,7 +218,7 @@ export class RedisClient {
 
   /** Resolves when no call is in flight or the deadline has passed. */
   async #drain(): Promise<void> {
-    const { commandMs } = this.#limits;
+    const { commandMs } = this.#options;
     const until = performance.now() + commandMs;
     while (this.#calls.size > 0 && performance.now() < until) await pause(5);
     this.#endCalls(new RedisUnavailable('closed', 'the Redis client was closed'));
@@ -237,7 +230,7 @@ export class RedisClient {
 
   #unavailableError(): RedisUnavailable {
     const isClosed = this.#closing.signal.aborted;
-    this.#metrics?.onCall(isClosed ? 'closed' : 'away');
+    this.#options.metrics?.onCall(isClosed ? 'closed' : 'away');
     return isClosed
       ? new RedisUnavailable('closed', 'the Redis client was closed')
       : new RedisUnavailable('away', 'Redis is unavailable', this.#cause);
@@ -246,7 +239,7 @@ export class RedisClient {
   /** Opens connections until one passes the probe. The first attempt starts after `waitMs`. */
   async #connect(waitMs: number): Promise<void> {
     const { signal } = this.#closing;
-    const { connectMs, commandMs } = this.#limits;
+    const { connectMs, commandMs } = this.#options;
     let isLogged = waitMs > 0;
     for (let wait = waitMs; ; wait = this.#backoff.next()) {
       await pause(wait, signal);
@@ -256,20 +249,14 @@ export class RedisClient {
         isConnected = true;
       };
       try {
+        const address = this.#address;
         const attempt = this.#backoff.tries;
-        const link = await RedisLink.open({
-          address: this.#address,
-          connectMs,
-          commandMs,
-          attempt,
-          signal,
-          onConnected,
-        });
+        const link = await RedisLink.open({ address, connectMs, commandMs, attempt, signal, onConnected });
         if (signal.aborted) link.destroy();
         else this.#use(link);
         return;
       } catch (error) {
-        if (isConnected && error instanceof DeadlinePassed) this.#lateAnswerAt = this.#now();
+        if (isConnected && error instanceof DeadlinePassed) this.#lateAnswerAt = this.#options.now();
         this.#cause = plainError(error);
         if (!isLogged && !signal.aborted) this.#warn('cannot connect to Redis; retrying');
         isLogged = true;
@@ -278,7 +265,7 @@ export class RedisClient {
   }
 
   #use(link: RedisLink): void {
-    const { heartbeatMs, commandMs } = this.#limits;
+    const { heartbeatMs, commandMs } = this.#options;
     this.#link = link;
     this.#isOverdue = false;
     this.#backoff.succeeded();
@@ -292,8 +279,8 @@ export class RedisClient {
         else this.#lose(link, 'lost', plainError(error));
       });
     }, heartbeatMs).unref();
-    this.#metrics?.onState(true);
-    this.#logger.info({ redis: redisHosts(this.#address) }, 'connected to Redis');
+    this.#options.metrics?.onState(true);
+    this.#options.logger.info({ redis: redisHosts(this.#address) }, 'connected to Redis');
     this.#notify(this.#upListeners);
   }
 
@@ -303,8 +290,8 @@ export class RedisClient {
    */
   async #onLateAnswer(link: RedisLink): Promise<void> {
     if (this.#link !== link || this.#isOverdue) return;
-    const { commandMs, lateMs, resetMs } = this.#limits;
-    const since = this.#now();
+    const { commandMs, lateMs, resetMs } = this.#options;
+    const since = this.#options.now();
     const isAgain = since - this.#overdue.at < resetMs;
     this.#overdue = { times: isAgain ? this.#overdue.times + 1 : 1, at: since };
     this.#isOverdue = true;
@@ -321,12 +308,12 @@ export class RedisClient {
         await pause(commandMs / 4, this.#closing.signal);
       } catch (error) {
         if (!(error instanceof DeadlinePassed)) this.#lose(link, 'lost', plainError(error));
-        else if (this.#now() - since >= lateMs) this.#lose(link, 'deadline', error);
+        else if (this.#options.now() - since >= lateMs) this.#lose(link, 'deadline', error);
         // A late answer shows that Redis is slow and not down.
         else
           probe.then(
             () => {
-              this.#lateAnswerAt = this.#now();
+              this.#lateAnswerAt = this.#options.now();
             },
             () => {},
           );
@@ -346,21 +333,16 @@ export class RedisClient {
     this.#cause = cause;
     clearInterval(this.#heartbeat);
     link.destroy();
-    this.#metrics?.onState(false);
-    this.#endCalls(
-      new RedisUnavailable(
-        reason,
-        reason === 'lost' ? 'the connection to Redis was lost' : cause.message,
-        cause,
-      ),
-    );
+    this.#options.metrics?.onState(false);
+    const message = reason === 'lost' ? 'the connection to Redis was lost' : cause.message;
+    this.#endCalls(new RedisUnavailable(reason, message, cause));
     this.#warn('Redis is unavailable');
     this.#notify(this.#downListeners);
     this.#connecting = this.#connect(this.#backoff.next());
   }
 
   #warn(text: string): void {
-    this.#logger.warn({ redis: redisHosts(this.#address), err: this.#cause }, text);
+    this.#options.logger.warn({ redis: redisHosts(this.#address), err: this.#cause }, text);
   }
 
   #notify(listeners: ReadonlySet<() => void>): void {
@@ -368,7 +350,7 @@ export class RedisClient {
       try {
         listener();
       } catch (error) {
-        this.#logger.error({ err: error }, 'a listener for the state of Redis failed');
+        this.#options.logger.error({ err: error }, 'a listener for the state of Redis failed');
       }
     }
   }

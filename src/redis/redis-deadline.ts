@@ -1,4 +1,5 @@
 // Deadlines for waits on Redis. They end the wait, not the work.
+import { setTimeout } from 'node:timers/promises';
 import { withDeadline } from '../deadline.ts';
 
 /** No answer arrived within the deadline. */
@@ -21,14 +22,5 @@ export function inTime<T>(promise: Promise<T>, what: string, ms: number, signal?
 
 /** Waits `ms` milliseconds, or until `signal` aborts. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  if (signal?.aborted === true) return;
-  await new Promise<void>((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal?.addEventListener('abort', end, { once: true });
-  });
+  await setTimeout(ms, undefined, signal && { signal }).catch(() => {});
 }

@@ -60,6 +60,8 @@ export type Capability = (typeof CAPABILITIES)[number];
 
 const Description = z.object({ version: z.string().max(64), understands: z.array(z.string()).readonly() });
 
+const Ids = z.array(z.string());
+
 const Envelope = z.object({
   body: z.string(),
   ack: z
@@ -86,20 +88,15 @@ interface ReplicasOptions {
 export class Replicas {
   /** Identifies the replica for support: host, process and random bytes, because the first two can repeat. */
   readonly id = `${hostname()}:${process.pid}:${randomBytes(3).toString('hex')}`;
-  readonly #redis: RedisClient;
+  readonly #options: ReplicasOptions;
   readonly #heartbeat: RedisScript;
   readonly #subscription: Subscription;
-  readonly #description: string;
-  readonly #onMessage: (body: string) => void;
   #timer: NodeJS.Timeout | undefined;
   #serving: readonly string[] = [];
 
-  constructor({ redis, url, logger, version, onMessage, onLost, onRestored }: ReplicasOptions) {
-    this.#redis = redis;
-    this.#description = JSON.stringify({ version, understands: CAPABILITIES } satisfies z.input<
-      typeof Description
-    >);
-    this.#onMessage = onMessage;
+  constructor(options: ReplicasOptions) {
+    const { redis, url, logger, onLost, onRestored } = options;
+    this.#options = options;
     this.#heartbeat = redis.script(HEARTBEAT);
     this.#subscription = new Subscription({
       url,
@@ -138,25 +135,21 @@ export class Replicas {
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await this.#subscription.close();
-    await this.#redis.run((commands) => commands.zrem(REGISTRY, this.id)).catch(() => {});
-  }
-
-  /** Sends to all replicas, including this one. @throws RedisUnavailable, RedisCommandError */
-  async send(body: string): Promise<void> {
-    await publish(this.#redis, { body });
+    await this.#options.redis.run((commands) => commands.zrem(REGISTRY, this.id)).catch(() => {});
   }
 
   async #sendHeartbeat(): Promise<void> {
     // Without a subscription send no heartbeat, so that senders report this replica as missing.
     if (!this.#subscription.isLinked) return;
+    const { redis, version } = this.#options;
     try {
       // Write the description before the registration, or senders would take this replica for an old version. It needs
       // a command of its own: in a Cluster all keys of one script have to be in one slot.
-      await this.#redis.run((commands) =>
-        commands.set(descriptionKey(this.id), this.#description, 'PX', 2 * RETAINED_MS),
-      );
+      const description = { version, understands: CAPABILITIES } satisfies z.input<typeof Description>;
+      const text = JSON.stringify(description);
+      await redis.run((commands) => commands.set(descriptionKey(this.id), text, 'PX', 2 * RETAINED_MS));
       const serving = await this.#heartbeat([REGISTRY], [this.id, RETAINED_MS, SERVING_MS]);
-      this.#serving = readIds(serving).sort();
+      this.#serving = Ids.parse(serving).sort();
     } catch {
       // Redis is unavailable. The next heartbeat tries again.
     }
@@ -165,9 +158,10 @@ export class Replicas {
   #receive(text: string): void {
     const envelope = parseUntrusted(Envelope, text);
     if (envelope === undefined) return;
-    this.#onMessage(envelope.body);
+    this.#options.onMessage(envelope.body);
     const { ack } = envelope;
-    if (ack !== undefined) this.#redis.run((commands) => commands.publish(ack, this.id)).catch(() => {});
+    if (ack !== undefined)
+      this.#options.redis.run((commands) => commands.publish(ack, this.id)).catch(() => {});
   }
 }
 
@@ -241,7 +235,7 @@ export async function sendAndConfirm(
     for (const { id, seenMs } of seen) if (!incapable.has(id)) missing.set(id, seenMs);
     const isSeen = new Set(seen.map(({ id }) => id));
     sentAt = performance.now();
-    const subscribers = await publishCounted(redis, { body, ack });
+    const subscribers = await publish(redis, { body, ack });
     await waitUntil(() => missing.size === 0, deadlineMs);
     // A Redis that has lost its data knows the subscribers at once, and their registrations after the next heartbeat.
     await waitUntil(() => confirmed.size >= subscribers, Math.min(deadlineMs, HEARTBEAT_MS));
@@ -271,25 +265,20 @@ async function findDescription(
   return text === null ? undefined : parseUntrusted(Description, text);
 }
 
-function readIds(answer: unknown): string[] {
-  return z.array(z.string()).catch([]).parse(answer);
-}
-
 /** Replicas with a heartbeat in the last 65 s. */
 async function replicasSeen(redis: RedisClient): Promise<readonly SeenReplica[]> {
   const answer = await redis.script(REPLICAS)([REGISTRY], [RETAINED_MS]);
-  const cells = z.array(z.string()).parse(answer);
+  const cells = Ids.parse(answer);
   return cells.flatMap((id, index) =>
     index % 2 === 0 ? [{ id, seenMs: Math.max(0, Number(cells[index + 1])) }] : [],
   );
 }
 
-/** Sends a message to all replicas. @throws RedisUnavailable, RedisCommandError */
-export async function publish(redis: RedisClient, envelope: z.input<typeof Envelope>): Promise<void> {
-  await publishCounted(redis, envelope);
-}
-
-/** @returns how many subscribers Redis sent it to; in a Cluster those of one node */
-function publishCounted(redis: RedisClient, envelope: z.input<typeof Envelope>): Promise<number> {
+/**
+ * Sends a message to all replicas, including this one.
+ * @returns how many subscribers Redis sent it to; in a Cluster those of one node
+ * @throws RedisUnavailable, RedisCommandError
+ */
+export function publish(redis: RedisClient, envelope: z.input<typeof Envelope>): Promise<number> {
   return redis.run((commands) => commands.publish(CHANNEL, JSON.stringify(envelope)));
 }

@@ -3,7 +3,7 @@
 import type { Redis } from 'ioredis';
 import { type RedisAddress, redisHosts } from '../config/schema/redis-address.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
-import { createSubscriber, parseRedisUrl } from './open-redis.ts';
+import { createSingle, parseRedisUrl } from './open-redis.ts';
 import { Backoff } from './reconnect-backoff.ts';
 import { inTime, pause } from './redis-deadline.ts';
 import { plainError } from './redis-fault.ts';
@@ -21,19 +21,19 @@ export interface SubscriptionOptions {
   /** Called when a message is dropped because it is longer than `maxBytes`. */
   readonly onOversize?: (channel: string) => void;
   readonly logger: Logger;
-  /** Ping interval, in milliseconds. Default 1 s. */
+  /** Ping interval, in milliseconds. */
   readonly pingMs?: number;
-  /** Idle time after which the connection counts as lost, in milliseconds. Default 3 s. */
+  /** Idle time after which the connection counts as lost, in milliseconds. */
   readonly silenceMs?: number;
-  /** Timeout for the connection and for each answer until subscribed, in milliseconds. Default 1 s. */
+  /** Timeout for the connection and for each answer until subscribed, in milliseconds. */
   readonly connectMs?: number;
-  /** Maximum wait of `start`, in milliseconds. Default 1 s. */
+  /** Maximum wait of `start`, in milliseconds. */
   readonly startMs?: number;
-  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. Default 50 ms. */
+  /** Wait before the first reconnect, in milliseconds, doubled with each attempt. */
   readonly firstRetryMs?: number;
-  /** Maximum wait before a reconnect, in milliseconds. Default 1 s. */
+  /** Maximum wait before a reconnect, in milliseconds. */
   readonly maxRetryMs?: number;
-  /** Maximum message size in bytes of UTF-8. Default 64 KiB. */
+  /** Maximum message size in bytes of UTF-8. */
   readonly maxBytes?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
@@ -41,28 +41,35 @@ export interface SubscriptionOptions {
   readonly random?: () => number;
 }
 
+const DEFAULTS = {
+  pingMs: 1000,
+  silenceMs: 3000,
+  connectMs: 1000,
+  startMs: 1000,
+  firstRetryMs: 50,
+  maxRetryMs: 1000,
+  maxBytes: 65_536,
+  now: () => performance.now(),
+  random: Math.random,
+};
+
 export class Subscription {
-  readonly #options: SubscriptionOptions;
+  readonly #options: typeof DEFAULTS & SubscriptionOptions;
   readonly #address: RedisAddress;
   readonly #backoff: Backoff;
-  readonly #now: () => number;
   readonly #closing = new AbortController();
   #isLinked = false;
+  /** When the server last sent something, by `now`. */
+  #activeAt = 0;
   #running: Promise<void> | undefined;
   #firstLink: () => void = () => {};
 
   /** @throws Error for an invalid URL; the message does not quote it */
   constructor(options: SubscriptionOptions) {
-    this.#options = options;
+    this.#options = { ...DEFAULTS, ...options };
     this.#address = parseRedisUrl(options.url);
-    this.#now = options.now ?? (() => performance.now());
-    this.#backoff = new Backoff({
-      firstMs: options.firstRetryMs ?? 50,
-      maxMs: options.maxRetryMs ?? 1000,
-      resetMs: 10_000,
-      now: this.#now,
-      random: options.random ?? Math.random,
-    });
+    const { firstRetryMs: firstMs, maxRetryMs: maxMs, now, random } = this.#options;
+    this.#backoff = new Backoff({ firstMs, maxMs, resetMs: 10_000, now, random });
   }
 
   /** Whether it is subscribed and the connection is live. */
@@ -77,7 +84,7 @@ export class Subscription {
       this.#firstLink = resolve;
     });
     this.#running = this.#run();
-    await inTime(linked, 'Redis', this.#options.startMs ?? 1000, this.#closing.signal).catch(() => {});
+    await inTime(linked, 'Redis', this.#options.startMs, this.#closing.signal).catch(() => {});
   }
 
   /** Closes the connection at once. `onLost` is not called afterwards. */
@@ -90,8 +97,8 @@ export class Subscription {
   async #run(): Promise<void> {
     const { signal } = this.#closing;
     for (let isLogged = false; !signal.aborted; ) {
-      const limits = { connectMs: this.#options.connectMs ?? 1000, name: 'tollgate-subscription' };
-      const redis = createSubscriber(this.#address, limits, this.#backoff.tries);
+      const limits = { connectMs: this.#options.connectMs, name: 'tollgate-subscription' };
+      const redis = createSingle(this.#address, limits, this.#backoff.tries);
       const wasLinked = await this.#serve(redis, signal).catch((error: unknown) => {
         if (!isLogged && !signal.aborted) this.#warn(error, 'cannot subscribe to Redis; retrying');
         isLogged = true;
@@ -110,7 +117,7 @@ export class Subscription {
    */
   async #serve(redis: Redis, signal: AbortSignal): Promise<boolean> {
     const ended = observeEnd(redis);
-    const connectMs = this.#options.connectMs ?? 1000;
+    const { connectMs, channels } = this.#options;
     const timeoutMs = this.#address.kind === 'single' ? connectMs : 3 * connectMs;
     try {
       await inTime(redis.connect(), 'Redis', timeoutMs, signal);
@@ -124,37 +131,22 @@ export class Subscription {
       if (!String(info).includes('cluster_state:ok'))
         throw new Error('this node is not in a working Cluster');
     }
-    let lastActivityAt = this.#now();
-    const onActivity = () => {
-      lastActivityAt = this.#now();
-    };
     redis.on('message', (channel: string, text: string) => {
-      onActivity();
+      this.#touch();
       this.#receive(channel, text);
     });
-    await inTime(redis.subscribe(...this.#options.channels), 'Redis', connectMs, signal);
-    onActivity();
+    await inTime(redis.subscribe(...channels), 'Redis', connectMs, signal);
+    this.#touch();
     this.#link();
-    const cause = await this.#watch(
-      redis,
-      ended.promise,
-      signal,
-      onActivity,
-      () => this.#now() - lastActivityAt,
-    );
+    const cause = await this.#watch(redis, ended.promise, signal);
     this.#unlink(cause);
     return true;
   }
 
   /** Pings until the connection is closed or silent for too long. @returns the cause */
-  async #watch(
-    redis: Redis,
-    ended: Promise<Error>,
-    signal: AbortSignal,
-    onActivity: () => void,
-    silentFor: () => number,
-  ): Promise<Error> {
-    const { pingMs = 1000, silenceMs = 3000 } = this.#options;
+  async #watch(redis: Redis, ended: Promise<Error>, signal: AbortSignal): Promise<Error> {
+    const { pingMs, silenceMs, now } = this.#options;
+    const silentFor = () => now() - this.#activeAt;
     let end: Error | undefined;
     const over = new AbortController();
     void ended.then((cause) => {
@@ -171,8 +163,15 @@ export class Subscription {
       const silence = silentFor();
       if (silence >= silenceMs) return new Error(`nothing was received for ${Math.round(silence)} ms`);
       // At most `silenceMs` / `pingMs` pings are in flight; a lost connection fails all of them.
-      redis.ping().then(onActivity, () => {});
+      redis.ping().then(
+        () => this.#touch(),
+        () => {},
+      );
     }
+  }
+
+  #touch(): void {
+    this.#activeAt = this.#options.now();
   }
 
   #link(): void {
@@ -194,7 +193,7 @@ export class Subscription {
   #receive(channel: string, text: string): void {
     // Ignore messages of a lost connection and those before `onRestored`.
     if (!this.#isLinked) return;
-    const { maxBytes = 65_536, onOversize, onMessage } = this.#options;
+    const { maxBytes, onOversize, onMessage } = this.#options;
     const isTooLong = text.length > maxBytes || Buffer.byteLength(text) > maxBytes;
     this.#call(() => (isTooLong ? onOversize?.(channel) : onMessage(channel, text)));
   }

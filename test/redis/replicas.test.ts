@@ -1,7 +1,7 @@
 // Who is in the fleet, and who has confirmed a message: on a real Redis, each replica on a cable of its own.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { RedisClient, RedisUnavailable } from '../../src/redis/redis-client.ts';
-import { Replicas, sendAndConfirm } from '../../src/redis/replicas.ts';
+import { publish, Replicas, sendAndConfirm } from '../../src/redis/replicas.ts';
 import { createLogger } from '../../src/telemetry/log/logger.ts';
 import { type Cable, startCable } from '../helpers/cable.ts';
 import { REDIS_TIMEOUT, type RedisServer, startRedis } from '../helpers/redis.ts';
@@ -36,6 +36,7 @@ async function connect(url: string, commandMs = PATIENT): Promise<RedisClient> {
 
 interface Member {
   readonly replicas: Replicas;
+  readonly redis: RedisClient;
   readonly cable: Cable;
   readonly heard: string[];
   readonly events: string[];
@@ -59,7 +60,7 @@ async function join(commandMs = PATIENT): Promise<Member> {
   stack.defer(() => replicas.stop());
   await replicas.start();
   await until(() => registered(replicas), 'the replica to be counted');
-  return { replicas, cable, heard, events };
+  return { replicas, redis, cable, heard, events };
 }
 
 async function registered({ id }: Replicas): Promise<boolean> {
@@ -162,8 +163,8 @@ describe('a replica', () => {
 
   test('hears what is sent to all, its own messages included', async () => {
     const [one, two] = [await join(), await join()];
-    await one.replicas.send('1');
-    await two.replicas.send('2');
+    await publish(one.redis, { body: '1' });
+    await publish(two.redis, { body: '2' });
     await until(() => one.heard.length === 2 && two.heard.length === 2);
     expect([one.heard, two.heard]).toEqual([
       ['1', '2'],
@@ -177,7 +178,7 @@ describe('a replica', () => {
     for (const text of ['', '{', 'null', '[]', '"x"', '{"body":1}', '{"ack":"x"}', acks]) {
       await server.command('PUBLISH', 'tollgate:changes', text);
     }
-    await one.replicas.send('yes');
+    await publish(one.redis, { body: 'yes' });
     await until(() => one.heard.length > 0);
     expect(one.heard).toEqual(['yes']);
   });
@@ -237,7 +238,7 @@ describe('a replica', () => {
     await redis.start();
     await replicas.start();
     expect([replicas.isLinked, events]).toEqual([false, []]);
-    await expect(replicas.send('x')).rejects.toBeInstanceOf(RedisUnavailable);
+    await expect(publish(redis, { body: 'x' })).rejects.toBeInstanceOf(RedisUnavailable);
     await late.start();
     await until(() => replicas.isLinked);
     await until(async () => (await late.command('ZSCORE', REGISTRY, replicas.id)) !== null);

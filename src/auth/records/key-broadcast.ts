@@ -27,7 +27,7 @@ const Message = z.union([Notice, z.array(Notice)]);
 interface KeyAnnouncerOptions {
   readonly redis: Pick<RedisClient, 'script'>;
   /** Sends a message to all replicas. */
-  readonly send: (body: string) => Promise<void>;
+  readonly send: (body: string) => Promise<unknown>;
   /** The records of active keys in Redis; omitted when the secret is not available. */
   readonly shared?: Pick<SharedRecords, 'publish' | 'replace'> | undefined;
 }
