@@ -23,7 +23,7 @@ const TABLES = [
 const USES = [
   'billing/pages/browser/charts.js',
   'telemetry/traces/otlp-tracer.ts',
-  'upstream/echo/echo-others.ts',
+  'upstream/echo/echo-responses.ts',
 ];
 /** The column in SQL, in code, and in reports. */
 const NAMED = /^ {2}'reasoning',$|\.reasoning\b|\breasoning: (\d|\w+\(|\{)|\breasoning_tokens\b/m;

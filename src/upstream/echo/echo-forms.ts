@@ -8,35 +8,28 @@ import {
 import { boundaryOf, type PartHead } from '../../http/multipart/part-head.ts';
 import { isSource } from '../../http/pieces/body-source.ts';
 import type { UpstreamRequest } from '../transport.ts';
-import { draw } from './echo-others.ts';
 import {
-  dataEvent,
-  type EchoBody,
-  type EchoError,
-  type EchoEvent,
-  echoError,
-  echoErrorAnswer,
-  eventFrame,
+  answerOf,
+  type EchoAnswer,
+  EchoFault,
+  type EchoRequest,
   jsonAnswer,
   streamAnswer,
-} from './echo-shapes.ts';
+} from './echo-answer.ts';
+import { draw } from './echo-others.ts';
 
 const MAX_FIELD = 64 * 1024;
 /** Bytes per second of audio at 128 kbit/s. */
 const BYTES_PER_SECOND = 16_000;
+const PLAIN_TEXT = 'text/plain; charset=utf-8';
 
-interface ReadForm {
-  readonly fields: ReadonlyMap<string, string>;
-  /** File sizes in bytes. */
-  readonly files: readonly number[];
-}
-
-type Respond = (form: ReadForm, model: string, created: number) => EchoEvent[] | EchoError;
+/** @param size of the first file, in bytes */
+type Respond = (form: EchoRequest, size: number) => EchoAnswer;
 
 const FORMS: ReadonlyMap<string, readonly [respond: Respond, defaultModel?: string]> = new Map([
   ['/audio/transcriptions', [transcribe]],
   ['/audio/translations', [transcribe]],
-  ['/images/edits', [edit, 'dall-e-2']],
+  ['/images/edits', [(form: EchoRequest) => draw(form, 'image_edit'), 'dall-e-2']],
   ['/images/variations', [vary, 'dall-e-2']],
 ]);
 
@@ -47,37 +40,39 @@ export function isEchoForm(path: string, request: UpstreamRequest): boolean {
 
 /**
  * Reads the complete form and answers it.
- * @throws GatewayError if the rest of the form does not arrive
+ * @throws EchoFault; GatewayError if the rest of the form does not arrive
  */
 export async function answerForm(
   path: string,
-  request: UpstreamRequest,
+  { headers, body }: UpstreamRequest,
   created: number,
-): Promise<EchoEvent[]> {
+): Promise<EchoAnswer> {
   const [respond, defaultModel] = FORMS.get(path) ?? [];
-  const reader = new FormReader();
+  const form = new FormReader();
   try {
-    const parser = new MultipartParser(boundaryOf(request.headers['content-type'] ?? ''), reader);
-    if (isSource(request.body)) {
-      const body = request.body.open();
-      for (let piece = await body.next(); piece !== undefined; piece = await body.next()) parser.push(piece);
-    } else parser.push(request.body);
+    const parser = new MultipartParser(boundaryOf(headers['content-type'] ?? ''), form);
+    if (isSource(body)) {
+      const pieces = body.open();
+      for (let piece = await pieces.next(); piece !== undefined; piece = await pieces.next())
+        parser.push(piece);
+    } else parser.push(body);
     parser.end();
   } catch (error) {
-    if (!(error instanceof GatewayError) || error.code !== 'invalid_form' || isSource(request.body))
-      throw error;
-    return echoErrorAnswer(echoError(error.message, null, null));
+    if (!(error instanceof GatewayError) || error.code !== 'invalid_form' || isSource(body)) throw error;
+    throw new EchoFault(error.message);
   }
-  const model = reader.fields.get('model') ?? defaultModel;
+  const { model = defaultModel, ...fields } = Object.fromEntries(form.fields);
   if (respond === undefined || model === undefined)
-    return echoErrorAnswer(echoError('You must provide a model parameter.', 'model', null));
-  if (reader.files.length === 0) return echoErrorAnswer(echoError('The form has no file.', 'file', null));
-  const answer = respond(reader, model, created);
-  return Array.isArray(answer) ? answer : echoErrorAnswer(answer);
+    throw new EchoFault('You must provide a model parameter.', 'model');
+  const [size] = form.files;
+  if (size === undefined) throw new EchoFault('The form has no file.', 'file');
+  const members = { ...fields, n: Number(fields['n'] ?? 1), stream: fields['stream'] === 'true' };
+  return respond({ model, members, created }, size);
 }
 
-class FormReader implements PartListener, ReadForm {
+class FormReader implements PartListener {
   readonly fields = new Map<string, string>();
+  /** File sizes in bytes. */
   readonly files: number[] = [];
   #head: PartHead | undefined;
   #pieces: Buffer[] = [];
@@ -103,56 +98,36 @@ class FormReader implements PartListener, ReadForm {
   onClose(): void {}
 }
 
-function transcribe({ fields, files }: ReadForm): EchoEvent[] | EchoError {
-  const [size = 0] = files;
+function transcribe({ members }: EchoRequest, size: number): EchoAnswer {
   const seconds = Math.ceil(size / BYTES_PER_SECOND);
   const text = `A recording of ${size} bytes.`;
   const usage = { type: 'duration', seconds };
-  if (fields.get('stream') === 'true') {
+  if (members['stream'] === true) {
     return streamAnswer([
-      eventFrame({ type: 'transcript.text.delta', delta: text }),
-      eventFrame({ type: 'transcript.text.done', text, usage }),
+      { type: 'transcript.text.delta', delta: text },
+      { type: 'transcript.text.done', text, usage },
     ]);
   }
   const end = `00:00:${String(Math.min(seconds, 59)).padStart(2, '0')}`;
-  switch (fields.get('response_format') ?? 'json') {
+  switch (members['response_format'] ?? 'json') {
     case 'json':
-      return jsonAnswer(200, { text, usage });
+      return jsonAnswer({ text, usage });
     case 'verbose_json': {
       const segment = { id: 0, start: 0, end: seconds, text };
       const facts = { task: 'transcribe', language: 'english', duration: seconds };
-      return jsonAnswer(200, { ...facts, text, segments: [segment], usage });
+      return jsonAnswer({ ...facts, text, segments: [segment], usage });
     }
     case 'text':
-      return textAnswer('text/plain; charset=utf-8', `${text}\n`);
+      return answerOf(PLAIN_TEXT, `${text}\n`);
     case 'srt':
-      return textAnswer('text/plain; charset=utf-8', `1\n00:00:00,000 --> ${end},000\n${text}\n\n`);
+      return answerOf(PLAIN_TEXT, `1\n00:00:00,000 --> ${end},000\n${text}\n\n`);
     case 'vtt':
-      return textAnswer('text/vtt; charset=utf-8', `WEBVTT\n\n00:00:00.000 --> ${end}.000\n${text}\n\n`);
+      return answerOf('text/vtt; charset=utf-8', `WEBVTT\n\n00:00:00.000 --> ${end}.000\n${text}\n\n`);
     default:
-      return echoError("Invalid value for 'response_format'.", 'response_format', 'invalid_value');
+      throw new EchoFault("Invalid value for 'response_format'.", 'response_format', 'invalid_value');
   }
 }
 
-function edit(form: ReadForm, model: string, created: number): EchoEvent[] | EchoError {
-  return draw(bodyOf(form, model), created, 'image_edit');
-}
-
-function vary(form: ReadForm, model: string, created: number): EchoEvent[] | EchoError {
-  const { members, ...body } = bodyOf(form, model);
-  return draw({ ...body, members: { prompt: 'a variation', ...members, stream: false } }, created);
-}
-
-/** The form as an equivalent JSON body. */
-function bodyOf({ fields }: ReadForm, model: string): EchoBody {
-  const members: Record<string, unknown> = Object.fromEntries(fields);
-  return {
-    kind: 'body',
-    model,
-    members: { ...members, n: Number(fields.get('n') ?? 1), stream: fields.get('stream') === 'true' },
-  };
-}
-
-function textAnswer(type: string, text: string): EchoEvent[] {
-  return [{ kind: 'head', status: 200, headers: { 'content-type': type } }, dataEvent(text)];
+function vary(form: EchoRequest): EchoAnswer {
+  return draw({ ...form, members: { prompt: 'a variation', ...form.members, stream: false } });
 }

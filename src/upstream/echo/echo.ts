@@ -1,29 +1,42 @@
 // The built-in `echo` upstream: a small in-process model with an OpenAI-compatible API, for trials and tests. It returns vendor-like
-// responses and errors, reads no headers and stores only its last responses. echo-chat.ts, echo-others.ts and echo-forms.ts hold
-// the endpoints.
+// responses and errors, reads no headers and stores only its last responses. This file delivers the answers; the files beside it
+// make them.
 import { GatewayError, wrapError } from '../../errors.ts';
 import { isSource } from '../../http/pieces/body-source.ts';
-import type { Call, Sink, Transport, UpstreamRequest } from '../transport.ts';
-import { answerChat } from './echo-chat.ts';
+import type { Call, Delivery, Sink, Transport, UpstreamRequest } from '../transport.ts';
+import { type EchoAnswer, EchoFault, type EchoRequest, readEchoBody } from './echo-answer.ts';
+import { chat, complete } from './echo-completions.ts';
 import { answerForm, isEchoForm } from './echo-forms.ts';
-import { EchoMemory } from './echo-memory.ts';
-import { ECHO_ENDPOINTS } from './echo-others.ts';
-import { type EchoEvent, echoErrorAnswer } from './echo-shapes.ts';
+import { draw, embed, moderate, speak } from './echo-others.ts';
+import { EchoResponses } from './echo-responses.ts';
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 
 interface EchoOptions {
-  /** Delay in milliseconds before the response, and between pieces of a stream. Default 20. */
+  /** Delay in milliseconds before each piece of a response. Default 20. */
   readonly delay?: number;
   /** Unix time in seconds for `created`. */
   readonly clock?: () => number;
 }
 
+type Respond = (request: EchoRequest) => EchoAnswer;
+
 export class EchoTransport implements Transport {
   readonly #delay: number;
   readonly #clock: () => number;
   readonly #calls = new Set<EchoCall>();
-  readonly #memory = new EchoMemory();
+  readonly #responses = new EchoResponses();
+  /** Path below the API root → its handler. */
+  readonly #endpoints: ReadonlyMap<string, readonly [respond: Respond, defaultModel?: string]> = new Map([
+    ['/chat/completions', [chat]],
+    ['/completions', [complete]],
+    ['/embeddings', [embed]],
+    ['/moderations', [moderate, 'omni-moderation-latest']],
+    ['/responses', [(request: EchoRequest) => this.#responses.create(request)]],
+    ['/images/generations', [(request: EchoRequest) => draw(request), 'dall-e-2']],
+    ['/images/edits', [(request: EchoRequest) => draw(request, 'image_edit'), 'dall-e-2']],
+    ['/audio/speech', [speak]],
+  ]);
   #closed = false;
 
   constructor(options: EchoOptions = {}) {
@@ -35,43 +48,34 @@ export class EchoTransport implements Transport {
     const call = new EchoCall(this.#delay, sink, () => this.#calls.delete(call));
     this.#calls.add(call);
     const [path = ''] = request.path.split('?', 1);
-    if (this.#closed) call.start([{ kind: 'error', error: new GatewayError('upstream_unreachable') }]);
-    else if (isEchoForm(path, request)) void this.#answerForm(path, request, sink, call);
-    else call.start(this.#answer(path, request));
+    if (this.#closed) void call.run(Promise.reject(new GatewayError('upstream_unreachable')), 'not_sent');
+    else if (isEchoForm(path, request))
+      void call.run(this.#answerForm(path, request, sink, call), 'body_lost');
+    else void call.run(this.#answer(path, request).catch(answerOfFault), 'maybe_sent');
     return call;
   }
 
+  async #answer(path: string, request: UpstreamRequest): Promise<EchoAnswer> {
+    const body = isSource(request.body) ? (request.body.toBuffer?.() ?? NO_BYTES) : request.body;
+    const [respond, defaultModel] = this.#endpoints.get(path) ?? [];
+    if (respond !== undefined) return respond(readEchoBody(body, this.#clock(), defaultModel));
+    const stored = this.#responses.answer(request);
+    if (stored === undefined) throw new EchoFault(`There is no ${path} here.`, null, null, 404);
+    return stored;
+  }
+
   /** Forms are read as they arrive, with backpressure. */
-  async #answerForm(path: string, request: UpstreamRequest, sink: Sink, call: EchoCall): Promise<void> {
-    try {
-      // No sink call before `send` has returned.
-      await undefined;
-      if (!call.isOver) sink.onUpload?.();
-      const events = await answerForm(path, request, this.#clock());
-      if (call.isOver) return;
-      sink.onSent?.();
-      call.start(events);
-    } catch (error) {
-      if (call.isOver) return;
-      call.abort();
-      sink.onError(wrapError(error, 'internal_error'), 'body_lost');
-    }
+  async #answerForm(path: string, request: UpstreamRequest, sink: Sink, call: EchoCall): Promise<EchoAnswer> {
+    // No sink call before `send` has returned.
+    await undefined;
+    if (!call.isOver) sink.onUpload?.();
+    const answer = await answerForm(path, request, this.#clock()).catch(answerOfFault);
+    if (!call.isOver) sink.onSent?.();
+    return answer;
   }
 
   async retire(): Promise<void> {
     this.#closed = true;
-  }
-
-  #answer(path: string, request: UpstreamRequest): EchoEvent[] {
-    const body = isSource(request.body) ? (request.body.toBuffer?.() ?? NO_BYTES) : request.body;
-    const respond = path === '/chat/completions' ? answerChat : ECHO_ENDPOINTS.get(path);
-    if (respond !== undefined) return respond(body, this.#clock(), this.#memory);
-    const stored = this.#memory.answer(request);
-    if (stored !== undefined) return stored;
-    return echoErrorAnswer(
-      { kind: 'echo_error', message: `There is no ${path} here.`, param: null, code: null },
-      404,
-    );
   }
 
   async close(): Promise<void> {
@@ -80,16 +84,20 @@ export class EchoTransport implements Transport {
   }
 }
 
-/** Delivers one response to a sink, one event per timer, so that nothing arrives inside `send` or while paused. */
+function answerOfFault(error: unknown): EchoAnswer {
+  if (error instanceof EchoFault) return error.answer;
+  throw error;
+}
+
+/** Delivers one response to a sink, one part per timer, so that nothing arrives inside `send` or while paused. */
 class EchoCall implements Call {
-  #events: EchoEvent[] = [];
   readonly #delay: number;
   readonly #sink: Sink;
   readonly #onOver: () => void;
   #timer: NodeJS.Timeout | undefined;
-  #paused = true;
-  #isReady = false;
-  #over = false;
+  #isPaused = false;
+  #schedule = () => {};
+  isOver = false;
 
   constructor(delay: number, sink: Sink, onOver: () => void) {
     this.#delay = delay;
@@ -97,53 +105,53 @@ class EchoCall implements Call {
     this.#onOver = onOver;
   }
 
-  get isOver(): boolean {
-    return this.#over;
-  }
-
-  /** Starts the response. Call once. */
-  start(events: EchoEvent[]): void {
-    this.#events = events;
-    this.#isReady = true;
-    this.resume();
+  /** @param delivery of the request if there is no answer */
+  async run(answer: Promise<EchoAnswer>, delivery: Delivery): Promise<void> {
+    const sink = this.#sink;
+    const found = await answer.catch((error: unknown) => wrapError(error, 'internal_error'));
+    await this.#ready(0);
+    if (found instanceof GatewayError) {
+      this.abort();
+      sink.onError(found, delivery);
+      return;
+    }
+    sink.onHead(found.status, found.headers);
+    for (const part of found.parts) {
+      // The delay models thinking before output; head and end come at once.
+      await this.#ready(this.#delay);
+      sink.onData(part);
+    }
+    await this.#ready(0);
+    this.abort();
+    sink.onEnd();
   }
 
   pause(): void {
-    this.#paused = true;
-    clearTimeout(this.#timer);
+    this.#isPaused = true;
+    this.#schedule();
   }
 
   resume(): void {
-    if (this.#over || !this.#paused || !this.#isReady) return;
-    this.#paused = false;
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
     this.#schedule();
   }
 
   abort(): void {
-    if (this.#over) return;
-    this.#over = true;
-    clearTimeout(this.#timer);
+    if (this.isOver) return;
+    this.isOver = true;
+    this.#schedule();
     this.#onOver();
   }
 
-  #schedule(): void {
-    // The delay models thinking before output; head and end come at once.
-    const waits = this.#events[0]?.kind === 'data';
-    // A sink may pause and resume within a call: never have two timers.
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#next(), waits ? this.#delay : 0);
-  }
-
-  #next(): void {
-    const event = this.#events.shift();
-    if (event === undefined || event.kind === 'error') {
-      this.abort();
-      if (event === undefined) this.#sink.onEnd();
-      else this.#sink.onError(event.error, 'not_sent');
-      return;
-    }
-    if (event.kind === 'head') this.#sink.onHead(event.status, event.headers);
-    else this.#sink.onData(event.bytes);
-    if (!this.#paused && !this.#over) this.#schedule();
+  /** Resolves after `ms` without a pause; never after `abort`. */
+  #ready(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#schedule = () => {
+        clearTimeout(this.#timer);
+        if (!this.#isPaused && !this.isOver) this.#timer = setTimeout(resolve, ms);
+      };
+      this.#schedule();
+    });
   }
 }
