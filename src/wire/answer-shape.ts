@@ -1,13 +1,13 @@
-// Whether a JSON object without choices is an answer of some endpoint, an error without OpenAI's wrapper, or neither. Only for the rare
-// objects that need it: what a chat completion shows is read on the way by chat-chunk.ts.
+// Decides whether a JSON object without choices is an answer of some endpoint, an error without OpenAI's wrapper, or neither. Few objects
+// need this: chat-chunk.ts reads chat completions.
 import { eventData, isErrorObject, memberOf, parse, readErrorAnswer } from './error-answer.ts';
 import { JsonScanner } from './json.ts';
 
 export type Shape = 'answer' | 'error' | 'other';
 
-/** Members that answers have and errors have not. */
+/** Members of answers that errors do not have. */
 const ANSWER_MEMBERS = ['choices', 'output', 'data', 'results', 'text'] as const;
-/** What is larger is no error. */
+/** Larger objects are not errors. */
 const MAX_ERROR_BYTES = 64 * 1024;
 const LETTER_N = 0x6e;
 const QUOTE = 0x22;
@@ -15,8 +15,8 @@ const QUOTE = 0x22;
 const scanner = new JsonScanner();
 
 /**
- * @param bytes a valid JSON object stands in `[start, end)`
- * @param isWhole it is all of the answer, and no event of a stream
+ * @param bytes with a valid JSON object in `[start, end)`
+ * @param isWhole whether it is the whole answer, and not an event of a stream
  */
 export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = true): Shape {
   if (end - start > MAX_ERROR_BYTES) return 'answer';
@@ -33,14 +33,14 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
   return isNamed ? 'answer' : 'other';
 }
 
-/** Whether it is an array with an error object in front, as Google sends it. */
+/** Whether the body is an array that begins with an error object, as Google sends it. */
 export function isErrorList(body: Buffer): boolean {
   if (body.length > MAX_ERROR_BYTES) return false;
   const list = parse(body.toString());
   return Array.isArray(list) && Boolean(memberOf(list[0], 'error'));
 }
 
-/** Whether the first event of a stream with data holds an error. */
+/** Whether the first event with data of a stream is an error. */
 export function isErrorEvent(text: string): boolean {
   const data = parse(eventData(text));
   return (
@@ -50,10 +50,10 @@ export function isErrorEvent(text: string): boolean {
 }
 
 /**
- * What an error frame says in which no SDK sees an error: it has no wrapper, and no name for what it is.
+ * The message of an error frame that no SDK recognizes, because it has neither a wrapper nor an event name.
  * @param text its data
- * @param isTyped events of its endpoint differ by their type
- * @returns undefined where SDKs see it
+ * @param isTyped whether the events of its endpoint have types
+ * @returns undefined if SDKs recognize it
  */
 export function textOfBareError(frame: Buffer, text: string, isTyped: boolean): string | undefined {
   const data = parse(text);

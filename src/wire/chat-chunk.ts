@@ -1,5 +1,5 @@
-// What the gateway reads from the upstream's answer: the facts of one SSE frame, and of a whole JSON completion.
-// It changes nothing and decides nothing; framing is sse-frames.ts, retries and metering are their own.
+// Reads the facts of one SSE frame, and of a whole JSON completion, from the upstream's answer. It changes nothing and decides
+// nothing; sse-frames.ts cuts the frames.
 
 import { shapeOf } from './answer-shape.ts';
 import { decodeString, JsonScanner, type Span } from './json.ts';
@@ -16,37 +16,37 @@ import {
 } from './sse-fields.ts';
 import { parseUsage, type Usage } from './token-usage.ts';
 
-/** What a chunk and a completion have in common. Spans are offsets in the buffer that was read. */
+/** Facts of chunks and completions. Spans are offsets in the buffer that was read. */
 interface AnswerFacts {
   /** The top-level `model` when it is a string, quotes included. */
   readonly modelSpan: Span | null;
-  /** Whether a choice carries something real: in its delta or message (other than the role) or its text. */
+  /** Whether a choice has output: a member of its delta or message other than the role, or its text. */
   readonly hasOutput: boolean;
   /** The last non-empty `finish_reason` of its choices. */
   readonly finish: string | null;
-  /** From `usage`, else from Groq's `x_groq.usage`. */
+  /** From `usage`, or from Groq's `x_groq.usage`. */
   readonly usage: Usage | null;
 }
 
 export interface ChunkFacts extends AnswerFacts {
   /**
-   * `comment`: no data in it (comments, blank lines, other fields). `done`: data that begins with `[DONE]`, the test that
-   * the SDKs make. `json`: data that is a JSON object. `other`: any other data, which is passed on as it is.
+   * `comment`: no data (comments, blank lines, other fields). `done`: data that begins with `[DONE]`, which is what SDKs test for.
+   * `json`: data that is a JSON object. `other`: any other data, which is forwarded unchanged.
    */
   readonly kind: 'comment' | 'done' | 'json' | 'other';
-  /** A top-level `error` that is truthy (the SDKs' test), `event: error`, or an error object without that wrapper. */
+  /** A truthy top-level `error` (the test of the SDKs), `event: error`, or an error object without that wrapper. */
   readonly hasError: boolean;
-  /** The extra chunk of `include_usage`: usage and no choices. Hidden from a client that did not ask for it. Of typed events: hidden. */
+  /** The extra chunk of `include_usage`: usage and no choices, hidden from a client that did not ask for it. For typed events: hidden. */
   readonly usageOnly: boolean;
 }
 
-/** What is read of a whole answer, however large. */
+/** Facts of a whole answer of any size. */
 export interface CompletionFacts extends Pick<AnswerFacts, 'modelSpan' | 'usage'> {
-  /** Whether the body is a JSON object; if not, all else is empty. */
+  /** Whether the body is a JSON object; if not, all other facts are empty. */
   readonly valid: boolean;
-  /** A truthy top-level `error` and no choices beside it. */
+  /** A truthy top-level `error`, and no choices. */
   readonly isError: boolean;
-  /** It has `choices`, so that it is no error object in another shape. */
+  /** Whether it has `choices`, so that it is no error object in another shape. */
   readonly hasChoices: boolean;
 }
 
@@ -59,8 +59,9 @@ const LETTER_N = 0x6e;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const ERROR = Buffer.from('error');
+const NO_FACTS: AnswerFacts = { modelSpan: null, hasOutput: false, finish: null, usage: null };
 
-/** Reads one JSON answer, chunk or completion: a single pass over its top level, into choices only as far as needed. */
+/** Reads one JSON chunk or completion in a single pass over its top level, and into choices only as far as needed. */
 class AnswerReader implements AnswerFacts {
   modelSpan: Span | null = null;
   hasOutput = false;
@@ -68,7 +69,7 @@ class AnswerReader implements AnswerFacts {
   usage: Usage | null = null;
   hasError = false;
   readonly #text = new TextCount();
-  /** Whether `choices` is there and is neither null nor an empty array. */
+  /** Whether `choices` is present and neither null nor an empty array. */
   hasChoices = false;
 
   readonly #scanner = new JsonScanner();
@@ -80,12 +81,12 @@ class AnswerReader implements AnswerFacts {
     return this.#text.bytes;
   }
 
-  /** Whether CR or LF stood between the tokens. */
+  /** Whether there is a CR or LF between tokens. */
   get sawLineBreak(): boolean {
     return this.#scanner.sawLineBreak;
   }
 
-  /** Fills the fields from the text in `[start, end)`; false when it is not a JSON object. Of equal keys the last counts. */
+  /** Reads the text in `[start, end)`; of equal keys the last counts. @returns false if it is not a JSON object */
   read(bytes: Buffer, start: number, end: number): boolean {
     const scanner = this.#scanner;
     scanner.reset(bytes, start, end);
@@ -112,9 +113,9 @@ class AnswerReader implements AnswerFacts {
     if (scanner.keyIs('choices')) {
       this.#choices();
     } else if (scanner.keyIs('model')) {
-      this.modelSpan = this.#skipIf(QUOTE);
+      this.modelSpan = scanner.skipIf(QUOTE);
     } else if (scanner.keyIs('usage')) {
-      this.#usageSpan = this.#skipIf(OPEN_OBJECT);
+      this.#usageSpan = scanner.skipIf(OPEN_OBJECT);
     } else if (scanner.keyIs('error')) {
       const { pos: start } = scanner;
       this.hasError = scanner.skipValue() && isTruthy(this.#bytes, start, scanner.pos);
@@ -123,7 +124,7 @@ class AnswerReader implements AnswerFacts {
       if (!scanner.enterObject()) scanner.skipValue();
       else {
         while (scanner.nextMember()) {
-          if (scanner.keyIs('usage')) this.#groqSpan = this.#skipIf(OPEN_OBJECT);
+          if (scanner.keyIs('usage')) this.#groqSpan = scanner.skipIf(OPEN_OBJECT);
           else scanner.skipValue();
         }
       }
@@ -165,7 +166,7 @@ class AnswerReader implements AnswerFacts {
         }
       }
     } else if (scanner.keyIs('finish_reason')) {
-      const span = this.#skipIf(QUOTE);
+      const span = scanner.skipIf(QUOTE);
       if (span !== null && span.end - span.start > 2) this.finish = decodeString(this.#bytes, span);
     } else if (scanner.keyIs('text')) {
       if (this.#text.member(scanner, this.#bytes)) this.hasOutput = true;
@@ -174,36 +175,27 @@ class AnswerReader implements AnswerFacts {
     }
   }
 
-  /** Of a frame that says nothing that is known; called for few. */
+  /** Whether a frame without known members is an error. Called for few frames. */
   isBareError(start: number, end: number): boolean {
     return shapeOf(this.#bytes, start, end, false) === 'error';
   }
 
-  /** Whether nothing was found by which a chunk is known. */
+  /** Whether no known member was found. */
   get saysNothing(): boolean {
     return !this.hasChoices && this.usage === null && !this.hasError;
   }
-
-  /** Skips the value; its span when it begins with `first`, else null. */
-  #skipIf(first: number): Span | null {
-    const scanner = this.#scanner;
-    const isIt = scanner.peek() === first;
-    const { pos: start } = scanner;
-    return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
-  }
 }
 
-/** Used for one frame at a time: reading is synchronous. */
+/** Shared by all frames, because reading is synchronous. */
 const frameReader = new AnswerReader();
 
 /**
- * Reads the frame in `[start, end)` of `bytes`, by default all of them. Never throws, whatever the bytes are.
- * @param bytes one or more complete SSE frames; `modelSpan` is an offset in them, so that all the frames of a batch can be
- *   spliced in one go
+ * Reads the frame in `[start, end)` of `bytes`, by default all of them. Never throws.
+ * @param bytes one or more complete SSE frames; `modelSpan` is an offset in them, so that all frames of a batch can be spliced at once
  */
 export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFacts {
-  // Nearly every frame is one line, `data: {…}`: its JSON is read where it stands. A line break between tokens means that
-  // the line ended there, and so the frame is looked at again, line by line.
+  // Nearly every frame is one line, `data: {…}`, whose JSON is read in place. A line break between tokens means that the line ended
+  // there: then the frame is read line by line.
   if (bytesStartWith(bytes, DATA, start, end) && bytes[start + 4] === COLON) {
     let text = start + 5;
     if (bytes[text] === SPACE) text++;
@@ -220,26 +212,23 @@ export function readChunk(bytes: Buffer, start = 0, end = bytes.length): ChunkFa
 }
 
 /**
- * Text in the output of the chunk that `readChunk` read last, in bytes as output-text.ts counts them. It is no part of the
- * facts, because nearly every stream ends with its usage and needs it only as a sum.
+ * Bytes of output text, as output-text.ts counts them, in the chunk that `readChunk` read last. Not a part of the facts, because
+ * nearly every stream reports its usage and needs only the sum.
  */
 export function textOfChunk(): number {
   return frameReader.text;
 }
 
-/** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark before it are allowed. */
+/** Reads a whole answer that is not a stream. Never throws. White space and a byte order mark may precede it. */
 export function readCompletion(body: Buffer): CompletionFacts & AnswerFacts {
   const reader = new AnswerReader();
   const valid = reader.read(body, bytesStartWith(body, BOM, 0, body.length) ? BOM.length : 0, body.length);
-  if (!valid) {
-    const nothing = { modelSpan: null, hasOutput: false, finish: null, usage: null };
-    return { valid, isError: false, hasChoices: false, ...nothing };
-  }
+  if (!valid) return { valid, isError: false, hasChoices: false, ...NO_FACTS };
   const { modelSpan, hasOutput, finish, usage, hasChoices } = reader;
   return { valid, isError: reader.hasError && !hasChoices, hasChoices, modelSpan, hasOutput, finish, usage };
 }
 
-/** The frame field by field, for what `readChunk` does not see at first glance. */
+/** Reads a frame field by field, for what the fast path of `readChunk` does not cover. */
 function readLines(bytes: Buffer, start: number, end: number): ChunkFacts {
   const fields = readFields(bytes, start, end);
   const isErrorEvent = fields.event !== null && spanEquals(bytes, fields.event, ERROR);
@@ -262,7 +251,7 @@ function chunkFacts(kind: ChunkFacts['kind'], hasError: boolean, reader: AnswerR
   return { kind, hasError, modelSpan, hasOutput, finish, usage, usageOnly };
 }
 
-/** Whether a valid JSON value is truthy in JavaScript, in which both SDKs' users read it. */
+/** Whether a valid JSON value is truthy in JavaScript. */
 export function isTruthy(bytes: Buffer, start: number, end: number): boolean {
   const first = bytes[start];
   if (first === OPEN_ARRAY || first === OPEN_OBJECT) return true;

@@ -1,18 +1,18 @@
-// What an upstream's error answer says, in whatever shape it comes: its text for the client, its code, and the status it names.
+// Reads an upstream's error answer in any shape: its message, its code, and the status that it names.
 
 export interface ErrorAnswer {
-  /** As bytes for the client: the upstream's own where they have OpenAI's shape, else a new object with its message. */
+  /** For the client: the upstream's own bytes if they have OpenAI's shape, else a new object with its message. */
   readonly body: Buffer | undefined;
   readonly message: string;
   /** `code` and `type`, in lower case. */
   readonly words: readonly string[];
-  /** A status from 400 to 599 that it names. */
+  /** The status from 400 to 599 that it names. */
   readonly status: number | undefined;
 }
 
-/** What an error object may be called, and nothing else is. */
+/** Names of error types. */
 const ERROR_WORD = /error|exception|fail/i;
-/** Members in which a text about an error stands. */
+/** Members with the message of an error. */
 const TEXTS = [
   'message',
   'msg',
@@ -25,15 +25,15 @@ const TEXTS = [
   'faultstring',
   'status_msg',
 ] as const;
-/** Texts that an answer has not. */
+/** Those that answers do not have. */
 const ERROR_TEXTS = ['detail', 'errors', 'error_msg', 'error_message', 'errorMessage'] as const;
-/** Of texts within texts: `message.detail[0].msg`. */
+/** Maximum nesting of messages, such as `message.detail[0].msg`. */
 const MAX_LEVEL = 4;
 
 /**
- * Whether an object is an error without OpenAI's wrapper, the member `error`. It is not asked about objects with an answer in them: no
- * choices, no output, no data.
- * @param isWhole it is all of the answer; an event of a stream that only has a message may be a notice
+ * Whether an object is an error without OpenAI's wrapper, the member `error`. Call it only for objects without an answer (choices,
+ * output, data).
+ * @param isWhole whether it is the whole answer; an event of a stream with only a message may be a notice
  */
 export function isErrorObject(value: unknown, isWhole: boolean): boolean {
   const named = ['object', 'type', 'status'].map((name) => memberOf(value, name));
@@ -54,9 +54,9 @@ export function isErrorObject(value: unknown, isWhole: boolean): boolean {
 }
 
 /**
- * Reads OpenAI's error object, and what others send: bare text in `error`, a flat object, an array of one, an object within
- * the object, lists of details, and any of these as an event of a stream.
- * @param status of the answer, for the type of an error object that is made
+ * Reads OpenAI's error object and the other known forms: text in `error`, a flat object, an array of one, a nested object, lists of
+ * details, and any of these as an event of a stream.
+ * @param status of the answer, which determines the type of a new error object
  */
 export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   const text = bytes.toString();
@@ -80,13 +80,13 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   };
 }
 
-/** Objects in which gateways and vendors wrap an error: Apigee, and MiniMax, whose answers have a status of 0 there. */
+/** Wrappers of Apigee (`fault`) and MiniMax (`base_resp`, with a status of 0 in answers that are no errors). */
 function wrapped(value: unknown): unknown[] {
   const base = memberOf(value, 'base_resp');
   return [memberOf(value, 'fault'), memberOf(base, 'status_code') === 0 ? undefined : base];
 }
 
-/** The data of the first event that has any (WHATWG HTML, 9.2.6). */
+/** The data of the first event with data (WHATWG HTML, 9.2.6). */
 export function eventData(text: string): string {
   const [event = ''] = text.split(/\r\n\r\n|\n\n|\r\r/).filter((each) => /^data:/m.test(each));
   const lines = event.split(/\r\n|\n|\r/).filter((line) => line.startsWith('data:'));
@@ -111,7 +111,7 @@ function statusIn(level: unknown): number | undefined {
   return undefined;
 }
 
-/** A text, or those of an object or a list: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
+/** The message in a text, an object or a list: `{"detail":[{"loc":["body","n"],"msg":"..."}]}`. */
 function textIn(value: unknown, level = 0): string {
   if (typeof value === 'string') return value;
   if (level >= MAX_LEVEL) return '';
@@ -128,14 +128,14 @@ function textIn(value: unknown, level = 0): string {
   return text !== '' && Array.isArray(place) ? `${place.join('.')}: ${text}` : text;
 }
 
-/** A member of its own of any value; undefined where there is none. */
+/** An own member of any value; undefined if there is none. */
 export function memberOf(value: unknown, name: string): unknown {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
     ? Reflect.get(value, name)
     : undefined;
 }
 
-/** What the text says as JSON; undefined where it is none. */
+/** The parsed text; undefined if it is not JSON. */
 export function parse(text: string): unknown {
   try {
     return JSON.parse(text);

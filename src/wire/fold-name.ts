@@ -1,10 +1,10 @@
 // Rules for spellings of one name that some parser treats as equal: JSON members, form fields and query parameters.
 
 /**
- * The folded form of a name: two names are the same name if their folded forms are equal. Readers differ in what they take
- * for the same: Go's encoding/json folds case by Unicode (U+017F is an s, U+212A a k), its v2 and protobuf's JSON mapping
- * ignore `_` and `-` as well, Java's and .NET's fold i by locale (U+0130, U+0131), and readers in C end a name at U+0000.
- * @param name with its escapes undone
+ * The folded form of a name, which is equal for all spellings that some reader treats as the same name: Go's encoding/json folds case
+ * by Unicode (U+017F is an s, U+212A a k), its v2 and protobuf's JSON mapping also ignore `_` and `-`, Java and .NET fold i by locale
+ * (U+0130, U+0131), and readers in C end a name at U+0000.
+ * @param name unescaped
  */
 export function foldName(name: string): string {
   if (/^[a-z\d]*$/.test(name)) return name;
@@ -17,8 +17,8 @@ export function foldName(name: string): string {
 }
 
 /**
- * The letters and digits of a folded name: some readers drop what is no valid character, take compatible characters for the
- * same, or write lists as `file_ids[]`.
+ * The letters and digits of a folded name: some readers drop invalid characters, treat compatible characters as equal, or write lists
+ * as `file_ids[]`.
  */
 export function plainName(name: string): string {
   const folded = foldName(name.normalize('NFKC'));

@@ -1,15 +1,28 @@
-// Single characters of JSON, long strings, and the rule for member names: which spellings some reader takes for the same name.
-// Where members stand is json.ts.
+// Characters and strings of JSON, and the rule for member names: which spellings some reader takes for the same name. json.ts
+// finds the members.
 import { foldName } from './fold-name.ts';
 
 const BACKSLASH = 0x5c;
 export const LETTER_U = 0x75;
 const UNDERSCORE = 0x5f;
 const HYPHEN = 0x2d;
-/** Of a key, in bytes: a longer one is judged by its beginning. */
+/** A key with more bytes is matched by its beginning. */
 const MAX_KEY = 1024;
 
-/** Why a text is not JSON, in words for a client; they quote nothing of the text. */
+/** Byte offsets in a buffer; `end` is exclusive. */
+export interface Span {
+  readonly start: number;
+  readonly end: number;
+}
+
+/** The value of the string token at `span`, quotes included. The token must be valid. */
+export function decodeString(bytes: Buffer, span: Span): string {
+  const text = bytes.toString('utf8', span.start, span.end);
+  if (!text.includes('\\')) return text.slice(1, -1);
+  return String(JSON.parse(text));
+}
+
+/** Why a text is not JSON, for the client. It quotes nothing of the text. */
 export type JsonFault =
   | 'it ends too early'
   | 'unexpected byte'
@@ -18,15 +31,15 @@ export type JsonFault =
   | 'nested deeper than 1000 levels'
   | 'more bytes after the value';
 
-/** The listener is called for strings that are longer than this. */
+/** Minimum length in bytes of the strings that a `LongTextListener` receives. */
 export const LONG_TEXT = 4096;
 
-/** Hears of long strings of values. */
+/** Receives long string values. */
 export interface LongTextListener {
   /**
-   * A string stands at `[start, end)`, without its quotes.
-   * @param isWhole it ends there; otherwise more of it comes, and it is told again
-   * @param keyStart the last key before it, without its quotes, is at `[keyStart, keyEnd)`
+   * A string at `[start, end)`, without its quotes.
+   * @param isWhole whether it is complete; otherwise the call is repeated as more of it arrives
+   * @param keyStart the last key before it is at `[keyStart, keyEnd)`, without its quotes
    */
   longText(start: number, end: number, isWhole: boolean, keyStart: number, keyEnd: number): void;
 }
@@ -35,21 +48,21 @@ export function isDigit(byte: number): boolean {
   return byte >= 0x30 && byte <= 0x39;
 }
 
-/** 0 to 15, or -1 for what is no hexadecimal digit. */
+/** 0 to 15, or -1 for any other byte. */
 export function hexValue(byte: number): number {
   if (isDigit(byte)) return byte - 0x30;
   const lower = byte | 0x20;
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1;
 }
 
-/** Whether the key in `[start, end)`, without its quotes, is `name` (ASCII) once escapes are undone. Builds no string. */
+/** Whether the key in `[start, end)`, without its quotes, is `name` (ASCII) after unescaping. Builds no string. */
 export function readsAs(bytes: Buffer, start: number, end: number, name: string): boolean {
   let pos = start;
   for (let i = 0; i < name.length; i++) {
     if (pos >= end) return false;
     let code = bytes[pos++] ?? 0;
     if (code === BACKSLASH) {
-      if (bytes[pos] !== LETTER_U) return false; // No name has a character that a short escape stands for.
+      if (bytes[pos] !== LETTER_U) return false; // No name contains a character with a short escape.
       code = codeAt(bytes, pos + 1);
       pos += 5;
     }
@@ -58,17 +71,17 @@ export function readsAs(bytes: Buffer, start: number, end: number, name: string)
   return pos === end;
 }
 
-/** The folded form of the key that is being looked up; shared, because a look-up is not interrupted. */
+/** The folded form of the key to look up. Shared, because a look-up is synchronous. */
 const folded = new Uint8Array(64);
 
-/** The names that are read at one place of a body, to be found in any spelling. */
+/** The names that are read at one place of a body, found in any spelling. */
 export class MemberNames {
   readonly #names: readonly { readonly name: string; readonly folded: Buffer }[];
   /** 1 for each first byte that a spelling of one of the names can have. */
   readonly #first = new Uint8Array(256);
   readonly #longest: number;
 
-  /** @param names as the gateway reads them: ASCII, at most 64 characters, no two of them the same name */
+  /** @param names ASCII, at most 64 characters, with distinct folded forms */
   constructor(names: readonly string[]) {
     this.#names = names.map((name) => ({ name, folded: Buffer.from(foldName(name)) }));
     this.#longest = Math.max(0, ...this.#names.map((each) => each.folded.length));
@@ -82,8 +95,8 @@ export class MemberNames {
   }
 
   /**
-   * The name that the key in `[start, end)`, without its quotes, is a spelling of, by the rule of `foldName`; undefined when
-   * it is none. One pass over at most 1 KiB: a longer key counts as a name whose beginning it spells so far.
+   * The name that the key in `[start, end)`, without its quotes, spells by the rule of `foldName`; undefined if none. One pass over
+   * at most 1 KiB: a longer key counts as a name that begins as it does.
    */
   find(bytes: Buffer, start: number, end: number): string | undefined {
     if (this.#first[bytes[start] ?? 0] === 0) return undefined;
@@ -105,7 +118,7 @@ function isFolded(name: Buffer, length: number): boolean {
   return true;
 }
 
-/** Puts the folded form into `folded`. @returns its length, or -1 when it is longer than `longest` or has other letters than ASCII */
+/** Writes the folded form to `folded`. @returns its length, or -1 if it is longer than `longest` or not ASCII */
 function foldKey(bytes: Buffer, start: number, end: number, longest: number): number {
   let length = 0;
   for (let pos = start; pos < end; ) {

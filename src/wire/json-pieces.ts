@@ -1,10 +1,10 @@
-// JSON values as lists of pieces of memory, so that an answer can be put together from the bytes of another: numbers, texts and unknown
-// members stay as they were written, and nothing large is copied. What is put together is for chat-conversion.ts and event-conversion.ts.
+// JSON values as lists of buffers, so that an answer can be composed from the bytes of another: numbers, texts and unknown members stay
+// as written, and nothing large is copied. chat-conversion.ts and event-conversion.ts compose the answers.
 import { decodeString, JsonScanner } from './json.ts';
 
-/** A JSON text: its pieces, one behind the other. */
+/** The consecutive pieces of a JSON text. */
 export type Json = readonly Buffer[];
-/** The members of an object by name, each value as it stands. Of equal keys the last counts. */
+/** The members of an object by name, with their values as written. Of equal keys the last counts. */
 export type JsonMembers = Map<string, Json>;
 export type JsonMember = readonly [name: string, value: Json];
 
@@ -25,14 +25,14 @@ export function literal(value: string | number): Json {
   return [Buffer.from(JSON.stringify(value))];
 }
 
-/** The members of an object that was read, and so is one piece; none where it is something else. */
+/** The members of an object of one piece; none if it is something else. */
 export function membersOf([bytes = NO_BYTES]: Json, scanner = new JsonScanner()): JsonMembers {
   const members: JsonMembers = new Map();
   scanner.reset(bytes);
   if (!scanner.enterObject()) return members;
   let from = scanner.pos;
   while (scanner.nextMember()) {
-    // Between the last value and this one stand a comma, the key and its colon.
+    // Between the previous value and this one are a comma, the key and its colon.
     const key = { start: bytes.indexOf(QUOTE, from), end: bytes.lastIndexOf(QUOTE, scanner.pos - 1) + 1 };
     members.set(decodeString(bytes, key), valueAt(scanner, bytes));
     from = scanner.pos;
@@ -40,7 +40,7 @@ export function membersOf([bytes = NO_BYTES]: Json, scanner = new JsonScanner())
   return members;
 }
 
-/** The elements of an array that was read; none where it is something else. */
+/** The elements of an array of one piece; none if it is something else. */
 export function elementsOf(json: Json | undefined): Json[] {
   const elements: Json[] = [];
   const scanner = new JsonScanner();
@@ -53,7 +53,7 @@ export function elementsOf(json: Json | undefined): Json[] {
 }
 
 function valueAt(scanner: JsonScanner, bytes: Buffer): Json {
-  // White space may stand before the value.
+  // White space may precede the value.
   scanner.peek();
   const start = scanner.pos;
   scanner.skipValue();
@@ -80,7 +80,7 @@ export function arrayOf(elements: readonly Json[]): Json {
   return [Buffer.from('['), ...parts, Buffer.from(']')];
 }
 
-/** A copy on one line, as an event needs it: line breaks stand between tokens only, where a space means the same. */
+/** A copy on one line, as an SSE event needs it. Line breaks occur only between tokens, where a space means the same. */
 export function oneLine(json: Json): Json {
   const copy = Buffer.concat(json);
   for (const lineBreak of [LF, CR]) {

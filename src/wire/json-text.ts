@@ -47,7 +47,7 @@ function lastBoundary(bytes: Buffer, end: number): number {
   return end;
 }
 
-/** Offset of the first byte that begins no UTF-8 character, found in ever smaller steps of valid text. */
+/** Offset of the first byte that begins no UTF-8 character, found in decreasing steps of valid text. */
 function firstInvalidUtf8(body: Buffer): number {
   let valid = 0;
   const advance = (step: number): boolean => {

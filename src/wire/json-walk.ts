@@ -1,27 +1,29 @@
-// A scan of a JSON text that goes on from where it stopped, as more of the text comes: no byte is read twice, however the text
-// is cut and whatever its shape. What JsonScanner refuses, and where, this refuses too; it has the same rules, and asks it for
-// all that can be long.
+// An incremental scan of a JSON text: it continues where it stopped as more of the text arrives, and reads no byte twice, however the
+// text is cut. It rejects the same texts as JsonScanner, at the same offsets, and uses it for everything that can be long.
 import { type JsonFault, JsonScanner, MAX_DEPTH } from './json.ts';
-import { LONG_TEXT, type LongTextListener } from './json-bytes.ts';
+import { isDigit, LONG_TEXT, type LongTextListener } from './json-bytes.ts';
 
-/** Hears of the outermost value (at depth 0), of what stands in it (at depth 1), in that (at depth 2), and so on. */
+/** Receives the outermost value (depth 0), the values in it (depth 1), and so on. */
 export interface WalkListener extends Partial<LongTextListener> {
-  /** What stands deeper is not told. */
+  /** Deeper values are not reported. */
   readonly depth: number;
-  /** A key was read: the scanner answers `keySpan`, `keyIs` and `keyAmong` for it. */
+  /** A key was read: `keySpan`, `keyIs` and `keyAmong` of the scanner refer to it. */
   key(depth: number, scanner: JsonScanner): void;
   /**
-   * A value stands here, and is valid.
-   * @param isMember of an object, and the last key of this depth is its own
+   * A complete valid value.
+   * @param isMember of an object; its key is the last one of this depth
    */
   value(depth: number, start: number, end: number, isMember: boolean): void;
-  /** Before anything is told of this depth: an object or an array begins, in which it is. */
+  /** An object or an array with values of this depth begins. */
   opened?(depth: number, isObject: boolean): void;
 }
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
+const PLUS = 0x2b;
 const MINUS = 0x2d;
+const DOT = 0x2e;
+const ZERO = 0x30;
 const COLON = 0x3a;
 const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
@@ -42,15 +44,10 @@ const NUMBER = 6;
 const AFTER = 7;
 const NOTHING = 8;
 
-/** Where in a number `pos` is. */
-const SIGN = 0;
-const LEADING_ZERO = 1;
-const INTEGER = 2;
-const POINT = 3;
-const FRACTION = 4;
-const EXPONENT = 5;
-const EXPONENT_SIGN = 6;
-const EXPONENT_DIGITS = 7;
+/** The part of a number at `pos`. */
+const INTEGER = 0;
+const FRACTION = 1;
+const EXPONENT = 2;
 
 export class JsonWalk {
   readonly #scanner = new JsonScanner();
@@ -60,15 +57,17 @@ export class JsonWalk {
   #open = 0;
   #state = VALUE;
   #pos = 0;
-  #number = SIGN;
+  #numberPart = INTEGER;
+  /** Offset of the first digit of the number. */
+  #firstDigit = 0;
   #keyStart = 0;
   #keyEnd = 0;
-  /** Of the last string that is a value, without its quotes. */
+  /** Start of the last string value, without its quote. */
   #textStart = 0;
   #escaped = false;
-  /** Where the values of the depths that are heard of begin. */
+  /** Offsets of the current value of each reported depth. */
   readonly #starts: number[] = [];
-  /** The last `}` of the outermost object. */
+  /** Offset of the last `}` of the outermost object. */
   #closedAt = -1;
 
   constructor(listener: WalkListener) {
@@ -88,16 +87,16 @@ export class JsonWalk {
     return this.#closedAt !== -1;
   }
 
-  /** Of an object: just before its closing brace. */
+  /** Offset of the closing brace of the outermost object; -1 if it is none. */
   get insertAt(): number {
     return this.#closedAt;
   }
 
   /**
-   * Reads on.
-   * @param bytes the text from its beginning; the memory may be another one than before
-   * @param end so much of it has come: at least as much as before
-   * @param isLast that is all of it
+   * Continues the scan.
+   * @param bytes the text from its beginning; may be in other memory than before
+   * @param end bytes received so far
+   * @param isLast whether the text is complete
    */
   advance(bytes: Buffer, end: number, isLast: boolean): void {
     const scanner = this.#scanner;
@@ -107,7 +106,7 @@ export class JsonWalk {
     if (pos >= 0) this.#pos = pos;
   }
 
-  /** @returns where to go on, or -1 with the fault noted in the scanner */
+  /** @returns where to continue, or -1 with the fault recorded in the scanner */
   #run(bytes: Buffer, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
     const closers = this.#closers;
@@ -134,9 +133,8 @@ export class JsonWalk {
       if (state === NUMBER) {
         pos = this.#digits(bytes, pos, end);
         if (pos === end && !isLast) return pos;
-        if (this.#number !== LEADING_ZERO && this.#number !== INTEGER && this.#number !== FRACTION) {
-          if (this.#number !== EXPONENT_DIGITS) return scanner.refuse(pos);
-        }
+        // All numbers end with a digit.
+        if (!isDigit(bytes[pos - 1] ?? 0)) return scanner.refuse(pos);
         this.#ended(pos);
         continue;
       }
@@ -185,7 +183,7 @@ export class JsonWalk {
     }
   }
 
-  /** @returns behind what was read of the value; -1 for a fault, -2 when it has to wait for more, with `#pos` set */
+  /** @returns the offset behind what was read of the value; -1 for a fault, -2 if more bytes are needed, with `#pos` set */
   #value(pos: number, byte: number, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
     if (this.#open <= this.#listener.depth) this.#starts[this.#open] = pos;
@@ -201,8 +199,9 @@ export class JsonWalk {
       if (this.#open <= this.#listener.depth) this.#listener.opened?.(this.#open, byte === OPEN_OBJECT);
       return pos + 1;
     }
-    if (byte === MINUS || (byte >= 0x30 && byte <= 0x39)) {
-      this.#number = byte === MINUS ? SIGN : byte === 0x30 ? LEADING_ZERO : INTEGER;
+    if (byte === MINUS || isDigit(byte)) {
+      this.#numberPart = INTEGER;
+      this.#firstDigit = byte === MINUS ? pos + 1 : pos;
       this.#state = NUMBER;
       return pos + 1;
     }
@@ -215,7 +214,7 @@ export class JsonWalk {
     return behind;
   }
 
-  /** @returns behind the closing quote; -1 for a fault, -2 when it has to wait for more, with `#pos` set */
+  /** @returns the offset behind the closing quote; -1 for a fault, -2 if more bytes are needed, with `#pos` set */
   #text(pos: number, end: number, isLast: boolean): number {
     const scanner = this.#scanner;
     scanner.escaped = this.#escaped;
@@ -233,25 +232,22 @@ export class JsonWalk {
     this.#listener.longText?.(start, end, isWhole, this.#keyStart, this.#keyEnd);
   }
 
-  /** @returns the first byte that is no part of the number, or the end */
+  /** @returns the offset of the first byte that does not continue the number, or the end */
   #digits(bytes: Buffer, from: number, end: number): number {
-    let pos = from;
-    let part = this.#number;
-    for (; pos < end; pos++) {
+    let before = bytes[from - 1] ?? 0;
+    for (let pos = from; pos < end; pos++) {
       const byte = bytes[pos] ?? 0;
-      if (byte >= 0x30 && byte <= 0x39) {
-        if (part === LEADING_ZERO) break;
-        if (part === SIGN) part = byte === 0x30 ? LEADING_ZERO : INTEGER;
-        else if (part === POINT) part = FRACTION;
-        else if (part === EXPONENT || part === EXPONENT_SIGN) part = EXPONENT_DIGITS;
-      } else if (byte === 0x2e && (part === INTEGER || part === LEADING_ZERO)) part = POINT;
-      else if ((byte | 0x20) === 0x65 && (part === INTEGER || part === LEADING_ZERO || part === FRACTION))
-        part = EXPONENT;
-      else if ((byte === 0x2b || byte === MINUS) && part === EXPONENT) part = EXPONENT_SIGN;
-      else break;
+      if (isDigit(byte)) {
+        // A leading zero stands alone.
+        if (before === ZERO && pos - 1 === this.#firstDigit) return pos;
+      } else if (byte === DOT && this.#numberPart === INTEGER && isDigit(before)) {
+        this.#numberPart = FRACTION;
+      } else if ((byte | 0x20) === 0x65 && this.#numberPart !== EXPONENT && isDigit(before)) {
+        this.#numberPart = EXPONENT;
+      } else if ((byte !== PLUS && byte !== MINUS) || (before | 0x20) !== 0x65) return pos;
+      before = byte;
     }
-    this.#number = part;
-    return pos;
+    return end;
   }
 
   #close(pos: number): number {

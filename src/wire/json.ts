@@ -1,5 +1,5 @@
 // A validating JSON scanner over bytes (RFC 8259): it finds where values stand and builds none of them.
-// What a member means is for request-reader.ts and chat-chunk.ts; that a whole body is UTF-8 is for the caller to check.
+// request-reader.ts and chat-chunk.ts interpret members; the caller checks that the text is UTF-8.
 import {
   hexValue,
   isDigit,
@@ -9,17 +9,12 @@ import {
   type LongTextListener,
   type MemberNames,
   readsAs,
+  type Span,
 } from './json-bytes.ts';
 
-export type { JsonFault } from './json-bytes.ts';
+export { decodeString, type JsonFault, type Span } from './json-bytes.ts';
 
-/** Byte offsets in a buffer; `end` is exclusive. */
-export interface Span {
-  readonly start: number;
-  readonly end: number;
-}
-
-/** Containers that may be open at once. RFC 8259, 9 allows a limit; this one keeps the stack a fixed array. */
+/** Maximum nesting depth. RFC 8259, 9 allows a limit; this one makes the stack a fixed array. */
 export const MAX_DEPTH = 1000;
 
 const TAB = 0x09;
@@ -39,17 +34,17 @@ const CLOSE_ARRAY = 0x5d;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-/** 1 for what may stand behind a backslash alone. */
+/** 1 for the bytes of two-character escapes. */
 const SHORT_ESCAPES = new Uint8Array(256);
 for (const byte of Buffer.from('"\\/bfnrt')) SHORT_ESCAPES[byte] = 1;
 
-/** What closes each open container, innermost last. Shared: a value is scanned without interruption. */
+/** The closing byte of each open container, innermost last. Shared, because scanning a value is synchronous. */
 const CLOSERS = new Uint8Array(MAX_DEPTH);
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_VIEW: DataView = new DataView(new ArrayBuffer(0));
 
 /**
- * Walks one JSON text. After `reset`, the caller enters the containers it cares about and skips the rest:
+ * Walks one JSON text. After `reset`, the caller enters the containers that it needs and skips the rest:
  *
  *     scanner.reset(bytes);
  *     if (scanner.enterObject()) {
@@ -60,18 +55,18 @@ const NO_VIEW: DataView = new DataView(new ArrayBuffer(0));
  *     }
  *     if (!scanner.finish()) …                     // `fault` and `faultAt` say why and where
  *
- * Every method answers false once there is a fault, and the fault stays. Nothing throws.
+ * After a fault every method returns false, and the fault stays. Nothing throws.
  */
 export class JsonScanner {
   /** Offset of the next byte to read. */
   pos = 0;
   fault: JsonFault | null = null;
-  /** Offset of the byte at fault. */
+  /** Offset of the faulty byte. */
   faultAt = 0;
-  /** Whether white space held a CR or LF: in a frame they end the line, so the text is not one line. */
+  /** Whether white space contained CR or LF, which end a line of an SSE frame. */
   sawLineBreak = false;
 
-  /** May be set before a text is read. */
+  /** Optional; set it before a text is read. */
   texts: LongTextListener | undefined;
 
   private bytes = NO_BYTES;
@@ -80,16 +75,16 @@ export class JsonScanner {
   private view = NO_VIEW;
   private base = 0;
   private depth = 0;
-  /** A container was entered and nothing of it was read. */
+  /** A container was entered, and no item of it was read. */
   private fresh = false;
-  /** The last key, without its quotes, and whether a backslash is in it. */
+  /** The last key, without its quotes, and whether it contains a backslash. */
   private keyStart = 0;
   private keyEnd = 0;
   escaped = false;
-  /** Where a string that ran out can be gone on with: at its end, or at an escape that is not whole. */
+  /** Where an incomplete string can be continued: at its end, or at an incomplete escape. */
   brokeAt = 0;
 
-  /** Begins with the text in `[start, end)` of `bytes`. */
+  /** Starts a scan of the text in `[start, end)`. */
   reset(bytes: Buffer, start = 0, end = bytes.length): void {
     this.bytes = bytes;
     if (this.view.buffer !== bytes.buffer) this.view = new DataView(bytes.buffer);
@@ -101,36 +96,36 @@ export class JsonScanner {
     this.depth = 0;
   }
 
-  /** For a walk (json-walk.ts): more of the text has come, and it keeps the place itself. */
+  /** For json-walk.ts, which keeps the position itself: more of the text arrived. */
   goOn(bytes: Buffer, end: number): void {
     if (this.bytes !== bytes) this.reset(bytes);
     this.end = end;
   }
 
-  /** For a walk: the last key, without its quotes. */
+  /** For json-walk.ts: the last key, without its quotes. */
   noteKey(start: number, end: number, escaped: boolean): void {
     this.keyStart = start;
     this.keyEnd = end;
     this.escaped = escaped;
   }
 
-  /** Skips white space and answers the byte at `pos`, or -1 at the end. */
+  /** Skips white space. @returns the byte at `pos`, or -1 at the end */
   peek(): number {
     this.pos = this.skipSpace(this.pos);
     return this.pos < this.end ? (this.bytes[this.pos] ?? -1) : -1;
   }
 
-  /** Enters the object at `pos`; false when the value is something else (which is no fault, and `pos` stays). */
+  /** Enters the object at `pos`; false if the value is something else, which is no fault: `pos` stays. */
   enterObject(): boolean {
     return this.enter(OPEN_OBJECT);
   }
 
-  /** Enters the array at `pos`; false when the value is something else. */
+  /** Enters the array at `pos`; false if the value is something else. */
   enterArray(): boolean {
     return this.enter(OPEN_ARRAY);
   }
 
-  /** Goes to the next member: reads its key, puts `pos` on its value. False: `pos` is behind the `}`, or a fault. */
+  /** Reads the key of the next member and moves `pos` to its value. False: `pos` is behind the `}`, or a fault. */
   nextMember(): boolean {
     if (!this.nextItem(CLOSE_OBJECT)) return false;
     const pos = this.skipKey(this.pos);
@@ -139,27 +134,27 @@ export class JsonScanner {
     return true;
   }
 
-  /** Goes to the next element and puts `pos` on it. False: `pos` is behind the `]`, or a fault. */
+  /** Moves `pos` to the next element. False: `pos` is behind the `]`, or a fault. */
   nextElement(): boolean {
     return this.nextItem(CLOSE_ARRAY);
   }
 
-  /** The key of the member that `nextMember` went to, quotes included. Ask before skipping the value. */
+  /** The key of the current member, quotes included. Valid until its value is skipped, as the following. */
   get keySpan(): Span {
     return { start: this.keyStart - 1, end: this.keyEnd + 1 };
   }
 
-  /** Of the key as it is written, in bytes. */
+  /** Length of the key as written, in bytes. */
   get keyLength(): number {
     return this.keyEnd - this.keyStart;
   }
 
-  /** Whether a backslash is in the key. Ask before skipping the value. */
+  /** Whether the key contains a backslash. */
   get isKeyEscaped(): boolean {
     return this.escaped;
   }
 
-  /** Whether the key is `name` (ASCII), in any spelling: `"mod\u0065l"` is `model`. Ask as early, too. */
+  /** Whether the key is `name` (ASCII), with or without escapes: `"mod\u0065l"` is `model`. */
   keyIs(name: string): boolean {
     if (this.escaped) return readsAs(this.bytes, this.keyStart, this.keyEnd, name);
     const start = this.keyStart;
@@ -172,7 +167,7 @@ export class JsonScanner {
     return true;
   }
 
-  /** The one of `names` that some reader could take the key for; `keyIs` says whether it is spelled exactly so. */
+  /** The name that some reader could take the key for; `keyIs` says whether it is spelled exactly so. */
   keyAmong(names: MemberNames): string | undefined {
     return names.find(this.bytes, this.keyStart, this.keyEnd);
   }
@@ -186,7 +181,14 @@ export class JsonScanner {
     return true;
   }
 
-  /** Checks that nothing but white space follows. True when the whole text was valid. */
+  /** Skips the value at `pos`. @returns its span if it begins with `first`, else null */
+  skipIf(first: number): Span | null {
+    const isIt = this.peek() === first;
+    const { pos: start } = this;
+    return this.skipValue() && isIt ? { start, end: this.pos } : null;
+  }
+
+  /** Checks that only white space follows. @returns whether the whole text was valid */
   finish(): boolean {
     if (this.fault === null && this.peek() !== -1) this.refuse(this.pos, 'more bytes after the value');
     return this.fault === null;
@@ -218,8 +220,8 @@ export class JsonScanner {
   }
 
   /**
-   * Like all that follow, takes an offset and answers the one behind what it skipped, or -1 with the fault noted. One loop
-   * with its own stack: depth costs no call frames.
+   * Like all methods below, takes an offset and returns the one behind what it skipped, or -1 with the fault recorded. A loop with
+   * its own stack, so that depth costs no call frames.
    */
   private skipNested(pos: number): number {
     const { bytes, end } = this;
@@ -251,7 +253,7 @@ export class JsonScanner {
         pos = this.skipScalar(pos, byte);
       }
       if (pos < 0) return -1;
-      // A value has ended: close what ends with it, or go on behind a comma.
+      // A value ended: close the containers that end with it, or continue behind a comma.
       while (open > 0) {
         byte = pos < end ? (bytes[pos] ?? 0) : -1;
         if (byte <= SPACE) {
@@ -287,10 +289,10 @@ export class JsonScanner {
   }
 
   /**
-   * A string from behind its opening quote. Plain text is passed over four bytes at a time, as the lanes of a word:
-   * `(x - n) & ~x` has the top bit of a lane set when the lane is below `n` (exact for the lowest such lane). Flipping bit 1
-   * first puts the quote (0x22 → 0x20) next to the control characters, which stay below 0x20; flipping the bits of the
-   * backslash makes it 0. Neither touches the top bits.
+   * A string from behind its opening quote. Plain text is skipped four bytes at a time, as the lanes of a word:
+   * `(x - n) & ~x` has the top bit of a lane set if the lane is below `n` (exact for the lowest such lane). Flipping bit 1
+   * first moves the quote (0x22 → 0x20) next to the control characters, which stay below 0x20; flipping the bits of the
+   * backslash makes it 0. Neither changes the top bits.
    */
   skipString(pos: number): number {
     const { bytes, end, view, base } = this;
@@ -314,7 +316,7 @@ export class JsonScanner {
       if (byte === QUOTE) return pos + 1;
       if (byte < SPACE) return this.refuse(pos, 'raw control character in a string');
       if (byte !== BACKSLASH) {
-        pos++; // One of the last three bytes.
+        pos++; // One of the last three bytes, which are not read as a word.
         continue;
       }
       this.escaped = true;
@@ -353,7 +355,7 @@ export class JsonScanner {
     return pos;
   }
 
-  /** A number without its sign. A leading zero stands alone; a digit behind it is then an unexpected byte. */
+  /** A number without its sign. A leading zero stands alone: a digit behind it is an unexpected byte. */
   private skipNumber(pos: number): number {
     const { bytes, end } = this;
     pos = pos < end && bytes[pos] === ZERO ? pos + 1 : this.skipDigits(pos);
@@ -390,11 +392,4 @@ export class JsonScanner {
     this.faultAt = Math.min(pos, this.end);
     return -1;
   }
-}
-
-/** What the string token at `span`, quotes included, stands for. It must have been scanned before. */
-export function decodeString(bytes: Buffer, span: Span): string {
-  const text = bytes.toString('utf8', span.start, span.end);
-  if (!text.includes('\\')) return text.slice(1, -1);
-  return String(JSON.parse(text));
 }

@@ -1,16 +1,15 @@
-// Which member names name objects that an upstream keeps, and which texts have the form of their ids. It knows names and texts;
-// where they stand in a body is object-references.ts.
+// Member names that refer to objects at an upstream, and the form of their ids. object-references.ts finds them in a body.
 import { plainName } from './fold-name.ts';
 
 /**
- * What the value of a member is:
+ * The value of a member:
  *
  * - `object`: the id of an object.
  * - `response`: the id of a stored response.
- * - `approval`: the id of an item that stands in the same input, or in a stored one.
- * - `call`: joins a call and its output, and is chosen by its writer.
- * - `id`: of whatever the object around it is.
- * - `type`: of the object around it.
+ * - `approval`: the id of an item in the same input, or in a stored one.
+ * - `call`: chosen by the client; connects a call with its output.
+ * - `id`: the id of the enclosing object.
+ * - `type`: the type of the enclosing object.
  */
 export type NameMeaning = 'none' | 'object' | 'response' | 'approval' | 'call' | 'id' | 'type';
 
@@ -19,35 +18,35 @@ const WITH_ID =
 const ALONE =
   /^(?:[a-z\d]*(?<!pro)files?|[a-z\d]*(?:vectorstore|batch|batche|upload|conversation|container)s?|parts?)$/;
 
-/** Ids as OpenAI writes them. */
+/** Ids in OpenAI's form. */
 const OBJECT_ID = /^(?:file|vs|vsfb|batch|upload|part|conv|cntr|cfile|pmpt|skill|rtc)[-_][a-z\d]{16,}$/i;
-/** Items of a response or of a conversation: messages, reasoning, calls of tools and their outputs. */
+/** Items of a response or of a conversation: messages, reasoning, tool calls and their outputs. */
 const ITEM_ID =
   /^(?:msg|rs|fco?|ws|fs|ig|ci|cuo?|mcp[lra]?|ctco?|lsho?|sho?|apco?|cmp|tso?|item)_[a-z\d]{16,}$/i;
 const RESPONSE_ID = /^resp_[a-z\d]{16,}$/i;
-/** Between ids that stand in one text. */
+/** Separators of several ids in one text. */
 const SEPARATORS = /[\s,;|]+/;
-/** The shortest text that has the form of an id. */
+/** Minimum length of an id. */
 export const MIN_ID_LENGTH = 18;
 
 type IdForm = 'object' | 'item' | 'response';
 
-/** Names repeat: most requests have a few dozen of them. */
+/** Names repeat: most requests have the same few dozen. */
 const MAX_KNOWN = 2_000;
 const known = new Map<string, NameMeaning>();
 
-/** @param name with its escapes undone, in any spelling */
+/** @param name unescaped, in any spelling */
 export function meaningOf(name: string): NameMeaning {
   const found = known.get(name);
   if (found !== undefined) return found;
   const meaning = readMeaning(plainName(name));
   if (known.size >= MAX_KNOWN) known.clear();
-  // A long name would be kept as long as a short one.
+  // Bounds the memory of the cache.
   if (name.length <= 64) known.set(name, meaning);
   return meaning;
 }
 
-/** What an `id` means in an object of this name; in the elements of a list, its name is the list's. */
+/** The meaning of an `id` in an object of this name. For elements of a list, the name is the list's. */
 export function meaningOfId(name: string): NameMeaning {
   const of = plainName(name).replace(/^(file|vectorstore|conversation|container|skill)s$/, '$1');
   return meaningOf(of) === 'object' ? 'object' : meaningOf(`${of}id`);
@@ -66,7 +65,7 @@ function readMeaning(name: string): NameMeaning {
   return WITH_ID.test(name) || ALONE.test(name) ? 'object' : 'none';
 }
 
-/** What the text is by its form, or each text of a list that stands in it; undefined for a text that is no id. */
+/** The form of an id, or of each id of a list in a text; undefined for other texts. */
 export function formOf(text: string): IdForm | undefined {
   const form = formOfOne(text);
   if (form !== undefined || text.length <= 2 * MIN_ID_LENGTH || !SEPARATORS.test(text)) return form;
@@ -80,13 +79,13 @@ function formOfOne(text: string): IdForm | undefined {
   return RESPONSE_ID.test(text) ? 'response' : undefined;
 }
 
-/** As some readers take a text: up to U+0000, without white space around it. */
+/** The text as some readers take it: up to U+0000, without surrounding white space. */
 export function plainText(text: string): string {
   const end = text.indexOf('\0');
   return (end === -1 ? text : text.slice(0, end)).trim();
 }
 
-/** Whether a text of a query holds an id anywhere. */
+/** Whether a query contains an id anywhere. */
 export function holdsId(text: string): boolean {
   return text.split(/[^\w-]+/).some((each) => formOfOne(each) !== undefined);
 }

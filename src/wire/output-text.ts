@@ -1,17 +1,17 @@
-// How much text a JSON value holds that a model has written: what an answer counts as when its upstream reports no usage.
-// It walks the value with the scanner that reads the frame, decodes nothing, and owns which members are text.
+// Counts the text in a JSON value that a model wrote: the usage of an answer whose upstream reports none. It owns which members are
+// text; it walks the value with the scanner that reads the frame, and decodes nothing.
 import type { JsonScanner } from './json.ts';
 
 /**
- * Bytes of base64 for a token of sound or of an image: OpenAI bills a token for 50 ms of spoken output, which as PCM with
- * 24,000 samples a second is 2,400 bytes; an image of a megabyte comes to some hundred tokens as well.
+ * Bytes of base64 per token of sound or of an image: OpenAI bills a token for 50 ms of spoken output, which is 2,400 bytes of PCM
+ * with 24,000 samples per second; an image of a megabyte is some hundred tokens as well.
  */
 export const MEDIA_BYTES_PER_TOKEN = 3200;
-/** A member of the delta of a text endpoint is deeper than this only by mistake; it is skipped there. */
+/** Maximum depth of text in a delta; deeper values are skipped. */
 const MAX_LEVEL = 8;
-/** No model writes so much text between two frames; a data URL of that size in it is an image. */
+/** No model writes so much text between two frames: a data URL of this size in it is an image. */
 const LARGE_TEXT = 64 * 1024;
-/** Of text in the place of media, so much is looked at. */
+/** Bytes of a media member that are checked for prose. */
 const PROSE_HEAD = 64;
 const DATA_URL = Buffer.from(';base64,');
 
@@ -23,53 +23,23 @@ const LETTER_N = 0x6e;
 const OPEN_OBJECT = 0x7b;
 const DELETE = 0x7f;
 
-/** What the value of a member is. `thought` repeats in several spellings: routers send the same text under each. */
+/** What the value of a member is. Routers repeat a `thought` under several names. */
 type Kind = 'text' | 'thought' | 'media' | 'other';
 
-/** All other members hold text, so that a vendor's new name for it counts. */
-const KINDS: Readonly<Record<string, Kind>> = {
-  reasoning: 'thought',
-  reasoning_content: 'thought',
-  reasoning_details: 'thought',
-  reasoning_text: 'thought',
-  thinking: 'thought',
-  thinking_blocks: 'thought',
-  data: 'media',
-  audio: 'media',
-  url: 'media',
-  image_url: 'media',
-  b64_json: 'media',
-  partial_image_b64: 'media',
-  result: 'media',
-  id: 'other',
-  type: 'other',
-  role: 'other',
-  index: 'other',
-  status: 'other',
-  format: 'other',
-  model: 'other',
-  object: 'other',
-  event_id: 'other',
-  file_id: 'other',
-  item_id: 'other',
-  call_id: 'other',
-  logprobs: 'other',
-  signature: 'other',
-  mime_type: 'other',
-  annotations: 'other',
-  obfuscation: 'other',
-  response_id: 'other',
-  previous_item_id: 'other',
-  extra_content: 'other',
-  finish_reason: 'other',
-  thought_signature: 'other',
-  encrypted_content: 'other',
-  provider_specific_fields: 'other',
-};
-
-const ALL = Object.entries(KINDS).map(([name, kind]) => ({ name, kind }));
+/** The members of each kind. All others hold text, so that a vendor's new name for it counts. */
+const NAMES: readonly (readonly [kind: Kind, names: string])[] = [
+  ['thought', 'reasoning reasoning_content reasoning_details reasoning_text thinking thinking_blocks'],
+  ['media', 'data audio url image_url b64_json partial_image_b64 result'],
+  [
+    'other',
+    'id type role index status format model object event_id file_id item_id call_id logprobs signature mime_type annotations ' +
+      'obfuscation response_id previous_item_id extra_content finish_reason thought_signature encrypted_content ' +
+      'provider_specific_fields',
+  ],
+];
+const ALL = NAMES.flatMap(([kind, names]) => names.split(' ').map((name) => ({ name, kind })));
 const MAX_NAME = Math.max(...ALL.map(({ name }) => name.length));
-/** The same by the length of the name, so that most members need no comparison. */
+/** `ALL` by the length of the name, so that most members need no comparison. */
 const BY_LENGTH = Array.from({ length: MAX_NAME + 1 }, (_, length) =>
   ALL.filter(({ name }) => name.length === length),
 );
@@ -85,9 +55,9 @@ function kindOfKey(scanner: JsonScanner): Kind {
   return 'text';
 }
 
-/** Adds up the members of one object; of the spellings of a thought, the longest counts. */
+/** Sums up the members of an object. Of the names of a thought, the longest text counts. */
 export class TextCount {
-  /** In bytes, as they stand in JSON; of media, as many as text of the same number of tokens has. */
+  /** Bytes as written in JSON; for media, those of a text with as many tokens. */
   bytes = 0;
   #thought = 0;
 
@@ -96,13 +66,13 @@ export class TextCount {
     this.#thought = 0;
   }
 
-  /** Goes on with another object. Keeps what was counted. */
+  /** Continues with another object, and keeps the sum. */
   nextObject(): void {
     this.#thought = 0;
   }
 
   /**
-   * Skips the value of the member that the scanner has just gone to, and counts its text.
+   * Skips the value of the scanner's current member, and counts its text.
    * @returns whether the value is anything but null, false, "", [] and {}
    */
   member(scanner: JsonScanner, bytes: Buffer, level = 0): boolean {
@@ -140,7 +110,7 @@ export class TextCount {
   }
 }
 
-/** Whether nothing stands in an array or an object that was scanned. */
+/** Whether a valid array or object is empty. */
 function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   for (let pos = start + 1; pos < end - 1; pos++) {
     if ((bytes[pos] ?? 0) > SPACE) return false;
@@ -148,7 +118,7 @@ function isEmpty(bytes: Buffer, start: number, end: number): boolean {
   return true;
 }
 
-/** Bytes of text in the value at the scanner's place, which it skips. */
+/** Bytes of text in the value at the position of the scanner, which it skips. */
 export function outputTextOf(scanner: JsonScanner, bytes: Buffer, level = 0): number {
   const first = scanner.peek();
   if (first === QUOTE) {
@@ -171,7 +141,7 @@ export function outputTextOf(scanner: JsonScanner, bytes: Buffer, level = 0): nu
   return 0;
 }
 
-/** As many bytes as text of the same number of tokens has. */
+/** Bytes of a text with as many tokens. */
 export function mediaText(base64Bytes: number): number {
   return (base64Bytes * 4) / MEDIA_BYTES_PER_TOKEN;
 }
@@ -190,7 +160,7 @@ function textIn(bytes: Buffer, start: number, length: number): number {
   return length - media + mediaText(media);
 }
 
-/** Whether what stands in the place of media is text: a byte in it is in no base64, and in no URL. */
+/** Whether a media member holds text: some byte occurs neither in base64 nor in a URL. */
 function isProse(bytes: Buffer, start: number, length: number): boolean {
   for (let at = start; at < start + length; at++) {
     const byte = bytes[at] ?? 0;

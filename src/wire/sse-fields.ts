@@ -1,5 +1,5 @@
-// The lines of one frame (WHATWG HTML, 9.2.6): where its data and its event's name stand, and which lines end here. What the
-// data says is for chat-chunk.ts and typed-events.ts.
+// The lines of one frame (WHATWG HTML, 9.2.6): the positions of its data and event name, and the lines that are not forwarded.
+// chat-chunk.ts and typed-events.ts interpret the data.
 import type { Span } from './json.ts';
 
 const LF = 0x0a;
@@ -11,14 +11,14 @@ const LETTER_D = 0x64;
 const ID = Buffer.from('id');
 const RETRY = Buffer.from('retry');
 const EVENT = Buffer.from('event');
-/** Up to here a line is read byte by byte, which costs less than to begin a search. */
+/** Up to this length a line is read byte by byte, which is cheaper than a native search. */
 const SHORT_LINE = 512;
 const DONE = Buffer.from('[DONE]');
 export const DATA = Buffer.from('data');
-/** A byte order mark may stand before the first field of a stream. */
+/** A byte order mark may precede the first field of a stream. */
 export const BOM = Buffer.from([0xef, 0xbb, 0xbf]);
 
-/** What stands in a frame, as offsets in the buffer that was read. */
+/** The fields of a frame, as offsets in the buffer that was read. */
 interface SseFields {
   /** The values of the data fields: start, end, start, end … */
   readonly values: readonly number[];
@@ -31,7 +31,7 @@ export interface SseData {
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
-  /** It begins with `[DONE]`, the test that the SDKs make. */
+  /** Whether it begins with `[DONE]`, which is what SDKs test for. */
   readonly isDone: boolean;
 }
 
@@ -52,7 +52,7 @@ export function readFields(bytes: Buffer, start: number, end: number): SseFields
   return { values, event };
 }
 
-/** @returns null where the event has no data; bytes of its own where it has several lines of it */
+/** @returns null if the event has no data; a copy if it has several data lines */
 export function dataOf(bytes: Buffer, values: readonly number[]): SseData | null {
   const [start, end] = values;
   if (start === undefined || end === undefined) return null;
@@ -62,9 +62,9 @@ export function dataOf(bytes: Buffer, values: readonly number[]): SseData | null
   return { bytes: joined, start: 0, end: joined.length, isDone };
 }
 
-/** From an offset in the data to the frame: a token is never broken over two lines, so one line holds it. */
+/** Maps a span of a token in the data to the frame. A token is always within one line. */
 export function spanInFrame(span: Span, values: readonly number[]): Span {
-  // One line of data is read where it stands.
+  // A single data line is read in place.
   if (values.length === 2) return span;
   let lineStart = 0;
   for (let i = 0; i < values.length; i += 2) {
@@ -97,13 +97,13 @@ export function isLineBreak(byte: number | undefined): boolean {
   return byte === LF || byte === CR;
 }
 
-/** Where the line that begins at `start` ends: at its line break, or at `end`. */
+/** The offset of the line break of the line at `start`, or `end`. */
 function endOfLine(bytes: Buffer, start: number, end: number): number {
   const near = Math.min(end, start + SHORT_LINE);
   let at = start;
   while (at < near && !isLineBreak(bytes[at])) at++;
   if (at < near || at === end) return at;
-  // An image in base64: megabytes, which are searched natively.
+  // An image in base64 can have megabytes, which are searched natively.
   const rest = bytes.subarray(at, end);
   const lf = rest.indexOf(LF);
   const line = lf === -1 ? rest : rest.subarray(0, lf);
@@ -111,7 +111,7 @@ function endOfLine(bytes: Buffer, start: number, end: number): number {
   return at + (cr === -1 ? line.length : cr);
 }
 
-/** Offset of the value of the field `name` in the line, behind the colon and one space; -1 when it is another line. */
+/** Offset of the value of the field `name` in the line, behind the colon and one space; -1 for another field. */
 function fieldValue(bytes: Buffer, name: Buffer, start: number, end: number): number {
   if (!bytesStartWith(bytes, name, start, end)) return -1;
   const at = start + name.length;
@@ -130,14 +130,13 @@ function joinLines(bytes: Buffer, values: readonly number[]): Buffer {
 }
 
 /**
- * Lines of an event that no stream of this API has: `id` and `retry`, and an `event` without data. After an `id`, one of the
- * official SDKs takes every comment for an empty event and fails; it does so at once on a lone `retry`. Nobody resumes a
- * stream with them, so they end here.
+ * Lines that no stream of this API has: `id` and `retry`, and an `event` without data. After an `id`, one of the official SDKs takes
+ * every comment for an empty event and fails; it fails at once on a lone `retry`. Clients cannot resume these streams, so the lines
+ * are not forwarded.
  *
  * @param isDataless whether the frame in `[start, end)` has no data line
- * @param hasCr whether there may be a CR in it
- * @returns the lines to leave out, each with its line end, in order; `all` when nothing would be left but blank lines;
- *   undefined when there are none
+ * @param hasCr whether it may contain a CR
+ * @returns the lines to omit, each with its line end, in order; `all` if only blank lines would remain; undefined if there are none
  */
 export function surplusFields(
   bytes: Buffer,
@@ -146,7 +145,7 @@ export function surplusFields(
   isDataless: boolean,
   hasCr: boolean,
 ): Span[] | 'all' | undefined {
-  // Nearly every frame is one line of data, and its line end is the last but one byte.
+  // Nearly every frame is one data line, whose line end is the last but one byte.
   if (bytes[start] === LETTER_D && !hasCr && isOneLine(bytes, start, end)) return undefined;
   let surplus: Span[] | undefined;
   let isBlank = true;

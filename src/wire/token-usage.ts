@@ -1,9 +1,10 @@
-// The usage that an upstream reports: the table of its token counts, and the places where vendors write them.
+// The usage that an upstream reports: the table of its token counts, and the members in which vendors write them.
+import { memberOf } from './error-answer.ts';
 import type { Span } from './json.ts';
 
 /**
  * The counts beyond `prompt` and `completion`. Each is a part of one of these: `name` in its details, or `alone` beside it.
- * The column of a part in the store has the same name: `store/usage-record.ts`.
+ * Its column in the store has the same name: `store/usage-record.ts`.
  */
 export const TOKEN_PARTS = {
   cached: { of: 'prompt', name: 'cached_tokens', alone: 'prompt_cache_hit_tokens' },
@@ -12,7 +13,7 @@ export const TOKEN_PARTS = {
 
 type TokenPart = keyof typeof TOKEN_PARTS;
 
-/** Makes each part from its name. It is written out because a loop is slower, and it runs for every request. */
+/** Makes each part from its name. Written out, because it runs for every request and a loop is slower. */
 export function eachTokenPart(of: (name: TokenPart) => number): Readonly<Record<TokenPart, number>> {
   return { cached: of('cached'), reasoning: of('reasoning') };
 }
@@ -43,7 +44,7 @@ export function tokenParts(usage: unknown): Readonly<Record<TokenPart, number>> 
   return eachTokenPart((part) => {
     const { of, name, alone } = TOKEN_PARTS[part];
     for (const details of DETAILS[of]) {
-      const found = count(member(usage, details), name);
+      const found = count(memberOf(usage, details), name);
       if (found > 0) return found;
     }
     return count(usage, alone);
@@ -52,7 +53,7 @@ export function tokenParts(usage: unknown): Readonly<Record<TokenPart, number>> 
 
 /**
  * Reads the `usage` of any endpoint: chat, completions and embeddings have `prompt_tokens`, the others `input_tokens`.
- * @param span an object that was scanned before
+ * @param span of a valid object
  */
 export function parseUsage(bytes: Buffer, span: Span): Usage {
   const usage: unknown = JSON.parse(bytes.toString('utf8', span.start, span.end));
@@ -74,8 +75,8 @@ export function parseUsage(bytes: Buffer, span: Span): Usage {
 }
 
 /**
- * Merges two reports about one answer: the later one, completed by the earlier one. Some vendors report the input at the
- * beginning and the output at the end.
+ * Merges two reports about one answer: the later one, completed by the earlier one. Some vendors report the input first and the
+ * output last.
  */
 export function laterUsage(earlier: Usage | null, later: Usage): Usage {
   if (earlier === null || (later.prompt > 0 && later.completion > 0)) return later;
@@ -96,18 +97,12 @@ export function laterUsage(earlier: Usage | null, later: Usage): Usage {
 
 /** Tokens of audio that is billed by duration: one for a tenth of a second, the rate of vendors that count tokens. */
 function soundTokens(usage: unknown): number {
-  const seconds = member(usage, 'type') === 'duration' ? member(usage, 'seconds') : undefined;
+  const seconds = memberOf(usage, 'type') === 'duration' ? memberOf(usage, 'seconds') : undefined;
   return typeof seconds === 'number' && seconds > 0 && seconds < 1e9 ? Math.ceil(seconds * 10) : 0;
 }
 
-function member(value: unknown, key: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, key)
-    ? Reflect.get(value, key)
-    : undefined;
-}
-
-/** A token count, or 0 for whatever is not one. */
+/** A token count; 0 for anything else. */
 function count(value: unknown, key: string): number {
-  const number = member(value, key);
+  const number = memberOf(value, key);
   return typeof number === 'number' && Number.isSafeInteger(number) && number > 0 ? number : 0;
 }

@@ -151,7 +151,7 @@ export class EventReader implements FrameReader {
     if (!scanner.enterObject()) return false;
     while (scanner.nextMember()) {
       if (scanner.keyIs('type')) {
-        this.#type = this.#skipIf(QUOTE);
+        this.#type = this.#scanner.skipIf(QUOTE);
         // `done` ends in `e`, `delta` does not.
         repeats = this.#type === null || bytes[this.#type.end - 2] === LETTER_E;
       } else if (scanner.keyIs('response')) this.#response();
@@ -193,8 +193,8 @@ export class EventReader implements FrameReader {
       return;
     }
     while (scanner.nextMember()) {
-      if (scanner.keyIs('id')) this.#createdId = this.#skipIf(QUOTE);
-      else if (scanner.keyIs('store')) this.#isStored = this.#skipIf(LETTER_F) === null;
+      if (scanner.keyIs('id')) this.#createdId = this.#scanner.skipIf(QUOTE);
+      else if (scanner.keyIs('store')) this.#isStored = this.#scanner.skipIf(LETTER_F) === null;
       else this.#either();
     }
   }
@@ -233,8 +233,8 @@ export class EventReader implements FrameReader {
   /** Reads members that occur in the event or in its response object. */
   #either(): void {
     const scanner = this.#scanner;
-    if (scanner.keyIs('model')) this.#model = this.#skipIf(QUOTE);
-    else if (scanner.keyIs('usage')) this.#usage = this.#skipIf(OPEN_OBJECT);
+    if (scanner.keyIs('model')) this.#model = this.#scanner.skipIf(QUOTE);
+    else if (scanner.keyIs('usage')) this.#usage = this.#scanner.skipIf(OPEN_OBJECT);
     else scanner.skipValue();
   }
 
@@ -245,14 +245,6 @@ export class EventReader implements FrameReader {
     if (!scanner.skipValue()) return;
     const number = Number(this.#bytes.toString('latin1', pos, scanner.pos));
     if (Number.isSafeInteger(number)) this.#sequence = number;
-  }
-
-  /** Skips the value. @returns its span if it begins with `first`, else null */
-  #skipIf(first: number): Span | null {
-    const scanner = this.#scanner;
-    const isIt = scanner.peek() === first;
-    const { pos: start } = scanner;
-    return scanner.skipValue() && isIt ? { start, end: scanner.pos } : null;
   }
 }
 
