@@ -109,7 +109,7 @@ export function contentText(content: unknown): string | undefined {
 }
 
 /** Four characters per token: accurate enough, and cheap for long prompts. */
-export function tokensOf(text: string): number {
+export function echoTokens(text: string): number {
   return Math.ceil(text.length / 4);
 }
 

@@ -6,11 +6,11 @@ import {
   type EchoAnswer,
   EchoFault,
   type EchoRequest,
+  echoTokens,
   isRecord,
   jsonAnswer,
   replyTo,
   streamAnswer,
-  tokensOf,
 } from './echo-answer.ts';
 
 /** Overhead per message in OpenAI's chat format, approximately. */
@@ -67,7 +67,7 @@ export function chat(request: EchoRequest): EchoAnswer {
       const expected = 'expected a string or an array of parts';
       throw new EchoFault(`Invalid type for '${param}': ${expected}.`, param, 'invalid_type');
     }
-    tokens += TOKENS_PER_MESSAGE + tokensOf(text);
+    tokens += TOKENS_PER_MESSAGE + echoTokens(text);
     if (message['role'] === 'user') said = text;
   }
   return answerChoices(request, CHAT, said, tokens);
@@ -76,7 +76,7 @@ export function chat(request: EchoRequest): EchoAnswer {
 export function complete(request: EchoRequest): EchoAnswer {
   const [prompt] = textsOf(request.members['prompt'] ?? '');
   if (prompt === undefined) throw new EchoFault("Invalid type for 'prompt'.", 'prompt', 'invalid_type');
-  return answerChoices(request, TEXT, prompt, tokensOf(prompt));
+  return answerChoices(request, TEXT, prompt, echoTokens(prompt));
 }
 
 function answerChoices(

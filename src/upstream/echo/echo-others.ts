@@ -6,10 +6,10 @@ import {
   type EchoAnswer,
   EchoFault,
   type EchoRequest,
+  echoTokens,
   isRecord,
   jsonAnswer,
   streamAnswer,
-  tokensOf,
 } from './echo-answer.ts';
 import { textsOf } from './echo-completions.ts';
 
@@ -35,7 +35,7 @@ export function embed({ model, members }: EchoRequest): EchoAnswer {
     const embedding = isBase64 ? Buffer.from(vector.buffer).toString('base64') : [...vector];
     return { object: 'embedding', index, embedding };
   });
-  const count = inputs.reduce((sum, input) => sum + tokensOf(input), 0);
+  const count = inputs.reduce((sum, input) => sum + echoTokens(input), 0);
   return jsonAnswer({ object: 'list', data, model, usage: { prompt_tokens: count, total_tokens: count } });
 }
 
@@ -68,7 +68,7 @@ export function draw({ model, members, created }: EchoRequest, kind = 'image_gen
   const { prompt, n } = members;
   if (typeof prompt !== 'string') throw new EchoFault("Missing required parameter: 'prompt'.", 'prompt');
   const count = typeof n === 'number' && Number.isInteger(n) && n >= 1 && n <= MAX_IMAGES ? n : 1;
-  const input = tokensOf(prompt);
+  const input = echoTokens(prompt);
   const usage = { input_tokens: input, output_tokens: count, total_tokens: input + count };
   if (members['stream'] !== true)
     return jsonAnswer({ created, model, data: new Array(count).fill({ b64_json: PIXEL }), usage });
@@ -83,7 +83,7 @@ export function speak({ members }: EchoRequest): EchoAnswer {
   const { input } = members;
   if (typeof input !== 'string') throw new EchoFault("Missing required parameter: 'input'.", 'input');
   if (members['stream_format'] !== 'sse') return answerOf('audio/wav', WAV_HEADER, SILENCE);
-  const count = tokensOf(input);
+  const count = echoTokens(input);
   return streamAnswer([
     { type: 'speech.audio.delta', audio: Buffer.concat([WAV_HEADER, SILENCE]).toString('base64') },
     {

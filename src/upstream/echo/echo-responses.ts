@@ -8,11 +8,11 @@ import {
   type EchoAnswer,
   EchoFault,
   type EchoRequest,
+  echoTokens,
   jsonAnswer,
   replyTo,
   type StreamEvent,
   streamAnswer,
-  tokensOf,
 } from './echo-answer.ts';
 
 const MAX_RESPONSES = 100;
@@ -53,7 +53,7 @@ export class EchoResponses {
       role: 'assistant',
       content,
     });
-    const [input, output] = [tokensOf(prompt), pieces.length];
+    const [input, output] = [echoTokens(prompt), pieces.length];
     const usage = {
       input_tokens: input,
       input_tokens_details: { cached_tokens: 0 },
