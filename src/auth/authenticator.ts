@@ -6,6 +6,7 @@
 // key reaches it once. A key that cannot be checked fails closed with 503, never 401.
 import { timingSafeEqual } from 'node:crypto';
 import { GatewayError } from '../errors.ts';
+import { singleFlight } from '../single-flight.ts';
 import type { Prefix } from '../store/key-record.ts';
 import type { Store } from '../store/store.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
@@ -67,8 +68,10 @@ export class Authenticator implements KeyListener {
   readonly #failures: FailureLimit;
   readonly #prefixFailures: FailureLimit;
   readonly #lookup: RecordLookup;
-  /** Checks in flight (single-flight): concurrent requests with one key share one check. */
-  readonly #checks = new Map<Fingerprint, Promise<Verdict>>();
+  /** Concurrent requests with one key share one check. */
+  readonly #checked = singleFlight((fingerprint: Fingerprint, key: Key, known: KnownKey | undefined) =>
+    this.#decide(fingerprint, key, known),
+  );
   readonly #cachedOutcome: { inc(): void };
 
   constructor(parts: AuthenticatorOptions) {
@@ -188,14 +191,9 @@ export class Authenticator implements KeyListener {
     known: KnownKey | undefined,
     address: string,
   ): Promise<Verdict> {
-    let check = this.#checks.get(fingerprint);
-    const isLeader = check === undefined;
-    if (check === undefined) {
-      check = this.#decide(key, fingerprint, known).finally(() => this.#checks.delete(fingerprint));
-      this.#checks.set(fingerprint, check);
-    }
+    const isLeader = this.#checked.running(fingerprint) === undefined;
     try {
-      return await check;
+      return await this.#checked(fingerprint, key, known);
     } catch (error) {
       this.#countFailure(error, isLeader ? { address, prefix: key.prefix } : undefined);
       throw error;
@@ -218,7 +216,7 @@ export class Authenticator implements KeyListener {
     }
   }
 
-  async #decide(key: Key, fingerprint: Fingerprint, known: KnownKey | undefined): Promise<Verdict> {
+  async #decide(fingerprint: Fingerprint, key: Key, known: KnownKey | undefined): Promise<Verdict> {
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       let found: FoundRecord;
       try {

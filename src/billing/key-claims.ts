@@ -3,6 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IssuedKey } from '../auth/key-issuer.ts';
 import { GatewayError } from '../errors.ts';
+import { singleFlight } from '../single-flight.ts';
 import type { ClaimRejection, ClaimResult, Order } from '../store/billing-record.ts';
 import type { BillingParts } from './payment-provider.ts';
 
@@ -22,7 +23,9 @@ export class Claims {
   readonly #parts: Pick<BillingParts, 'store' | 'issuer'>;
   readonly #now: () => number;
   /** By order: a form that is submitted twice is one claim, and both answers have the same key. */
-  readonly #running = new Map<string, Promise<IssuedKey>>();
+  readonly #claimed = singleFlight((id: string, isAllowed: (order: Order) => boolean) =>
+    this.#claim(id, isAllowed),
+  );
 
   constructor(parts: Pick<BillingParts, 'store' | 'issuer' | 'now'>) {
     this.#parts = parts;
@@ -41,11 +44,7 @@ export class Claims {
     if (order === undefined || !isAllowed(order)) throw new GatewayError('claim_forbidden');
     const rejection = rejectionOf(order, this.#since());
     if (rejection !== undefined) throw new GatewayError(REJECTIONS[rejection]);
-    const running = this.#running.get(id);
-    if (running !== undefined) return running;
-    const claim = this.#claim(id, isAllowed).finally(() => this.#running.delete(id));
-    this.#running.set(id, claim);
-    return claim;
+    return this.#claimed(id, isAllowed);
   }
 
   /** The key from the result of a claim. Announces the end of the key that it replaced. */

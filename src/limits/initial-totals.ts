@@ -3,6 +3,7 @@
 import { TOTAL_LIMITS } from '../config/limit-table.ts';
 import { startDeadline } from '../deadline.ts';
 import { RecentMap } from '../recent-map.ts';
+import { singleFlight } from '../single-flight.ts';
 import type { HolderTotals } from '../store/usage-record.ts';
 import type { LimitMetrics, ReadTotals } from './limiter.ts';
 
@@ -26,7 +27,7 @@ const MAX_FAILURES = 10_000;
 
 export class InitialTotals {
   readonly #options: Required<InitialTotalsOptions>;
-  readonly #reads = new Map<string, Promise<HolderTotals | undefined>>();
+  readonly #asked = singleFlight((holder: string) => this.#ask(holder));
   readonly #backoffUntil = new RecentMap<string, number>(MAX_FAILURES);
   /** First in, first out. */
   readonly #waiting = new Set<() => void>();
@@ -54,12 +55,7 @@ export class InitialTotals {
 
   /** Never rejects. @returns undefined when the store does not answer in time, or has failed recently */
   read(holder: string): Promise<HolderTotals | undefined> {
-    if (this.isBackingOff(holder)) return Promise.resolve(undefined);
-    const running = this.#reads.get(holder);
-    if (running !== undefined) return running;
-    const answer = this.#ask(holder).finally(() => this.#reads.delete(holder));
-    this.#reads.set(holder, answer);
-    return answer;
+    return this.isBackingOff(holder) ? Promise.resolve(undefined) : this.#asked(holder);
   }
 
   async #ask(holder: string): Promise<HolderTotals | undefined> {

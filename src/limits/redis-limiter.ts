@@ -9,6 +9,7 @@ import {
   type RedisScript,
   RedisUnavailable,
 } from '../redis/redis-client.ts';
+import { singleFlight } from '../single-flight.ts';
 import type { InitialTotals } from './initial-totals.ts';
 import { LastKnownCounters } from './last-known.ts';
 import {
@@ -65,7 +66,6 @@ export class RedisLimiter implements Limiter {
   readonly #timer: NodeJS.Timeout;
   readonly #stopListening: () => void;
   #count = 0;
-  #round: Promise<void> | undefined;
   #isClosed = false;
 
   constructor(options: RedisLimiterOptions) {
@@ -298,16 +298,12 @@ export class RedisLimiter implements Limiter {
   }
 
   /** Delivers pending releases and renews the leases; one round at a time. Never rejects. */
-  #tend(): Promise<void> {
+  readonly #tend = singleFlight(async (): Promise<void> => {
     // First what other replicas do not know.
-    this.#round ??= this.#deliverAll()
+    await this.#deliverAll()
       .then(() => this.#renewAll())
-      .catch(() => {})
-      .finally(() => {
-        this.#round = undefined;
-      });
-    return this.#round;
-  }
+      .catch(() => {});
+  });
 
   async #deliverAll(): Promise<void> {
     // A failed delivery goes back to the end, and must not be retried for ever in one round.

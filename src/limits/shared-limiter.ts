@@ -2,6 +2,7 @@
 // what Redis last said of the holder; what it admits is sent to Redis as soon as it answers again.
 import { pickLimits, type TierLimits } from '../config/limit-table.ts';
 import { type RedisClient, RedisCommandError, RedisUnavailable } from '../redis/redis-client.ts';
+import { singleFlight } from '../single-flight.ts';
 import type { FleetPlace } from './last-known.ts';
 import {
   type Admission,
@@ -32,7 +33,6 @@ export class SharedLimiter implements Limiter {
   readonly #stopListening: readonly (() => void)[];
   /** Running requests that Redis does not know. */
   readonly #grants = new Set<Grant>();
-  #entering: Promise<void> | undefined;
   #isDegraded: boolean;
 
   constructor(options: SharedLimiterOptions) {
@@ -82,7 +82,7 @@ export class SharedLimiter implements Limiter {
 
   async close(): Promise<void> {
     for (const stop of this.#stopListening) stop();
-    await this.#entering;
+    await this.#enterAll.running();
     await this.#options.shared.close();
     await this.#options.local.close();
   }
@@ -181,21 +181,12 @@ export class SharedLimiter implements Limiter {
   }
 
   /** Enters all running requests that Redis does not know. Never rejects. */
-  #enterAll(): Promise<void> {
-    this.#entering ??= this.#enterEach()
-      .catch(() => {})
-      .finally(() => {
-        this.#entering = undefined;
-      });
-    return this.#entering;
-  }
-
-  async #enterEach(): Promise<void> {
+  readonly #enterAll = singleFlight(async (): Promise<void> => {
     const all = [...this.#grants];
     for (let start = 0; start < all.length && this.#options.redis.isUp; start += BATCH) {
       await Promise.allSettled(all.slice(start, start + BATCH).map((grant) => this.#enter(grant)));
     }
-  }
+  });
 
   async #enter(grant: Grant): Promise<void> {
     if (grant.isSettled || grant.shared !== undefined) return;

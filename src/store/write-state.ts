@@ -1,6 +1,8 @@
 // Tracks whether the store accepts writes. Real writes report their results; without a recent one, a check makes a small write.
 // Frequent health checks therefore cost little and show what a client's write would get.
 
+import { singleFlight } from '../single-flight.ts';
+
 /** A successful write answers checks for this long, in milliseconds. */
 const GOOD_MS = 5000;
 /** A failed write answers checks for this long, in milliseconds. */
@@ -17,7 +19,7 @@ export class WriteState {
   readonly #write: () => Promise<unknown>;
   readonly #now: () => number;
   #last: { readonly at: number; readonly error: Error | undefined } | undefined;
-  #checking: Promise<void> | undefined;
+  readonly #checked = singleFlight(() => this.#check());
 
   constructor({ write, now = () => performance.now() }: WriteStateOptions) {
     this.#write = write;
@@ -46,10 +48,7 @@ export class WriteState {
     if (last?.error === undefined ? age < GOOD_MS : age < BAD_MS) {
       return last?.error === undefined ? Promise.resolve() : Promise.reject(last.error);
     }
-    this.#checking ??= this.#check().finally(() => {
-      this.#checking = undefined;
-    });
-    return this.#checking;
+    return this.#checked();
   }
 
   async #check(): Promise<void> {

@@ -39,7 +39,7 @@ export const LAYERS: Order = [
   ['auth', 'limits', 'upstream', 'usage'],
   ['http', 'store', 'redis'],
   ['telemetry'],
-  ['config', 'deadline.ts', 'recent-map.ts'],
+  ['config', 'deadline.ts', 'recent-map.ts', 'single-flight.ts'],
   ['wire'],
   ['errors.ts'],
   ['payment-errors.ts', 'upstream-errors.ts'],

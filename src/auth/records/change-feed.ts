@@ -1,5 +1,7 @@
 // Polls the store's change feed, so that revocations by other processes apply here too. Messages over Redis are faster but can
 // be lost; the feed is reliable. The 5 s lifetime of cache entries bounds the delay without either.
+
+import { singleFlight } from '../../single-flight.ts';
 import type { KeyChange } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -27,7 +29,6 @@ export class ChangeFeed {
   readonly #now: () => number;
   #last = 0;
   #timer: NodeJS.Timeout | undefined;
-  #polling: Promise<void> | undefined;
   #stopped = false;
 
   constructor(parts: ChangeFeedOptions) {
@@ -54,18 +55,13 @@ export class ChangeFeed {
   }
 
   /** Polls now. Never rejects: a failure is counted, and the next poll follows after the interval. */
-  poll(): Promise<void> {
-    this.#polling ??= this.#read().finally(() => {
-      this.#polling = undefined;
-    });
-    return this.#polling;
-  }
+  readonly poll = singleFlight(() => this.#read());
 
   /** Stops polling. Resolves when the running poll has ended. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    await this.#polling;
+    await this.poll.running();
   }
 
   #schedule(): void {

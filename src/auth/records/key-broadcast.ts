@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { RecentMap } from '../../recent-map.ts';
 import { parseUntrusted } from '../../redis/foreign-text.ts';
 import type { RedisClient } from '../../redis/redis-client.ts';
+import { singleFlight } from '../../single-flight.ts';
 import { CHANGE_KINDS, type ChangeKind, isPrefix, type Prefix } from '../../store/key-record.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { CheckableKey } from '../key/principal.ts';
@@ -92,12 +93,12 @@ export class KeyBroadcast {
   readonly #recent = new RecentMap<Prefix, { readonly tombstone: Tombstone; readonly version: number }>(
     MAX_TOMBSTONES,
   );
-  #repairing: Promise<void> | undefined;
+  readonly #repair = singleFlight(() => this.#writeAll());
 
   constructor(parts: KeyBroadcastOptions) {
     this.#parts = parts;
     this.#tombstones = new KeyTombstones(parts.redis);
-    parts.redis.onUp(() => this.#repair());
+    parts.redis.onUp(() => void this.#repair());
   }
 
   /** Handles a message of another process. It only invalidates caches, so it need not be trusted. */
@@ -116,12 +117,6 @@ export class KeyBroadcast {
     if (tombstone === undefined) return;
     this.#recent.set(prefix, { tombstone, version });
     await this.#tombstones.write(tombstone, prefix, version);
-  }
-
-  #repair(): void {
-    this.#repairing ??= this.#writeAll().finally(() => {
-      this.#repairing = undefined;
-    });
   }
 
   async #writeAll(): Promise<void> {

@@ -3,6 +3,7 @@
 
 import { withDeadline } from '../../deadline.ts';
 import { RecentMap } from '../../recent-map.ts';
+import { singleFlight } from '../../single-flight.ts';
 import type { Prefix } from '../../store/key-record.ts';
 import type { Store } from '../../store/store.ts';
 import { DrainEstimate } from '../hashing/drain-estimate.ts';
@@ -47,7 +48,7 @@ interface RecordLookupOptions {
 
 export class RecordLookup {
   readonly #parts: RecordLookupOptions;
-  readonly #flights = new Map<Prefix, Promise<FoundRecord>>();
+  readonly #flight = singleFlight((prefix: Prefix, queue: Waiter[]) => this.#lookUp(prefix, queue));
   readonly #cache = new RecentMap<Prefix, FoundRecord>(MAX_CACHED);
   readonly #estimate: DrainEstimate;
   /** Verified keys take priority, so a flood of unknown keys cannot delay them. */
@@ -66,19 +67,15 @@ export class RecordLookup {
   find(prefix: Prefix, isKnown: boolean): Promise<FoundRecord> {
     const cached = this.#findCached(prefix);
     if (cached !== undefined) return Promise.resolve(cached);
-    let flight = this.#flights.get(prefix);
-    if (flight === undefined) {
-      const queue = isKnown ? this.#waiting.known : this.#waiting.unknown;
-      if (this.#running >= MAX_RUNNING && queue.length >= MAX_WAITING) {
-        const why = 'the queue of key look-ups is full';
-        const { known, unknown } = this.#waiting;
-        const retryAfterMs = this.#estimate.retryAfterMs(this.#running + known.length + unknown.length);
-        return Promise.reject(unavailable('queue', why, undefined, retryAfterMs));
-      }
-      flight = this.#lookUp(prefix, queue).finally(() => this.#flights.delete(prefix));
-      this.#flights.set(prefix, flight);
+    const queue = isKnown ? this.#waiting.known : this.#waiting.unknown;
+    const isFull = this.#running >= MAX_RUNNING && queue.length >= MAX_WAITING;
+    if (isFull && this.#flight.running(prefix) === undefined) {
+      const { known, unknown } = this.#waiting;
+      const retryAfterMs = this.#estimate.retryAfterMs(this.#running + known.length + unknown.length);
+      const why = 'the queue of key look-ups is full';
+      return Promise.reject(unavailable('queue', why, undefined, retryAfterMs));
     }
-    return withDeadline(flight, WAIT_MS, () =>
+    return withDeadline(this.#flight(prefix, queue), WAIT_MS, () =>
       unavailable('late', `the store did not answer within ${WAIT_MS} ms`),
     );
   }

@@ -10,6 +10,7 @@ import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answerJson } from '../../http/exchange/response-writer.ts';
 import { type PageForm, readPageForm, requireSameOrigin } from '../../http/page-form.ts';
+import { singleFlight } from '../../single-flight.ts';
 import type { Order, OrderChange, OrderTerms } from '../../store/billing-record.ts';
 import { claimDigest, formNames, isNonce, newNonce, storeClaimSecret } from '../claim-cookie.ts';
 import { CLAIM_AGAIN_MS, type Claims } from '../key-claims.ts';
@@ -35,6 +36,11 @@ interface CheckoutOptions extends Omit<BillingParts, 'metrics'> {
   readonly claims: Claims;
 }
 
+interface FreeOrder {
+  readonly address: string;
+  readonly perDay: number;
+}
+
 /** A holder who orders another tier for its key. */
 interface Holder {
   readonly id: string;
@@ -50,9 +56,11 @@ export class Checkout {
     addressBlock,
   );
   /** By nonce: a form that is submitted twice at once gets one key. */
-  readonly #running = new Map<string, Promise<IssuedKey>>();
-  /** By order: the session that is being opened. */
-  readonly #opening = new Map<string, Promise<string>>();
+  readonly #freeOnce = singleFlight((nonce: string, order: FreeOrder) => this.#freeByForm(nonce, order));
+  /** Stripe rejects a second request with an idempotency key while the first is in flight. */
+  readonly #openOnce = singleFlight((_id: string, order: Order, provider: PaymentProvider, root: string) =>
+    this.#open(order, provider, root),
+  );
 
   constructor(parts: CheckoutOptions) {
     this.#parts = parts;
@@ -109,16 +117,11 @@ export class Checkout {
 
   async #free(exchange: Exchange, config: DynamicConfig, nonce: string | undefined): Promise<IssuedKey> {
     const order = { address: exchange.address, perDay: config.free_keys.per_ip_per_day };
-    if (nonce === undefined) return this.#parts.issuer.issueFree(order);
-    const running = this.#running.get(nonce);
-    if (running !== undefined) return running;
-    const issuing = this.#freeByForm(nonce, order).finally(() => this.#running.delete(nonce));
-    this.#running.set(nonce, issuing);
-    return issuing;
+    return nonce === undefined ? this.#parts.issuer.issueFree(order) : this.#freeOnce(nonce, order);
   }
 
   /** A form that is submitted again, because its answer was lost, replaces its key if that was never used. */
-  async #freeByForm(nonce: string, order: { address: string; perDay: number }): Promise<IssuedKey> {
+  async #freeByForm(nonce: string, order: FreeOrder): Promise<IssuedKey> {
     const { issuer, store, claims } = this.#parts;
     for (let generation = 0; generation < MAX_GENERATIONS; generation += 1) {
       const names = formNames(nonce, 'Free', generation);
@@ -199,12 +202,7 @@ export class Checkout {
       const page = order.state === 'pending' ? await provider.pageOf(order, root) : undefined;
       return page ?? `${root}/checkout/complete?session_id=${encodeURIComponent(order.session)}`;
     }
-    // Stripe rejects a second request with an idempotency key while the first is in flight.
-    const running = this.#opening.get(order.id);
-    if (running !== undefined) return running;
-    const opening = this.#open(order, provider, root).finally(() => this.#opening.delete(order.id));
-    this.#opening.set(order.id, opening);
-    return opening;
+    return this.#openOnce(order.id, order, provider, root);
   }
 
   async #open(order: Order, provider: PaymentProvider, root: string): Promise<string> {
