@@ -81,22 +81,17 @@ export class Reloader {
 
   /**
    * Applies the content in force again, because a referenced file has a new value.
-   * @returns whether it could be applied; otherwise nothing has changed, and the log says why
+   * @returns log fields that say why it could not be applied, and nothing has changed; undefined when it is in force
    */
-  applyReferences(): boolean {
-    const { logger } = this.#options;
+  applyReferences(): object | undefined {
     try {
       this.#apply(this.#bytes);
     } catch (error) {
-      logger.error(
-        { ...this.#about(), ...faultsOf(error) },
-        'failed to apply the new value of a referenced file; keeping the previous one',
-      );
-      return false;
+      return faultsOf(error);
     }
     this.#updateMetrics();
     if (this.#options.isQuiet !== true) this.#logPending();
-    return true;
+    return undefined;
   }
 
   #apply(bytes: Buffer): Config {

@@ -48,9 +48,9 @@ export class ConfigWatch {
       logger,
       metrics,
       onChange: () => {
-        const isApplied = reloader.applyReferences();
-        if (isApplied) this.#onApplied();
-        return isApplied;
+        const why = reloader.applyReferences();
+        if (why === undefined) this.#onApplied();
+        return why;
       },
     });
   }

@@ -1,4 +1,5 @@
 // Watches the files of `${file:PATH}` in the configuration in force. A file that disappears or has no value keeps the last good one.
+// Files that change together are applied together: a certificate is of no use with the key of the one before.
 import type { ReferencedFiles } from '../config/source/referenced-files.ts';
 import { FileWatch } from '../config/watch-config.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
@@ -8,13 +9,21 @@ interface ReferenceWatchOptions {
   readonly files: ReferencedFiles;
   readonly logger: Pick<Logger, 'info' | 'warn'>;
   readonly metrics: Pick<Metrics['config'], 'onFileRead'>;
-  /** A file has a new value. @returns whether the configuration could be applied with it */
-  readonly onChange: () => boolean;
+  /** Files have new values. @returns as `Reloader.applyReferences` */
+  readonly onChange: () => object | undefined;
 }
+
+/** Changes within this time are one, in milliseconds. */
+const TOGETHER_MS = 100;
 
 export class ReferenceWatch {
   readonly #options: ReferenceWatchOptions;
   readonly #watches = new Map<string, FileWatch>();
+  /** New contents that are not applied yet. */
+  readonly #pending = new Map<string, Buffer>();
+  /** Contents that the configuration could not use. They are tried again with the next change, which may be what they lacked. */
+  readonly #refused = new Map<string, Buffer>();
+  #timer: NodeJS.Timeout | undefined;
   #isStopped = false;
 
   constructor(options: ReferenceWatchOptions) {
@@ -27,7 +36,7 @@ export class ReferenceWatch {
     for (const [path, watch] of this.#watches) {
       if (paths.includes(path)) continue;
       watch.stop();
-      this.#watches.delete(path);
+      for (const map of [this.#watches, this.#pending, this.#refused]) map.delete(path);
     }
     for (const path of paths) if (!this.#watches.has(path)) this.#watches.set(path, this.#watch(path));
   }
@@ -35,10 +44,12 @@ export class ReferenceWatch {
   /** Reads all files now. */
   async check(): Promise<void> {
     await Promise.all(Array.from(this.#watches.values(), (watch) => watch.check()));
+    this.#apply();
   }
 
   stop(): void {
     this.#isStopped = true;
+    clearTimeout(this.#timer);
     for (const watch of this.#watches.values()) watch.stop();
     this.#watches.clear();
   }
@@ -58,18 +69,34 @@ export class ReferenceWatch {
   }
 
   #onContent(path: string, bytes: Buffer): void {
-    const { files, logger, metrics, onChange } = this.#options;
-    const result = files.update(path, bytes, onChange);
-    if (result === 'unchanged') return;
-    if (result === 'changed') {
-      metrics.onFileRead('changed');
-      logger.info({ file: path }, 'the new value of a referenced file is in force');
-    } else this.#reject(path, result.fault);
+    this.#pending.set(path, bytes);
+    this.#timer ??= setTimeout(() => this.#apply(), TOGETHER_MS).unref();
   }
 
-  #reject(path: string, fault: string): void {
+  #apply(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#isStopped || this.#pending.size === 0) return;
+    const { files, logger, metrics, onChange } = this.#options;
+    const contents = new Map([...this.#refused, ...this.#pending]);
+    const fresh = new Set(this.#pending.keys());
+    this.#pending.clear();
+    for (const [path, update] of files.update(contents, onChange)) {
+      const bytes = contents.get(path);
+      if (update.kind === 'refused' && bytes !== undefined) this.#refused.set(path, bytes);
+      else this.#refused.delete(path);
+      if (update.kind === 'changed') {
+        metrics.onFileRead('changed');
+        logger.info({ file: path }, 'the new value of a referenced file is in force');
+      } else if (update.kind === 'refused' && fresh.has(path)) {
+        this.#reject(path, 'has a value that the configuration cannot use', update.why);
+      } else if (update.kind === 'unreadable') this.#reject(path, update.fault);
+    }
+  }
+
+  #reject(path: string, fault: string, why: object = {}): void {
     const { logger, metrics } = this.#options;
     metrics.onFileRead('rejected');
-    logger.warn({ file: path }, `a referenced file ${fault}; keeping its last value`);
+    logger.warn({ file: path, ...why }, `a referenced file ${fault}; keeping its last value`);
   }
 }

@@ -5,11 +5,19 @@ import { readUpTo } from './config-file.ts';
 
 /** In bytes. Far above any credential. */
 const MAX_VALUE = 64 * 1024;
+/** Of more new contents at once it is not tried which one is bad: each attempt reads the whole configuration. */
+const MAX_PARTNERS = 8;
 
 /** The value of a file, or what is wrong with it. A fault never quotes the content. */
 export type FileValue =
   | { readonly ok: true; readonly value: string }
   | { readonly ok: false; readonly fault: string };
+
+/** What became of a new content. `why`: log fields with the faults of the configuration. */
+export type FileUpdate =
+  | { readonly kind: 'unchanged' | 'changed' }
+  | { readonly kind: 'unreadable'; readonly fault: string }
+  | { readonly kind: 'refused'; readonly why: object };
 
 /** What the expansion of references needs of files. */
 export interface FileValues {
@@ -49,23 +57,42 @@ export class ReferencedFiles implements FileValues {
   }
 
   /**
-   * Takes the new content of a file, if `isGood` accepts the configuration with it; otherwise the last good value stays.
-   * @returns what became of it
+   * Takes new contents of files, if the configuration can be applied with them: all together, as a certificate and its key belong
+   * together, else without one of them, else one by one. Of the others the last good value stays.
+   * @param contents path as written → content
+   * @param apply @returns why the configuration cannot be applied with the values of now; undefined when it is in force
+   * @returns what became of each
    */
   update(
-    path: string,
-    bytes: Buffer,
-    isGood: () => boolean,
-  ): 'unchanged' | 'changed' | { readonly fault: string } {
-    const found = readValue(() => bytes);
-    if (!found.ok) return found;
-    const before = this.#values.get(path);
-    if (found.value === before) return 'unchanged';
-    this.#values.set(path, found.value);
-    if (isGood()) return 'changed';
-    if (before === undefined) this.#values.delete(path);
-    else this.#values.set(path, before);
-    return { fault: 'has a value that the configuration cannot use' };
+    contents: ReadonlyMap<string, Buffer>,
+    apply: () => object | undefined,
+  ): ReadonlyMap<string, FileUpdate> {
+    const results = new Map<string, FileUpdate>();
+    const fresh: (readonly [string, string])[] = [];
+    for (const [path, bytes] of contents) {
+      const found = readValue(() => bytes);
+      if (!found.ok) results.set(path, { kind: 'unreadable', fault: found.fault });
+      else if (found.value === this.#values.get(path)) results.set(path, { kind: 'unchanged' });
+      else fresh.push([path, found.value]);
+    }
+    for (const group of groupsOf(fresh)) {
+      if (group.some(([path]) => results.get(path)?.kind === 'changed')) continue;
+      const why = this.#try(group, apply);
+      const update: FileUpdate = why === undefined ? { kind: 'changed' } : { kind: 'refused', why };
+      for (const [path] of group) results.set(path, update);
+    }
+    return results;
+  }
+
+  #try(values: readonly (readonly [string, string])[], apply: () => object | undefined): object | undefined {
+    const before = values.map(([path]) => [path, this.#values.get(path)] as const);
+    for (const [path, value] of values) this.#values.set(path, value);
+    const why = apply();
+    for (const [path, value] of why === undefined ? [] : before) {
+      if (value === undefined) this.#values.delete(path);
+      else this.#values.set(path, value);
+    }
+    return why;
   }
 
   /** Takes values from elsewhere, as a worker does from its primary. */
@@ -86,6 +113,14 @@ export class ReferencedFiles implements FileValues {
       ),
     );
   }
+}
+
+/** Which of these values are tried together, in order: all, all but one, each alone. */
+function groupsOf<T>(values: readonly T[]): T[][] {
+  if (values.length < 2) return values.map((value) => [value]);
+  const isFew = values.length > 2 && values.length <= MAX_PARTNERS;
+  const others = isFew ? values.map((value) => values.filter((each) => each !== value)) : [];
+  return [[...values], ...others, ...values.map((value) => [value])];
 }
 
 function readValue(read: () => Buffer): FileValue {
