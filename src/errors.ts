@@ -53,7 +53,7 @@ export const ERRORS = {
   invalid_type: invalid(
     400,
     'A parameter has the wrong type.',
-    'A field that the gateway reads (`model`, `stream`, `n`) has a type that it does not support; `param` names it.',
+    'A field that the gateway reads (`model`, `stream`, `n`) has a type that it does not support, or a field is no object where rules of the operator need one; `param` names it.',
   ),
   invalid_value: invalid(
     400,
@@ -63,7 +63,7 @@ export const ERRORS = {
   duplicate_parameter: invalid(
     400,
     'A parameter is given more than once.',
-    '`model`, `stream` or another field that the gateway reads occurs twice; gateway and upstream could read different ones.',
+    '`model`, `stream` or another field that the gateway reads or changes occurs twice, or under two names that are the same for this model; gateway and upstream could read different ones.',
   ),
   unsupported_parameter: invalid(
     400,

@@ -64,6 +64,7 @@ export function jsonSchema(): JsonObject {
     io: 'input',
     target: 'draft-7',
     reused: 'inline',
+    unrepresentable: 'any',
     override: ({ zodSchema, jsonSchema: target }) => {
       const metadata = fieldMetadata.get(zodSchema);
       if (metadata?.json !== undefined) delete target.type;

@@ -2,6 +2,7 @@
 // from a running gateway. It sends nothing to upstreams and prints no credentials and no header or query values.
 import { hedgeText } from '../config/check/summary.ts';
 import { loadConfig } from '../config/load-config.ts';
+import { describeBody } from '../config/schema/body-rules.ts';
 import { ConfigError } from '../config/schema/config-fault.ts';
 import {
   type Config,
@@ -11,7 +12,6 @@ import {
   type UpstreamConfig,
 } from '../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
-import { describeMembers } from '../config/schema/member-rules.ts';
 import { nearest } from '../config/schema/nearest.ts';
 import { describeTimeouts } from '../config/schema/timeouts.ts';
 import { formatDuration } from '../config/schema/units.ts';
@@ -136,7 +136,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     balance: route.balance,
     /** Null without hedging. */
     hedge: route.hedge ?? null,
-    members: { refuse: [...(route.rejected?.values() ?? [])] },
+    refuse: [...(route.rejected?.values() ?? [])],
     targets: route.targets.map((target) => describeTarget(target, route, live)),
     retry,
     /** By tier; null when the tier is not offered. */
@@ -179,7 +179,7 @@ function describeTarget(target: Target, { targets: all, endpoints }: Route, live
     share: sum === 0 ? 0 : weight / sum,
     ...destinationOf(upstream.config, pathOf(endpoints)),
     stream_usage,
-    members: { remove: [...(target.removed?.values() ?? [])] },
+    body: describeBody(target.edits?.rules),
     timeouts: target.timeouts ?? common,
     max_concurrency,
     health: health === undefined ? null : { path: withoutValues(health.path), interval: health.interval },
@@ -287,7 +287,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
             string,
           ],
         ]),
-    ...describeMembers({ ...explanation.members, remove: [] }).map(inMembers),
+    ...(explanation.refuse.length === 0 ? [] : [inBody(`refuses ${explanation.refuse.join(', ')}`)]),
     ['gateway', gatewayText(live, config.hash)],
   ];
   const blocks = targets.map((target, index) => {
@@ -311,7 +311,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
       'usage',
       target.stream_usage === 'inject' ? 'requested in streams whose client did not' : 'not requested',
     ],
-    ...describeMembers({ ...target.members, refuse: [] }).map(inMembers),
+    ...target.body.map(inBody),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
     ...(target.health === null
@@ -327,7 +327,7 @@ function targetText(target: Explanation['targets'][number], { server }: Explanat
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
 
-const inMembers = (text: string): [string, string] => ['members', text];
+const inBody = (text: string): [string, string] => ['body', text];
 
 function balanceText({ balance }: Explanation): string {
   switch (balance) {

@@ -13,6 +13,7 @@ import { drawExcerpt, SourceText } from './source/excerpt.ts';
 import { type FileValues, ReferencedFiles } from './source/referenced-files.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
+import { jsonTextOf } from './source/yaml-json.ts';
 import {
   findNode,
   readTree,
@@ -25,6 +26,7 @@ export { ConfigError, type ConfigFault, formatFault } from './schema/config-faul
 
 /** Converts the tree to zod's input: strings, arrays and objects, without empty fields. */
 function inputOf(tree: YamlNode, schema: z.core.$ZodType | undefined): unknown {
+  if (schema !== undefined && unwrap(schema) instanceof z.ZodCustom) return jsonTextOf(tree);
   switch (tree.kind) {
     case 'blank':
       return null;

@@ -22,7 +22,7 @@ import { guardObjects } from './objects/object-guard.ts';
 import type { ObjectOwners } from './objects/object-owners.ts';
 import { responseRegistrar, type StoredResponses } from './objects/stored-responses.ts';
 import { LargeRequest } from './request/large-request.ts';
-import { checkMembers } from './request/member-edits.ts';
+import { checkMembers, withFoundMembers } from './request/member-edits.ts';
 import { isFalse, jsonString, type RequestScan } from './request/request-scan.ts';
 import { mayBeLarge, RequestSlot } from './reservation/request-slot.ts';
 import {
@@ -108,16 +108,17 @@ export class Pipeline {
         });
       } else requireJson(exchange, endpoint);
       const body = form === undefined ? await readBody(exchange, config.max_body, PACE, large) : NO_BYTES;
-      const scan = form?.scan ?? large.scan(body);
-      const facts = form?.facts ?? endpoint.readFacts(body, scan);
+      const read = form?.scan ?? large.scan(body);
+      const facts = form?.facts ?? endpoint.readFacts(body, read);
       // Users paste API keys into `model`: mask them.
-      exchange.model = maskKeys(scan.model).slice(0, MAX_NAME);
+      exchange.model = maskKeys(read.model).slice(0, MAX_NAME);
       exchange.isStream = facts.stream;
       exchange.entry = 'unknown';
       exchange.endpoint = endpoint.name;
-      const resolved = routes.resolve(scan.model, principal.tier, endpoint.name);
+      const resolved = routes.resolve(read.model, principal.tier, endpoint.name);
       exchange.entry = resolved.entry;
-      if (form === undefined) checkMembers(resolved, scan.members);
+      const scan = form === undefined ? withFoundMembers(resolved, body, read) : read;
+      if (form === undefined) checkMembers(resolved, body, scan);
       else form.reject(resolved.rejected);
       // Forms contain their files and refer to no objects.
       const guarded =

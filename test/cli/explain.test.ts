@@ -53,7 +53,7 @@ models:
     hedge: { after: 1500ms }
   "meta/*": { targets: [{ upstream: openai, model: "m/*:free" }, { upstream: demo, model: fixed }] }
   "meta/llama-*": { targets: [{ upstream: openai, model: "*" }] }
-  bare: { targets: [{ upstream: bare, model: b }], members: { refuse: [models], remove: [user] } }
+  bare: { targets: [{ upstream: bare, model: b }], body: { refuse: [models], remove: [user] } }
   vectors: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings, images] }
   numbers: { targets: [{ upstream: openai, model: v }], endpoints: [embeddings] }
 tiers:
@@ -217,15 +217,15 @@ describe('by the configuration alone', () => {
     expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  hedge ');
   });
 
-  test('says which members are refused and removed', async () => {
+  test('says which members are refused and changed', async () => {
     const { out } = await explain(['--model', 'bare']);
-    expect(out).toMatch(/^ {2}members +refuses models$/m);
-    expect(out).toMatch(/^ {4}members +removes user$/m);
+    expect(out).toMatch(/^ {2}body +refuses models$/m);
+    expect(out).toMatch(/^ {4}body +removes user$/m);
     expect((await asJson('--model', 'bare')).said).toMatchObject({
-      members: { refuse: ['models'] },
-      targets: [{ members: { remove: ['user'] } }],
+      refuse: ['models'],
+      targets: [{ body: ['removes user'] }],
     });
-    expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  members ');
+    expect((await explain(['--model', 'gpt-4o'])).out).not.toContain('  body ');
   });
 
   test('says in words what matches', async () => {

@@ -41,6 +41,10 @@ describe('config.schema.json', () => {
     MINIMAL.replace('model: echo', 'model: true'),
     MINIMAL.replace('builtin: echo', 'builtin: "${X:-echo}"'),
     'upstreams: { u: { base_url: https://a.example, headers: { a: 1 }, query: { b: 2024-10-21, c: true } } }\nmodels: { m: { targets: [{ upstream: u, model: x, weight: 0.5 }], price: { input: 1, output: 2.5 } } }',
+    MINIMAL.replace(
+      'model: echo',
+      'model: echo, body: { set: { a: [1, { b: ~ }], c: }, default: { "d.e": "1" }, rename: { f: g } }',
+    ),
     `max_body: 512MiB\ntiers: { Free: { concurrency: 1 }, Pro: {} }\n${MINIMAL}`,
   ])('accepts what the gateway accepts: %j', (text) => {
     load(text);

@@ -3,7 +3,8 @@
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebSocket as Client } from 'ws';
-import { foldPath, WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
+import { foldPath } from '../../src/config/schema/body-rules.ts';
+import { WatchedMembers } from '../../src/proxy/routes/watched-members.ts';
 import { ClientEvents } from '../../src/realtime/realtime-members.ts';
 import { type Gateway, startGateway } from '../helpers/gateway.ts';
 import { RealtimeUpstream } from '../helpers/realtime-upstream.ts';
@@ -99,7 +100,7 @@ describe('in a session', () => {
     gateway = await startGateway({
       config: {
         upstreams: { up: { base_url: upstream.baseUrl } },
-        models: { open: target, strict: { ...target, members: { refuse: ['session.model'] } } },
+        models: { open: target, strict: { ...target, body: { refuse: ['session.model'] } } },
       },
     });
   });

@@ -77,6 +77,7 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
     }
   }
   checkAuth(value, path, fault, warn);
+  checkMembers(value, path, fault, warn);
   const query = entriesOf(value, 'query');
   checkCase(query, [...path, 'query'], fault);
   const base = nodeText(value, 'base_url');
@@ -93,6 +94,16 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
   if (url.protocol === 'http:' && credential && !isLoopback(url) && at !== undefined) {
     warn(at, [...path, 'base_url'], 'sends its credential over plain http to another machine');
   }
+}
+
+/** The earlier name of `body`. */
+function checkMembers(entry: YamlNode, path: YamlPath, fault: ReportFault, warn: ReportFault): void {
+  const members = entry.kind === 'branch' ? entry.entries.get('members') : undefined;
+  if (members === undefined || !isGiven(members.value)) return;
+  const at = [...path, 'members'];
+  if (isGiven(findNode(entry, ['body'])?.node))
+    fault(members.key.start, at, 'is the earlier name of `body`: move its rules there');
+  else warn(members.key.start, at, 'is deprecated: rename it to `body`');
 }
 
 function checkTargets(
@@ -286,6 +297,7 @@ export function checkReferences(tree: YamlMapping, port: number | undefined): Fi
   checkPassthrough(tree, upstreams, fault);
   for (const [name, entry] of models) {
     checkTargets(name, entry.value, names, fault);
+    checkMembers(entry.value, ['models', name], fault, warn);
     checkModelTiers(name, entry, configured, fault);
   }
   checkBilling(tree, port, fault, warn);

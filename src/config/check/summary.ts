@@ -3,6 +3,7 @@
 import { availableParallelism } from 'node:os';
 import { limitTexts } from '../limit-table.ts';
 import { STORE_NAMES } from '../schema/addresses.ts';
+import { describeBody } from '../schema/body-rules.ts';
 import { formatFault } from '../schema/config-fault.ts';
 import {
   type BillingConfig,
@@ -14,7 +15,6 @@ import {
   type UpstreamConfig,
 } from '../schema/config-schema.ts';
 import { ENDPOINTS } from '../schema/endpoint-names.ts';
-import { describeMembers } from '../schema/member-rules.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
@@ -58,7 +58,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
     `at most ${upstream.max_concurrency} at once`,
     describeTimeouts(upstream.timeouts),
     ...health,
-    ...describeMembers(upstream.members),
+    ...describeBody(upstream.body),
   ].join('; ');
 }
 
@@ -70,10 +70,11 @@ function describeTargets({ targets }: ModelConfig): string {
       const group = targets.filter((target) => target.priority === priority);
       const sum = group.reduce((total, { weight }) => total + weight, 0);
       return group
-        .map(({ upstream, model, weight, timeouts }) => {
+        .map(({ upstream, model, weight, timeouts, body }) => {
           const notes = [
             ...(group.length === 1 ? [] : [`${Number(((100 * weight) / sum).toFixed(1))}%`]),
             ...(timeouts === undefined ? [] : [describeTimeouts(timeouts)]),
+            ...describeBody(body),
           ];
           return `${upstream}: ${model}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;
         })
@@ -90,7 +91,7 @@ function describeModel(model: ModelConfig): string {
     ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
-    ...describeMembers(model.members),
+    ...describeBody(model.body),
     ...(model.response_model === 'upstream' ? ['responses keep the model name of the upstream'] : []),
   ];
   return `-> ${describeTargets(model)}${tiers}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}`;

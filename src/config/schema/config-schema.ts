@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { eachLimit } from '../limit-table.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
 import { billing } from './billing-schema.ts';
+import { bodyRules, memberRules, oneBody } from './body-rules.ts';
 import type { ConfigFault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
 import {
@@ -24,7 +25,7 @@ import {
   text,
 } from './field-kinds.ts';
 import { adminSection, listenSection } from './listener-schema.ts';
-import { memberRules } from './member-rules.ts';
+import { target, tokenPrice } from './target-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
@@ -79,32 +80,6 @@ export const staticShape = {
 
 // --- models --------------------------------------------------------------------------------------------------------
 
-const target = section({
-  upstream: text().describe('Name of an upstream.'),
-  model: text().describe(
-    'Model name at the upstream. For a pattern, `*` stands for what the pattern matched.',
-  ),
-  weight: decimal(0, 1_000_000)
-    .prefault('1')
-    .describe(
-      'Relative share of the requests among targets of the same priority. A target with 0 gets none.',
-    ),
-  priority: integer(1, 1000)
-    .prefault('1')
-    .describe(
-      'Targets with priority 1 are tried first; the next priority when all of them have failed or are unavailable.',
-    ),
-  timeouts: ownTimeouts
-    .exactOptional()
-    .describe('Deadlines of requests to this target; they override those of the model and the upstream.'),
-});
-
-const modelPrice = section({
-  input: decimal(0, 1e9).describe('Per million tokens of input.'),
-  cached_input: decimal(0, 1e9).exactOptional().describe('Per million tokens of input read from a cache.'),
-  output: decimal(0, 1e9).describe('Per million tokens of output.'),
-});
-
 const endpoints = z
   .array(z.enum(ENDPOINTS))
   .min(1)
@@ -157,11 +132,12 @@ const model = section({
     .describe(
       'Model name in responses: `alias` is the requested name, `upstream` the one that the upstream sends.',
     ),
-  members: memberRules
+  body: bodyRules
     .exactOptional()
-    .describe('Member rules for requests for this model, in addition to those of its upstreams.'),
-  price: modelPrice.exactOptional().describe('Token prices of this model, for usage reports.'),
-});
+    .describe('Changes of request bodies for this model; they override those of its upstreams.'),
+  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
+  price: tokenPrice.exactOptional().describe('Token prices of this model, for usage reports.'),
+}).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
 
 // --- tiers ---------------------------------------------------------------------------------------------------------
 

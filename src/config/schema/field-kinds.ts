@@ -221,6 +221,30 @@ export const credential = () =>
 export const hiddenText = (reader: (text: string) => ScalarResult<string> = accepted) =>
   leaf({ shown: 'never', words: 'text', json: ANY_SCALAR }, reader);
 
+/** A value of any kind, as JSON. */
+export interface JsonValue {
+  readonly json: string;
+  /** Part of it is from the environment or a file, so it is never shown. */
+  readonly isHidden: boolean;
+}
+
+/** Or why a value cannot be JSON. */
+export type JsonReading = JsonValue | { readonly fault: string };
+
+const isReading = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && ('json' in value || 'fault' in value);
+
+/** Any value. load-config.ts reads it as JSON from the file, where a number differs from a text of digits. */
+export const anyValue = () =>
+  z
+    .custom<JsonReading>(isReading)
+    .register(fieldMetadata, { words: 'any value' })
+    .transform((reading, context): JsonValue => {
+      if (!('fault' in reading)) return reading;
+      context.addIssue({ code: 'custom', message: reading.fault });
+      return z.NEVER;
+    });
+
 /** A mapping with exactly these fields. */
 export const section = <T extends z.core.$ZodLooseShape>(shape: T) => z.strictObject(shape);
 

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { readBaseUrl } from './addresses.ts';
 import { upstreamAuth } from './auth-schema.ts';
+import { bodyRules, memberRules, oneBody } from './body-rules.ts';
 import {
   address,
   credential,
@@ -16,7 +17,6 @@ import {
   section,
   text,
 } from './field-kinds.ts';
-import { memberRules } from './member-rules.ts';
 import { accepted, rejected } from './units.ts';
 
 const wait = () => duration('1ms', MAX_DURATION);
@@ -132,9 +132,8 @@ export const upstream = section({
     .describe(
       'Default `true`. `false` removes `model` from the body, for an API whose URL names the model (an Azure deployment).',
     ),
-  members: memberRules
-    .exactOptional()
-    .describe('Member rules for requests to this upstream, such as for an upstream that is a router itself.'),
+  body: bodyRules.exactOptional().describe('Changes of request bodies for this upstream.'),
+  members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
   health: section({
     path: text((value) =>
       /^\/[!-~]*$/.test(value)
@@ -151,8 +150,9 @@ export const upstream = section({
     ),
 })
   .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
-  .transform(({ base_url, builtin, api_key, auth, headers, query, ...common }) =>
-    base_url === undefined
+  .transform(({ base_url, builtin, api_key, auth, headers, query, members, body, ...rest }) => {
+    const common = { ...rest, ...oneBody(members, body) };
+    return base_url === undefined
       ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
       : {
           kind: 'http' as const,
@@ -162,5 +162,5 @@ export const upstream = section({
           headers,
           query,
           ...common,
-        },
-  );
+        };
+  });

@@ -17,6 +17,8 @@ interface YamlScalar {
   readonly span: SourceSpan;
   /** The expanded text; meaningless if `broken`. */
   readonly value: string;
+  /** Without quotes, so that it may be a number or `true`. */
+  readonly isPlain: boolean;
   /** Names of the referenced environment variables. */
   readonly variables: readonly string[];
   /** The referenced files, as written. */
@@ -77,6 +79,9 @@ const MAX_NODES = 100_000;
 const MAX_ALIASES = 1000;
 
 const TAGS = new Set(['tag:yaml.org,2002:str', 'tag:yaml.org,2002:map', 'tag:yaml.org,2002:seq']);
+
+/** A scalar whose fault has been reported. */
+const BROKEN = { value: '', isPlain: true, variables: [], files: [], emptied: false, broken: true } as const;
 
 class TreeReader {
   readonly marks: YamlPosition[] = [];
@@ -162,7 +167,7 @@ class TreeReader {
           ? 'is an alias of an anchor that is not defined before it (quote a value that begins with `*`)'
           : 'is an alias of a value that contains it';
       this.#mark(span.start, path, why);
-      return { kind: 'leaf', span, value: '', variables: [], files: [], emptied: false, broken: true };
+      return { kind: 'leaf', span, ...BROKEN };
     }
     const tree = this.#read(node, path, span);
     // Faults of a scalar are reported where it is used; those inside a collection where the text is.
@@ -175,15 +180,7 @@ class TreeReader {
       return { kind: 'blank', span };
     }
     const expansion = expand(text, this.#env, this.#fileValues);
-    const leaf = {
-      kind: 'leaf',
-      span,
-      value: '',
-      variables: [],
-      files: [],
-      emptied: false,
-      broken: true,
-    } as const;
+    const leaf = { kind: 'leaf', span, ...BROKEN, isPlain: plain } as const;
     if (!expansion.ok) {
       for (const fault of expansion.faults) this.#mark(span.start, path, fault);
       return leaf;

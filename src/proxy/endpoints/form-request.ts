@@ -233,7 +233,7 @@ class FormFields implements UploadWatcher, PartListener, FormView {
   }
 
   #find(name: string, { root }: WatchedMembers): void {
-    if (root.within.get(name)?.path === undefined) return;
+    if (!root.within.has(name)) return;
     this.#found.add(name);
     this.#check(name);
   }

@@ -31,7 +31,7 @@ export class LargeRequest extends BodyMemory {
    * @throws GatewayError as `scanRequest`
    */
   scan(body: Buffer): RequestScan {
-    return this.#scan === undefined ? scanRequest(body, this.#wanted, this.#watched) : this.#scan.end(body);
+    return this.#scan === undefined ? scanRequest(body, this.#wanted) : this.#scan.end(body);
   }
 }
 

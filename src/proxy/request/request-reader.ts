@@ -4,7 +4,7 @@ import { type ErrorCode, GatewayError } from '../../errors.ts';
 import { decodeString, type JsonScanner, type Span } from '../../wire/json.ts';
 import { type LongTextListener, MemberNames } from '../../wire/json-bytes.ts';
 import { invalidJson } from '../../wire/json-text.ts';
-import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
+import type { JsonWalk, WalkListener } from '../../wire/json-walk.ts';
 import { type FoundMembers, MemberSearch, type WatchedMembers } from '../routes/watched-members.ts';
 import { AttachmentCount } from './attachments.ts';
 import { choicesAt, countAt } from './request-counts.ts';
@@ -30,8 +30,8 @@ export interface RequestScan {
   readonly others: ReadonlyMap<string, Span>;
   /** Input tokens of the body. */
   readonly inputTokens: number;
-  /** Members that the configuration rejects or removes. */
-  readonly members: FoundMembers;
+  /** Members that body rules name; undefined where the body was not searched for them. */
+  readonly members: FoundMembers | undefined;
   /** Just before the closing brace of the body, for insertion of `,"key":value`. */
   readonly insertAt: number;
   /** The body has no members, so an insertion needs no comma. */
@@ -78,7 +78,6 @@ const MAX_MODEL = 64 * 1024;
 
 const NO_BYTES: Buffer = Buffer.alloc(0);
 const NO_OTHERS: ReadonlyMap<string, Span> = new Map();
-const NO_MEMBERS: FoundMembers = new Map();
 
 /** Meaning of a member; for members of endpoints, their name. */
 const UNREAD = 0;
@@ -118,7 +117,7 @@ export class RequestReader implements WalkListener, LongTextListener {
   #meaning: Meaning = UNREAD;
   #isUsageKey = false;
 
-  /** @param watched members that the configuration rejects or removes; undefined for none */
+  /** @param watched members to search for in a walk; undefined for none */
   constructor(wanted: Wanted, watched?: WatchedMembers) {
     this.#wanted = wanted;
     this.#search = watched === undefined ? undefined : new MemberSearch(watched);
@@ -147,8 +146,6 @@ export class RequestReader implements WalkListener, LongTextListener {
     }
     const insertAt = scanner.pos - 1;
     if (!scanner.finish()) throw invalidJson(scanner.fault ?? 'unexpected byte', scanner.faultAt);
-    // A second pass, only where member rules are configured.
-    if (this.#search !== undefined) new JsonWalk(this.#search).advance(body, body.length, true);
     return this.#result(isObject, insertAt);
   }
 
@@ -209,7 +206,7 @@ export class RequestReader implements WalkListener, LongTextListener {
       choices: this.#answerCount(),
       others: this.#others ?? NO_OTHERS,
       inputTokens: this.#attachments?.inputTokens(this.body.length) ?? tokensOf(this.body.length),
-      members: this.#search?.found ?? NO_MEMBERS,
+      members: this.#search?.found,
       insertAt,
       isEmpty: this.#isEmpty,
     };

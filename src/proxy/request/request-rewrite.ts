@@ -1,18 +1,14 @@
-// The request body for one target: the client's own bytes with the target's model name, without removed members and, where the
-// gateway requests it, with usage in streams.
+// The request body for one target: the client's own bytes with the target's model name, the changes of its body rules and, where
+// the gateway requests it, usage in streams.
 import type { BodySource } from '../../http/pieces/body-source.ts';
 import type { Span } from '../../wire/json.ts';
 import type { Target } from '../routes/route-table.ts';
-import { emptiesObject, removedFor, withoutMembers } from './member-edits.ts';
-import { type Edit, jsonString, type RequestScan, splice } from './request-scan.ts';
+import { BodyEdits } from './member-edits.ts';
+import { jsonString, type RequestScan, splice } from './request-scan.ts';
 
-const INCLUDE_USAGE = Buffer.from('{"include_usage":true}');
-const STREAM_OPTIONS = Buffer.from(',"stream_options":{"include_usage":true}');
-const MEMBER = Buffer.from('"include_usage":true');
-const MODEL = Buffer.from('"model":');
+const INCLUDE_USAGE = 'include_usage';
 const TRUE = Buffer.from('true');
-const COMMA = Buffer.from(',');
-const NO_BYTES = Buffer.alloc(0);
+const OPTIONS = Buffer.from('{"include_usage":true}');
 const COLON = 0x3a;
 const QUOTE = 0x22;
 
@@ -22,7 +18,8 @@ const QUOTE = 0x22;
  */
 export function requestsUsage(target: Target, scan: RequestScan, hasOption = true): boolean {
   // OpenAI accepts stream_options only with `stream: true`; upstreams that reject the field are set to `off`.
-  return hasOption && scan.stream && !scan.includeUsage && target.upstream.config.stream_usage === 'inject';
+  if (!hasOption || !scan.stream || scan.includeUsage) return false;
+  return target.upstream.config.stream_usage === 'inject' && target.edits?.dropsUsageOption !== true;
 }
 
 /**
@@ -36,24 +33,19 @@ export function bodyFor(
   scan: RequestScan,
   asksUsage = requestsUsage(target, scan),
 ): Buffer | BodySource {
-  const removed = removedFor(target, scan.members);
-  const sendsModel = target.upstream.config.send_model !== false;
-  if (!sendsModel && scan.modelSpan !== null) removed.push(modelMember(body, scan.modelSpan));
-  const edits = removed.length === 0 ? [] : withoutMembers(body, removed);
-  if (sendsModel && target.model !== scan.model) {
-    const isEmpty = scan.isEmpty || (removed.length > 0 && emptiesObject(body, edits));
-    edits.push(modelEdit(target.model, scan, isEmpty));
+  const { edits: rules, model, upstream } = target;
+  const { modelSpan } = scan;
+  const edits = new BodyEdits(body, scan);
+  if (rules !== undefined) edits.apply(rules);
+  if (upstream.config.send_model === false) {
+    if (modelSpan !== null) edits.remove(modelMember(body, modelSpan));
+  } else if (model !== scan.model) {
+    // A request without a model means the default, which has another name at this target.
+    if (modelSpan === null) edits.add('model', jsonString(model));
+    else edits.replace(modelSpan, jsonString(model));
   }
-  if (asksUsage) edits.push(usageEdit(body, scan));
-  return splice(body, edits);
-}
-
-/** A request without a model means the default, which has another name at this target, so the member is inserted. */
-function modelEdit(model: string, { modelSpan, insertAt }: RequestScan, isEmpty: boolean): Edit {
-  const bytes = jsonString(model);
-  if (modelSpan !== null) return { span: modelSpan, bytes };
-  const member = Buffer.concat([isEmpty ? NO_BYTES : COMMA, MODEL, bytes]);
-  return { span: { start: insertAt, end: insertAt }, bytes: member };
+  if (asksUsage) requestUsage(edits, scan);
+  return splice(body, edits.edits());
 }
 
 /** The span of the member including its name. The body is valid JSON. */
@@ -65,13 +57,8 @@ function modelMember(body: Buffer, { start, end }: Span): Span {
   return { start: from, end };
 }
 
-function usageEdit(body: Buffer, { streamOptions, includeUsageSpan, insertAt }: RequestScan): Edit {
-  if (includeUsageSpan !== null) return { span: includeUsageSpan, bytes: TRUE };
-  if (streamOptions === null) return { span: { start: insertAt, end: insertAt }, bytes: STREAM_OPTIONS };
-  const options = body.subarray(streamOptions.start, streamOptions.end).toString();
-  if (!options.startsWith('{')) return { span: streamOptions, bytes: INCLUDE_USAGE };
-  // Its other members stay unchanged after the new one.
-  const at = streamOptions.start + 1;
-  const isEmpty = options.slice(1, -1).trim() === '';
-  return { span: { start: at, end: at }, bytes: isEmpty ? MEMBER : Buffer.concat([MEMBER, COMMA]) };
+function requestUsage(edits: BodyEdits, { streamOptions, includeUsageSpan }: RequestScan): void {
+  if (includeUsageSpan !== null) edits.replace(includeUsageSpan, TRUE);
+  else if (streamOptions === null) edits.add('stream_options', OPTIONS);
+  else edits.add(INCLUDE_USAGE, TRUE, streamOptions);
 }

@@ -6,7 +6,6 @@ import { BodyPieces } from '../../http/pieces/body-pieces.ts';
 import { RecentMap } from '../../recent-map.ts';
 import { decodeString, JsonScanner, type Span } from '../../wire/json.ts';
 import { checkEncoding } from '../../wire/json-text.ts';
-import type { WatchedMembers } from '../routes/watched-members.ts';
 import { RequestReader, type RequestScan, type Wanted, wants } from './request-reader.ts';
 
 export { type RequestScan, type Wanted, wants } from './request-reader.ts';
@@ -23,7 +22,7 @@ export const NO_SCAN: RequestScan = {
   choices: 1,
   others: new Map(),
   inputTokens: 0,
-  members: new Map(),
+  members: undefined,
   insertAt: 0,
   isEmpty: true,
 };
@@ -45,20 +44,15 @@ const NOTHING_ELSE = wants([]);
 /**
  * Reads a request and validates that all of it is JSON.
  * @param body the decoded body (no content coding)
- * @param watched members that the configuration rejects or removes
  * @throws GatewayError `invalid_json` (empty, byte order mark, not UTF-8, not RFC 8259; names the byte), `invalid_body`
  *   (not an object), and for the members it reads `missing_required_parameter`, `invalid_type`, `invalid_value`,
  *   `duplicate_parameter`, also in another spelling. Syntax errors take precedence. Messages never quote the body.
  */
-export function scanRequest(
-  body: Buffer,
-  wanted: Wanted = NOTHING_ELSE,
-  watched?: WatchedMembers,
-): RequestScan {
+export function scanRequest(body: Buffer, wanted: Wanted = NOTHING_ELSE): RequestScan {
   checkEncoding(body);
   const scanner = new JsonScanner();
   scanner.reset(body);
-  return new RequestReader(wanted, watched).read(body, scanner);
+  return new RequestReader(wanted).read(body, scanner);
 }
 
 /** Whether the value at a span is `true`. */

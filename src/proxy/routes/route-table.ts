@@ -1,13 +1,15 @@
 // Model name → route: exact names first, then the longest pattern. Built once per configuration, without the state of
 // upstreams.
 
+import { type BodyRule, foldPath, mergeRules } from '../../config/schema/body-rules.ts';
 import type { DynamicConfig, ModelConfig, Tier } from '../../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../../config/schema/endpoint-names.ts';
 import { type Timeouts, timeoutsOf } from '../../config/schema/timeouts.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
-import { foldPath, WatchedMembers } from './watched-members.ts';
+import { TargetEdits } from './target-edits.ts';
+import { WatchedMembers } from './watched-members.ts';
 
 /** A destination of requests: an upstream, and the model's name there. */
 export interface Target {
@@ -19,8 +21,8 @@ export interface Target {
   readonly priority: number;
   /** Set where the model or the target overrides the upstream's. */
   readonly timeouts?: Timeouts;
-  /** Request members that this target does not receive: folded path → configured path. Default: none. */
-  readonly removed?: ReadonlyMap<string, string>;
+  /** Changes of request bodies. Default: none. */
+  readonly edits?: TargetEdits;
 }
 
 /** A resolved model name. */
@@ -39,6 +41,8 @@ export interface Route {
   readonly hedge: ModelConfig['hedge'] | undefined;
   /** Request members that one of its targets rejects: folded path → configured path. Default: none. */
   readonly rejected?: ReadonlyMap<string, string>;
+  /** Request members that rules of its targets name; undefined for none. */
+  readonly watched?: WatchedMembers | undefined;
   /** Ascending priority, and in configured order within one. Never empty. */
   readonly targets: readonly Target[];
 }
@@ -53,7 +57,7 @@ interface Pattern {
 export class RouteTable {
   readonly #exact = new Map<string, Route>();
   readonly #patterns: Pattern[] = [];
-  /** Request members that some rule names; undefined for none. */
+  /** Request members that some rule names, of any route; undefined for none. */
   readonly watched: WatchedMembers | undefined;
   readonly #tiers: DynamicConfig['tiers'];
   readonly #upstreams: ReadonlyMap<string, Upstream>;
@@ -69,15 +73,12 @@ export class RouteTable {
   ) {
     this.#tiers = tiers;
     this.#upstreams = upstreams;
-    this.watched = WatchedMembers.of([
-      ...Object.values(models).map(({ members }) => members),
-      ...Array.from(upstreams.values(), ({ config }) => config.members),
-    ]);
+    const allRules: BodyRule[] = [];
     for (const [name, model] of Object.entries(models)) {
-      const rules = [
-        model.members,
-        ...model.targets.map((target) => upstreams.get(target.upstream)?.config.members),
-      ];
+      const rules = model.targets.map((target) =>
+        mergeRules(upstreams.get(target.upstream)?.config.body, model.body, target.body),
+      );
+      allRules.push(...rules.flat());
       const route: Route = {
         model: name,
         entry: name,
@@ -87,24 +88,22 @@ export class RouteTable {
         responseModel: model.response_model,
         balance: model.balance,
         hedge: model.hedge,
-        ...withMembers(
-          'rejected',
-          rules.map((each) => each?.refuse),
-        ),
+        ...rejectedBy(rules.flat()),
+        watched: WatchedMembers.of(rules.flat()),
         targets: model.targets
-          .map(({ upstream: key, timeouts: own, ...target }) => {
+          .map(({ upstream: key, timeouts: own, body: _, ...target }, index) => {
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
-            const removed = [model.members?.remove, upstream.config.members?.remove];
             const { timeouts: common } = upstream.config;
             const timeouts = timeoutsOf(common, model.timeouts, own);
+            const edits = TargetEdits.of(rules[index] ?? []);
             return {
               ...target,
               entry: target.model,
               upstream,
               ...(timeouts === common ? {} : { timeouts }),
-              ...withMembers('removed', removed),
+              ...(edits === undefined ? {} : { edits }),
             };
           })
           .sort((a, b) => a.priority - b.priority),
@@ -113,6 +112,7 @@ export class RouteTable {
       if (star === -1) this.#exact.set(name, route);
       else this.#patterns.push({ name, prefix: name.slice(0, star), suffix: name.slice(star + 1), route });
     }
+    this.watched = WatchedMembers.of(allRules);
     // The most specific pattern wins; equally long ones are ordered by name, so that all replicas agree.
     this.#patterns.sort((a, b) => b.name.length - a.name.length || (a.name < b.name ? -1 : 1));
   }
@@ -201,17 +201,10 @@ export class RouteTable {
   }
 }
 
-/** Empty without members, so that requests skip the lookup. */
-function withMembers<K extends string>(
-  key: K,
-  lists: readonly (readonly string[] | undefined)[],
-): Partial<Record<K, ReadonlyMap<string, string>>> {
-  const paths = lists.flatMap((each) => each ?? []);
-  if (paths.length === 0) return {};
-  const byPath: ReadonlyMap<string, string> = new Map(paths.map((path) => [foldPath(path), path]));
-  const result: Partial<Record<K, ReadonlyMap<string, string>>> = {};
-  result[key] = byPath;
-  return result;
+/** Empty without such rules, so that requests skip the lookup. */
+function rejectedBy(rules: readonly BodyRule[]): Pick<Route, 'rejected'> {
+  const paths = rules.flatMap(({ kind, path }) => (kind === 'refuse' ? [path] : []));
+  return paths.length === 0 ? {} : { rejected: new Map(paths.map((path) => [foldPath(path), path])) };
 }
 
 /** The client's name for an error message: masked, shortened, without control characters. */

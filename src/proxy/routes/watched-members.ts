@@ -1,75 +1,83 @@
-// Request members that the configuration rejects or removes, and the search for them in a body, in any spelling that some
-// server takes for the same.
+// Request members that body rules name, and the search for them in a body, in any spelling that some server takes for the same.
 
-import type { MemberRules } from '../../config/schema/member-rules.ts';
+import { type BodyRule, foldSteps, stepsOf } from '../../config/schema/body-rules.ts';
 import { GatewayError } from '../../errors.ts';
 import { foldName } from '../../wire/fold-name.ts';
-import type { JsonScanner, Span } from '../../wire/json.ts';
+import type { JsonScanner } from '../../wire/json.ts';
 import { MemberNames } from '../../wire/json-bytes.ts';
-import type { WalkListener } from '../../wire/json-walk.ts';
+import { JsonWalk, type WalkListener } from '../../wire/json-walk.ts';
 
-interface FoundMember {
-  /** From the opening quote of its name to the end of its value. */
-  readonly span: Span;
+/** Offsets in the body. */
+export interface FoundMember {
+  /** Of the opening quote of its name. */
+  readonly start: number;
+  /** Behind the closing quote of its name. */
+  readonly nameEnd: number;
+  readonly valueStart: number;
+  /** Of its value. */
+  readonly end: number;
   /** It occurs more than once. */
   readonly isTwice: boolean;
 }
 
-/** By folded path. */
+/** By folded path: the watched members, and those above them. */
 export type FoundMembers = ReadonlyMap<string, FoundMember>;
 
 interface Node {
-  /** The folded path where this member itself is watched, not only a nested one. */
-  path: string | undefined;
+  /** The folded path of the member. */
+  readonly path: string;
   readonly within: Map<string, Node>;
   names: MemberNames;
 }
 
-/** The key of a configured path: equal for paths that some server takes for the same. */
-export function foldPath(path: string): string {
-  return path.split('.').map(foldName).join('.');
-}
-
 /** All members that some rule names. */
 export class WatchedMembers {
-  readonly root: Node = newNode();
+  readonly root = newNode('');
   /** Of the deepest member. */
   readonly depth: number = 0;
 
-  /** @param paths at least one */
-  constructor(paths: readonly string[]) {
+  /** @param paths as configured; at least one */
+  constructor(paths: Iterable<string>) {
     for (const path of paths) {
-      const steps = foldPath(path).split('.');
+      const steps = stepsOf(path);
       let node = this.root;
-      for (const step of steps) {
-        const next = node.within.get(step) ?? newNode();
+      for (const [index, name] of steps.entries()) {
+        const step = foldName(name);
+        const next = node.within.get(step) ?? newNode(foldSteps(steps.slice(0, index + 1)));
         node.within.set(step, next);
         node.names = new MemberNames([...node.within.keys()]);
         node = next;
       }
-      node.path = steps.join('.');
       this.depth = Math.max(this.depth, steps.length);
     }
   }
 
-  /** Collects the paths of all rules; undefined without any, so that bodies are not searched. */
-  static of(rules: Iterable<MemberRules | undefined>): WatchedMembers | undefined {
-    const paths = [...rules].flatMap((each) => (each === undefined ? [] : [...each.refuse, ...each.remove]));
-    return paths.length === 0 ? undefined : new WatchedMembers(paths);
+  /** Collects the paths of rules; undefined without any, so that bodies are not searched. */
+  static of(rules: Iterable<BodyRule>): WatchedMembers | undefined {
+    const paths = Array.from(rules, (rule) => (rule.kind === 'rename' ? [rule.path, rule.to] : [rule.path]));
+    return paths.length === 0 ? undefined : new WatchedMembers(new Set(paths.flat()));
+  }
+
+  /** @param body a whole JSON text, which is valid */
+  search(body: Buffer): FoundMembers {
+    const search = new MemberSearch(this);
+    new JsonWalk(search).advance(body, body.length, true);
+    return search.found;
   }
 }
 
-function newNode(): Node {
-  return { path: undefined, within: new Map(), names: new MemberNames([]) };
+function newNode(path: string): Node {
+  return { path, within: new Map(), names: new MemberNames([]) };
 }
 
 /** Finds the watched members during a walk over one JSON text. */
 export class MemberSearch implements WalkListener {
   readonly depth: number;
   readonly found = new Map<string, FoundMember>();
-  /** By depth: the node of the last key, and its offset. */
+  /** By depth: the node of the last key, and where the key stands. */
   readonly #nodes: (Node | undefined)[];
   readonly #starts: number[] = [];
+  readonly #ends: number[] = [];
 
   constructor({ root, depth }: WatchedMembers) {
     this.depth = depth;
@@ -85,15 +93,19 @@ export class MemberSearch implements WalkListener {
     const parent = this.#nodes[depth - 1];
     const name = parent === undefined ? undefined : scanner.keyAmong(parent.names);
     this.#nodes[depth] = name === undefined ? undefined : parent?.within.get(name);
-    if (name !== undefined) this.#starts[depth] = scanner.keySpan.start;
+    if (name === undefined) return;
+    const { start, end } = scanner.keySpan;
+    this.#starts[depth] = start;
+    this.#ends[depth] = end;
   }
 
-  value(depth: number, _start: number, end: number, isMember: boolean): void {
+  value(depth: number, valueStart: number, end: number, isMember: boolean): void {
     const path = isMember && depth > 0 ? this.#nodes[depth]?.path : undefined;
     if (path === undefined) return;
     const first = this.found.get(path);
-    const span = first?.span ?? { start: this.#starts[depth] ?? 0, end };
-    this.found.set(path, { span, isTwice: first !== undefined });
+    const [start = 0, nameEnd = 0] = [this.#starts[depth], this.#ends[depth]];
+    const found = first ?? { start, nameEnd, valueStart, end };
+    this.found.set(path, { ...found, isTwice: first !== undefined });
   }
 }
 
