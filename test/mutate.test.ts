@@ -1,6 +1,13 @@
-// The changes that `npm run mutate` makes: of behaviour alone, and the same for the same seed.
+// `npm run mutate`: the changes that it makes, of behaviour alone and the same for the same seed, and what it makes of the tests
+// of a small project.
+import { execFileSync } from 'node:child_process';
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { mutationsOf, sampleOf } from '../tools/mutate.ts';
+import { mutate } from '../tools/mutate.ts';
+import { applied, drawMutants, mutationsOf } from '../tools/mutations.ts';
+import { tempDir } from './helpers/wait.ts';
 
 const SOURCE = `import { a } from 'a';
 /** Text with === and 7. */
@@ -13,13 +20,13 @@ export function f(n: number, isOn = true): string | 3 {
 `;
 
 function changed(source: string): string[] {
-  return mutationsOf('src/f.ts', source).map(
-    ({ start, end, text }) => `${source.slice(start, end)} → ${text}`,
-  );
+  return mutationsOf('src/f.ts', source)
+    .map(({ start, end, text }) => `${source.slice(start, end)} → ${text}`)
+    .sort();
 }
 
-test('conditions, operators, constants, early returns and calls are changed; types, comments and log lines are not', () => {
-  expect(changed(SOURCE).sort()).toEqual(
+test('conditions, operators, constants, statements and results are changed; types, comments and log lines are not', () => {
+  expect(changed(SOURCE)).toEqual(
     [
       'true → false',
       'n < 2 && isOn → !(n < 2 && isOn)',
@@ -28,23 +35,131 @@ test('conditions, operators, constants, early returns and calls are changed; typ
       '2 → (2 + 1)',
       'return; → ;',
       'call(n); → ;',
+      "n === 4 ? 'x' : 'a' + n → undefined",
       'n === 4 → !(n === 4)',
       '=== → !==',
       '4 → (4 + 1)',
+      "'x' → ''",
+      "'a' → ''",
     ].sort(),
   );
 });
 
+test.each<[string, string[]]>([
+  ['const x = a ?? b;', ['a ?? b → (a)', 'a ?? b → (b)']],
+  ['const x = !a;', ['! → ']],
+  ['x ??= a;', ['??= → =', 'x ??= a; → ;']],
+  ['x += a;', ['+= → -=', 'x += a; → ;']],
+  ['x++;', ['++ → --', 'x++; → ;']],
+  ['function f() { { return; } }', ['return; → ;']],
+  ['function f() { throw a; }', ['throw a; → ;']],
+  ['for (const x of y) { if (x) continue; break; }', ['x → !(x)', 'continue; → ;', 'break; → ;']],
+  ['const f = () => g();', ['g() → undefined', 'g() → !(g())']],
+  ['const x = 30_000;', ['30_000 → (30_000 * 2)']],
+  ["const x = '';", ["'' → 'mutated'"]],
+  ['const x = `a`;', ['`a` → ``']],
+  ["const x = { 'a': 'b', help: 'text' };", ["'b' → ''"]],
+  ["const x = field('a').describe('text');", ["'a' → ''"]],
+  ["const x = new Error('text');", []],
+  ["const x = new GatewayError('code');", ["'code' → ''"]],
+  ['const x = sql`select a`;', []],
+  ["type A = 'a' | 7;", []],
+  ["import a from 'a'; export * from 'b';", []],
+])('in `%s`', (source, expected) => {
+  expect(changed(source)).toEqual(expected.sort());
+});
+
 test('each change leaves a text that parses', () => {
-  for (const { start, end, text } of mutationsOf('src/f.ts', SOURCE))
-    expect(() => mutationsOf('src/f.ts', SOURCE.slice(0, start) + text + SOURCE.slice(end))).not.toThrow();
+  for (const mutation of mutationsOf('src/f.ts', SOURCE))
+    expect(() => mutationsOf('src/f.ts', applied(SOURCE, mutation))).not.toThrow();
 });
 
 test('the same seed makes the same sample, without repetition', () => {
   const files = new Map([['src/f.ts', SOURCE]]);
-  const sample = sampleOf(files, 6, 7);
-  expect(sampleOf(files, 6, 7)).toEqual(sample);
-  expect(sampleOf(files, 6, 8)).not.toEqual(sample);
-  expect(new Set(sample.map(({ start, text }) => `${start} ${text}`)).size).toBe(6);
-  expect(sampleOf(files, 1000, 7)).toHaveLength(mutationsOf('src/f.ts', SOURCE).length);
+  const sample = (seed: number) => drawMutants(files, seed).slice(0, 6);
+  expect(sample(7)).toEqual(sample(7));
+  expect(sample(8)).not.toEqual(sample(7));
+  expect(new Set(sample(7).map(({ start, text }) => `${start} ${text}`)).size).toBe(6);
+  expect(drawMutants(files, 7)).toHaveLength(mutationsOf('src/f.ts', SOURCE).length);
+});
+
+const FIXTURE: Readonly<Record<string, string>> = {
+  'package.json': '{ "type": "module" }',
+  '.gitignore': 'node_modules\n',
+  'tsconfig.json': JSON.stringify({
+    compilerOptions: {
+      target: 'es2024',
+      module: 'nodenext',
+      strict: true,
+      noEmit: true,
+      allowImportingTsExtensions: true,
+    },
+    include: ['src'],
+  }),
+  'vitest.config.ts': 'export default { test: { include: ["test/**/*.test.ts"] } };',
+  'src/room/killed.ts': 'export const isOn = true;\n',
+  'src/room/survived.ts': 'export const is_unknown = true;\n',
+  'src/room/timed-out.ts': 'export const isFinite = true;\n',
+  'src/room/no-type.ts': "export const kind: 'a' = 'a';\n",
+  'src/room/imported.ts': 'export const two = () => 2;\n',
+  'src/room/importing.ts': "import { two } from './imported.ts';\nexport const sum: number = two();\n",
+  'test/on.test.ts': `import { expect, test } from 'vitest';
+import { isOn } from '../src/room/killed.ts';
+test('is on', () => expect(isOn).toBe(true));`,
+  'test/finite.test.ts': `import { test } from 'vitest';
+import { isFinite } from '../src/room/timed-out.ts';
+test('is finite', () => { while (!isFinite); });`,
+  'test/broken.test.ts': `import { expect, test } from 'vitest';
+import { is_unknown } from '../src/room/survived.ts';
+test('is broken', () => expect(is_unknown).toBe('broken'));`,
+};
+
+async function fixture(folder: string, files: Readonly<Record<string, string>>): Promise<void> {
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(dirname(join(folder, name)), { recursive: true });
+    await writeFile(join(folder, name), text);
+  }
+  await symlink(fileURLToPath(new URL('../node_modules', import.meta.url)), join(folder, 'node_modules'));
+  execFileSync('git', ['init', '--quiet'], { cwd: folder });
+}
+
+test('killed, survived, timed out, does not compile; a test that fails anyway is named and left out', async () => {
+  await using folder = await tempDir();
+  await fixture(folder.path, FIXTURE);
+  const lines: string[] = [];
+  const counts = await mutate({
+    root: folder.path,
+    under: 'src',
+    count: 100,
+    seed: 1,
+    steps: () => [{ unchanged: ['run'] }],
+    slackMs: 1000,
+    print: (line) => lines.push(line),
+  });
+  expect(counts).toEqual({ killed: 1, survived: 2, 'timed out': 1, 'does not compile': 2 });
+  expect(lines.sort()).toEqual([
+    'killed    src/room/killed.ts:1: true → false (test/on.test.ts > is on)',
+    'left out  test/broken.test.ts > is broken: fails with the unchanged code',
+    'survived  src/room/imported.ts:1: 2 → (2 + 1)',
+    'survived  src/room/survived.ts:1: true → false',
+    'timed out src/room/timed-out.ts:1: true → false',
+  ]);
+});
+
+test('nothing is counted where the unchanged code does not compile, or its run fails without a failing test', async () => {
+  const reasons: unknown[] = [];
+  for (const [name, text] of [
+    ['src/room/no-type.ts', "export const kind: 'a' = 'b';\n"],
+    ['vitest.config.ts', 'throw new Error();'],
+  ] as const) {
+    await using folder = await tempDir();
+    await fixture(folder.path, { ...FIXTURE, [name]: text });
+    const steps = () => [{ unchanged: ['run'] }];
+    const options = { root: folder.path, under: 'src/room/killed.ts', count: 1, seed: 1, slackMs: 1000 };
+    await mutate({ ...options, steps, print: () => {} }).catch((error: unknown) => reasons.push(error));
+  }
+  expect(reasons.map(String)).toEqual([
+    'Error: the unchanged code does not compile: see npm run types',
+    'Error: vitest run fails with the unchanged code, and names no failing test',
+  ]);
 });

@@ -1,203 +1,322 @@
-// `npm run mutate`: changes single places of `src` at random, one at a time and in a copy, and reports the changes that no test
-// notices. Comments, types and texts of log lines are left alone.
+// `npm run mutate`: makes random single changes of `src`, one at a time and in a copy, and reports those that no test notices.
+// `tools/mutations.ts` has the changes.
 import { execFileSync, spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { parseSync } from 'vite';
-import { randomFrom } from '../test/helpers/random.ts';
+import { applied, drawMutants, type Mutant } from './mutations.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-const COPIED = ['src', 'test', 'bench', 'tools', 'bin', 'docs', 'examples'];
-const LINKED = ['node_modules'];
-/** A run may take this many times as long as with the unchanged code, plus this many milliseconds. */
-const SLOWER = 4;
-const SLACK_MS = 60_000;
-
-/** One change: the bytes of a span become other text. */
-export interface Mutation {
-  /** Offsets in the text. */
-  readonly start: number;
-  readonly end: number;
-  readonly text: string;
-}
-
-type Node = { readonly type: string; readonly start: number; readonly end: number } & Record<string, unknown>;
-
-const SWAPPED: Readonly<Record<string, string>> = {
-  '<': '<=',
-  '<=': '<',
-  '>': '>=',
-  '>=': '>',
-  '===': '!==',
-  '!==': '===',
-  '+': '-',
-  '-': '+',
-  '*': '/',
-  '/': '*',
-  '&&': '||',
-  '||': '&&',
+/** Unused names are no fault of a mutant. */
+const COMPILE =
+  'node_modules/typescript/bin/tsc --pretty false --noUnusedLocals false --noUnusedParameters false';
+/** Mutants of different files that are compiled together. */
+const BATCH = 24;
+const REPORT = '.mutate.json';
+/** A step may take this many times as long as with the unchanged code, plus `slackMs`. */
+const SLOWER = 3;
+const UNCHANGED_MS = 3_600_000;
+/** The rooms whose system tests are in the folder of another one. */
+const TESTED_IN: Readonly<Record<string, string>> = {
+  wire: 'proxy',
+  realtime: 'proxy',
+  passthrough: 'proxy',
+  'app.ts': 'process',
+  'composition.ts': 'process',
+  'main.ts': 'process',
 };
-/** Calls whose absence no behaviour shows. */
-const SILENT = /^(?:this\.#?)?(?:logger|log)\b|\b(?:unref|clearTimeout|clearImmediate|clearInterval)\(/;
 
-/** All changes that can be made in a file. */
-export function mutationsOf(file: string, text: string): Mutation[] {
-  const { program } = parseSync(file, text);
-  const found: Mutation[] = [];
-  const slice = ({ start, end }: Node) => text.slice(start, end);
-  const visit = (node: Node, parent: Node | undefined): void => {
-    if (node.type.startsWith('TS') && !/^TS(?:As|NonNull|Satisfies)/.test(node.type)) return;
-    if (/^(?:Import|ExportAll)/.test(node.type)) return;
-    const { left, right, operator, test, value } = node as Node & { left: Node; right: Node; test: Node };
-    switch (node.type) {
-      case 'BinaryExpression':
-      case 'LogicalExpression': {
-        const swapped = SWAPPED[String(operator)];
-        const isText = /['"`]/.test(slice(node)) && (operator === '+' || operator === '-');
-        if (swapped === undefined || isText) break;
-        const at = text.indexOf(String(operator), left.end);
-        if (at >= left.end && at < right.start)
-          found.push({ start: at, end: at + String(operator).length, text: swapped });
-        break;
-      }
-      case 'IfStatement':
-      case 'ConditionalExpression':
-        found.push({ start: test.start, end: test.end, text: `!(${slice(test)})` });
-        break;
-      case 'Literal':
-        if (parent?.type === 'Property' && parent['key'] === node) break;
-        if (typeof value === 'boolean')
-          found.push({ start: node.start, end: node.end, text: String(!value) });
-        if (typeof value === 'number')
-          found.push({ start: node.start, end: node.end, text: `(${slice(node)} + 1)` });
-        break;
-      case 'ReturnStatement':
-        if (parent?.type === 'IfStatement' && node['argument'] === null)
-          found.push({ start: node.start, end: node.end, text: ';' });
-        break;
-      case 'ExpressionStatement':
-        if (!SILENT.test(slice(node)) && /^(?:await )?[\w.#?]+\(/.test(slice(node)))
-          found.push({ start: node.start, end: node.end, text: ';' });
-        break;
-    }
-    for (const child of Object.values(node)) {
-      for (const each of Array.isArray(child) ? child : [child]) if (isNode(each)) visit(each, node);
-    }
-  };
-  if (isNode(program)) visit(program, undefined);
-  return found;
+/** Arguments of vitest. */
+export interface Step {
+  /** The run with the unchanged code, which says what fails anyway and how long the step takes. */
+  readonly unchanged: readonly string[];
+  /** The run with a mutant, where it can be narrower. */
+  readonly mutant?: readonly string[];
 }
 
-function isNode(value: unknown): value is Node {
-  return typeof value === 'object' && value !== null && typeof Reflect.get(value, 'type') === 'string';
+export interface MutationOptions {
+  /** The repository. It stays as it is: all runs are in a copy of its files. */
+  readonly root: string;
+  /** Folders or files, relative to `root`. */
+  readonly under: string;
+  readonly count: number;
+  readonly seed: number;
+  /** What is run for a mutant in this file, in this order. */
+  readonly steps: (file: string) => readonly Step[];
+  readonly slackMs: number;
+  /** Told a line for each mutant, and for each test file that fails without one. */
+  readonly print: (line: string) => void;
 }
 
-interface Mutant extends Mutation {
+export type Verdict = 'killed' | 'survived' | 'timed out';
+export type MutationCounts = Record<Verdict | 'does not compile', number>;
+
+/**
+ * Draws mutants until `count` of them compile, and runs the tests with each. Test files that fail with the unchanged code are
+ * named and left out.
+ * @throws when the unchanged code does not compile, or its test run fails without a failing file
+ */
+export async function mutate(options: MutationOptions): Promise<MutationCounts> {
+  const { root, count, seed, print } = options;
+  const files = listFiles(root, [options.under]).filter((name) => name.endsWith('.ts'));
+  const texts = new Map(files.map((file) => [file, readFileSync(join(root, file), 'utf8')]));
+  const counts: MutationCounts = { killed: 0, survived: 0, 'timed out': 0, 'does not compile': 0 };
+  using workspace = new Workspace(options, texts);
+  if ((await workspace.compile([])).size > 0)
+    throw new Error('the unchanged code does not compile: see npm run types');
+  const drawn = drawMutants(texts, seed);
+  while (drawn.length > 0) {
+    const batch = takeBatch(drawn);
+    const compiling = await workspace.compilingOf(batch);
+    counts['does not compile'] += batch.length - compiling.length;
+    for (const mutant of compiling) {
+      const { verdict, by } = await workspace.try(mutant);
+      counts[verdict] += 1;
+      print(`${verdict.padEnd(9)} ${describe(mutant, texts)}${by === undefined ? '' : ` (${by})`}`);
+      if (counts.killed + counts.survived + counts['timed out'] === count) return counts;
+    }
+  }
+  return counts;
+}
+
+/** Removes the next mutants of different files. */
+function takeBatch(drawn: Mutant[]): Mutant[] {
+  const batch = new Map<string, Mutant>();
+  for (const mutant of drawn) {
+    if (batch.size === BATCH) break;
+    if (!batch.has(mutant.file)) batch.set(mutant.file, mutant);
+  }
+  for (const mutant of batch.values()) drawn.splice(drawn.indexOf(mutant), 1);
+  return [...batch.values()];
+}
+
+interface Result {
+  readonly verdict: Verdict;
+  /** The first test that failed. */
+  readonly by?: string | undefined;
+}
+
+/** What a step does with the unchanged code. */
+interface Unchanged {
+  readonly ms: number;
+  readonly failing: readonly string[];
+}
+
+interface Run {
+  /** Undefined: it did not end in time. */
+  readonly code: number | undefined;
+  readonly failed: readonly Failure[];
+}
+
+/** A test file, and its first failed test where it has one. */
+interface Failure {
   readonly file: string;
+  readonly test: string | undefined;
 }
-
-/** A sample without repetition. @param files path → text */
-export function sampleOf(files: ReadonlyMap<string, string>, count: number, seed: number): Mutant[] {
-  const all = Array.from(files).flatMap(([file, text]) =>
-    mutationsOf(file, text).map((mutation) => ({ file, ...mutation })),
-  );
-  const random = randomFrom(seed);
-  const picked: Mutant[] = [];
-  while (picked.length < count && all.length > 0)
-    picked.push(...all.splice(Math.floor(random() * all.length), 1));
-  return picked;
-}
-
-type Result = 'killed' | 'survived' | 'timed out' | 'invalid';
 
 class Workspace {
-  readonly folder = mkdtempSync(join(tmpdir(), 'tollgate-mutate-'));
-  /** Command → milliseconds with the unchanged code. */
-  readonly #times = new Map<string, number>();
+  readonly #options: MutationOptions;
+  readonly #texts: ReadonlyMap<string, string>;
+  readonly #folder = mkdtempSync(join(tmpdir(), 'tollgate-mutate-'));
+  readonly #unchanged = new Map<string, Unchanged>();
+  #leader: number | undefined;
+  readonly #stop = (): void => {
+    this[Symbol.dispose]();
+    process.exit(2);
+  };
 
-  constructor() {
-    for (const name of [...COPIED, ...rootFiles()])
-      cpSync(join(ROOT, name), join(this.folder, name), { recursive: true });
-    for (const name of LINKED) symlinkSync(join(ROOT, name), join(this.folder, name));
+  /** @param texts of the files that are changed */
+  constructor(options: MutationOptions, texts: ReadonlyMap<string, string>) {
+    this.#options = options;
+    this.#texts = texts;
+    for (const name of listFiles(options.root, []))
+      cpSync(join(options.root, name), join(this.#folder, name));
+    symlinkSync(join(options.root, 'node_modules'), join(this.#folder, 'node_modules'));
+    process.once('SIGINT', this.#stop).once('SIGTERM', this.#stop);
   }
 
-  async try({ file, start, end, text }: Mutant): Promise<Result> {
-    const path = join(this.folder, file);
-    const original = readFileSync(path, 'utf8');
-    const room = file.split('/')[1] ?? '';
-    const steps = [
-      ['related', '--run', '--project', 'unit', '--bail=1', file],
-      ['run', '--project', 'system*', '--bail=1', '--passWithNoTests', `test/${room}/`],
-      ['run', '--project', 'system*', '--bail=1', '--passWithNoTests', 'test/e2e/', 'test/fuzz/'],
-    ];
-    try {
-      for (const step of steps) {
-        const most = SLACK_MS + SLOWER * (await this.#timeOf(step));
-        writeFileSync(path, original.slice(0, start) + text + original.slice(end));
-        const code = await this.#run(process.execPath, ['node_modules/vitest/vitest.mjs', ...step], most);
-        if (code === undefined) return 'timed out';
-        if (code !== 0) return 'killed';
-        writeFileSync(path, original);
-      }
-      // A change that the compiler rejects is none; it is asked last, because it is slow.
-      writeFileSync(path, original.slice(0, start) + text + original.slice(end));
-      return (await this.#run('npx', ['tsc'], 600_000)) === 0 ? 'survived' : 'invalid';
-    } finally {
-      writeFileSync(path, original);
+  /** Those that compile. @param batch mutants of different files */
+  async compilingOf(batch: readonly Mutant[]): Promise<readonly Mutant[]> {
+    let left = batch;
+    for (;;) {
+      const faulty = await this.compile(left);
+      if (faulty.size === 0) return left;
+      const others = left.filter(({ file }) => !faulty.has(file));
+      if (others.length === left.length) break;
+      left = others;
     }
+    // Only files that import one of them are faulty. Each alone shows which one it is.
+    const compiling: Mutant[] = [];
+    for (const mutant of left) if ((await this.compile([mutant])).size === 0) compiling.push(mutant);
+    return compiling;
   }
 
-  async #timeOf(step: readonly string[]): Promise<number> {
-    const key = step.join(' ');
-    const known = this.#times.get(key);
+  /** Runs the compiler with these changes. @returns the files in which it finds errors */
+  async compile(mutants: readonly Mutant[]): Promise<ReadonlySet<string>> {
+    for (const mutant of mutants) this.#write(mutant);
+    const { code, output } = await this.#run(COMPILE.split(' '), UNCHANGED_MS);
+    for (const mutant of mutants) this.#restore(mutant);
+    const faulty = new Set(
+      Array.from(output.matchAll(/^(\S.*?)\(\d+,\d+\): error/gm), ([, file]) => file ?? ''),
+    );
+    if (code !== 0 && faulty.size === 0) throw new Error(`tsc failed: ${output}`);
+    return faulty;
+  }
+
+  async try(mutant: Mutant): Promise<Result> {
+    for (const step of this.#options.steps(mutant.file)) {
+      const { ms, failing } = await this.#measure(step.unchanged);
+      const words = [...(step.mutant ?? step.unchanged), ...failing.flatMap((file) => ['--exclude', file])];
+      this.#write(mutant);
+      const { code, failed } = await this.#test([...words, '--bail=1'], this.#options.slackMs + SLOWER * ms);
+      this.#restore(mutant);
+      if (code === undefined) return { verdict: 'timed out' };
+      // A run that stops at its first failure reports the files that it did not start as failed, too.
+      const first = failed.find(({ test }) => test !== undefined) ?? failed[0];
+      if (code !== 0) return { verdict: 'killed', by: first && nameOf(first) };
+    }
+    return { verdict: 'survived' };
+  }
+
+  #write(mutant: Mutant): void {
+    writeFileSync(join(this.#folder, mutant.file), applied(this.#texts.get(mutant.file) ?? '', mutant));
+  }
+
+  #restore({ file }: Mutant): void {
+    writeFileSync(join(this.#folder, file), this.#texts.get(file) ?? '');
+  }
+
+  /** Runs the step with the unchanged code, once. */
+  async #measure(words: readonly string[]): Promise<Unchanged> {
+    const key = words.join(' ');
+    const known = this.#unchanged.get(key);
     if (known !== undefined) return known;
     const began = performance.now();
-    const code = await this.#run(process.execPath, ['node_modules/vitest/vitest.mjs', ...step], 1_800_000);
-    if (code !== 0) process.stderr.write(`the unchanged code fails: vitest ${key}\n`);
-    const took = performance.now() - began;
-    this.#times.set(key, took);
-    return took;
+    const { code, failed } = await this.#test(words, UNCHANGED_MS);
+    const failing = [...new Set(failed.map(({ file }) => file))];
+    if (code !== 0 && failing.length === 0)
+      throw new Error(`vitest ${key} fails with the unchanged code, and names no failing test`);
+    for (const failure of failed)
+      this.#options.print(`left out  ${nameOf(failure)}: fails with the unchanged code`);
+    const measured = { ms: performance.now() - began, failing };
+    this.#unchanged.set(key, measured);
+    return measured;
   }
 
-  /** @returns the exit code; undefined when it did not end in time */
-  #run(program: string, words: readonly string[], ms: number): Promise<number | undefined> {
-    return new Promise((resolve) => {
-      const child = spawn(program, words, { cwd: this.folder, stdio: 'ignore', detached: true });
+  async #test(words: readonly string[], ms: number): Promise<Run> {
+    const report = join(this.#folder, REPORT);
+    rmSync(report, { force: true });
+    const reporter = ['--reporter=json', `--outputFile=${report}`];
+    const { code } = await this.#run(['node_modules/vitest/vitest.mjs', ...words, ...reporter], ms);
+    return {
+      code,
+      failed: code === 0 || !existsSync(report) ? [] : this.#failedIn(readFileSync(report, 'utf8')),
+    };
+  }
+
+  #failedIn(report: string): Failure[] {
+    const { testResults }: Report = JSON.parse(report);
+    return testResults
+      .filter(({ status }) => status === 'failed')
+      .map(({ name, assertionResults }) => ({
+        file: relative(this.#folder, name),
+        test: assertionResults.find(({ status }) => status === 'failed')?.fullName,
+      }));
+  }
+
+  /** @returns `code` is undefined when the program did not end in time */
+  #run(words: readonly string[], ms: number): Promise<{ code: number | undefined; output: string }> {
+    return new Promise((resolve, reject) => {
+      const child = spawn(process.execPath, words, {
+        cwd: this.#folder,
+        // A machine that stalls must not kill a mutant: a failed system test is repeated once.
+        env: { ...process.env, TEST_RETRIES: '1' },
+        stdio: ['ignore', 'pipe', 'ignore'],
+        detached: true,
+      });
+      this.#leader = child.pid;
+      const output: Buffer[] = [];
+      child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
+      let isLate = false;
       const timer = setTimeout(() => {
-        killGroup(child.pid);
-        resolve(undefined);
+        isLate = true;
+        this.#killGroup();
       }, ms);
+      child.once('error', reject);
       child.once('exit', (code) => {
         clearTimeout(timer);
         // A test that was given up leaves its gateways and servers behind.
-        killGroup(child.pid);
-        resolve(code ?? 1);
+        this.#killGroup();
+        child.once('close', () =>
+          resolve({ code: isLate ? undefined : (code ?? 1), output: Buffer.concat(output).toString() }),
+        );
       });
     });
   }
 
-  remove(): void {
-    rmSync(this.folder, { recursive: true, force: true });
+  /** Ends all processes that the last program has left. */
+  #killGroup(): void {
+    if (this.#leader === undefined) return;
+    try {
+      process.kill(-this.#leader, 'SIGKILL');
+    } catch {
+      // None is left.
+    }
+    this.#leader = undefined;
+  }
+
+  [Symbol.dispose](): void {
+    process.off('SIGINT', this.#stop).off('SIGTERM', this.#stop);
+    this.#killGroup();
+    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 
-/** Ends all processes that a command has left. */
-function killGroup(leader: number | undefined): void {
-  if (leader === undefined) return;
-  try {
-    process.kill(-leader, 'SIGKILL');
-  } catch {
-    // None is left.
-  }
+function nameOf({ file, test }: Failure): string {
+  return test === undefined ? file : `${file} > ${test}`;
 }
 
-/** The files of the root that tests and their configuration read. */
-function rootFiles(): string[] {
-  const names = execFileSync('git', ['ls-files'], { cwd: ROOT, encoding: 'utf8' }).split('\n');
-  return names.filter((name) => name !== '' && !name.includes('/'));
+/** `FILE:LINE: OLD → NEW` */
+function describe(
+  { file, start, end, text: replacement }: Mutant,
+  texts: ReadonlyMap<string, string>,
+): string {
+  const text = texts.get(file) ?? '';
+  const line = text.slice(0, start).split('\n').length;
+  const [was, is] = [text.slice(start, end), replacement].map((part) => part.replace(/\s+/g, ' '));
+  return `${file}:${line}: ${was} → ${is}`;
+}
+
+/** What is read of vitest's JSON report. */
+interface Report {
+  readonly testResults: readonly {
+    readonly name: string;
+    readonly status: string;
+    readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[];
+  }[];
+}
+
+/** The files that git knows or would add, below the paths or of the whole repository. */
+function listFiles(root: string, paths: readonly string[]): string[] {
+  const words = ['ls-files', '--cached', '--others', '--exclude-standard', '--', ...paths];
+  return execFileSync('git', words, { cwd: root, encoding: 'utf8' })
+    .split('\n')
+    .filter((name) => name !== '');
+}
+
+/** The unit tests that import the file, the system tests of its room, and those of the whole gateway. */
+function stepsOf(file: string, isQuick: boolean): Step[] {
+  const room = file.split('/')[1] ?? '';
+  const system = (...folders: string[]): Step => ({
+    unchanged: ['run', '--project', 'system*', '--passWithNoTests', ...folders],
+  });
+  const own = [
+    { unchanged: ['run', '--project', 'unit'], mutant: ['related', '--run', '--project', 'unit', file] },
+    system(`test/${TESTED_IN[room] ?? room}/`),
+  ];
+  return isQuick ? own : [...own, system('test/e2e/', 'test/fuzz/')];
 }
 
 async function main(): Promise<number> {
@@ -206,33 +325,27 @@ async function main(): Promise<number> {
       seed: { type: 'string', default: String(Math.floor(Math.random() * 2 ** 31)) },
       count: { type: 'string', default: '20' },
       room: { type: 'string', default: '' },
+      quick: { type: 'boolean', default: false },
     },
   });
-  const names = execFileSync('git', ['ls-files', join('src', values.room)], { cwd: ROOT, encoding: 'utf8' });
-  const files = names.split('\n').filter((name) => name.endsWith('.ts'));
-  const texts = new Map(files.map((file) => [file, readFileSync(join(ROOT, file), 'utf8')]));
-  const mutants = sampleOf(texts, Number(values.count), Number(values.seed));
-  const workspace = new Workspace();
-  const counts: Record<Result, number> = { killed: 0, survived: 0, 'timed out': 0, invalid: 0 };
-  try {
-    for (const mutant of mutants) {
-      const result = await workspace.try(mutant);
-      counts[result] += 1;
-      const text = texts.get(mutant.file) ?? '';
-      const line = text.slice(0, mutant.start).split('\n').length;
-      const was = text.slice(mutant.start, mutant.end).replace(/\s+/g, ' ');
-      process.stdout.write(
-        `${result.padEnd(9)} ${mutant.file}:${line}: ${was} → ${mutant.text.replace(/\s+/g, ' ')}\n`,
-      );
-    }
-  } finally {
-    workspace.remove();
-  }
-  const counted = mutants.length - counts.invalid;
+  const counts = await mutate({
+    root: ROOT,
+    under: join('src', values.room),
+    count: Number(values.count),
+    seed: Number(values.seed),
+    steps: (file) => stepsOf(file, values.quick),
+    slackMs: 60_000,
+    print: (line) => process.stdout.write(`${line}\n`),
+  });
+  const total = counts.killed + counts.survived + counts['timed out'];
   process.stdout.write(
-    `${counted} mutants, ${counts.killed} killed, ${counts.survived} survived, ${counts['timed out']} timed out (seed ${values.seed})\n`,
+    `${total} mutants, ${counts.killed} killed, ${counts.survived} survived, ${counts['timed out']} timed out; ${counts['does not compile']} more did not compile (seed ${values.seed})\n`,
   );
   return counts.survived === 0 ? 0 : 1;
 }
 
-if (import.meta.main) process.exitCode = await main();
+if (import.meta.main)
+  process.exitCode = await main().catch((error: unknown) => {
+    process.stderr.write(`${String(error)}\n`);
+    return 2;
+  });
