@@ -10,20 +10,18 @@ import type {
 } from '../billing-record.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
-import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
+import { deleteBefore, type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
 import { changeHolderIn, lockHolder } from './sql-holders.ts';
-import { countGrant, insertEvent, insertKey, newHolder, newRecord } from './sql-keys.ts';
+import { countGrant, insertEvent, insertKey, newRecord } from './sql-keys.ts';
 import {
   changeOrder,
+  claimFirst,
   insertBillingEvent,
-  insertHolder,
   insertOrder,
   lockOrder,
-  markClaimed,
   mustFindNonce,
   orderFromRow,
   ordersOf,
-  writeOrder,
 } from './sql-orders.ts';
 
 export function sqlBilling(database: SqlDatabase): BillingStore {
@@ -37,35 +35,20 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
     },
 
     addFreeOrder(terms, holderId, key, grant) {
-      const { lockChangeFeed } = database;
       return transactWithKey<FreeOrderResult>(database, async (trx, rollBack) => {
         const added = await defer(trx, insertOrder(trx, terms, { state: 'pending' }));
         const isCounted = await countGrant(trx, grant);
         const [order] = added;
         if (order === undefined) throw rollBack({ kind: 'known', order: await mustFindNonce(trx, terms) });
         if (!isCounted) throw rollBack({ kind: 'free_limit' });
-        await insertHolder(trx, holderId, terms.tier, key.createdAt);
-        await lockChangeFeed(trx);
-        await insertKey(trx, key, holderId, null);
-        await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, null);
-        await markClaimed(trx, order.id, holderId, key);
-        return {
-          kind: 'claimed',
-          record: newRecord(key, newHolder(holderId, terms.tier), null),
-          replaced: null,
-        };
+        return await claimFirst(trx, lockChangeFeed, terms, holderId, key, null);
       });
     },
 
     async findOrder(name) {
-      let query = reader.selectFrom('orders').selectAll();
-      if ('id' in name) query = query.where('id', '=', name.id);
-      else if ('session' in name) query = query.where('session', '=', name.session);
-      else if ('subscription' in name) query = query.where('subscription', '=', name.subscription);
-      else if ('payment' in name) query = query.where('payment', '=', name.payment);
-      else query = query.where('nonce', '=', name.nonce);
-      const row = await query.executeTakeFirst();
-      return row === undefined ? undefined : orderFromRow(row);
+      const query = reader.selectFrom('orders').selectAll();
+      const row = await query.where((eb) => eb.and(name)).executeTakeFirst();
+      return row && orderFromRow(row);
     },
 
     ordersOf(holderId) {
@@ -103,8 +86,9 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
       await insertBillingEvent(writer, event, null).execute();
     },
 
-    changeOrder(id, version, change, at) {
-      return writeOrder(writer, id, version, change, at);
+    async changeOrder(id, version, change, at) {
+      const row = await changeOrder(writer, { id, version, change, at }).executeTakeFirst();
+      return row && orderFromRow(row);
     },
 
     settle(request) {
@@ -151,25 +135,14 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
     },
 
     claimOrder({ id, rejectionOf, key, holderId, at }) {
-      const { lockChangeFeed } = database;
       return transactWithKey<ClaimResult>(database, async (trx, rollBack) => {
         const rejection = (why: ClaimRejection) => rollBack({ kind: 'refused', why });
         const order = await lockOrder(trx, id);
         if (order === undefined) throw rejection('unknown');
         const why = rejectionOf(order);
         if (why !== undefined) throw rejection(why);
-        if (order.state === 'paid') {
-          await insertHolder(trx, holderId, order.tier, key.createdAt);
-          await lockChangeFeed(trx);
-          await insertKey(trx, key, holderId, null);
-          await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}`);
-          await markClaimed(trx, id, holderId, key);
-          return {
-            kind: 'claimed',
-            record: newRecord(key, newHolder(holderId, order.tier), null),
-            replaced: null,
-          };
-        }
+        if (order.state === 'paid')
+          return await claimFirst(trx, lockChangeFeed, order, holderId, key, `order ${id}`);
         const { keyPrefix, holderId: owner } = order;
         if (keyPrefix === null || owner === null) throw rejection('claimed');
         const locked = await defer(trx, lockHolder(trx, { id: owner }));
@@ -177,9 +150,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
         const ended = await trx
           .updateTable('keys')
           .set({ state: 'revoked', version: 2, ended_at: at })
-          .where('prefix', '=', keyPrefix)
-          .where('state', '=', 'active')
-          .where('version', '=', 1)
+          .where((eb) => eb.and({ prefix: keyPrefix, state: 'active', version: 1 }))
           .returning('prefix')
           .executeTakeFirst();
         const [holder] = locked;
@@ -215,17 +186,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
     },
 
     async forget(eventsBefore, ordersBefore, limit) {
-      await writer
-        .deleteFrom('billing_events')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('billing_events')
-            .select('id')
-            .where('at', '<', eventsBefore)
-            .orderBy('at')
-            .limit(limit),
-        )
-        .execute();
+      await deleteBefore(writer, 'billing_events', ['id'], 'at', eventsBefore, limit);
       await writer
         .deleteFrom('orders')
         .where('id', 'in', (eb) =>
@@ -258,10 +219,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
 
     async testPayment(name) {
       const query = reader.selectFrom('test_payments').selectAll();
-      const row = await ('session' in name
-        ? query.where('session', '=', name.session)
-        : query.where('order_id', '=', name.orderId)
-      ).executeTakeFirst();
+      const row = await query.where((eb) => eb.and(rowOf(name))).executeTakeFirst();
       return row && recordFrom<TestPayment>(row);
     },
 

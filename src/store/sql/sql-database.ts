@@ -1,6 +1,13 @@
 // What a database has to bring for the queries in this folder: connections that one caller leases at a time, and the few
 // expressions in which SQL databases differ.
-import { type DatabaseConnection, type Dialect, Kysely, type RawBuilder, type Transaction } from 'kysely';
+import {
+  type DatabaseConnection,
+  type Dialect,
+  Kysely,
+  type RawBuilder,
+  sql,
+  type Transaction,
+} from 'kysely';
 import type { Tables } from '../schema/tables.ts';
 
 /** A connection that one caller has exclusively until release. */
@@ -80,4 +87,27 @@ export async function transactWithKey<T>(
     if (error instanceof Error && database.isPrefixTaken(error)) return { kind: 'prefix_taken' };
     throw error;
   }
+}
+
+/**
+ * Deletes rows that are older than a time, the oldest first and at most `limit`.
+ * @param key columns of the primary key
+ * @param age column that has the time
+ * @returns the number deleted
+ */
+export async function deleteBefore(
+  db: Kysely<Tables>,
+  table: keyof Tables,
+  key: readonly string[],
+  age: string,
+  before: string,
+  limit: number,
+): Promise<number> {
+  const [from, at] = [sql.table(table), sql.ref(age)];
+  const columns = sql.join(key.map((name) => sql.ref(name)));
+  const { numAffectedRows } = await sql`delete from ${from} where (${columns}) in (
+    select ${columns} from ${from} where ${at} < ${before} order by ${at} limit ${sql.lit(limit)})`.execute(
+    db,
+  );
+  return Number(numAffectedRows ?? 0);
 }

@@ -2,7 +2,7 @@
 import { sql } from 'kysely';
 import type { ObjectStore } from '../object-record.ts';
 import { rowOf } from './row-names.ts';
-import { type SqlDatabase, transact } from './sql-database.ts';
+import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
 
 export function sqlObjects(database: SqlDatabase): ObjectStore {
   const { reader, writer, elementsOf } = database;
@@ -21,8 +21,7 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
           const held = await trx
             .selectFrom('objects')
             .select('holder_id')
-            .where('upstream', '=', object.upstream)
-            .where('id', '=', object.id)
+            .where((eb) => eb.and({ upstream: object.upstream, id: object.id }))
             .executeTakeFirst();
           if (held?.holder_id !== object.holderId) throw rollBack(false);
         }
@@ -44,12 +43,8 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
       on conflict (id, upstream) do nothing`.execute(writer);
     },
 
-    async forgetItems(before, limit) {
-      const { numAffectedRows } = await sql`
-      delete from response_items where (id, upstream) in (
-        select id, upstream from response_items where created_at < ${before} order by created_at limit ${sql.lit(limit)}
-      )`.execute(writer);
-      return Number(numAffectedRows ?? 0);
+    forgetItems(before, limit) {
+      return deleteBefore(writer, 'response_items', ['id', 'upstream'], 'created_at', before, limit);
     },
 
     async ownersOf(ids) {
@@ -88,9 +83,7 @@ export function sqlObjects(database: SqlDatabase): ObjectStore {
       await writer
         .updateTable('objects')
         .set({ ended_at: at })
-        .where('upstream', '=', upstream)
-        .where('id', '=', id)
-        .where('holder_id', '=', holderId)
+        .where((eb) => eb.and({ upstream, id, holder_id: holderId }))
         .where('ended_at', 'is', null)
         .execute();
     },

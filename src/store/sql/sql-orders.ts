@@ -1,11 +1,19 @@
 // Reads, writes and locks of order rows. sql-billing.ts combines them to operations.
 import type { Kysely, Transaction } from 'kysely';
-import type { Tier } from '../../config/schema/config-schema.ts';
-import type { BillingEvent, Order, OrderChange, OrderState, OrderTerms } from '../billing-record.ts';
+import type {
+  BillingEvent,
+  ClaimResult,
+  Order,
+  OrderChange,
+  OrderState,
+  OrderTerms,
+} from '../billing-record.ts';
 import type { NewKey } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
+import type { LockChangeFeed } from './sql-database.ts';
+import { insertEvent, insertKey, newHolder, newRecord } from './sql-keys.ts';
 
 type Trx = Transaction<Tables>;
 
@@ -38,18 +46,6 @@ export async function mustFindNonce(db: Kysely<Tables>, { nonce }: OrderTerms): 
   return orderFromRow(row);
 }
 
-/** @returns undefined when the version has changed */
-export async function writeOrder(
-  db: Kysely<Tables>,
-  id: string,
-  version: number,
-  change: OrderChange,
-  at: string,
-): Promise<Order | undefined> {
-  const row = await changeOrder(db, { id, version, change, at }).executeTakeFirst();
-  return row === undefined ? undefined : orderFromRow(row);
-}
-
 /** The statement that changes an order. It returns no row when the version has changed. */
 export function changeOrder(
   db: Kysely<Tables>,
@@ -58,8 +54,7 @@ export function changeOrder(
   return db
     .updateTable('orders')
     .set({ ...rowOf(change), updated_at: at, version: version + 1 })
-    .where('id', '=', id)
-    .where('version', '=', version)
+    .where((eb) => eb.and({ id, version }))
     .returningAll();
 }
 
@@ -71,11 +66,7 @@ export async function lockOrder(trx: Trx, id: string): Promise<Order | undefined
     .where('id', '=', id)
     .returningAll()
     .executeTakeFirst();
-  return row === undefined ? undefined : orderFromRow(row);
-}
-
-export async function insertHolder(trx: Trx, id: string, tier: Tier, created_at: string): Promise<void> {
-  await defer(trx, trx.insertInto('holders').values({ id, tier, label: null, created_at }));
+  return row && orderFromRow(row);
 }
 
 export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<readonly Order[]> {
@@ -91,19 +82,28 @@ export async function ordersOf(db: Kysely<Tables>, holderId: string): Promise<re
   return rows.map(orderFromRow);
 }
 
-export async function markClaimed(trx: Trx, id: string, holderId: string, key: NewKey): Promise<void> {
+/** Claims an order whose key was not claimed before: stores its holder and its key. */
+export async function claimFirst(
+  trx: Trx,
+  lockChangeFeed: LockChangeFeed,
+  { id, tier }: Pick<Order, 'id' | 'tier'>,
+  holderId: string,
+  key: NewKey,
+  reason: string | null,
+): Promise<ClaimResult> {
+  const { prefix, createdAt: at } = key;
+  const holder = { id: holderId, tier, label: null, created_at: at };
+  await defer(trx, trx.insertInto('holders').values(holder));
+  await lockChangeFeed(trx);
+  await insertKey(trx, key, holderId, null);
+  await insertEvent(trx, prefix, 'issued', 1, at, reason);
+  const claimed = { state: 'claimed', holder_id: holderId, key_prefix: prefix } as const;
   const claiming = trx
     .updateTable('orders')
-    .set((eb) => ({
-      state: 'claimed',
-      holder_id: holderId,
-      key_prefix: key.prefix,
-      claimed_at: key.createdAt,
-      updated_at: key.createdAt,
-      version: eb('version', '+', 1),
-    }))
+    .set((eb) => ({ ...claimed, claimed_at: at, updated_at: at, version: eb('version', '+', 1) }))
     .where('id', '=', id);
   await defer(trx, claiming);
+  return { kind: 'claimed', record: newRecord(key, newHolder(holderId, tier), null), replaced: null };
 }
 
 /** The statement that records an event. It returns no row when the event is known. */

@@ -1,7 +1,7 @@
 // The queries for stored responses, one row each. proxy/ checks access.
 import type { ResponseStore, StoredResponse } from '../response-record.ts';
 import { recordFrom, rowOf } from './row-names.ts';
-import type { SqlDatabase } from './sql-database.ts';
+import { deleteBefore, type SqlDatabase } from './sql-database.ts';
 
 export function sqlResponses({ reader, writer }: SqlDatabase): ResponseStore {
   return {
@@ -34,19 +34,8 @@ export function sqlResponses({ reader, writer }: SqlDatabase): ResponseStore {
       await writer.deleteFrom('responses').where('id', '=', id).execute();
     },
 
-    async forgetResponses(before, limit) {
-      const { numDeletedRows } = await writer
-        .deleteFrom('responses')
-        .where('id', 'in', (eb) =>
-          eb
-            .selectFrom('responses')
-            .select('id')
-            .where('created_at', '<', before)
-            .orderBy('created_at')
-            .limit(limit),
-        )
-        .executeTakeFirst();
-      return Number(numDeletedRows);
+    forgetResponses(before, limit) {
+      return deleteBefore(writer, 'responses', ['id'], 'created_at', before, limit);
     },
   };
 }

@@ -83,8 +83,7 @@ export function sqlStore(database: SqlOptions): Store {
             version: eb('version', '+', 1),
             ended_at: successor.createdAt,
           }))
-          .where('prefix', '=', old.prefix)
-          .where('state', '=', 'active')
+          .where((eb) => eb.and({ prefix: old.prefix, state: 'active' }))
           .returning('version')
           .executeTakeFirst();
         const [holder] = locked;
@@ -103,8 +102,7 @@ export function sqlStore(database: SqlOptions): Store {
         const ending = trx
           .updateTable('keys')
           .set((eb) => ({ state: 'revoked', version: eb('version', '+', 1), ended_at: at }))
-          .where('prefix', '=', prefix)
-          .where('state', '=', 'active')
+          .where((eb) => eb.and({ prefix, state: 'active' }))
           .returning('version');
         const ended = await defer(trx, ending);
         const record = await recordOf(trx, prefix);
@@ -150,20 +148,14 @@ export function sqlStore(database: SqlOptions): Store {
       const row = await reader
         .selectFrom('free_key_grants')
         .select('count')
-        .where('day', '=', day)
-        .where('address', '=', address)
+        .where((eb) => eb.and({ day, address }))
         .executeTakeFirst();
       return row?.count ?? 0;
     },
 
     async lastChange() {
-      const row = await reader
-        .selectFrom('key_events')
-        .select('id')
-        .orderBy('id', 'desc')
-        .limit(1)
-        .executeTakeFirst();
-      return row?.id ?? 0;
+      const query = reader.selectFrom('key_events').select('id').orderBy('id', 'desc').limit(1);
+      return (await query.executeTakeFirst())?.id ?? 0;
     },
 
     changesAfter(after, limit) {

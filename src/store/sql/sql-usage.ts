@@ -11,7 +11,7 @@ import {
   usageSums,
   windowPrefix,
 } from '../usage-record.ts';
-import { type SqlDatabase, transact } from './sql-database.ts';
+import { deleteBefore, type SqlDatabase, transact } from './sql-database.ts';
 
 /** JavaScript numbers are inexact beyond it, so sums are capped. */
 const MAX = sql.lit(Number.MAX_SAFE_INTEGER);
@@ -66,14 +66,8 @@ export function sqlUsage(database: SqlDatabase): UsageStore {
       });
     },
 
-    async forgetBatches(before, limit) {
-      const { numDeletedRows } = await writer
-        .deleteFrom('usage_batches')
-        .where('id', 'in', (eb) =>
-          eb.selectFrom('usage_batches').select('id').where('at', '<', before).orderBy('at').limit(limit),
-        )
-        .executeTakeFirst();
-      return Number(numDeletedRows);
+    forgetBatches(before, limit) {
+      return deleteBefore(writer, 'usage_batches', ['id'], 'at', before, limit);
     },
 
     async knownBatches(ids) {

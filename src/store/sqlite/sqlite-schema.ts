@@ -1,6 +1,16 @@
 // What the schema has of its own in SQLite: types, checks and triggers. Released migrations are immutable.
 import { type MigrationDialect, ORDER_TERMS } from '../schema/migration.ts';
 
+const EVENT_GUARDS = [
+  `create trigger key_events_stay before update on key_events
+     begin select raise(abort, 'key events never change'); end`,
+  `create trigger key_events_are_not_deleted before delete on key_events
+     begin select raise(abort, 'key events are never deleted'); end`,
+  `create trigger key_events_are_not_replaced before insert on key_events
+     when exists (select 1 from key_events where id = new.id)
+     begin select raise(abort, 'key events never change'); end`,
+];
+
 /**
  * Statements of single migrations after the common ones, by id. The triggers are a last line of defence: neither a bug nor a
  * manual statement can reactivate an ended key, change the terms of an order, or delete an order that was paid.
@@ -32,13 +42,7 @@ const OWN_STATEMENTS = {
     `create trigger keys_version_grows before update on keys
      when new.version <= old.version
      begin select raise(abort, 'every change of a key raises its version'); end`,
-    `create trigger key_events_stay before update on key_events
-     begin select raise(abort, 'key events never change'); end`,
-    `create trigger key_events_are_not_deleted before delete on key_events
-     begin select raise(abort, 'key events are never deleted'); end`,
-    `create trigger key_events_are_not_replaced before insert on key_events
-     when exists (select 1 from key_events where id = new.id)
-     begin select raise(abort, 'key events never change'); end`,
+    ...EVENT_GUARDS,
   ],
   3: [
     `create table key_events_next (
@@ -57,13 +61,7 @@ const OWN_STATEMENTS = {
     `drop table key_events`,
     `alter table key_events_next rename to key_events`,
     `create index key_events_by_prefix on key_events (prefix, id)`,
-    `create trigger key_events_stay before update on key_events
-     begin select raise(abort, 'key events never change'); end`,
-    `create trigger key_events_are_not_deleted before delete on key_events
-     begin select raise(abort, 'key events are never deleted'); end`,
-    `create trigger key_events_are_not_replaced before insert on key_events
-     when exists (select 1 from key_events where id = new.id)
-     begin select raise(abort, 'key events never change'); end`,
+    ...EVENT_GUARDS,
   ],
   4: [
     `create trigger orders_terms_stay before update on orders
