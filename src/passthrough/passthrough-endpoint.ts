@@ -144,7 +144,7 @@ export class Passthrough {
       principal,
       limits: pickLimits(tiers[principal.tier] ?? {}, ({ counts }) => counts !== 'tokens'),
       tiers,
-      route: { entry: exchange.route ?? '', price: undefined },
+      route: { entry: exchange.route ?? '' },
     };
   }
 

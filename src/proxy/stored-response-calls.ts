@@ -146,11 +146,10 @@ function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, route
   const route = routes.find(model);
   const ofUpstream = route?.targets.filter((target) => target.upstream === upstream) ?? [];
   const known = ofUpstream.find((target) => target.model === upstreamModel) ?? ofUpstream[0];
-  const { entry = 'unknown', timeouts } = known ?? {};
+  const { entry = 'unknown', timeouts, price } = known ?? {};
   return {
     model,
     entry: route?.entry ?? 'unknown',
-    price: route?.price,
     tiers: [],
     endpoints: ['responses'],
     responseModel: route?.responseModel ?? 'alias',
@@ -164,6 +163,7 @@ function routeOf({ model, upstream: name, upstreamModel }: StoredResponse, route
         priority: 1,
         entry,
         ...(timeouts === undefined ? {} : { timeouts }),
+        ...(price === undefined ? {} : { price }),
       },
     ],
   };

@@ -169,7 +169,7 @@ export class Realtime {
     mostMs: number,
   ): Promise<Failure | undefined> {
     const { exchange, query, protocols, reservation } = order;
-    const { upstream, model } = target;
+    const { upstream, model, price } = target;
     const { access } = exchange;
     let outcome: SessionEnd['outcome'] | undefined;
     let judged: Failure | undefined;
@@ -181,7 +181,7 @@ export class Realtime {
       return { ...failure(busy, true), skipsRetryBudget: true };
     }
     try {
-      access.attempts = reservation.asked(upstream.name);
+      access.attempts = reservation.asked(upstream.name, price);
       access.upstream = upstream.name;
       access.upstream_model = maskKeys(model);
       access.upstream_status = undefined;

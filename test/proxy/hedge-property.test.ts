@@ -236,7 +236,6 @@ async function play({ programs, before, moves, leaves, commitAfter, afterSend }:
     route: {
       model: 'm',
       entry: 'm',
-      price: undefined,
       tiers: ['Pro'],
       endpoints: ['chat'],
       responseModel: 'upstream',

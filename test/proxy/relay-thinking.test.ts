@@ -191,4 +191,22 @@ describe('a model and a target have deadlines of their own', () => {
       expect([await asked('target'), await asked('patient')]).toEqual([1, 0]);
     },
   );
+
+  test('total: the target goes before the model, and the model before the upstream', async () => {
+    const [own, far] = [{ total: '100ms' }, { total: '1m' }];
+    one.always(async (c) => {
+      await c.wait(400);
+      await json(200, completion())(c);
+    });
+    const models = {
+      upstream: { targets: [target()] },
+      model: { timeouts: far, targets: [target()] },
+      target: { timeouts: far, targets: [target({ timeouts: own })] },
+      patient: { timeouts: own, targets: [target({ timeouts: far })] },
+    };
+    const running = await start({ ...timeouts(own), models });
+    const asked = async (model: string) => (await running.chat(chatRequest({ model }))).status;
+    expect([await asked('upstream'), await asked('model')]).toEqual([504, 200]);
+    expect([await asked('target'), await asked('patient')]).toEqual([504, 200]);
+  });
 });

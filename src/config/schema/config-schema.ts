@@ -136,7 +136,9 @@ const model = section({
     .exactOptional()
     .describe('Changes of request bodies for this model; they override those of its upstreams.'),
   members: memberRules.exactOptional().describe('Deprecated: use `body`.'),
-  price: tokenPrice.exactOptional().describe('Token prices of this model, for usage reports.'),
+  price: tokenPrice
+    .exactOptional()
+    .describe('Token prices of this model, for usage reports, at targets without a `price`.'),
 }).transform(({ members, body, ...rest }) => ({ ...rest, ...oneBody(members, body) }));
 
 // --- tiers ---------------------------------------------------------------------------------------------------------

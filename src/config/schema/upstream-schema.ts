@@ -50,6 +50,7 @@ const timeouts = section({
 export const ownTimeouts = section({
   ...answerTimeouts,
   idle: wait().exactOptional().describe('Between two reads of a response, of any bytes.'),
+  total: wait().exactOptional().describe('One upstream request as a whole.'),
 });
 
 /** RFC 9110, 5.6.2. */

@@ -363,7 +363,7 @@ export class Attempt implements Sink, Source, Contender {
       this.#lingering = setTimeout(() => this.#call?.abort(), END_MS);
       this.#call?.resume();
     } else this.#call?.abort();
-    const { upstream } = this.#target;
+    const { upstream, price } = this.#target;
     const outcome = resultCodeOf(result);
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     const { usage, frames: outputs } = this.#output;
@@ -375,6 +375,7 @@ export class Attempt implements Sink, Source, Contender {
     meter.add({
       upstream: upstream.name,
       provider: upstream.provider,
+      price,
       usage,
       outputs,
       // Pictures and JSON answers are complete or absent.

@@ -7,6 +7,7 @@ import type { BufferPool } from '../../http/pieces/buffer-pool.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import type { Failure } from '../../upstream/error-outcome.ts';
 import type { UsageReads } from '../../upstream/usage-reads.ts';
+import type { TokenPrice } from '../../usage/records/token-price.ts';
 import type { CreatedObjects } from '../../wire/created-objects.ts';
 import type { Usage } from '../../wire/token-usage.ts';
 import type { Target } from '../routes/route-table.ts';
@@ -77,6 +78,8 @@ export interface AttemptUse {
   readonly upstream: string;
   /** Provider of its API. */
   readonly provider: string;
+  /** Of the target's tokens; undefined without one. */
+  readonly price?: TokenPrice | undefined;
   /** Reported by the upstream; null if not. */
   readonly usage: Usage | null;
   /** Output frames that the reported usage does not cover. */

@@ -7,7 +7,7 @@ import type { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { Lease, Limiter } from '../../limits/limiter.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
-import { costOf } from '../../usage/records/token-price.ts';
+import { costOf, type TokenPrice } from '../../usage/records/token-price.ts';
 import type { UsageOutbox } from '../../usage/usage-outbox.ts';
 import { NO_USAGE } from '../../wire/token-usage.ts';
 import type { Route } from '../routes/route-table.ts';
@@ -27,7 +27,7 @@ export interface RunningReservationOptions {
 interface RunningRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly route: Pick<Route, 'entry' | 'price'>;
+  readonly route: Pick<Route, 'entry'>;
   readonly limits: TierLimits;
   /** Of all tiers: usage counts even without limits now, because the holder may change to a limited tier. */
   readonly tiers: DynamicConfig['tiers'];
@@ -38,6 +38,7 @@ export class RunningReservation {
   readonly #request: RunningRequest;
   readonly #lease: Lease | undefined;
   #upstream: string | undefined;
+  #price: TokenPrice | undefined;
   #attempts = 0;
   #isOpen = false;
   #outcome: string | undefined;
@@ -71,10 +72,12 @@ export class RunningReservation {
 
   /**
    * The session is requested from this upstream: from now on it counts as a request, however it ends.
+   * @param price of tokens there; undefined without one
    * @returns the number of upstreams asked so far
    */
-  asked(upstream: string): number {
+  asked(upstream: string, price?: TokenPrice): number {
     this.#upstream = upstream;
+    this.#price = price;
     this.#attempts += 1;
     return this.#attempts;
   }
@@ -92,7 +95,7 @@ export class RunningReservation {
   /** Counts the tokens of one answer. */
   use({ tokens, isEstimated }: SessionUse): void {
     const { limiter, outbox } = this.#options;
-    const { exchange, principal, route } = this.#request;
+    const { exchange, principal } = this.#request;
     this.#prompt += tokens.prompt;
     this.#completion += tokens.completion;
     exchange.access.prompt_tokens = this.#prompt;
@@ -102,7 +105,7 @@ export class RunningReservation {
     outbox.record({
       ...this.#about(),
       usage: tokens,
-      costNanos: route.price && costOf(route.price, tokens),
+      costNanos: this.#price && costOf(this.#price, tokens),
       isPart: true,
     });
   }
@@ -138,12 +141,11 @@ export class RunningReservation {
     this.#isSettled = true;
     this.#lease?.settle(0);
     if (this.#upstream === undefined) return;
-    const { route } = this.#request;
     this.#options.outbox.record({
       ...this.#about(),
       isEstimated: this.#isEstimated,
       usage: NO_USAGE,
-      costNanos: route.price && 0,
+      costNanos: this.#price && 0,
     });
   }
 

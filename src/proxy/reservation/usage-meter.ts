@@ -1,4 +1,5 @@
 // The usage of one request, aggregated from its attempts. It records nothing.
+import type { TokenPrice } from '../../usage/records/token-price.ts';
 import { eachTokenPart, NO_USAGE, type Tokens, type Usage } from '../../wire/token-usage.ts';
 import type { AttemptUse, Unreported } from '../contracts/receiver.ts';
 import { BYTES_PER_TOKEN, type Estimate } from '../request/token-estimate.ts';
@@ -7,6 +8,7 @@ interface MeterReading {
   /** Of the relevant attempt: the one that answered the client, or else the last. */
   readonly upstream: string;
   readonly provider: string;
+  readonly price: TokenPrice | undefined;
   /** Started attempts, including those that were never sent. */
   readonly attempts: number;
   readonly tokens: Tokens;
@@ -18,6 +20,7 @@ interface MeterReading {
   readonly extra: readonly {
     readonly upstream: string;
     readonly provider: string;
+    readonly price: TokenPrice | undefined;
     readonly tokens: Tokens;
   }[];
 }
@@ -52,11 +55,13 @@ export class UsageMeter {
   read(): MeterReading | undefined {
     const last = this.#uses.findLast(({ outcome }) => outcome !== 'superseded') ?? this.#uses.at(-1);
     if (last === undefined) return undefined;
-    const extra = this.#uses.flatMap(({ upstream, provider, usage }, index) =>
-      usage === null || this.#uses[index] === last ? [] : [{ upstream, provider, tokens: tokensOf(usage) }],
+    const extra = this.#uses.flatMap(({ upstream, provider, price, usage }, index) =>
+      usage === null || this.#uses[index] === last
+        ? []
+        : [{ upstream, provider, price, tokens: tokensOf(usage) }],
     );
-    const { upstream, provider } = last;
-    return { upstream, provider, attempts: this.#attempts, ...this.#count(last), extra };
+    const { upstream, provider, price } = last;
+    return { upstream, provider, price, attempts: this.#attempts, ...this.#count(last), extra };
   }
 
   /** Reported usage counts, plus an estimate of the output after the last report. */

@@ -22,7 +22,7 @@ export interface ReservationOptions {
 interface ReservationRequest {
   readonly exchange: Exchange;
   readonly principal: Principal;
-  readonly route: Pick<Route, 'entry' | 'price'>;
+  readonly route: Pick<Route, 'entry'>;
   readonly limits: TierLimits;
   /** The slot of this request. */
   readonly slot: RequestSlot;
@@ -68,7 +68,7 @@ export class UsageReservation {
       this.#lease.settle(0);
       return;
     }
-    const { tokens, isEstimated, isReported, upstream, provider, attempts, extra } = reading;
+    const { tokens, isEstimated, isReported, upstream, provider, price, attempts, extra } = reading;
     this.#lease.settle(tokens.prompt + tokens.completion);
     const { stopReason, error, firstOutputMs } = exchange;
     const outcome = stopReason?.code ?? error?.code ?? 'ok';
@@ -102,11 +102,11 @@ export class UsageReservation {
       isEstimated,
       durationMs: exchange.elapsed,
       ttftMs: firstOutputMs,
-      costNanos: route.price && costOf(route.price, tokens),
+      costNanos: price && costOf(price, tokens),
       extra: extra.map((attempt) => ({
         upstream: attempt.upstream,
         usage: attempt.tokens,
-        costNanos: route.price && costOf(route.price, attempt.tokens),
+        costNanos: attempt.price && costOf(attempt.price, attempt.tokens),
       })),
     });
   }

@@ -8,6 +8,7 @@ import { type Timeouts, timeoutsOf } from '../../config/schema/timeouts.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
 import type { Upstream } from '../../upstream/upstream.ts';
+import type { TokenPrice } from '../../usage/records/token-price.ts';
 import { TargetEdits } from './target-edits.ts';
 import { WatchedMembers } from './watched-members.ts';
 
@@ -21,6 +22,8 @@ export interface Target {
   readonly priority: number;
   /** Set where the model or the target overrides the upstream's. */
   readonly timeouts?: Timeouts;
+  /** Of its tokens. Default: the model has no price. */
+  readonly price?: TokenPrice;
   /** Changes of request bodies. Default: none. */
   readonly edits?: TargetEdits;
 }
@@ -31,7 +34,6 @@ export interface Route {
   readonly model: string;
   /** The matching entry of the table: the name itself, or a pattern. */
   readonly entry: string;
-  readonly price: ModelConfig['price'] | undefined;
   readonly tiers: readonly Tier[];
   /** Endpoints of the model, before the tier's restrictions. */
   readonly endpoints: readonly EndpointName[];
@@ -82,7 +84,6 @@ export class RouteTable {
       const route: Route = {
         model: name,
         entry: name,
-        price: model.price,
         tiers: model.tiers,
         endpoints: model.endpoints,
         responseModel: model.response_model,
@@ -91,7 +92,7 @@ export class RouteTable {
         ...rejectedBy(rules.flat()),
         watched: WatchedMembers.of(rules.flat()),
         targets: model.targets
-          .map(({ upstream: key, timeouts: own, body: _, ...target }, index) => {
+          .map(({ upstream: key, timeouts: own, body: _, price = model.price, ...target }, index) => {
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
@@ -103,6 +104,7 @@ export class RouteTable {
               entry: target.model,
               upstream,
               ...(timeouts === common ? {} : { timeouts }),
+              ...(price === undefined ? {} : { price }),
               ...(edits === undefined ? {} : { edits }),
             };
           })
