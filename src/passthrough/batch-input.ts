@@ -1,28 +1,28 @@
-// Reads the file that a batch is made from: each of its lines is a request that the upstream will carry out with the
-// operator's credentials, and may mean objects as any request may.
+// Checks the input file of a batch: each of its lines is a request that the upstream runs with the operator's credentials, and may
+// refer to objects like any other request.
 import { GatewayError } from '../errors.ts';
 import { ReferenceFinder } from '../proxy/objects/object-references.ts';
 import { MemberSearch, WatchedMembers } from '../proxy/routes/watched-members.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
 import { JsonWalk } from '../wire/json-walk.ts';
 
-/** OpenAI takes 200 MB. */
+/** OpenAI accepts 200 MB. */
 export const MAX_BATCH_INPUT = 256 * 1024 * 1024;
-/** Of one line. */
+/** Maximum bytes of a line. */
 const MAX_LINE = 32 * 1024 * 1024;
-/** Texts that are looked up together. */
+/** References per look-up in the store. */
 const AT_ONCE = 1000;
 const LF = 0x0a;
-/** The member of a line that is the body of its request. */
+/** The member of a line with the body of its request. */
 const ROOT = 'body';
 
 const INPUT_FILE = 'input_file_id';
 const INPUT_FILE_MEMBER = new WatchedMembers([INPUT_FILE]);
 
 /**
- * The file that a batch is to be made from; undefined where the request names none.
+ * The input file of a batch; undefined if the request names none.
  * @param body a valid JSON text
- * @throws GatewayError duplicate_parameter, or invalid_value for another spelling: the upstream could read another file
+ * @throws GatewayError duplicate_parameter, or invalid_value for another spelling, because the upstream could read another file
  */
 export function inputFileOf(body: Buffer): string | undefined {
   const search = new MemberSearch(INPUT_FILE_MEMBER);
@@ -48,7 +48,7 @@ export class BatchInput {
   #parts: Buffer[] = [];
   #size = 0;
 
-  /** @param check refuses what the holder may not mean */
+  /** @param check throws for references that the holder may not use */
   constructor(check: (found: ReferenceFinder) => Promise<void>) {
     this.#check = check;
   }
@@ -64,7 +64,7 @@ export class BatchInput {
     this.#keep(chunk.subarray(start));
   }
 
-  /** The file is complete. Throws as `add` does. */
+  /** The file is complete. Throws like `add`. */
   async end(): Promise<void> {
     await this.#line();
     await this.#check(this.#found);
@@ -86,7 +86,7 @@ export class BatchInput {
     try {
       this.#found.addJson(line);
     } catch (cause) {
-      // What cannot be read here could be read there.
+      // The upstream could read it differently.
       throw new GatewayError('invalid_json', 'A line of the input file is not valid JSON.', { cause });
     }
     if (this.#found.size < AT_ONCE) return;

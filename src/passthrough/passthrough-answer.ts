@@ -1,5 +1,5 @@
-// What is done with an answer that was piped: read whole and within bounds, or passed on as it comes. It judges no status.
-import { pipeline } from 'node:stream';
+// The ways to use an answer that was piped: read it within bounds, or forward it as it arrives.
+import { pipeline } from 'node:stream/promises';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
@@ -7,97 +7,93 @@ import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 import { relayedHeaders } from '../upstream/error-outcome.ts';
 import type { PipedAnswer } from './passthrough-pipe.ts';
 
-/** Of the body, beside the few that every answer passes on. */
-const OF_BODY = ['content-type', 'content-disposition', 'content-encoding'] as const;
+/** Headers of the body, besides those that every answer forwards. */
+const BODY_HEADERS = ['content-type', 'content-disposition', 'content-encoding', 'content-length'] as const;
 
 /**
- * The whole body.
- * @param limit most bytes
- * @param idle milliseconds between two reads
- * @throws GatewayError upstream_invalid_response for one that is too large or was cut, upstream_timeout, or the reason why the
- *   exchange was stopped
+ * The pieces of the body. The call is aborted at the end, however it is reached.
+ * @param idle maximum milliseconds between two pieces
+ * @throws GatewayError upstream_invalid_response for a truncated body, upstream_timeout, or the stop reason of the exchange
  */
-export function collectAnswer(
+export async function* piecesOf(
   exchange: Exchange,
   { response, abort }: PipedAnswer,
-  limit: number,
   idle: number,
-): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const body = new BodyBuffer(limit);
-    const end = (error: GatewayError | undefined) => {
+): AsyncGenerator<Buffer, void> {
+  let failed: GatewayError | undefined;
+  const fail = (error: GatewayError) => {
+    failed ??= error;
+    abort();
+  };
+  const onStop = () => fail(exchange.stopReason ?? new GatewayError('client_closed'));
+  const onLate = () => fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: idle' }));
+  let stop = startDeadline(idle, onLate);
+  exchange.onStop(onStop);
+  if (exchange.stopReason !== undefined) onStop();
+  try {
+    for await (const piece of response) {
       stop();
-      exchange.offStop(onStop);
-      response.off('data', onData).off('end', onEnd).off('close', onEnd);
-      if (error === undefined) resolve(body.take());
-      else {
-        abort();
-        reject(error);
-      }
-    };
-    const late = () => end(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: idle' }));
-    const onStop = () => end(exchange.stopReason ?? new GatewayError('client_closed'));
-    const onData = (chunk: Buffer) => {
-      stop();
-      stop = startDeadline(idle, late);
-      if (!body.push(chunk)) end(invalid('an answer that is too large to be checked'));
-    };
-    const onEnd = () => end(response.complete ? undefined : invalid('a body cut short'));
-    let stop = startDeadline(idle, late);
-    exchange.onStop(onStop);
-    response.on('data', onData).once('end', onEnd).once('close', onEnd);
-    if (exchange.stopReason !== undefined) onStop();
-  });
+      yield piece;
+      stop = startDeadline(idle, onLate);
+    }
+    if (!response.complete) throw invalid('the body is truncated');
+  } catch (cause) {
+    throw failed ?? (cause instanceof GatewayError ? cause : invalid('the body is truncated'));
+  } finally {
+    stop();
+    exchange.offStop(onStop);
+    abort();
+  }
 }
 
 /**
- * Passes the answer on, byte for byte and no faster than the client reads. One that breaks off is broken off.
- * @returns whether it was whole
+ * The whole body.
+ * @param limit maximum bytes
+ * @throws GatewayError as `piecesOf`; upstream_invalid_response for a larger body
  */
-export function pipeAnswer(
+export async function collectAnswer(
   exchange: Exchange,
-  { response, abort }: PipedAnswer,
+  piped: PipedAnswer,
+  limit: number,
   idle: number,
-): Promise<boolean> {
+): Promise<Buffer> {
+  const body = new BodyBuffer(limit);
+  for await (const piece of piecesOf(exchange, piped, idle))
+    if (!body.push(piece)) throw invalid('the answer is too large to be checked');
+  return body.take();
+}
+
+/**
+ * Forwards the answer byte for byte, with backpressure. A truncated one stays truncated: both connections are closed.
+ * @returns whether it was complete
+ */
+export async function pipeAnswer(exchange: Exchange, piped: PipedAnswer, idle: number): Promise<boolean> {
   const { response: answer, access } = exchange;
-  const { headers, statusCode = 502 } = response;
-  const told: Record<string, string> = { ...exchange.headers, ...relayedHeaders(headers) };
-  for (const name of [...OF_BODY, 'content-length']) {
+  const { headers, statusCode = 502 } = piped.response;
+  const relayed: Record<string, string> = { ...exchange.headers, ...relayedHeaders(headers) };
+  for (const name of BODY_HEADERS) {
     const value = headers[name];
-    if (typeof value === 'string') told[name] = value;
+    if (typeof value === 'string') relayed[name] = value;
   }
+  answer.writeHead(statusCode, relayed);
   if (exchange.request.method === 'HEAD') {
     // The body is not sent, so the upstream's is not read.
-    answer.writeHead(statusCode, told).end();
-    abort();
-    return Promise.resolve(true);
+    answer.end();
+    piped.abort();
+    return true;
   }
-  return new Promise((resolve) => {
-    let bytes = 0;
-    let stop = () => {};
-    const watch = () => {
-      stop();
-      // While the client does not read, the upstream's silence is not its own; the listener sees to such clients.
-      stop = startDeadline(idle, () => (answer.writableNeedDrain ? watch() : abort()));
-    };
-    const onStop = () => abort();
-    exchange.onStop(onStop);
-    response.on('data', (chunk: Buffer) => {
-      bytes += chunk.length;
-      watch();
-    });
-    response.pause();
-    watch();
-    answer.writeHead(statusCode, told);
-    pipeline(response, answer, (error) => {
-      stop();
-      exchange.offStop(onStop);
-      access.bytes_out = bytes;
-      // On failure both ends are destroyed, so that a client that has read some of it can tell.
-      if (error !== undefined && error !== null) abort();
-      resolve(error === undefined || error === null);
-    });
-  });
+  access.bytes_out = 0;
+  async function* counted() {
+    // The deadline does not run while the client does not read; the server closes such connections.
+    for await (const piece of piecesOf(exchange, piped, idle)) {
+      access.bytes_out = (access.bytes_out ?? 0) + piece.length;
+      yield piece;
+    }
+  }
+  return pipeline(counted, answer).then(
+    () => true,
+    () => false,
+  );
 }
 
 function invalid(cause: string): GatewayError {

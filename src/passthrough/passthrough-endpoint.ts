@@ -1,7 +1,6 @@
-// Calls that name no model (files, batches, vector stores, conversations), passed on to the one upstream that keeps the
-// objects. The order of the steps is here: the key, the operation, whose the objects are, the limits, the call, what of its
-// answer becomes the holder's. Everything that could show or end another's object is refused before the upstream is asked.
-
+// Calls without a model (files, batches, vector stores, conversations), forwarded to the one upstream that stores the objects. The order of
+// the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
+// could read or end another holder's object are rejected before the upstream is asked.
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import { pickLimits } from '../config/limit-table.ts';
@@ -21,18 +20,19 @@ import {
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
-import { judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
+import { askAuthorized } from '../upstream/proxied-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';
-import { collectAnswer, pipeAnswer } from './passthrough-answer.ts';
+import { collectAnswer, piecesOf, pipeAnswer } from './passthrough-answer.ts';
 import { type ListQuery, makeList, parseAnswer, readListQuery } from './passthrough-list.ts';
 import { type FoundOperation, findOperation, needsReading, seenIn } from './passthrough-operations.ts';
 import { type PipedAnswer, pipe } from './passthrough-pipe.ts';
 
-/** Of an answer that is read before it is shown. */
+/** Maximum bytes of answers that are read before they are returned. */
 const MAX_ANSWER = 4 * 1024 * 1024;
-/** Of items, which may hold images. */
+/** Items may contain images. */
 const MAX_ITEMS = 32 * 1024 * 1024;
 const MAX_ERROR = 1024 * 1024;
 const NO_BODY = Buffer.alloc(0);
@@ -44,20 +44,20 @@ interface PassthroughOptions {
   readonly metering: RunningReservationOptions;
 }
 
-/** One call on its way. */
+/** One call of a client. */
 interface Call {
   readonly exchange: Exchange;
   readonly found: FoundOperation;
   readonly upstream: Upstream;
   readonly objects: HolderObjects;
-  /** Of the request, raw. */
+  /** Raw. */
   readonly path: string;
   readonly search: string;
   readonly maxBody: number;
   readonly maxUpload: number;
 }
 
-/** A request of a call to its upstream. */
+/** One request to the upstream. */
 interface Question {
   readonly method: string;
   readonly path: string;
@@ -65,11 +65,11 @@ interface Question {
   readonly body: Buffer | { readonly limit: number };
 }
 
-/** An upstream's refusal, as it is to be answered. */
+/** An error response of the upstream. */
 class Refused extends Error {
-  readonly failure: ReturnType<typeof judgeErrorResponse>;
+  readonly failure: Failure;
 
-  constructor(failure: ReturnType<typeof judgeErrorResponse>) {
+  constructor(failure: Failure) {
     super('the upstream refused');
     this.failure = failure;
   }
@@ -82,7 +82,7 @@ export class Passthrough {
     this.#options = options;
   }
 
-  /** Everything at one of the paths, or below it. */
+  /** Answers a request for one of the paths, or for a path below them. */
   async answer(exchange: Exchange): Promise<void> {
     await whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
@@ -137,7 +137,7 @@ export class Passthrough {
     }
   }
 
-  /** Requests and slots count; the tokens are unknown. */
+  /** Only requests and slots are counted, because tokens are unknown. */
   #order(exchange: Exchange, principal: Principal, { tiers }: DynamicConfig) {
     return {
       exchange,
@@ -149,8 +149,9 @@ export class Passthrough {
   }
 
   /**
-   * Nothing that the call means may be another's.
+   * Checks that the holder owns every object that the call refers to.
    * @returns the body to send
+   * @throws GatewayError object_not_found, or for an invalid body
    */
   async #check(call: Call): Promise<Buffer | { readonly limit: number }> {
     const { exchange, found, objects, search, maxBody, maxUpload } = call;
@@ -201,7 +202,7 @@ export class Passthrough {
     if (operation.hasItems === true) await objects.record(itemsIn(bytes));
     else await objects.claim(seenIn(operation, parseAnswer(bytes)));
     const [id] = found.ids;
-    // Should this fail, the upstream will say that there is no such object.
+    // If this fails, the upstream answers later requests that there is no such object.
     if (operation.ends === true && id !== undefined && memberOf(parseAnswer(bytes), 'deleted') === true)
       await objects.markDeleted(id).catch(() => undefined);
     const type = response.headers['content-type'] ?? 'application/json';
@@ -225,7 +226,7 @@ export class Passthrough {
     answer(exchange, 200, { 'content-type': 'application/json' }, list);
   }
 
-  /** @returns undefined when the upstream has no such object */
+  /** @returns undefined if the upstream has no such object */
   async #object(call: Call, path: string, limit: number): Promise<Buffer | undefined> {
     try {
       const piped = await this.#ask(call, { method: 'GET', path, search: '', body: NO_BODY });
@@ -236,7 +237,7 @@ export class Passthrough {
     }
   }
 
-  /** What a batch is made from is in a file, so the file is read too. Files never change. */
+  /** Checks the input file of a batch. Files never change. */
   async #checkBatch(call: Call, body: Buffer): Promise<void> {
     const { exchange, upstream, objects } = call;
     const id = inputFileOf(body);
@@ -247,53 +248,47 @@ export class Passthrough {
       search: '',
       body: NO_BODY,
     });
-    // Its lines are requests for models, and may refer to what these may.
+    // Its lines are requests for models, which may also refer to shared objects.
     const input = new BatchInput((found) => objects.check(found, upstream.config.shared_objects));
-    const onStop = () => piped.abort();
-    const stop = startDeadline(upstream.config.timeouts.total, onStop);
-    exchange.onStop(onStop);
+    const { total, idle } = upstream.config.timeouts;
+    const stop = startDeadline(total, () => piped.abort());
     try {
       let size = 0;
-      for await (const chunk of piped.response) {
-        size += chunk.length;
+      for await (const piece of piecesOf(exchange, piped, idle)) {
+        size += piece.length;
         if (size > MAX_BATCH_INPUT) throw bodyTooLarge(MAX_BATCH_INPUT);
-        await input.add(chunk);
+        await input.add(piece);
       }
       await input.end();
-    } catch (error) {
-      if (error instanceof GatewayError) throw error;
-      throw exchange.stopReason ?? new GatewayError('upstream_invalid_response', undefined, { cause: error });
     } finally {
       stop();
-      exchange.offStop(onStop);
-      piped.abort();
     }
   }
 
   /**
-   * Asks with a valid credential, and once more with a new token when the upstream rejects the present one and the body is at hand.
-   * @throws Refused for every answer that is not good; GatewayError
+   * Sends a request, and repeats it with a new token if the upstream rejects the current one and the body is in memory.
+   * @throws Refused for an error response; GatewayError
    */
   async #ask(call: Call, question: Question): Promise<PipedAnswer> {
     const { upstream, exchange } = call;
-    const pending = upstream.authorize();
-    if (pending !== undefined) await exchange.orStopped(pending);
-    const { token } = upstream;
-    try {
-      return await this.#askOnce(call, question);
-    } catch (error) {
-      const isRejected = error instanceof Refused && error.failure.isTokenRejected === true;
-      if (!isRejected || token === undefined || !(await upstream.replaceToken(token))) throw error;
-      if (!Buffer.isBuffer(question.body)) throw error;
-      exchange.throwIfStopped();
-      return this.#askOnce(call, question);
-    }
+    const isTokenRejected = (result: PipedAnswer | Failure) =>
+      'error' in result && result.isTokenRejected === true && Buffer.isBuffer(question.body);
+    const result = await askAuthorized(
+      upstream,
+      exchange,
+      () => this.#askOnce(call, question),
+      isTokenRejected,
+    );
+    if (!('error' in result)) return result;
+    exchange.throwIfStopped();
+    throw new Refused(result);
   }
 
+  /** @returns the answer, or the failure that an error response means */
   async #askOnce(
     { exchange, upstream }: Call,
     { method, path, search, body }: Question,
-  ): Promise<PipedAnswer> {
+  ): Promise<PipedAnswer | Failure> {
     const { headers } = exchange.request;
     const own: Record<string, string> = upstream.headersFor(headers, exchange.id);
     const isOwnCall = method === exchange.method;
@@ -301,7 +296,7 @@ export class Passthrough {
       const value = headers[name];
       if (typeof value === 'string') own[name] = value;
     }
-    // What was read whole was decoded, too.
+    // A body that was read whole is decoded.
     if (!Buffer.isBuffer(body) && headers['content-encoding'] !== undefined)
       own['content-encoding'] = headers['content-encoding'];
     const piped = await pipe({
@@ -312,14 +307,14 @@ export class Passthrough {
       headers: own,
       body,
     });
-    const { statusCode = 0, headers: told } = piped.response;
+    const { statusCode = 0, headers: received } = piped.response;
     exchange.access.upstream_status = statusCode;
-    exchange.access.upstream_request_id = upstream.requestIdIn(told);
+    exchange.access.upstream_request_id = upstream.requestIdIn(received);
     if (statusCode >= 200 && statusCode < 300) return piped;
     const { idle } = upstream.config.timeouts;
     const text = await collectAnswer(exchange, piped, MAX_ERROR, idle).catch(() => NO_BODY);
     exchange.throwIfStopped();
-    throw new Refused(withoutCredential(judgeErrorResponse(statusCode, told, text), upstream));
+    return withoutCredential(judgeErrorResponse(statusCode, received, text), upstream);
   }
 }
 

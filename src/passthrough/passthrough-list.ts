@@ -1,14 +1,14 @@
-// Lists of what a holder has at an upstream. They are made from what the gateway has recorded, and each object is asked for by
-// its id: an upstream's own list is of everybody, and a page of it may hold nothing of this holder's.
+// Lists of a holder's objects at an upstream. They are made from the gateway's records, and each object is requested by its id: a page of
+// the upstream's own list, which has the objects of all holders, may contain none of this one.
 import { GatewayError } from '../errors.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
 
-const USUAL = 20;
-const MOST = 100;
-/** Objects that are asked for at the same time. */
+const DEFAULT_LIMIT = 20;
+const MAX_LIMIT = 100;
+/** Concurrent requests for objects. */
 const AT_ONCE = 4;
 
-/** What a list is asked for, as OpenAI's lists are. */
+/** The query of a list, in OpenAI's form. */
 export interface ListQuery {
   readonly order: 'asc' | 'desc';
   readonly limit: number;
@@ -20,15 +20,14 @@ export interface ListQuery {
 /** @throws GatewayError invalid_value */
 export function readListQuery(search: string): ListQuery {
   const given = new URLSearchParams(search);
-  const limit = given.get('limit') ?? String(USUAL);
+  const limit = given.get('limit') ?? String(DEFAULT_LIMIT);
   if (!/^[1-9]\d{0,8}$/.test(limit)) throw wrong('limit');
   const order = given.get('order') ?? 'desc';
   if (order !== 'asc' && order !== 'desc') throw wrong('order');
   const [after, before, purpose] = ['after', 'before', 'purpose'].map((name) => given.get(name) ?? undefined);
   return {
     order,
-    // More than one page holds is told by `has_more`.
-    limit: Math.min(Number(limit), MOST),
+    limit: Math.min(Number(limit), MAX_LIMIT),
     ...(after === undefined ? {} : { after }),
     ...(before === undefined ? {} : { before }),
     ...(purpose === undefined ? {} : { purpose }),
@@ -42,17 +41,17 @@ function wrong(param: string): GatewayError {
 }
 
 interface ListSource {
-  /** Ids of the holder's, in order. */
+  /** Ids of the holder's objects, in order. */
   page(query: ListQuery): Promise<readonly string[]>;
-  /** The object as the upstream has it now; undefined when it has it no more. */
+  /** The object at the upstream; undefined if it no longer exists. */
   object(id: string): Promise<Buffer | undefined>;
-  /** It is gone. */
+  /** Records that the object no longer exists. */
   ended(id: string): Promise<void>;
 }
 
 /**
- * The list as the client reads it, each object byte for byte as the upstream gave it. What the upstream has no more takes no
- * place in it.
+ * The list for the client, with each object byte for byte as the upstream returned it. Objects that no longer exist are left out and do
+ * not count.
  */
 export async function makeList(query: ListQuery, source: ListSource): Promise<Buffer> {
   const found: { id: string; bytes: Buffer }[] = [];
@@ -63,7 +62,7 @@ export async function makeList(query: ListQuery, source: ListSource): Promise<Bu
     const { after: _after, before: _before, ...rest } = query;
     const limit = query.limit - found.length;
     const place = mark === undefined ? {} : isBackward ? { before: mark } : { after: mark };
-    // One more than is shown tells whether there is more.
+    // One more than shown, for `has_more`.
     const ids = await source.page({ ...rest, ...place, limit: limit + 1 });
     hasMore = ids.length > limit;
     const shown = isBackward ? ids.slice(-limit) : ids.slice(0, limit);
@@ -85,21 +84,13 @@ export async function makeList(query: ListQuery, source: ListSource): Promise<Bu
   return Buffer.concat([...parts, Buffer.from(tail)]);
 }
 
-/** In order, a few at a time. */
-async function each<T>(ids: readonly string[], ask: (id: string) => Promise<T>): Promise<(T | undefined)[]> {
-  const results: (T | undefined)[] = new Array(ids.length).fill(undefined);
-  const waiting = [...ids.entries()];
-  const work = async () => {
-    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-      results[next[0]] = await ask(next[1]);
-    }
-  };
-  const workers = Array.from({ length: Math.min(AT_ONCE, ids.length) }, work);
-  // One that fails ends the others before they ask again.
-  await Promise.all(workers).catch((error: unknown) => {
-    waiting.length = 0;
-    throw error;
-  });
+/** Requests all objects in order, `AT_ONCE` at a time. */
+async function each<T>(ids: readonly string[], ask: (id: string) => Promise<T>): Promise<T[]> {
+  const results: T[] = [];
+  while (results.length < ids.length) {
+    const next = ids.slice(results.length, results.length + AT_ONCE);
+    results.push(...(await Promise.all(next.map(ask))));
+  }
   return results;
 }
 

@@ -1,35 +1,35 @@
-// The calls that can be passed on without a model, one line for each: what stands in the path, what kind of body it takes, and
-// what its answer makes or ends. A call that is not here is not passed on, because nobody would know whose objects it means.
+// The calls without a model that are forwarded, one line each: the path, the kind of body, and what its answer creates or ends. Other calls
+// are rejected, because the gateway would not know whose objects they refer to.
 
 import { GatewayError } from '../errors.ts';
 import type { SeenObject } from '../proxy/objects/object-owners.ts';
 import { memberOf } from '../upstream/error-outcome.ts';
 
 type BodyKind =
-  /** None, or JSON that is read whole and checked. */
+  /** None, or JSON, which is read whole and checked. */
   | 'json'
-  /** Piped as it comes: a file. */
+  /** A file, piped as it arrives. */
   | 'stream'
   | 'none';
 
 export interface Operation {
   readonly method: string;
-  /** Path segments below `/v1`; `{}` is the id of an object that has to be the holder's, `{item}` one inside of such. */
+  /** Path segments below `/v1`; `{}` is the id of an object that the holder must own, `{item}` an id inside such an object. */
   readonly path: string;
   readonly body: BodyKind;
-  /** The kind of the object whose id the answer gives. */
+  /** The kind of the created object, whose id is in the answer. */
   readonly makes?: string;
-  /** A list of the holder's own objects of this kind. */
+  /** The call lists the holder's objects of this kind. */
   readonly lists?: string;
-  /** The object in the path is gone with a good answer. */
+  /** A successful answer ends the object in the path. */
   readonly ends?: boolean;
-  /** Objects that the answer, or an element of a list, tells of, which come from what is the holder's. */
+  /** Objects in the answer, or in an element of a list, that derive from the holder's. */
   readonly derives?: (answer: unknown) => readonly SeenObject[];
-  /** The answer is an item of a conversation, or a list of them, which later requests may refer to. */
+  /** The answer is an item of a conversation, or a list of items, which later requests may refer to. */
   readonly hasItems?: boolean;
 }
 
-/** A batch names its results when it has them. */
+/** A batch names its result files once they exist. */
 function filesOfBatch(answer: unknown): readonly SeenObject[] {
   return ['output_file_id', 'error_file_id'].flatMap((name) => {
     const id = textIn(answer, name);
@@ -37,7 +37,7 @@ function filesOfBatch(answer: unknown): readonly SeenObject[] {
   });
 }
 
-/** An upload that is complete has become a file. */
+/** A completed upload becomes a file. */
 function fileOfUpload(answer: unknown): readonly SeenObject[] {
   const file = memberOf(answer, 'file');
   const id = textIn(file, 'id');
@@ -88,19 +88,18 @@ const PASSTHROUGH_OPERATIONS: readonly Operation[] = [
   remove('conversations/{}/items/{item}'),
 ];
 
-/** A call that was found in the table. */
+/** A call of the table. */
 export interface FoundOperation {
   readonly operation: Operation;
-  /** Ids of objects in the path, in its order. */
+  /** Ids of objects in the path, in order. */
   readonly ids: readonly string[];
-  /** Ids inside of these. */
+  /** Ids inside these objects. */
   readonly items: readonly string[];
 }
 
-/** What an id in a path may be: nothing that a server could take for a way to somewhere else. */
+/** Valid ids in paths: no characters with which a server could reach another path. */
 const ID = /^[A-Za-z0-9_-]{1,128}$/;
 
-/** Its path as segments; each operation once. */
 const TABLE = PASSTHROUGH_OPERATIONS.map((operation) => ({ operation, segments: operation.path.split('/') }));
 
 /**
@@ -135,15 +134,15 @@ export function needsReading({ makes, derives, ends, hasItems }: Operation): boo
 }
 
 /**
- * What is the holder's with this answer.
- * @throws GatewayError upstream_invalid_response when it made something and does not say what
+ * The objects that the holder owns after this answer.
+ * @throws GatewayError upstream_invalid_response if the answer has no id of the created object
  */
 export function seenIn({ makes, derives }: Operation, answer: unknown): readonly SeenObject[] {
   const derived = derives?.(answer) ?? [];
   if (makes === undefined) return derived;
   const id = textIn(answer, 'id');
   if (id === undefined || !ID.test(id)) {
-    const cause = new Error('an answer without the id of what was made');
+    const cause = new Error('the answer has no id of the created object');
     throw new GatewayError('upstream_invalid_response', undefined, { cause });
   }
   return [{ id, kind: makes, purpose: textIn(answer, 'purpose') }, ...derived];

@@ -1,7 +1,6 @@
-// Pipes one call to an upstream through http-proxy-3, up to the head of the answer. passthrough-endpoint.ts decides what may be
-// sent and which parts of the answer are returned.
-import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
-import { Socket } from 'node:net';
+// Pipes one call to an upstream through http-proxy-3, up to the head of the answer. passthrough-endpoint.ts decides what may be sent and
+// which parts of the answer are returned.
+import { type ClientRequest, type IncomingMessage, ServerResponse } from 'node:http';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
@@ -12,6 +11,7 @@ import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
 import { proxyErrorCode } from '../upstream/http/http-transport.ts';
+import { proxiedRequest, proxyOptions } from '../upstream/proxied-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Maximum silence of a client within a body in milliseconds, as for other bodies. */
@@ -36,7 +36,7 @@ export interface PipedAnswer {
   abort(): void;
 }
 
-/** @throws GatewayError (rejects with it): of the upstream, of the client's body, or the reason why the exchange was stopped */
+/** @throws GatewayError (rejects) of the upstream or of the client's body, or the stop reason of the exchange */
 export function pipe(order: PipeOrder): Promise<PipedAnswer> {
   return new Promise((resolve, reject) => new Pipe(order, resolve, reject).begin());
 }
@@ -80,7 +80,7 @@ class Pipe {
   readonly #reject: (error: GatewayError) => void;
   #request: ClientRequest | undefined;
   #counted: Counted | undefined;
-  #stopWaiting: (() => void) | undefined;
+  #stopWaiting = () => {};
   #isOver = false;
   #isAborted = false;
 
@@ -95,7 +95,7 @@ class Pipe {
   }
 
   begin(): void {
-    const { exchange, upstream, body } = this.#order;
+    const { exchange, upstream, method, path, body } = this.#order;
     const { config } = upstream;
     const { connect, headers = config.timeouts.total, idle } = config.timeouts;
     if (exchange.stopReason !== undefined) {
@@ -116,36 +116,18 @@ class Pipe {
       request.once('finish', () => this.#await(headers));
     });
     proxy.on('proxyRes', (response) => this.#onHead(response));
-    proxy.on('error', (error) => this.#onError(error));
-    proxy.on('econnreset', (error) => this.#onError(error));
+    proxy.on('error', this.#onError);
+    proxy.on('econnreset', this.#onError);
     const options = {
-      target: new URL(config.base_url).origin,
-      changeOrigin: true,
-      prependPath: false,
-      // Keep the path unchanged instead of parsing and rebuilding it.
-      toProxy: true,
+      ...proxyOptions(config.base_url, connect),
       // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
       selfHandleResponse: true,
-      connectTimeout: connect,
       buffer: this.#body(idle),
     };
     if (Buffer.isBuffer(body)) this.#await(connect + headers);
-    const request = this.#facade();
+    const request = proxiedRequest(method, path, { ...this.#order.headers, ...framing(exchange, body) });
     // http-proxy-3 needs a response, but nothing is written to it: `selfHandleResponse` is set.
-    proxy.web(request, new ServerResponse(request), options, (error) => this.#onError(error));
-  }
-
-  /** A request that the gateway built, so that no other header of the client is forwarded. */
-  #facade(): IncomingMessage {
-    const { exchange, method, path, headers, body } = this.#order;
-    const request = new IncomingMessage(new Socket());
-    request.method = method;
-    request.url = path;
-    request.httpVersion = '1.1';
-    request.httpVersionMajor = 1;
-    request.httpVersionMinor = 1;
-    request.headers = { ...headers, ...framing(exchange, body) };
-    return request;
+    proxy.web(request, new ServerResponse(request), options, this.#onError);
   }
 
   #body(idle: number): Readable {
@@ -178,7 +160,7 @@ class Pipe {
 
   /** Replaces the previous deadline. */
   #wait(ms: number, then: () => void): void {
-    this.#stopWaiting?.();
+    this.#stopWaiting();
     this.#stopWaiting = startDeadline(ms, then);
   }
 
@@ -193,9 +175,9 @@ class Pipe {
     this.#resolve({ response, abort });
   }
 
-  #onError(cause: Error): void {
+  readonly #onError = (cause: Error) => {
     this.#fail(new GatewayError(proxyErrorCode(cause), undefined, { cause }));
-  }
+  };
 
   readonly #onStop = () => {
     this.#fail(this.#order.exchange.stopReason ?? new GatewayError('client_closed'));
@@ -210,7 +192,7 @@ class Pipe {
 
   #end(): void {
     this.#isOver = true;
-    this.#stopWaiting?.();
+    this.#stopWaiting();
     const { exchange } = this.#order;
     exchange.offStop(this.#onStop);
     if (this.#counted === undefined) return;

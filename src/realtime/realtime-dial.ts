@@ -1,10 +1,10 @@
-// One attempt to open a session at one target: the handshake, through http-proxy-3, up to the 101 or to the reason why there
-// is none. realtime-session.ts owns the connection after that.
+// One attempt to open a session at one target: the handshake, through http-proxy-3, up to the 101 or a failure. realtime-session.ts owns
+// the connection after that.
 //
-// http-proxy-3 gets a request that the gateway built, so no other header of the client is forwarded, and a `Line` as the socket.
-// Its relay of error responses is replaced, so that they are classified like those of other endpoints.
+// http-proxy-3 gets a `Line` as the client's socket. Its relay of error responses is replaced, so that they are classified like those of
+// other endpoints.
 import { createHash } from 'node:crypto';
-import { type ClientRequest, IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
@@ -24,6 +24,7 @@ import {
 } from '../upstream/error-outcome.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
 import { proxyErrorCode } from '../upstream/http/http-transport.ts';
+import { askAuthorized, proxiedRequest, proxyOptions } from '../upstream/proxied-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { Line, type UpstreamEnd } from './client-line.ts';
 import { EchoSession } from './realtime-echo.ts';
@@ -44,10 +45,10 @@ interface DialOrder {
   /** Path and query at the upstream. */
   readonly path: string;
   readonly protocols: readonly string[];
-  /** The name of the model at the target. */
+  /** Name of the model at the target. */
   readonly model: string;
   /** Milliseconds until the deadline of the retries. */
-  readonly mostMs: number;
+  readonly maxMs: number;
 }
 
 export type Dialled =
@@ -55,24 +56,20 @@ export type Dialled =
   | { readonly kind: 'failed'; readonly failure: Failure };
 
 /**
- * Dials with a valid credential, and once more with a new token when the upstream rejects the present one.
- * @throws nothing: every trouble is a result. One that was stopped ends with the reason of the exchange.
+ * Dials with a valid credential, and once more with a new token if the upstream rejects the current one.
+ * @throws nothing: every error is a result. A stopped exchange ends it with the stop reason.
  */
 export async function dialAuthorized(order: DialOrder): Promise<Dialled> {
   const { upstream, exchange } = order;
+  const isTokenRejected = (result: Dialled) =>
+    result.kind === 'failed' && result.failure.isTokenRejected === true;
   try {
-    const pending = upstream.authorize();
-    if (pending !== undefined) await exchange.orStopped(pending);
+    return await askAuthorized(upstream, exchange, () => dial(order), isTokenRejected);
   } catch (error) {
-    if (exchange.stopReason !== undefined)
-      return { kind: 'failed', failure: failure(exchange.stopReason, false) };
-    return { kind: 'failed', failure: unauthorized(error) };
+    const { stopReason } = exchange;
+    const cause = stopReason === undefined ? unauthorized(error) : failure(stopReason, false);
+    return { kind: 'failed', failure: cause };
   }
-  const { token } = upstream;
-  const result = await dial(order);
-  const isRejected = result.kind === 'failed' && result.failure.isTokenRejected === true;
-  if (!isRejected || token === undefined || !(await upstream.replaceToken(token))) return result;
-  return exchange.stopReason === undefined ? dial(order) : result;
 }
 
 function dial(order: DialOrder): Promise<Dialled> {
@@ -94,7 +91,7 @@ class Dial {
   }
 
   begin(): void {
-    const { exchange, upstream, timeouts, mostMs } = this.#order;
+    const { exchange, upstream, timeouts, maxMs } = this.#order;
     const { config } = upstream;
     if (config.kind !== 'http') {
       this.#echo();
@@ -103,24 +100,17 @@ class Dial {
     exchange.onStop(this.#onStop);
     const { connect, headers = HANDSHAKE_MS } = timeouts;
     const ms = connect + headers;
-    this.#stopDeadline = startDeadline(Math.min(ms, mostMs), () => {
+    this.#stopDeadline = startDeadline(Math.min(ms, maxMs), () => {
       const late = new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' });
       const judged = failure(late, true);
-      // No model runs before the answer, so the upstream is at fault unless the retry deadline cut its time.
-      this.#fail(ms <= mostMs ? { ...judged, blame: certainBlame(late.code) } : judged);
+      // No model runs before the answer, so the upstream is at fault unless the retry deadline shortened its time.
+      this.#fail(ms <= maxMs ? { ...judged, blame: certainBlame(late.code) } : judged);
     });
     const proxy = createProxyServer({});
     proxy.on('proxyReqWs', (request) => this.#prepare(request));
     // The session handles errors of the line.
     proxy.on('error', () => undefined);
-    const options = {
-      target: new URL(config.base_url).origin,
-      changeOrigin: true,
-      prependPath: false,
-      // Keep the path unchanged instead of parsing and rebuilding it.
-      toProxy: true,
-      connectTimeout: connect,
-    };
+    const options = proxyOptions(config.base_url, connect);
     try {
       proxy.ws(this.#handshake(), this.#line, NO_BYTES, options, (error) => this.#onError(error));
     } catch (error) {
@@ -163,22 +153,14 @@ class Dial {
   #handshake(): IncomingMessage {
     const { exchange, upstream, path, protocols } = this.#order;
     const { headers } = exchange.request;
-    // The socket is never used; http-proxy-3 only needs the shape of a request.
-    const request = new IncomingMessage(new Socket());
-    request.method = 'GET';
-    request.url = path;
-    request.httpVersion = '1.1';
-    request.httpVersionMajor = 1;
-    request.httpVersionMinor = 1;
-    request.headers = {
+    return proxiedRequest('GET', path, {
       ...upstream.headersFor(headers, exchange.id),
       connection: 'Upgrade',
       upgrade: 'websocket',
       'sec-websocket-version': '13',
       'sec-websocket-key': headers['sec-websocket-key'] ?? '',
       ...(protocols.length === 0 ? {} : { 'sec-websocket-protocol': protocols.join(', ') }),
-    };
-    return request;
+    });
   }
 
   #prepare(request: ClientRequest): void {

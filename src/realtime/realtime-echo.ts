@@ -1,68 +1,59 @@
-// The built-in model in a realtime session: a small upstream in the process, for trying and testing. It answers texts with what
-// was said last, in the events that OpenAI's API has for that, and keeps nothing.
+// The built-in model in a realtime session: an in-process upstream for trials and tests. It answers with the last text in the events of
+// OpenAI's API, and stores nothing.
 import { randomBytes } from 'node:crypto';
+import { contentText, echoTokens, replyTo } from '../upstream/echo/echo-answer.ts';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
 import type { Line } from './client-line.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
-/** Of what is said back. */
-const MAX_DURATION = 2000;
-
 export class EchoSession {
   readonly #line: Line;
-  readonly #model: string;
+  readonly #session: object;
   #said = '';
-  #sizeOfInput = 0;
+  /** Of the client, since the last answer. */
+  #inputTokens = 0;
 
   /** @param line the client's end; written to and read as an upstream's socket would be */
   constructor(line: Line, model: string) {
     this.#line = line;
-    this.#model = model;
+    this.#session = { type: 'realtime', object: 'realtime.session', model, output_modalities: ['text'] };
   }
 
   /** @param head of the answer to the handshake */
   begin(head: string): void {
     const reader = new WebSocketFrameReader({
-      onText: (text) => this.#hear(text),
+      onText: (text) => this.#onMessage(text.toString()),
       onPing: (payload) => this.#line.write(pongFrame(payload)),
-      onClose: (code) => {
-        // 1005 stands in no frame (RFC 6455, 7.4.1).
-        this.#line.end(closeFrame(code === 1005 ? 1000 : code, '', false));
-      },
+      // 1005 is never sent in a frame (RFC 6455, 7.4.1).
+      onClose: (code) => this.#line.end(closeFrame(code === 1005 ? 1000 : code, '', false)),
     });
     this.#line.on('data', (bytes: Buffer) => reader.push(bytes));
     this.#line.on('drain', () => this.#line.resume());
     this.#line.once('end', () => this.#line.end());
     this.#line.write(head);
-    this.#tell({ type: 'session.created', session: this.#session() });
+    this.#send({ type: 'session.created', session: this.#session });
   }
 
-  #hear(text: Buffer): void {
-    const event = parse(text.toString());
-    this.#sizeOfInput += text.length;
+  #onMessage(text: string): void {
+    const event = parse(text);
+    this.#inputTokens += echoTokens(text);
     switch (memberOf(event, 'type')) {
       case 'session.update':
-        this.#tell({ type: 'session.updated', session: this.#session() });
+        this.#send({ type: 'session.updated', session: this.#session });
         break;
       case 'conversation.item.create': {
         const item = memberOf(event, 'item');
-        const content = memberOf(item, 'content');
-        const parts: unknown[] = Array.isArray(content) ? content : [];
-        this.#said = parts
-          .map((part) => memberOf(part, 'text'))
-          .filter((part) => typeof part === 'string')
-          .join('')
-          .slice(0, MAX_DURATION);
-        this.#tell({ type: 'conversation.item.added', item });
+        this.#said = contentText(memberOf(item, 'content')) ?? '';
+        this.#send({ type: 'conversation.item.added', item });
         break;
       }
       case 'response.create':
         this.#respond();
         break;
       default: {
-        const message = 'This model knows session.update, conversation.item.create and response.create.';
+        const message = 'This model supports session.update, conversation.item.create and response.create.';
         const error = { type: 'invalid_request_error', code: 'invalid_event', message, param: null };
-        this.#tell({ type: 'error', error });
+        this.#send({ type: 'error', error });
       }
     }
   }
@@ -70,14 +61,13 @@ export class EchoSession {
   #respond(): void {
     const id = `resp_${randomBytes(12).toString('hex')}`;
     const about = { response_id: id, item_id: `item_${id}`, output_index: 0, content_index: 0 };
-    const text = this.#said === '' ? 'Say something, and I will say it back.' : `You said: ${this.#said}`;
-    const pieces = text.match(/\s*\S{1,16}|\s+/gu) ?? [];
+    const { text, pieces } = replyTo(this.#said, {});
     const response = { id, object: 'realtime.response', status: 'in_progress', output: [], usage: null };
-    this.#tell({ type: 'response.created', response });
-    for (const delta of pieces) this.#tell({ type: 'response.output_text.delta', ...about, delta });
-    this.#tell({ type: 'response.output_text.done', ...about, text });
-    const input = Math.ceil(this.#sizeOfInput / 4);
-    this.#sizeOfInput = 0;
+    this.#send({ type: 'response.created', response });
+    for (const delta of pieces) this.#send({ type: 'response.output_text.delta', ...about, delta });
+    this.#send({ type: 'response.output_text.done', ...about, text });
+    const input = this.#inputTokens;
+    this.#inputTokens = 0;
     const usage = {
       total_tokens: input + pieces.length,
       input_tokens: input,
@@ -86,19 +76,13 @@ export class EchoSession {
       output_token_details: { text_tokens: pieces.length, audio_tokens: 0 },
     };
     const item = { type: 'message', role: 'assistant', content: [{ type: 'output_text', text }] };
-    this.#tell({
-      type: 'response.done',
-      response: { ...response, status: 'completed', output: [item], usage },
-    });
+    const done = { ...response, status: 'completed', output: [item], usage };
+    this.#send({ type: 'response.done', response: done });
   }
 
-  #session() {
-    return { type: 'realtime', object: 'realtime.session', model: this.#model, output_modalities: ['text'] };
-  }
-
-  #tell(event: object): void {
+  #send(event: object): void {
     const text = JSON.stringify({ event_id: `event_${randomBytes(8).toString('hex')}`, ...event });
-    // Who does not read is not listened to.
+    // Backpressure: a client that does not read is not read either.
     if (!this.#line.writableEnded && !this.#line.write(textFrame(text))) this.#line.pause();
   }
 }

@@ -1,5 +1,5 @@
-// `GET /v1/realtime`: from a handshake to a session with one of the model's targets. The order of the steps is here, as in
-// pipeline.ts for chat; the attempt is realtime-dial.ts, what follows the 101 realtime-session.ts.
+// `GET /v1/realtime`: from a handshake to a session with one of the model's targets. The order of the steps is here, as in pipeline.ts
+// for chat. realtime-dial.ts is one attempt, realtime-session.ts the session after the 101.
 import type { Authenticator } from '../auth/authenticator.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -27,7 +27,7 @@ import { ClientEvents } from './realtime-members.ts';
 import { readProtocols, readSessionQuery, type SessionQuery } from './realtime-request.ts';
 import { Session, type SessionEnd } from './realtime-session.ts';
 
-/** Of a model's name in the log: longer ones are nobody's model. */
+/** Maximum length of a model's name in the log. */
 const MAX_NAME = 256;
 
 interface RealtimeOptions {
@@ -36,17 +36,17 @@ interface RealtimeOptions {
   readonly metrics: Metrics;
   readonly resilience: Resilience;
   readonly metering: RunningReservationOptions;
-  /** For sessions whose clients have left. */
+  /** For sessions whose clients disconnected. */
   readonly usageReads: UsageReads;
 }
 
-/** A session that may be opened. */
+/** A session to open. */
 interface Order {
   readonly exchange: Exchange;
   readonly upgrade: Upgrade;
   readonly config: DynamicConfig;
   readonly route: Route;
-  /** Reads the client's events, where some are refused. */
+  /** Checks the client's events; undefined if none is rejected. */
   readonly events: ClientEvents | undefined;
   readonly query: SessionQuery;
   readonly protocols: readonly string[];
@@ -60,7 +60,7 @@ export class Realtime {
     this.#options = options;
   }
 
-  /** Resolves when the session has ended, or was refused. */
+  /** Resolves when the session ended or was rejected. */
   async answer(exchange: Exchange): Promise<void> {
     await whileHeld(this.#options.snapshot(), (held) => this.#answer(exchange, held));
   }
@@ -83,18 +83,18 @@ export class Realtime {
     exchange.throwIfStopped();
 
     const limits = config.tiers[principal.tier] ?? {};
-    let isAsked = false;
+    let hasLimitHeaders = false;
     let reservation: RunningReservation | undefined;
     try {
       routes.checkTier(principal.tier, 'realtime');
       const query = readSessionQuery(exchange.target);
-      // Somebody will put a key where the model belongs.
+      // Users paste API keys into `model`; mask them.
       exchange.model = maskKeys(query.model).slice(0, MAX_NAME);
       exchange.entry = 'unknown';
       exchange.endpoint = 'realtime';
       const route = routes.resolve(query.model, principal.tier, 'realtime');
       exchange.entry = route.entry;
-      isAsked = true;
+      hasLimitHeaders = true;
       reservation = await RunningReservation.open(metering, {
         exchange,
         principal,
@@ -115,15 +115,15 @@ export class Realtime {
         reservation,
       });
     } catch (error) {
-      // What is refused before the limits were asked says how they stand all the same.
-      if (!isAsked) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
+      // Earlier rejections have limit headers too.
+      if (!hasLimitHeaders) await setLimitHeaders(metering.limiter, exchange, principal.holderId, limits);
       throw error;
     } finally {
       reservation?.settle();
     }
   }
 
-  /** Asks one target after the other until one has answered 101, none is left, or it would not help. */
+  /** Tries one target after the other until one answers 101, none is left, or another one would not help. */
   async #open(order: Order): Promise<void> {
     const { exchange, upgrade, config, route } = order;
     const { resilience, metrics } = this.#options;
@@ -152,7 +152,7 @@ export class Realtime {
       } else metrics.extraAttempts.inc({ upstream: step.target.upstream.name, reason: 'fallback' });
       const result = await this.#try(order, step, early, endsAt - performance.now());
       if (result === undefined) return;
-      // That one is busy is no news about another that has answered.
+      // A busy target does not replace the answer of another one.
       if (last === undefined || result.error.code !== 'upstream_busy') last = result;
       exchange.throwIfStopped();
       if (!result.tryNextTarget || attempt >= config.retry.attempts || performance.now() >= endsAt) break;
@@ -161,12 +161,12 @@ export class Realtime {
     answerFailure(exchange, last);
   }
 
-  /** @returns why there is no session; undefined when there was one, and it has ended */
+  /** @returns why there is no session; undefined if there was one and it ended */
   async #try(
     order: Order,
     { target, permit }: PlannedTarget<Target>,
     early: EarlyBytes,
-    mostMs: number,
+    maxMs: number,
   ): Promise<Failure | undefined> {
     const { exchange, query, protocols, reservation } = order;
     const { upstream, model, price } = target;
@@ -188,7 +188,7 @@ export class Realtime {
       access.upstream_request_id = undefined;
       const path = pathAt(target, query);
       const { timeouts = upstream.config.timeouts } = target;
-      const result = await dialAuthorized({ exchange, upstream, timeouts, path, protocols, model, mostMs });
+      const result = await dialAuthorized({ exchange, upstream, timeouts, path, protocols, model, maxMs });
       if (result.kind === 'failed') {
         judged = result.failure;
         return judged;
@@ -253,16 +253,16 @@ export class Realtime {
   }
 }
 
-/** A holder who has no tokens left has no session either. */
+/** Ends the session of a holder without tokens. */
 async function closeIfSpent(session: Session, reservation: RunningReservation): Promise<void> {
   try {
     const rejection = await reservation.spent();
     if (rejection === undefined) return;
-    // A minute passes by itself (IANA: 1013, Try Again Later), a month does not (RFC 6455, 7.4.1: 1008, Policy Violation).
+    // After a minute limit the client can try again later (IANA: 1013), after a quota it cannot (RFC 6455, 7.4.1: 1008, policy violation).
     const code = rejection.code === 'insufficient_quota' ? 1008 : 1013;
     session.close(code, rejection.code, rejection.code, rejection);
   } catch {
-    // The limits did not say. The next answer asks again.
+    // The limiter is unavailable. The next answer checks again.
   }
 }
 

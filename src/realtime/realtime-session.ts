@@ -1,8 +1,8 @@
-// A realtime session from the 101 to the end of its connections: bytes go through as they are, in both directions, while
-// frames are read along to count, to notice a Close, and to know where one of the gateway's own may stand.
+// A realtime session from the 101 to the end of its connections. It forwards the bytes of both directions unchanged, and reads their
+// frames to count usage, to notice a Close, and to find frame boundaries for the gateway's own frames.
 //
-// Ends are passed on as they came. A side that breaks off without a Close is broken off on the other side without one, so
-// that its peer reads 1006; the gateway itself says Close only when it is the one that ends the session.
+// Ends are forwarded as received. If one side breaks off without a Close, the other one is closed without a Close, so that its peer
+// reports 1006. The gateway sends a Close only if it ends the session itself.
 
 import type { Socket } from 'node:net';
 import { startDeadline } from '../deadline.ts';
@@ -13,41 +13,41 @@ import type { Line, LineOwner, UpstreamEnd } from './client-line.ts';
 import type { ClientEvents } from './realtime-members.ts';
 import { closeFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
-/** What a side has for its part of the end, after the other side's. */
+/** Time for a side to close after the other side did. */
 const CLOSE_MS = 10_000;
-/** The same where the gateway ends the session, and for a connection whose other half is gone. */
-const FAREWELL_MS = 1_000;
-/** RFC 6455, 7.4.1: what no frame says. */
+/** The same if the gateway ends the session, or the other connection is gone. */
+const CUT_MS = 1_000;
+/** A connection without a Close (RFC 6455, 7.4.1). */
 const ABNORMAL = 1006;
 
 interface SessionOptions {
   readonly exchange: Exchange;
   readonly client: Socket;
-  /** What came of the client's before the upstream's 101. */
+  /** Bytes of the client before the upstream's 101. */
   readonly early: Buffer;
   readonly line: Line;
   readonly upstream: UpstreamEnd;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
-  /** Reads the client's events before they are passed on; undefined where none is refused. */
+  /** Checks the client's events before they are forwarded; undefined if none is rejected. */
   readonly events: ClientEvents | undefined;
-  /** Reads the events of both sides that are text. */
+  /** Reads the text events of both sides. */
   readonly usage: SessionReader;
-  /** For the upstream of a client that leaves while an answer is under way. */
+  /** For the upstream of a client that disconnects during an answer. */
   readonly usageReads: Pick<UsageReads, 'begin'>;
-  /** Called while the client's connection closes, before the log hears of it. */
+  /** Called while the client's connection closes, before the log line is written. */
   readonly onEnd: (end: SessionEnd) => void;
 }
 
-/** What the session tells of its events. */
+/** Receives the events of a session. */
 interface SessionReader {
-  /** What an answer used is still to be reported. */
+  /** Whether the usage of an answer is still to be reported. */
   readonly awaitsUsage: boolean;
   read(text: Buffer): void;
   readInput(text: Buffer): void;
   readLong(bytes: number, head: Buffer): void;
   readLongInput(bytes: number, head: Buffer): void;
-  /** Nothing more is read. */
+  /** No more events follow. */
   end(): void;
 }
 
@@ -55,7 +55,7 @@ type Side = 'client' | 'upstream' | 'gateway';
 
 export interface SessionEnd {
   readonly by: Side;
-  /** As in the first Close, 1005 for one without a code, 1006 where there was none. */
+  /** Of the first Close: 1005 without a code, 1006 without a Close. */
   readonly code: number;
   readonly outcome: 'ok' | ErrorCode;
 }
@@ -66,47 +66,48 @@ export class Session implements LineOwner {
   readonly #fromClient: WebSocketFrameReader;
   readonly #timers = new Set<NodeJS.Timeout>();
   #hasHead = false;
-  /** Nothing more goes to the upstream. */
+  /** Nothing more is sent to the upstream. */
   #isLineEnded = false;
   #end: SessionEnd | undefined;
-  /** The gateway's own Close, from when it is decided. */
+  /** The gateway's own Close, which it sends at the next frame boundaries. */
   #closing: { readonly code: number; readonly reason: string } | undefined;
-  #clientIsTold = false;
-  #upstreamIsTold = false;
+  #isSentToClient = false;
+  #isSentToUpstream = false;
+  /** When bytes were last received. */
   #movedAt = performance.now();
   #idleTimer: NodeJS.Timeout | undefined;
   #stopStall = () => {};
-  #waiting: (() => void) | undefined;
+  /** Continues the upstream when the client has read. */
+  #onDrained: (() => void) | undefined;
   #resolve: (end: SessionEnd) => void = () => {};
-  /** The client has left, and the upstream is read on for what an answer used. */
+  /** The client disconnected, and the upstream is still read for the usage of an answer. */
   #usageRead: UsageRead | undefined;
-  #bytesAfter = 0;
-  /** The client's Close, which ends the answers of an upstream. */
+  #usageReadBytes = 0;
+  /** The client's Close, which would end the upstream's answers. */
   #heldClose: Buffer | undefined;
   #clientIsGone = false;
   #upstreamIsGone = false;
   #hasRead = false;
-  /** Bytes of the two sides, with what frames them. */
+  /** Forwarded bytes of the two sides, with their framing. */
   bytesIn = 0;
   bytesOut = 0;
 
   constructor(options: SessionOptions) {
     this.#options = options;
-    const closes = (by: Side) => (code: number) => this.#onClose(by, code);
     const { usage } = options;
     this.#fromUpstream = new WebSocketFrameReader({
       onText: (text) => usage.read(text),
       onLongText: (bytes, head) => usage.readLong(bytes, head),
-      onClose: closes('upstream'),
+      onClose: (code) => this.#onClose('upstream', code),
     });
     this.#fromClient = new WebSocketFrameReader({
       onText: (text) => usage.readInput(text),
       onLongText: (bytes, head) => usage.readLongInput(bytes, head),
-      onClose: closes('client'),
+      onClose: (code) => this.#onClose('client', code),
     });
   }
 
-  /** @returns how it ended, when the client's connection is closed; the upstream's then has a moment left */
+  /** @returns its end, when the client's connection is closed; the upstream's connection closes a moment later */
   run(): Promise<SessionEnd> {
     const { exchange, client, early, line, limits } = this.#options;
     return new Promise((resolve) => {
@@ -114,7 +115,7 @@ export class Session implements LineOwner {
       client.on('data', (bytes: Buffer) => this.#receive(bytes));
       client.once('end', () => this.#clientEnded());
       client.on('drain', () => this.#drained());
-      // Before the server hears of it and writes the log.
+      // Before the server's listener, which writes the log line.
       client.prependOnceListener('close', () => this.#clientClosed());
       client.setNoDelay(true).setKeepAlive(true, 30_000);
       exchange.onStop(this.#onStop);
@@ -128,9 +129,9 @@ export class Session implements LineOwner {
   }
 
   /**
-   * Ends the session from here: a Close to both sides, each where a frame ends, and the connections a moment later.
+   * Ends the session: sends a Close to both sides, each at a frame boundary, and closes the connections a moment later.
    * @param reason ASCII of at most 123 bytes
-   * @param error told to the client in an event before, where one may stand
+   * @param error sent to the client in an event before the Close, if it is between messages
    */
   close(code: number, reason: string, outcome: 'ok' | ErrorCode, error?: GatewayError): void {
     if (this.#closing !== undefined || this.#end !== undefined) return;
@@ -139,9 +140,8 @@ export class Session implements LineOwner {
     this.#endRead();
     if (error !== undefined && this.#hasHead && this.#fromUpstream.betweenMessages)
       this.#options.client.write(textFrame(errorEvent(error)));
-    this.#tellClient();
-    this.#tellUpstream();
-    this.#after(FAREWELL_MS, () => this.#cut());
+    this.#sendClose();
+    this.#after(CUT_MS, () => this.#cut());
   }
 
   toClient(bytes: Buffer, done: () => void): void {
@@ -149,7 +149,7 @@ export class Session implements LineOwner {
     if (!this.#hasHead) {
       this.#hasHead = true;
       client.write(bytes);
-      this.#tellClient();
+      this.#sendClose();
       done();
       return;
     }
@@ -160,17 +160,17 @@ export class Session implements LineOwner {
       return;
     }
     let count = 0;
-    if (!this.#clientIsTold) {
+    if (!this.#isSentToClient) {
       count = this.#fromUpstream.push(bytes, this.#closing !== undefined);
       this.bytesOut += count;
     }
     const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
     if (this.#heldClose !== undefined && !this.#options.usage.awaitsUsage) this.#endRead();
-    if (this.#closing !== undefined) this.#tellClient();
+    this.#sendClose();
     if (isTaken || client.destroyed) done();
     else {
-      // The upstream waits as long as the client does not read.
-      this.#waiting = done;
+      // Backpressure: the upstream waits until the client reads.
+      this.#onDrained = done;
       this.#stopStall = startDeadline(limits.writeStall, () => this.#cut());
     }
   }
@@ -179,11 +179,11 @@ export class Session implements LineOwner {
     this.#upstreamIsGone = true;
     this.#endRead();
     if (this.#clientIsGone) return;
-    // Where the gateway said Close, the client still has to answer.
+    // After the gateway's Close, the client still has to answer.
     if (this.#closing !== undefined) return;
     this.#end ??= { by: 'upstream', code: ABNORMAL, outcome: 'stream_incomplete' };
     this.#options.client.end();
-    this.#after(FAREWELL_MS, () => this.#cut());
+    this.#after(CUT_MS, () => this.#cut());
   }
 
   wantsMore(): void {
@@ -199,16 +199,16 @@ export class Session implements LineOwner {
     this.#movedAt = performance.now();
     const admitted = events.admit(bytes);
     if (admitted.length > 0) this.#take(admitted);
-    if (events.refusal === undefined) return;
-    const { closeCode, error } = events.refusal;
+    if (events.rejection === undefined) return;
+    const { closeCode, error } = events.rejection;
     this.close(closeCode, error.code, error.code, error);
   }
 
   #take(bytes: Buffer): void {
     const { client, line } = this.#options;
     this.#movedAt = performance.now();
-    if (this.#upstreamIsTold || this.#isLineEnded || this.#heldClose !== undefined) {
-      // Read on for the client's answer to the Close.
+    if (this.#isSentToUpstream || this.#isLineEnded || this.#heldClose !== undefined) {
+      // Wait for the client's answer to the Close.
       this.#fromClient.push(bytes);
       return;
     }
@@ -217,32 +217,32 @@ export class Session implements LineOwner {
     if (this.#holdClose(bytes, count)) return;
     if (!line.push(bytes.subarray(0, count)) && this.#closing === undefined) client.pause();
     if (this.#closing === undefined) return;
-    this.#tellUpstream();
+    this.#sendClose();
     if (count < bytes.length) this.#take(bytes.subarray(count));
   }
 
   /**
-   * Where an answer is under way, the client's Close goes on when what it used has been reported: the upstream would end with it
-   * and report nothing.
+   * Holds the client's Close back during an answer, until its usage is reported: the upstream would end at once and report nothing.
+   * @returns whether it is held
    */
   #holdClose(bytes: Buffer, count: number): boolean {
     const { line } = this.#options;
     const at = (this.#fromClient.closeStart ?? -1) - (this.bytesIn - count);
-    // Part of it may have gone upstream with the piece before.
+    // A part of it may have been sent with the previous piece.
     if (!this.#fromClient.hasClosed || at < 0 || !this.#beginRead()) return false;
     this.#heldClose = Buffer.from(bytes.subarray(at, count));
     if (at > 0) line.push(bytes.subarray(0, at));
     return true;
   }
 
-  /** What an answer used is still to come, and the upstream has not been read on for it. */
+  /** Whether the usage of an answer is still to come, and the upstream was not read for it before. */
   get #mayRead(): boolean {
     const { usage } = this.#options;
     if (this.#closing !== undefined || this.#upstreamIsGone || this.#hasRead) return false;
     return usage.awaitsUsage && !this.#fromUpstream.hasClosed;
   }
 
-  /** @returns whether the upstream is read on after its client has left */
+  /** @returns whether the upstream is still read although its client disconnected */
   #beginRead(): boolean {
     if (this.#usageRead !== undefined) return true;
     if (!this.#mayRead) return false;
@@ -253,9 +253,9 @@ export class Session implements LineOwner {
 
   #readOn(bytes: Buffer): void {
     if (this.#usageRead === undefined) return;
-    this.#bytesAfter += bytes.length;
+    this.#usageReadBytes += bytes.length;
     this.#fromUpstream.push(bytes);
-    if (!this.#options.usage.awaitsUsage || this.#bytesAfter > MAX_USAGE_READ_BYTES) this.#endRead();
+    if (!this.#options.usage.awaitsUsage || this.#usageReadBytes > MAX_USAGE_READ_BYTES) this.#endRead();
   }
 
   #endRead(): void {
@@ -268,28 +268,27 @@ export class Session implements LineOwner {
     if (this.#clientIsGone) this.#finish();
   }
 
-  #tellClient(): void {
-    const { client } = this.#options;
-    if (this.#closing === undefined || this.#clientIsTold || !this.#hasHead) return;
-    if (!this.#fromUpstream.atBoundary) return;
-    this.#clientIsTold = true;
-    if (!this.#fromUpstream.hasClosed)
-      client.write(closeFrame(this.#closing.code, this.#closing.reason, false));
-    client.resume();
-  }
-
-  #tellUpstream(): void {
-    const { line } = this.#options;
-    if (this.#closing === undefined || this.#upstreamIsTold || this.#isLineEnded) return;
-    if (!this.#fromClient.atBoundary) return;
-    this.#upstreamIsTold = true;
-    if (!this.#fromClient.hasClosed) line.push(closeFrame(this.#closing.code, this.#closing.reason, true));
+  /** Sends the gateway's Close to each side once, at a frame boundary, unless the other side's Close was forwarded to it. */
+  #sendClose(): void {
+    const { client, line } = this.#options;
+    const closing = this.#closing;
+    if (closing === undefined) return;
+    const { code, reason } = closing;
+    if (!this.#isSentToClient && this.#hasHead && this.#fromUpstream.atBoundary) {
+      this.#isSentToClient = true;
+      if (!this.#fromUpstream.hasClosed) client.write(closeFrame(code, reason, false));
+      client.resume();
+    }
+    if (!this.#isSentToUpstream && !this.#isLineEnded && this.#fromClient.atBoundary) {
+      this.#isSentToUpstream = true;
+      if (!this.#fromClient.hasClosed) line.push(closeFrame(code, reason, true));
+    }
   }
 
   #onClose(by: Side, code: number): void {
     this.#end ??= { by, code, outcome: 'ok' };
     if (this.#closing === undefined) this.#after(CLOSE_MS, () => this.#cut());
-    else if (by === 'client' && this.#clientIsTold) this.#options.client.end();
+    else if (by === 'client' && this.#isSentToClient) this.#options.client.end();
   }
 
   #endLine(): void {
@@ -303,7 +302,7 @@ export class Session implements LineOwner {
     this.#end ??= { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
     if (this.#usageRead === undefined && !this.#mayRead) this.#endLine();
     client.end();
-    this.#after(FAREWELL_MS, () => this.#cut());
+    this.#after(CUT_MS, () => this.#cut());
   }
 
   #clientClosed(): void {
@@ -318,37 +317,36 @@ export class Session implements LineOwner {
     exchange.offStop(this.#onStop);
     if (!isReadOn) usage.end();
     onEnd(end);
-    // When the server has written the log.
+    // After the server has written the log line.
     if (isReadOn) setImmediate(() => exchange.markAnswered());
     else this.#finish();
   }
 
-  /** Neither side is of interest any more. */
+  /** Ends the upstream's connection and the session. */
   #finish(): void {
     const { upstream, usage } = this.#options;
     usage.end();
     this.#endLine();
     upstream.destroySoon();
-    // What is not read there by then stays unread.
-    setTimeout(() => upstream.destroy(), FAREWELL_MS).unref();
+    setTimeout(() => upstream.destroy(), CUT_MS).unref();
     if (this.#end !== undefined) this.#resolve(this.#end);
   }
 
   #drained(): void {
     this.#stopStall();
-    const done = this.#waiting;
-    this.#waiting = undefined;
+    const done = this.#onDrained;
+    this.#onDrained = undefined;
     done?.();
   }
 
   #cut(): void {
     const { client, upstream } = this.#options;
     client.destroy();
-    // Otherwise it is let go when the client's connection has closed, or what an answer used has come.
+    // Otherwise it ends when the client's connection has closed, or with the usage of the answer.
     if (this.#usageRead === undefined && !this.#mayRead) upstream.destroy();
   }
 
-  /** One timer; bytes that came only move the time at which it will find the silence long enough. */
+  /** One timer: received bytes only move the deadline that it computes when due. */
   #watchIdle(ms: number): void {
     const left = this.#movedAt + ms - performance.now();
     if (left <= 0) this.close(1001, 'session was idle', 'ok');
@@ -374,7 +372,7 @@ export class Session implements LineOwner {
   };
 }
 
-/** As an upstream tells a client of a session what went wrong. */
+/** An error in the form of an upstream's event. */
 function errorEvent(error: GatewayError): string {
   return `{"type":"error",${errorBody(error).slice(1)}`;
 }

@@ -1,16 +1,15 @@
-// Reads along in one direction of a WebSocket (RFC 6455, 5.2): where frames begin and end, what a Close says, and the texts of
-// whole messages as far as they are short. It changes nothing and holds nothing back; bytes that make no sense end the
-// reading, and not the connection.
+// Reads one direction of a WebSocket beside the relay (RFC 6455, 5.2): frame boundaries, the code of a Close, and the text of messages
+// up to a size. It changes and delays nothing. Invalid bytes end the reading, not the connection.
 import { randomBytes } from 'node:crypto';
 import { BodyBuffer } from '../http/pieces/body-buffer.ts';
 
-/** Of one message that is collected; a longer one is passed over. */
+/** Default maximum bytes of a message that is collected. */
 export const MAX_TEXT = 1024 * 1024;
-/** What is kept of a longer one: its type stands there. */
-const HEAD_OF_TEXT = 512;
-/** RFC 6455, 5.5: what a control frame holds at most. */
+/** Bytes kept of a longer message: they contain its type. */
+const TEXT_HEAD = 512;
+/** Maximum payload of a control frame (RFC 6455, 5.5). */
 const MAX_CONTROL = 125;
-/** Length, extended length and mask at their longest. */
+/** Maximum size of a frame header, with extended length and mask. */
 const MAX_HEAD = 14;
 
 const NO_BYTES = Buffer.alloc(0);
@@ -20,13 +19,13 @@ const PING = 0x9;
 const PONG = 0xa;
 
 interface FrameEvents {
-  /** A whole text message. Its bytes are valid during the call alone. Absent where nobody reads them. */
-  onText?(text: Buffer): void;
-  /** A text message that was too long to be collected. @param head what it begins with */
+  /** A whole text message. Its bytes are valid only during the call. */
+  onText(text: Buffer): void;
+  /** A text message that is too long to be collected. @param head its first bytes */
   onLongText?(bytes: number, head: Buffer): void;
-  /** Absent where the other end answers it. */
+  /** Absent if the peer answers it. */
   onPing?(payload: Buffer): void;
-  /** @param code 1005 where the frame names none (RFC 6455, 7.4.1) */
+  /** @param code 1005 if the frame has none (RFC 6455, 7.4.1) */
   onClose(code: number): void;
 }
 
@@ -35,64 +34,55 @@ export class WebSocketFrameReader {
   readonly #maxText: number;
   readonly #head = Buffer.alloc(MAX_HEAD);
   #headLength = 0;
-  /** Of the present frame. */
+  /** The current frame. */
   #opcode = 0;
   #isFinal = false;
   #mask: Buffer | undefined;
   #left = 0;
   #read = 0;
   #inPayload = false;
-  /** A data message was begun and its last frame has not come. */
+  /** A data message began, and its last frame has not arrived. */
   #inMessage = false;
   #isText = false;
   #control: Buffer[] = [];
-  /** Of a text that came in several pieces. */
+  /** The text of the current message, or its head if it is too long. */
   #text: BodyBuffer | undefined;
-  /** Of a text that came in one. */
-  #whole: Buffer | undefined;
-  /** Of a text that is too long, its beginning. */
-  #textHead = NO_BYTES;
   #size = 0;
-  /** Bytes before the piece that is read, and where in all of them the present frame begins. */
+  /** Bytes before the current piece, and where in all bytes the current frame begins. */
   #passed = 0;
   #frameStart = 0;
-  #closeStart: number | undefined;
-  #isLost = false;
-  #hasClosed = false;
+  /** Where in all bytes the Close begins, after which nothing may follow; undefined before it. */
+  closeStart: number | undefined;
+  /** The bytes are no sequence of frames. */
+  isLost = false;
 
-  /** @param maxText of one message that is collected, in bytes */
+  /** @param maxText maximum bytes of a message that is collected */
   constructor(events: FrameEvents, maxText: number = MAX_TEXT) {
     this.#events = events;
     this.#maxText = maxText;
   }
 
-  /** Something may be put between what came and what comes. */
+  /** Whether a frame may be inserted behind the received bytes. */
   get atBoundary(): boolean {
-    return !this.#isLost && !this.#inPayload && this.#headLength === 0;
+    return !this.isLost && !this.#inPayload && this.#headLength === 0;
   }
 
-  /** Also a whole message may be put there. */
+  /** Whether a whole message may be inserted there. */
   get betweenMessages(): boolean {
     return this.atBoundary && !this.#inMessage;
   }
 
-  /** The other side has said Close: nothing may follow. */
   get hasClosed(): boolean {
-    return this.#hasClosed;
-  }
-
-  /** What came is no sequence of frames. */
-  get isLost(): boolean {
-    return this.#isLost;
+    return this.closeStart !== undefined;
   }
 
   /**
-   * @param stop at the end of the present frame
-   * @returns how many bytes were read: all of them, or with `stop` those up to the end of the frame
+   * @param stop at the end of the current frame
+   * @returns the number of bytes read: all, or with `stop` those up to the end of the frame
    */
   push(chunk: Buffer, stop = false): number {
     let at = 0;
-    while (at < chunk.length && !this.#isLost) {
+    while (at < chunk.length && !this.isLost) {
       if (!this.#inPayload && this.#headLength === 0) this.#frameStart = this.#passed + at;
       at += this.#inPayload ? this.#takePayload(chunk, at) : this.#takeHead(chunk, at);
       if (stop && this.atBoundary) {
@@ -104,31 +94,23 @@ export class WebSocketFrameReader {
     return chunk.length;
   }
 
-  /** Where in all that was read the Close begins; undefined where none came. */
-  get closeStart(): number | undefined {
-    return this.#closeStart;
-  }
-
   #takeHead(chunk: Buffer, start: number): number {
     let at = start;
-    let needed = this.#needed();
-    while (at < chunk.length && this.#headLength < needed) {
+    let isWhole = false;
+    while (at < chunk.length && !isWhole) {
       this.#head[this.#headLength] = chunk[at] ?? 0;
       this.#headLength += 1;
       at += 1;
-      needed = this.#needed();
+      isWhole = this.#headLength === this.#headSize;
     }
-    if (this.#headLength === needed) this.#begin();
+    if (isWhole) this.#begin();
     return at - start;
   }
 
-  /** Bytes of the head, as far as they are known from those that came. */
-  #needed(): number {
-    if (this.#headLength < 2) return 2;
-    const second = this.#head[1] ?? 0;
-    const length = second & 0x7f;
-    const extended = length === 126 ? 2 : length === 127 ? 8 : 0;
-    return 2 + extended + (second & 0x80 ? 4 : 0);
+  /** As far as it is known from the received bytes. */
+  get #headSize(): number {
+    const [, second = 0] = this.#head;
+    return this.#headLength < 2 ? 2 : 2 + extendedBytes(second & 0x7f) + (second & 0x80 ? 4 : 0);
   }
 
   #begin(): void {
@@ -136,14 +118,14 @@ export class WebSocketFrameReader {
     const [first = 0, second = 0] = head;
     const length = second & 0x7f;
     const isMasked = (second & 0x80) !== 0;
-    const extended = length === 126 ? 2 : length === 127 ? 8 : 0;
+    const extended = extendedBytes(length);
     const left =
       extended === 0 ? length : extended === 2 ? head.readUInt16BE(2) : Number(head.readBigUInt64BE(2));
     const opcode = first & 0x0f;
     const isFinal = (first & 0x80) !== 0;
     const isControl = opcode >= 0x8;
     const isOdd =
-      // No extension was agreed on, so reserved bits and opcodes mean nothing (RFC 6455, 5.2).
+      // Without an extension, reserved bits and opcodes are invalid (RFC 6455, 5.2).
       (first & 0x70) !== 0 ||
       (opcode > 0x2 && opcode < 0x8) ||
       opcode > 0xa ||
@@ -172,7 +154,7 @@ export class WebSocketFrameReader {
     const count = Math.min(this.#left, chunk.length - start);
     const bytes = chunk.subarray(start, start + count);
     if (this.#opcode >= 0x8) this.#control.push(this.#plain(bytes));
-    else if (this.#isText && this.#events.onText !== undefined) this.#collect(bytes);
+    else if (this.#isText) this.#collect(bytes);
     this.#left -= count;
     this.#read += count;
     if (this.#left === 0) this.#end();
@@ -180,20 +162,15 @@ export class WebSocketFrameReader {
   }
 
   #collect(bytes: Buffer): void {
-    const isWhole = this.#size === 0 && bytes.length === this.#left && this.#isFinal;
+    const before = this.#size;
     this.#size += bytes.length;
-    // Most come in one piece, and need not be kept.
-    if (isWhole && this.#size <= this.#maxText) this.#whole = this.#plain(bytes);
-    else if (this.#size > this.#maxText) {
-      if (this.#size - bytes.length <= this.#maxText) {
-        const start = this.#text?.take() ?? this.#plain(bytes.subarray(0, HEAD_OF_TEXT));
-        this.#textHead = Buffer.from(start.subarray(0, HEAD_OF_TEXT));
-      }
-      this.#text = undefined;
-    } else {
-      this.#text ??= new BodyBuffer(this.#maxText, undefined);
-      this.#text.push(this.#plain(bytes));
-    }
+    if (before > this.#maxText) return;
+    const plain = this.#plain(bytes);
+    this.#text ??= new BodyBuffer(this.#maxText);
+    if (this.#text.push(plain)) return;
+    const start = before > 0 ? this.#text.take() : plain;
+    this.#text = new BodyBuffer(TEXT_HEAD);
+    this.#text.push(Buffer.from(start.subarray(0, TEXT_HEAD)));
   }
 
   #plain(bytes: Buffer): Buffer {
@@ -210,29 +187,32 @@ export class WebSocketFrameReader {
       const payload = Buffer.concat(this.#control);
       this.#control = [];
       if (this.#opcode === PING) this.#events.onPing?.(payload);
-      if (this.#opcode !== CLOSE || this.#hasClosed) return;
-      this.#hasClosed = true;
-      this.#closeStart = this.#frameStart;
+      if (this.#opcode !== CLOSE || this.hasClosed) return;
+      this.closeStart = this.#frameStart;
       this.#events.onClose(payload.length < 2 ? 1005 : payload.readUInt16BE(0));
       return;
     }
     if (!this.#isFinal) return;
     this.#inMessage = false;
+    if (!this.#isText) return;
     const size = this.#size;
-    const text = this.#whole ?? this.#text?.take() ?? NO_BYTES;
+    const text = this.#text?.take() ?? NO_BYTES;
     this.#size = 0;
-    this.#whole = undefined;
     this.#text = undefined;
-    if (!this.#isText || this.#events.onText === undefined) return;
-    if (size > this.#maxText) this.#events.onLongText?.(size, this.#textHead);
+    if (size > this.#maxText) this.#events.onLongText?.(size, text);
     else this.#events.onText(text);
   }
 
   #lose(): void {
-    this.#isLost = true;
+    this.isLost = true;
     this.#text = undefined;
     this.#control = [];
   }
+}
+
+/** Bytes of the extended length (RFC 6455, 5.2). @param length the seven bits in the second byte */
+function extendedBytes(length: number): number {
+  return length === 126 ? 2 : length === 127 ? 8 : 0;
 }
 
 /**

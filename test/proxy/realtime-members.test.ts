@@ -31,7 +31,7 @@ function pass(bytes: Buffer, step: number) {
   const gate = events();
   const passed: Buffer[] = [];
   for (let at = 0; at < bytes.length; at += step) passed.push(gate.admit(bytes.subarray(at, at + step)));
-  return { passed: Buffer.concat(passed), refusal: gate.refusal };
+  return { passed: Buffer.concat(passed), refusal: gate.rejection };
 }
 
 const good = [
@@ -87,7 +87,7 @@ test('an event of more than 32 MiB is refused', () => {
   gate.admit(frame('{"a":"', { fin: false }));
   for (let size = 0; size < 33 * 1024 * 1024; size += 60_000) gate.admit(piece);
   gate.admit(frame('"}', { opcode: 0 }));
-  expect(gate.refusal).toMatchObject({ closeCode: 1009 });
+  expect(gate.rejection).toMatchObject({ closeCode: 1009 });
 });
 
 describe('in a session', () => {
