@@ -82,18 +82,22 @@ export async function pipeAnswer(exchange: Exchange, piped: PipedAnswer, idle: n
     piped.abort();
     return true;
   }
-  access.bytes_out = 0;
+  let bytes = 0;
   async function* counted() {
     // The deadline does not run while the client does not read; the server closes such connections.
     for await (const piece of piecesOf(exchange, piped, idle)) {
-      access.bytes_out = (access.bytes_out ?? 0) + piece.length;
+      bytes += piece.length;
       yield piece;
     }
   }
-  return pipeline(counted, answer).then(
-    () => true,
-    () => false,
-  );
+  try {
+    await pipeline(counted, answer);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    access.bytes_out = bytes;
+  }
 }
 
 function invalid(cause: string): GatewayError {
