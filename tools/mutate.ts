@@ -3,7 +3,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { applied, drawMutants, type Mutant } from './mutations.ts';
@@ -11,7 +11,8 @@ import { applied, drawMutants, type Mutant } from './mutations.ts';
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 /** Unused names are no fault of a mutant. */
 const COMPILE =
-  'node_modules/typescript/bin/tsc --pretty false --noUnusedLocals false --noUnusedParameters false';
+  'node_modules/typescript/bin/tsc --pretty false --noUnusedLocals false --noUnusedParameters false ' +
+  '--incremental --tsBuildInfoFile .mutate.tsbuildinfo';
 /** Mutants of different files that are compiled together. */
 const BATCH = 24;
 const REPORT = '.mutate.json';
@@ -64,7 +65,7 @@ export async function mutate(options: MutationOptions): Promise<MutationCounts> 
   const texts = new Map(files.map((file) => [file, readFileSync(join(root, file), 'utf8')]));
   const counts: MutationCounts = { killed: 0, survived: 0, 'timed out': 0, 'does not compile': 0 };
   using workspace = new Workspace(options, texts);
-  if ((await workspace.compile([])).size > 0)
+  if ((await workspace.compile([])).length > 0)
     throw new Error('the unchanged code does not compile: see npm run types');
   const drawn = drawMutants(texts, seed);
   while (drawn.length > 0) {
@@ -139,30 +140,38 @@ class Workspace {
 
   /** Those that compile. @param batch mutants of different files */
   async compilingOf(batch: readonly Mutant[]): Promise<readonly Mutant[]> {
-    let left = batch;
-    for (;;) {
-      const faulty = await this.compile(left);
-      if (faulty.size === 0) return left;
-      const others = left.filter(({ file }) => !faulty.has(file));
-      if (others.length === left.length) break;
-      left = others;
-    }
-    // Only files that import one of them are faulty. Each alone shows which one it is.
+    const faulty = batch.length === 0 ? [] : await this.compile(batch);
+    if (faulty.length === 0) return batch;
+    if (batch.length === 1) return [];
+    // A mutant can make a file faulty that imports it.
+    const imported = new Set(faulty.flatMap((file) => this.#importsOf(file)));
+    const left = batch.filter(({ file }) => !faulty.includes(file));
+    const suspects = left.filter(({ file }) => imported.has(file));
+    const others = left.filter(({ file }) => !imported.has(file));
+    const half = Math.ceil(batch.length / 2);
+    const parts =
+      others.length < batch.length
+        ? [others, ...suspects.map((mutant) => [mutant])]
+        : [batch.slice(0, half), batch.slice(half)];
     const compiling: Mutant[] = [];
-    for (const mutant of left) if ((await this.compile([mutant])).size === 0) compiling.push(mutant);
+    for (const part of parts) compiling.push(...(await this.compilingOf(part)));
     return compiling;
   }
 
   /** Runs the compiler with these changes. @returns the files in which it finds errors */
-  async compile(mutants: readonly Mutant[]): Promise<ReadonlySet<string>> {
+  async compile(mutants: readonly Mutant[]): Promise<readonly string[]> {
     for (const mutant of mutants) this.#write(mutant);
     const { code, output } = await this.#run(COMPILE.split(' '), UNCHANGED_MS);
     for (const mutant of mutants) this.#restore(mutant);
-    const faulty = new Set(
-      Array.from(output.matchAll(/^(\S.*?)\(\d+,\d+\): error/gm), ([, file]) => file ?? ''),
-    );
-    if (code !== 0 && faulty.size === 0) throw new Error(`tsc failed: ${output}`);
+    const errors = output.matchAll(/^(\S.*?)\(\d+,\d+\): error/gm);
+    const faulty = [...new Set(Array.from(errors, ([, file]) => file ?? ''))];
+    if (code !== 0 && faulty.length === 0) throw new Error(`tsc failed: ${output}`);
     return faulty;
+  }
+
+  #importsOf(file: string): string[] {
+    const text = readFileSync(join(this.#folder, file), 'utf8');
+    return Array.from(text.matchAll(/ from '(\.[^']+)'/g), ([, path]) => join(dirname(file), path ?? ''));
   }
 
   async try(mutant: Mutant): Promise<Result> {
