@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
 import { afterPoll } from './accept/poll-phase.ts';
 import type { Exchange } from './exchange/exchange.ts';
+import { keepsConnection, setKeepsConnection } from './exchange/node-internals.ts';
 import { closingAnswer } from './exchange/response-writer.ts';
 
 /** Maximum pipelined requests per connection. */
@@ -82,7 +83,7 @@ export class Connection {
       // This request follows, so the current response is not the last one after all.
       if (this.#isLast && this.#current.response.headersSent === false) {
         this.#isLast = false;
-        this.#current.response.shouldKeepAlive = true;
+        setKeepsConnection(this.#current.response, true);
       }
     }
   }
@@ -91,8 +92,8 @@ export class Connection {
   announceEnd(): void {
     const { response } = this.#current ?? {};
     if (response === undefined || response.headersSent || this.#waiting.length > 0) return;
-    if (!response.shouldKeepAlive) return;
-    response.shouldKeepAlive = false;
+    if (!keepsConnection(response)) return;
+    setKeepsConnection(response, false);
     this.#isLast = true;
   }
 
@@ -101,7 +102,7 @@ export class Connection {
     exchange.connection = this;
     this.#requests += 1;
     // Node's own limit would answer the pipelined requests behind it, without a body.
-    if (this.#requests >= MAX_REQUESTS) exchange.response.shouldKeepAlive = false;
+    if (this.#requests >= MAX_REQUESTS) setKeepsConnection(exchange.response, false);
     // While it waited, the client sent FIN within its body. After a parse error it gets the rejection instead.
     if (this.#hasEnded && this.#rejection === undefined && !exchange.request.complete) this.socket.destroy();
   }

@@ -2,6 +2,7 @@
 import http from 'node:http';
 import { BACKLOG } from './accept/accept-queue.ts';
 import { connectionsWithin, descriptorLimit } from './accept/descriptors.ts';
+import { allowHalfOpen } from './exchange/node-internals.ts';
 
 export interface ListenerLimits {
   /** Milliseconds that a response may wait for a client that does not read. Default 60 s. */
@@ -46,8 +47,7 @@ export function createListener(
   server.maxHeadersCount = 0;
   server.maxConnections = maxConnections ?? connectionsWithin(descriptorLimit());
   server.timeout = writeStall ?? WRITE_STALL_MS;
-  // A half-closed client may still read. Node's types lack this property.
-  Object.assign(server, { httpAllowHalfOpen: true });
+  allowHalfOpen(server);
   return server;
 }
 

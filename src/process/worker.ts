@@ -7,6 +7,7 @@ import type { Config } from '../config/schema/config-schema.ts';
 import type { FileBytes } from '../config/source/config-file.ts';
 import { type FileContents, ReferencedFiles } from '../config/source/referenced-files.ts';
 import type { HealthReport } from '../http/admin/health.ts';
+import { stayAfterDisconnect } from '../http/exchange/node-internals.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import {
   type FromWorker,
@@ -138,8 +139,7 @@ class WorkerRun {
     process.on('message', (message: ToWorker) => this.#onMessage(message));
     const { worker } = cluster;
     worker?.on('disconnect', () => {
-      // Otherwise Node exits here, without a drain.
-      worker.exitedAfterDisconnect = true;
+      stayAfterDisconnect(worker);
       if (!this.#isStopped) logger.warn({ pid: process.pid }, 'the primary is gone; draining and exiting');
       // A pending start may be blocked and is no longer needed.
       if (this.#app === undefined) process.exit(1);

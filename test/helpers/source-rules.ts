@@ -23,6 +23,7 @@ export interface Finding {
     | 'console'
     | 'timer'
     | 'log-record'
+    | 'internal'
     | 'syntax';
   readonly file: string;
   readonly detail: string;
@@ -94,6 +95,14 @@ export const MAX_LINES = 400;
 
 /** Names that say nothing about what is inside. */
 const EMPTY_NAMES = /^(utils?|helpers?|managers?|services?|common|misc)$/;
+
+/** Node has them without a word in its documentation. Members that begin with an underscore are internals, too. */
+const NODE_INTERNALS = new Set(
+  'httpAllowHalfOpen assignSocket detachSocket shouldKeepAlive chunkedEncoding useChunkedEncodingByDefault exitedAfterDisconnect binding'.split(
+    ' ',
+  ),
+);
+const INTERNALS_FILE = 'http/exchange/node-internals.ts';
 
 /** What writes the log may read its record; to all others it is only written, so that the log decides nothing. */
 const MAY_READ_RECORD = /^(telemetry|process)\//;
@@ -277,6 +286,9 @@ function readSource(
     },
     MemberExpression: (node) => {
       const { object } = node;
+      const name = node.property.type === 'Identifier' ? node.property.name : '';
+      if ((NODE_INTERNALS.has(name) || /^_[a-z]/.test(name)) && file !== INTERNALS_FILE)
+        add('internal', node, `${name} belongs into ${INTERNALS_FILE}`);
       const isWritten = written.has(placeOf(node));
       if (isRecord(object)) {
         named.add(placeOf(object));

@@ -1,6 +1,5 @@
 // Rejection of connections that waited too long in the accept queue. Its cost decides how fast the queue drains, so requests under
 // /v1 are rejected without HTTP parsing; all others (health checks, pages, webhooks) are served as usual.
-import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
@@ -22,19 +21,6 @@ const RETRY_MS = 2_000;
 
 const LATE = new GatewayError('overloaded', undefined, { retryAfterMs: RETRY_MS });
 const ANSWER = closingAnswer(LATE);
-
-/** Passes every new connection to `accept`, with a function that hands it to Node's HTTP parser. */
-export function interceptConnections(
-  server: Server,
-  accept: (socket: Socket, read: () => void) => void,
-): void {
-  const listeners = server.listeners('connection');
-  server.removeAllListeners('connection').on('connection', (socket: Socket) =>
-    accept(socket, () => {
-      for (const listener of listeners) listener.call(server, socket);
-    }),
-  );
-}
 
 /**
  * @param serve serves the connection normally

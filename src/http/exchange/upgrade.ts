@@ -1,8 +1,9 @@
 // WebSocket handshakes (RFC 6455, 4.2.1): which requests are valid ones, and responses to rejected ones. The session itself is
 // elsewhere.
-import { type IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
+import { responseFor, setKeepsConnection } from './node-internals.ts';
 
 /** Time for a client to read the response to a rejected handshake and to close. */
 const CLOSE_MS = 1_000;
@@ -57,9 +58,8 @@ function hasToken(value: string | undefined, token: string): boolean {
  */
 export function responseTo(request: IncomingMessage): ServerResponse {
   const { socket } = request;
-  const response = new ServerResponse(request);
-  response.shouldKeepAlive = false;
-  response.assignSocket(socket);
+  const response = responseFor(request);
+  setKeepsConnection(response, false);
   response.once('finish', () => {
     socket.end();
     // With unread bytes the kernel would send RST, and the response would be lost.

@@ -2,6 +2,7 @@
 // two ways to end. stream-relay.ts decides what is written and when it opens.
 import type { Writable } from 'node:stream';
 import type { GatewayError } from '../../errors.ts';
+import { frameChunksByHand } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
@@ -107,7 +108,7 @@ export class ClientStream {
       ...(this.#isChunked ? { 'transfer-encoding': 'chunked' } : {}),
     });
     // Node would write each chunk in three pieces; here it is one.
-    response.chunkedEncoding = false;
+    frameChunksByHand(response);
     this.isOpen = true;
     if (this.#type === undefined) {
       this.#keepAlive = setTimeout(this.#onSilence, config.stream.keepalive);

@@ -1,7 +1,8 @@
 // One connection to an upstream and its current exchange. connection-pool.ts opens connections and keeps idle ones;
 // response-parser.ts parses responses.
-import type { OnReadOpts, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { GatewayError } from '../../errors.ts';
+import { readInto } from '../../http/exchange/node-internals.ts';
 import { batchWrite } from '../../http/exchange/write-batch.ts';
 import { type BodySource, isSource } from '../../http/pieces/body-source.ts';
 import { type BodyEvents, BodyWriter } from '../../http/pieces/body-writer.ts';
@@ -64,16 +65,9 @@ const connections = new WeakMap<object, UpstreamConnection>();
  * Read options of upstream sockets, for their creation: all read into one shared buffer, without a stream. The buffer is reused
  * after the callback returns; copy what you keep.
  */
-export const READ_OPTIONS: OnReadOpts = {
-  buffer: READ_BUFFER,
-  // Node calls it with the socket as `this`.
-  callback(this: object, length: number, bytes: Uint8Array): boolean {
-    connections
-      .get(this)
-      ?.onRead(bytes === READ_BUFFER ? READ_BUFFER : Buffer.from(bytes.buffer, bytes.byteOffset), length);
-    return true;
-  },
-};
+export const READ_OPTIONS = readInto(READ_BUFFER, (socket, bytes, length) =>
+  connections.get(socket)?.onRead(bytes, length),
+);
 
 export class UpstreamConnection {
   readonly #socket: Socket;
