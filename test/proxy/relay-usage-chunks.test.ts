@@ -178,6 +178,19 @@ describe('a chunk of usage that the client did not ask for', () => {
     expect(read).toBe(line('"choices":[{"index":0,"delta":{"content":"x"}}]').repeat(3) + FINISH);
   });
 
+  test.each([
+    ['at once', 0],
+    ['after the chunk with the finish reason was sent', 300],
+  ])('stays in an event with an error, %s', async (_when, pause) => {
+    const error = line(
+      `${HEAD},"error":{"code":400,"message":"Token limit reached"},"choices":[{"index":0,"delta":{"content":""}}],${USAGE}`,
+    );
+    upstream.next(sse([START, FINISH, error], { pause }));
+    const answer = await gateway.chat(chatRequest({ stream: true }));
+    expect(await readEnd(answer)).toBe(FINISH + error);
+    expect(await gateway.accessLine(answer)).toMatchObject({ outcome: 'upstream_error' });
+  });
+
   test('leaves what the SDK can read', async () => {
     upstream.next(sse([START, FINISH, line(`${HEAD},${USAGE},${TIMINGS}`)]));
     const client = new OpenAI({ baseURL: `${gateway.url}/v1`, apiKey: await gateway.key() });

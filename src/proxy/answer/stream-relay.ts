@@ -177,7 +177,7 @@ export class StreamRelay implements Receiver {
       this.#usage.count(facts, end - start);
       const replacement = facts.hasError ? this.#replacementOf(bytes.subarray(start, end)) : undefined;
       const usage =
-        hidesUsage && facts.usage !== null
+        hidesUsage && facts.usage !== null && !facts.hasError
           ? withoutUsage(bytes, start, end, this.#usage.finishedChoices)
           : undefined;
       if (hold.isHolding && facts.kind !== 'comment') out = [...hold.take(usage?.hidden), ...(out ?? [])];
