@@ -24,6 +24,7 @@ const TEXTS = [
   'Message',
   'faultstring',
   'status_msg',
+  '__type',
 ] as const;
 /** Those that answers do not have. */
 const ERROR_TEXTS = ['detail', 'errors', 'error_msg', 'error_message', 'errorMessage'] as const;
@@ -80,10 +81,15 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   };
 }
 
-/** Wrappers of Apigee (`fault`) and MiniMax (`base_resp`, with a status of 0 in answers that are no errors). */
+/** Wrappers of Apigee (`fault`), MiniMax (`base_resp`, with a status of 0 in answers that are no errors) and AWS (`Output`, for an unknown path). */
 function wrapped(value: unknown): unknown[] {
   const base = memberOf(value, 'base_resp');
-  return [memberOf(value, 'fault'), memberOf(base, 'status_code') === 0 ? undefined : base];
+  const output = memberOf(value, 'Output');
+  return [
+    memberOf(value, 'fault'),
+    memberOf(base, 'status_code') === 0 ? undefined : base,
+    memberOf(output, '__type') === undefined ? undefined : output,
+  ];
 }
 
 /** The data of the first event with data (WHATWG HTML, 9.2.6). */

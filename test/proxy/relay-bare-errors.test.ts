@@ -67,6 +67,12 @@ const ERRORS: readonly (readonly [name: string, body: object, status: number, te
     'too long',
   ],
   ['a flat one', { type: 'error', message: 'overloaded' }, 502, 'overloaded'],
+  [
+    'that of AWS for a path that it does not know',
+    { Output: { __type: 'com.amazon.coral.service#UnknownOperationException' }, Version: '1.0' },
+    502,
+    'com.amazon.coral.service#UnknownOperationException',
+  ],
   ['a detail', { detail: 'Not Found' }, 502, 'Not Found'],
   ['a list of details', { detail: [{ loc: ['body', 'model'], msg: 'missing' }] }, 502, 'body.model: missing'],
   ['a status', { status: 503, message: 'busy' }, 503, 'busy'],
