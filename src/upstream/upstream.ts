@@ -7,7 +7,7 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import { EchoTransport } from './echo/echo.ts';
 import { HealthProbe } from './health-probe.ts';
-import { connectionNames } from './http/header-names.ts';
+import { connectionNames, requestIdOf } from './http/header-names.ts';
 import { HttpTransport } from './http/http-transport.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
 import { providerOf, serverOf } from './provider-name.ts';
@@ -242,9 +242,9 @@ export class Upstream {
   }
 
   /** The upstream's request id, for the log. */
-  requestIdIn({ 'x-request-id': id }: ClientHeaders): string | undefined {
-    if (typeof id !== 'string' || this.quotesCredential(id)) return undefined;
-    return id.slice(0, MAX_ID);
+  requestIdIn(headers: ClientHeaders): string | undefined {
+    const id = requestIdOf(headers);
+    return id === undefined || this.quotesCredential(id) ? undefined : id.slice(0, MAX_ID);
   }
 
   get inFlight(): number {
