@@ -20,8 +20,8 @@ import {
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
+import { askAuthorized } from '../upstream/ask-authorized.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
-import { askAuthorized } from '../upstream/proxied-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';
 import { BatchInput, inputFileOf, MAX_BATCH_INPUT } from './batch-input.ts';

@@ -1,6 +1,7 @@
 // Pipes one call to an upstream through http-proxy-3, up to the head of the answer. passthrough-endpoint.ts decides what may be sent and
 // which parts of the answer are returned.
-import { type ClientRequest, type IncomingMessage, ServerResponse } from 'node:http';
+import { type ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
 import { Readable, Transform, type TransformCallback } from 'node:stream';
 import { createProxyServer } from 'http-proxy-3';
 import { startDeadline } from '../deadline.ts';
@@ -10,8 +11,7 @@ import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { proxyErrorCode } from '../upstream/http/http-transport.ts';
-import { proxiedRequest, proxyOptions } from '../upstream/proxied-request.ts';
+import { connectionErrorCode } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Maximum silence of a client within a body in milliseconds, as for other bodies. */
@@ -95,7 +95,7 @@ class Pipe {
   }
 
   begin(): void {
-    const { exchange, upstream, method, path, body } = this.#order;
+    const { exchange, upstream, body } = this.#order;
     const { config } = upstream;
     const { connect, headers = config.timeouts.total, idle } = config.timeouts;
     if (exchange.stopReason !== undefined) {
@@ -119,15 +119,33 @@ class Pipe {
     proxy.on('error', this.#onError);
     proxy.on('econnreset', this.#onError);
     const options = {
-      ...proxyOptions(config.base_url, connect),
+      target: new URL(config.base_url).origin,
+      changeOrigin: true,
+      prependPath: false,
+      // Keep the path unchanged instead of parsing and rebuilding it.
+      toProxy: true,
       // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
       selfHandleResponse: true,
+      connectTimeout: connect,
       buffer: this.#body(idle),
     };
     if (Buffer.isBuffer(body)) this.#await(connect + headers);
-    const request = proxiedRequest(method, path, { ...this.#order.headers, ...framing(exchange, body) });
+    const request = this.#facade();
     // http-proxy-3 needs a response, but nothing is written to it: `selfHandleResponse` is set.
     proxy.web(request, new ServerResponse(request), options, this.#onError);
+  }
+
+  /** A request that the gateway built, so that no other header of the client is forwarded. */
+  #facade(): IncomingMessage {
+    const { exchange, method, path, headers, body } = this.#order;
+    const request = new IncomingMessage(new Socket());
+    request.method = method;
+    request.url = path;
+    request.httpVersion = '1.1';
+    request.httpVersionMajor = 1;
+    request.httpVersionMinor = 1;
+    request.headers = { ...headers, ...framing(exchange, body) };
+    return request;
   }
 
   #body(idle: number): Readable {
@@ -176,7 +194,7 @@ class Pipe {
   }
 
   readonly #onError = (cause: Error) => {
-    this.#fail(new GatewayError(proxyErrorCode(cause), undefined, { cause }));
+    this.#fail(new GatewayError(connectionErrorCode(cause), undefined, { cause }));
   };
 
   readonly #onStop = () => {

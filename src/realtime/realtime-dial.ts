@@ -1,18 +1,16 @@
-// One attempt to open a session at one target: the handshake, through http-proxy-3, up to the 101 or a failure. realtime-session.ts owns
-// the connection after that.
-//
-// http-proxy-3 gets a `Line` as the client's socket. Its relay of error responses is replaced, so that they are classified like those of
-// other endpoints.
+// One attempt to open a session at one target: the handshake, up to the 101 or a failure. realtime-session.ts owns the connection after
+// that. The gateway builds the request, so that no other header of the client is forwarded.
 import { createHash } from 'node:crypto';
-import type { ClientRequest, IncomingMessage } from 'node:http';
-import { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
-import { createProxyServer } from 'http-proxy-3';
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { type Duplex, duplexPair } from 'node:stream';
+import { urlToHttpOptions } from 'node:url';
 import type { Timeouts } from '../config/schema/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
+import { askAuthorized } from '../upstream/ask-authorized.ts';
 import {
   certainBlame,
   type Failure,
@@ -23,10 +21,8 @@ import {
   unconnected,
 } from '../upstream/error-outcome.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { proxyErrorCode } from '../upstream/http/http-transport.ts';
-import { askAuthorized, proxiedRequest, proxyOptions } from '../upstream/proxied-request.ts';
+import { connectionErrorCode } from '../upstream/http/http-transport.ts';
 import type { Upstream } from '../upstream/upstream.ts';
-import { Line, type UpstreamEnd } from './client-line.ts';
 import { EchoSession } from './realtime-echo.ts';
 
 /** RFC 6455, 1.3. */
@@ -52,7 +48,8 @@ interface DialOrder {
 }
 
 export type Dialled =
-  | { readonly kind: 'open'; readonly line: Line; readonly socket: UpstreamEnd }
+  /** @param head of the 101 for the client */
+  | { readonly kind: 'open'; readonly head: string; readonly upstream: Duplex }
   | { readonly kind: 'failed'; readonly failure: Failure };
 
 /**
@@ -78,7 +75,6 @@ function dial(order: DialOrder): Promise<Dialled> {
 
 class Dial {
   readonly #order: DialOrder;
-  readonly #line = new Line();
   readonly #resolve: (result: Dialled) => void;
   #request: ClientRequest | undefined;
   #hasConnected = false;
@@ -91,7 +87,7 @@ class Dial {
   }
 
   begin(): void {
-    const { exchange, upstream, timeouts, maxMs } = this.#order;
+    const { exchange, upstream, timeouts, path, maxMs } = this.#order;
     const { config } = upstream;
     if (config.kind !== 'http') {
       this.#echo();
@@ -101,104 +97,98 @@ class Dial {
     const { connect, headers = HANDSHAKE_MS } = timeouts;
     const ms = connect + headers;
     this.#stopDeadline = startDeadline(Math.min(ms, maxMs), () => {
-      const late = new GatewayError('upstream_timeout', undefined, { cause: 'deadline: headers' });
-      const judged = failure(late, true);
+      const judged = failure(late('headers'), true);
       // No model runs before the answer, so the upstream is at fault unless the retry deadline shortened its time.
-      this.#fail(ms <= maxMs ? { ...judged, blame: certainBlame(late.code) } : judged);
+      this.#fail(ms <= maxMs ? { ...judged, blame: certainBlame(judged.error.code) } : judged);
     });
-    const proxy = createProxyServer({});
-    proxy.on('proxyReqWs', (request) => this.#prepare(request));
-    // The session handles errors of the line.
-    proxy.on('error', () => undefined);
-    const options = proxyOptions(config.base_url, connect);
+    const url = new URL(config.base_url);
+    const options = { ...urlToHttpOptions(url), path, headers: this.#handshake(), agent: false };
     try {
-      proxy.ws(this.#handshake(), this.#line, NO_BYTES, options, (error) => this.#onError(error));
+      this.#request = url.protocol === 'https:' ? httpsRequest(options) : httpRequest(options);
+      this.#request
+        .once('socket', (socket) => {
+          socket.setNoDelay(true).setKeepAlive(true, TCP_KEEP_ALIVE_MS);
+          const stop = startDeadline(connect, () => this.#fail(unconnected(late('connect'))));
+          socket.once('close', stop).once('connect', () => {
+            stop();
+            this.#hasConnected = true;
+          });
+        })
+        .once('upgrade', (response, socket, head) => this.#onUpgrade(response, socket, head))
+        .once('response', (response) => this.#onResponse(response))
+        .on('error', (cause) => this.#onError(cause))
+        .end();
     } catch (error) {
       this.#onError(error);
     }
-    // Replaces the relay of error responses.
-    this.#request?.removeAllListeners('response').once('response', (response) => this.#onRefusal(response));
   }
 
   /** The built-in model runs in this process. */
   #echo(): void {
     const { exchange, protocols, model } = this.#order;
-    const protocol = protocols.includes('realtime') ? 'realtime' : undefined;
-    const headers = this.#accepted(acceptOf(exchange), protocol, {});
-    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
-    this.#note(101, {});
-    this.#end({ kind: 'open', line: this.#line, socket: this.#line });
-    new EchoSession(this.#line, model).begin(
-      `HTTP/1.1 101 Switching Protocols\r\n${lines.join('\r\n')}\r\n\r\n`,
-    );
+    const [upstream, server] = duplexPair();
+    new EchoSession(server, model).begin();
+    this.#open(upstream, acceptOf(exchange), protocols.includes('realtime') ? 'realtime' : undefined, {});
   }
 
-  /** The headers of the 101 to the client. */
-  #accepted(
+  #open(
+    upstream: Duplex,
     accept: string,
     protocol: string | undefined,
     headers: IncomingMessage['headers'],
-  ): Record<string, string> {
-    return {
+  ): void {
+    this.#note(101, headers);
+    const fields = Object.entries({
       connection: 'Upgrade',
       upgrade: 'websocket',
       'sec-websocket-accept': accept,
       ...(protocol === undefined ? {} : { 'sec-websocket-protocol': protocol }),
       ...relayedHeaders(headers),
       ...this.#order.exchange.headers,
-    };
+    });
+    const lines = fields.map(([name, value]) => `${name}: ${value}\r\n`);
+    const head = `HTTP/1.1 101 Switching Protocols\r\n${lines.join('')}\r\n`;
+    this.#end({ kind: 'open', head, upstream });
   }
 
-  /** The handshake for the upstream: the client's Sec-WebSocket-Key and the headers on the allow-lists. */
-  #handshake(): IncomingMessage {
-    const { exchange, upstream, path, protocols } = this.#order;
+  /** The client's Sec-WebSocket-Key, and the headers on the allow-lists. */
+  #handshake(): Record<string, string> {
+    const { exchange, upstream, protocols } = this.#order;
     const { headers } = exchange.request;
-    return proxiedRequest('GET', path, {
+    return {
       ...upstream.headersFor(headers, exchange.id),
       connection: 'Upgrade',
       upgrade: 'websocket',
       'sec-websocket-version': '13',
       'sec-websocket-key': headers['sec-websocket-key'] ?? '',
       ...(protocols.length === 0 ? {} : { 'sec-websocket-protocol': protocols.join(', ') }),
-    });
+    };
   }
 
-  #prepare(request: ClientRequest): void {
-    this.#request = request;
-    request.once('socket', (socket) => {
-      socket.setKeepAlive(true, TCP_KEEP_ALIVE_MS);
-      if (!socket.connecting) this.#hasConnected = true;
-      else socket.once('connect', () => (this.#hasConnected = true));
-    });
-    // This listener runs before the one of http-proxy-3, which writes the head of the answer to the line.
-    request.once('upgrade', (response, socket) => this.#onUpgrade(response, socket));
-  }
-
-  #onUpgrade(response: IncomingMessage, socket: Duplex): void {
+  #onUpgrade(response: IncomingMessage, socket: Duplex, head: Buffer): void {
     const { exchange, protocols } = this.#order;
     const { headers } = response;
-    const accept = headers['sec-websocket-accept'];
+    const accept = acceptOf(exchange);
     const protocol = headers['sec-websocket-protocol'];
     const problem =
-      headers.upgrade?.toLowerCase() !== 'websocket' || accept !== acceptOf(exchange)
+      headers.upgrade?.toLowerCase() !== 'websocket' || headers['sec-websocket-accept'] !== accept
         ? 'the 101 response accepts another handshake'
         : protocol !== undefined && !protocols.includes(protocol)
           ? 'the 101 response selects a subprotocol that was not offered'
           : headers['sec-websocket-extensions'] !== undefined
             ? 'the 101 response selects an extension that was not offered'
             : undefined;
-    if (this.#isOver || problem !== undefined || !(socket instanceof Socket) || accept === undefined) {
+    if (this.#isOver || problem !== undefined) {
       socket.destroy();
       this.#fail(failure(new GatewayError('upstream_invalid_response', undefined, { cause: problem }), true));
       return;
     }
-    // http-proxy-3 writes these headers to the line.
-    response.headers = this.#accepted(accept, protocol, headers);
-    this.#note(101, headers);
-    this.#end({ kind: 'open', line: this.#line, socket });
+    if (head.length > 0) socket.unshift(head);
+    this.#open(socket, accept, protocol, headers);
   }
 
-  #onRefusal(response: IncomingMessage): void {
+  /** An error response instead of a session. */
+  #onResponse(response: IncomingMessage): void {
     const { statusCode = 0, headers } = response;
     this.#note(statusCode, headers);
     const chunks: Buffer[] = [];
@@ -225,7 +215,7 @@ class Dial {
   }
 
   #onError(cause: unknown): void {
-    const error = new GatewayError(proxyErrorCode(cause), undefined, { cause });
+    const error = new GatewayError(connectionErrorCode(cause), undefined, { cause });
     this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
   }
 
@@ -238,7 +228,6 @@ class Dial {
     if (this.#isOver) return;
     this.#end({ kind: 'failed', failure: cause });
     this.#request?.destroy();
-    this.#line.destroy();
   }
 
   #end(result: Dialled): void {
@@ -248,6 +237,10 @@ class Dial {
     this.#order.exchange.offStop(this.#onStop);
     this.#resolve(result);
   }
+}
+
+function late(which: string): GatewayError {
+  return new GatewayError('upstream_timeout', undefined, { cause: `deadline: ${which}` });
 }
 
 function acceptOf({ request }: Exchange): string {

@@ -1,36 +1,36 @@
 // The built-in model in a realtime session: an in-process upstream for trials and tests. It answers with the last text in the events of
 // OpenAI's API, and stores nothing.
 import { randomBytes } from 'node:crypto';
+import type { Duplex } from 'node:stream';
 import { contentText, echoTokens, replyTo } from '../upstream/echo/echo-answer.ts';
 import { memberOf, parse } from '../upstream/error-outcome.ts';
-import type { Line } from './client-line.ts';
 import { closeFrame, pongFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
 export class EchoSession {
-  readonly #line: Line;
+  readonly #connection: Duplex;
   readonly #session: object;
   #said = '';
   /** Of the client, since the last answer. */
   #inputTokens = 0;
 
-  /** @param line the client's end; written to and read as an upstream's socket would be */
-  constructor(line: Line, model: string) {
-    this.#line = line;
+  /** @param connection the server's end of a connection */
+  constructor(connection: Duplex, model: string) {
+    this.#connection = connection;
     this.#session = { type: 'realtime', object: 'realtime.session', model, output_modalities: ['text'] };
   }
 
-  /** @param head of the answer to the handshake */
-  begin(head: string): void {
+  /** Call after the handshake. */
+  begin(): void {
     const reader = new WebSocketFrameReader({
       onText: (text) => this.#onMessage(text.toString()),
-      onPing: (payload) => this.#line.write(pongFrame(payload)),
+      onPing: (payload) => this.#connection.write(pongFrame(payload)),
       // 1005 is never sent in a frame (RFC 6455, 7.4.1).
-      onClose: (code) => this.#line.end(closeFrame(code === 1005 ? 1000 : code, '', false)),
+      onClose: (code) => this.#connection.end(closeFrame(code === 1005 ? 1000 : code, '', false)),
     });
-    this.#line.on('data', (bytes: Buffer) => reader.push(bytes));
-    this.#line.on('drain', () => this.#line.resume());
-    this.#line.once('end', () => this.#line.end());
-    this.#line.write(head);
+    this.#connection.on('error', () => undefined);
+    this.#connection.on('data', (bytes: Buffer) => reader.push(bytes));
+    this.#connection.on('drain', () => this.#connection.resume());
+    this.#connection.once('end', () => this.#connection.end());
     this.#send({ type: 'session.created', session: this.#session });
   }
 
@@ -83,6 +83,6 @@ export class EchoSession {
   #send(event: object): void {
     const text = JSON.stringify({ event_id: `event_${randomBytes(8).toString('hex')}`, ...event });
     // Backpressure: a client that does not read is not read either.
-    if (!this.#line.writableEnded && !this.#line.write(textFrame(text))) this.#line.pause();
+    if (!this.#connection.writableEnded && !this.#connection.write(textFrame(text))) this.#connection.pause();
   }
 }

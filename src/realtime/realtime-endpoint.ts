@@ -207,9 +207,9 @@ export class Realtime {
 
   async #run(
     { exchange, upgrade, config, events, reservation }: Order,
-    { line, socket }: Extract<Dialled, { kind: 'open' }>,
+    { head, upstream }: Extract<Dialled, { kind: 'open' }>,
     early: EarlyBytes,
-    upstream: string,
+    upstreamName: string,
   ): Promise<SessionEnd> {
     const { metrics } = this.#options;
     const { access, response } = exchange;
@@ -225,8 +225,8 @@ export class Realtime {
       exchange,
       client: upgrade.socket,
       early: early.take(),
-      line,
-      upstream: socket,
+      head,
+      upstream,
       limits: { ...config.realtime, writeStall: config.stream.write_stall },
       events,
       usage,
@@ -240,7 +240,8 @@ export class Realtime {
         reservation.ended(end.outcome);
         if (end.outcome !== 'client_closed') exchange.markAnswered();
         metrics.realtimeEnds.inc({ by: end.by, code: end.code <= 1015 ? String(end.code) : 'other' });
-        if (end.outcome === 'stream_incomplete') metrics.streamsBroken.inc({ upstream, cause: end.outcome });
+        if (end.outcome === 'stream_incomplete')
+          metrics.streamsBroken.inc({ upstream: upstreamName, cause: end.outcome });
       },
     });
     response.statusCode = 101;

@@ -5,11 +5,11 @@
 // reports 1006. The gateway sends a Close only if it ends the session itself.
 
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { startDeadline } from '../deadline.ts';
 import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
-import type { Line, LineOwner, UpstreamEnd } from './client-line.ts';
 import type { ClientEvents } from './realtime-members.ts';
 import { closeFrame, textFrame, WebSocketFrameReader } from './websocket-frames.ts';
 
@@ -25,8 +25,9 @@ interface SessionOptions {
   readonly client: Socket;
   /** Bytes of the client before the upstream's 101. */
   readonly early: Buffer;
-  readonly line: Line;
-  readonly upstream: UpstreamEnd;
+  /** Head of the 101 for the client. */
+  readonly head: string;
+  readonly upstream: Duplex;
   /** In milliseconds. */
   readonly limits: { readonly idle: number; readonly lifetime: number; readonly writeStall: number };
   /** Checks the client's events before they are forwarded; undefined if none is rejected. */
@@ -60,14 +61,11 @@ export interface SessionEnd {
   readonly outcome: 'ok' | ErrorCode;
 }
 
-export class Session implements LineOwner {
+export class Session {
   readonly #options: SessionOptions;
   readonly #fromUpstream: WebSocketFrameReader;
   readonly #fromClient: WebSocketFrameReader;
   readonly #timers = new Set<NodeJS.Timeout>();
-  #hasHead = false;
-  /** Nothing more is sent to the upstream. */
-  #isLineEnded = false;
   #end: SessionEnd | undefined;
   /** The gateway's own Close, which it sends at the next frame boundaries. */
   #closing: { readonly code: number; readonly reason: string } | undefined;
@@ -77,8 +75,6 @@ export class Session implements LineOwner {
   #movedAt = performance.now();
   #idleTimer: NodeJS.Timeout | undefined;
   #stopStall = () => {};
-  /** Continues the upstream when the client has read. */
-  #onDrained: (() => void) | undefined;
   #resolve: (end: SessionEnd) => void = () => {};
   /** The client disconnected, and the upstream is still read for the usage of an answer. */
   #usageRead: UsageRead | undefined;
@@ -109,7 +105,7 @@ export class Session implements LineOwner {
 
   /** @returns its end, when the client's connection is closed; the upstream's connection closes a moment later */
   run(): Promise<SessionEnd> {
-    const { exchange, client, early, line, limits } = this.#options;
+    const { exchange, client, early, head, upstream, limits } = this.#options;
     return new Promise((resolve) => {
       this.#resolve = resolve;
       client.on('data', (bytes: Buffer) => this.#receive(bytes));
@@ -117,11 +113,18 @@ export class Session implements LineOwner {
       client.on('drain', () => this.#drained());
       // Before the server's listener, which writes the log line.
       client.prependOnceListener('close', () => this.#clientClosed());
+      upstream.on('data', (bytes: Buffer) => this.#send(bytes));
+      upstream.once('end', () => this.#upstreamEnded());
+      upstream.once('close', () => this.#upstreamEnded());
+      upstream.on('drain', () => client.resume());
+      // 'close' follows.
+      upstream.on('error', () => undefined);
       client.setNoDelay(true).setKeepAlive(true, 30_000);
       exchange.onStop(this.#onStop);
       this.#after(limits.lifetime, () => this.close(1001, 'session lifetime reached', 'ok'));
       this.#watchIdle(limits.idle);
-      line.belongTo(this);
+      client.write(head);
+      client.resume();
       if (early.length > 0) this.#receive(early);
       if (exchange.stopReason !== undefined) this.#onStop();
       if (client.destroyed) this.#clientClosed();
@@ -138,25 +141,18 @@ export class Session implements LineOwner {
     this.#closing = { code, reason };
     this.#end = { by: 'gateway', code, outcome };
     this.#endRead();
-    if (error !== undefined && this.#hasHead && this.#fromUpstream.betweenMessages)
+    if (error !== undefined && this.#fromUpstream.betweenMessages)
       this.#options.client.write(textFrame(errorEvent(error)));
     this.#sendClose();
     this.#after(CUT_MS, () => this.#cut());
   }
 
-  toClient(bytes: Buffer, done: () => void): void {
-    const { client, limits } = this.#options;
-    if (!this.#hasHead) {
-      this.#hasHead = true;
-      client.write(bytes);
-      this.#sendClose();
-      done();
-      return;
-    }
+  /** Bytes from the upstream. */
+  #send(bytes: Buffer): void {
+    const { client, upstream, limits } = this.#options;
     this.#movedAt = performance.now();
     if (this.#clientIsGone) {
       this.#readOn(bytes);
-      done();
       return;
     }
     let count = 0;
@@ -167,15 +163,15 @@ export class Session implements LineOwner {
     const isTaken = count === 0 || client.write(count === bytes.length ? bytes : bytes.subarray(0, count));
     if (this.#heldClose !== undefined && !this.#options.usage.awaitsUsage) this.#endRead();
     this.#sendClose();
-    if (isTaken || client.destroyed) done();
-    else {
-      // Backpressure: the upstream waits until the client reads.
-      this.#onDrained = done;
-      this.#stopStall = startDeadline(limits.writeStall, () => this.#cut());
-    }
+    if (isTaken || client.destroyed) return;
+    // Backpressure: the upstream waits until the client reads.
+    upstream.pause();
+    this.#stopStall();
+    this.#stopStall = startDeadline(limits.writeStall, () => this.#cut());
   }
 
-  upstreamEnded(): void {
+  #upstreamEnded(): void {
+    if (this.#upstreamIsGone) return;
     this.#upstreamIsGone = true;
     this.#endRead();
     if (this.#clientIsGone) return;
@@ -184,10 +180,6 @@ export class Session implements LineOwner {
     this.#end ??= { by: 'upstream', code: ABNORMAL, outcome: 'stream_incomplete' };
     this.#options.client.end();
     this.#after(CUT_MS, () => this.#cut());
-  }
-
-  wantsMore(): void {
-    if (this.#hasHead) this.#options.client.resume();
   }
 
   #receive(bytes: Buffer): void {
@@ -205,9 +197,9 @@ export class Session implements LineOwner {
   }
 
   #take(bytes: Buffer): void {
-    const { client, line } = this.#options;
+    const { client, upstream } = this.#options;
     this.#movedAt = performance.now();
-    if (this.#isSentToUpstream || this.#isLineEnded || this.#heldClose !== undefined) {
+    if (this.#isSentToUpstream || !upstream.writable || this.#heldClose !== undefined) {
       // Wait for the client's answer to the Close.
       this.#fromClient.push(bytes);
       return;
@@ -215,7 +207,7 @@ export class Session implements LineOwner {
     const count = this.#fromClient.push(bytes, this.#closing !== undefined);
     this.bytesIn += count;
     if (this.#holdClose(bytes, count)) return;
-    if (!line.push(bytes.subarray(0, count)) && this.#closing === undefined) client.pause();
+    if (!upstream.write(bytes.subarray(0, count)) && this.#closing === undefined) client.pause();
     if (this.#closing === undefined) return;
     this.#sendClose();
     if (count < bytes.length) this.#take(bytes.subarray(count));
@@ -226,12 +218,11 @@ export class Session implements LineOwner {
    * @returns whether it is held
    */
   #holdClose(bytes: Buffer, count: number): boolean {
-    const { line } = this.#options;
     const at = (this.#fromClient.closeStart ?? -1) - (this.bytesIn - count);
     // A part of it may have been sent with the previous piece.
     if (!this.#fromClient.hasClosed || at < 0 || !this.#beginRead()) return false;
     this.#heldClose = Buffer.from(bytes.subarray(at, count));
-    if (at > 0) line.push(bytes.subarray(0, at));
+    if (at > 0) this.#options.upstream.write(bytes.subarray(0, at));
     return true;
   }
 
@@ -263,25 +254,26 @@ export class Session implements LineOwner {
     if (read === undefined) return;
     this.#usageRead = undefined;
     read.end(!this.#options.usage.awaitsUsage);
-    if (this.#heldClose !== undefined && !this.#isLineEnded) this.#options.line.push(this.#heldClose);
+    const { upstream } = this.#options;
+    if (this.#heldClose !== undefined && upstream.writable) upstream.write(this.#heldClose);
     this.#heldClose = undefined;
     if (this.#clientIsGone) this.#finish();
   }
 
   /** Sends the gateway's Close to each side once, at a frame boundary, unless the other side's Close was forwarded to it. */
   #sendClose(): void {
-    const { client, line } = this.#options;
+    const { client, upstream } = this.#options;
     const closing = this.#closing;
     if (closing === undefined) return;
     const { code, reason } = closing;
-    if (!this.#isSentToClient && this.#hasHead && this.#fromUpstream.atBoundary) {
+    if (!this.#isSentToClient && this.#fromUpstream.atBoundary) {
       this.#isSentToClient = true;
       if (!this.#fromUpstream.hasClosed) client.write(closeFrame(code, reason, false));
       client.resume();
     }
-    if (!this.#isSentToUpstream && !this.#isLineEnded && this.#fromClient.atBoundary) {
+    if (!this.#isSentToUpstream && upstream.writable && this.#fromClient.atBoundary) {
       this.#isSentToUpstream = true;
-      if (!this.#fromClient.hasClosed) line.push(closeFrame(code, reason, true));
+      if (!this.#fromClient.hasClosed) upstream.write(closeFrame(code, reason, true));
     }
   }
 
@@ -291,16 +283,10 @@ export class Session implements LineOwner {
     else if (by === 'client' && this.#isSentToClient) this.#options.client.end();
   }
 
-  #endLine(): void {
-    if (this.#isLineEnded) return;
-    this.#isLineEnded = true;
-    this.#options.line.push(null);
-  }
-
   #clientEnded(): void {
-    const { client } = this.#options;
+    const { client, upstream } = this.#options;
     this.#end ??= { by: 'client', code: ABNORMAL, outcome: 'client_closed' };
-    if (this.#usageRead === undefined && !this.#mayRead) this.#endLine();
+    if (this.#usageRead === undefined && !this.#mayRead) upstream.end();
     client.end();
     this.#after(CUT_MS, () => this.#cut());
   }
@@ -326,17 +312,14 @@ export class Session implements LineOwner {
   #finish(): void {
     const { upstream, usage } = this.#options;
     usage.end();
-    this.#endLine();
-    upstream.destroySoon();
+    upstream.end(() => upstream.destroy());
     setTimeout(() => upstream.destroy(), CUT_MS).unref();
     if (this.#end !== undefined) this.#resolve(this.#end);
   }
 
   #drained(): void {
     this.#stopStall();
-    const done = this.#onDrained;
-    this.#onDrained = undefined;
-    done?.();
+    this.#options.upstream.resume();
   }
 
   #cut(): void {

@@ -317,8 +317,8 @@ export function isTlsFailure(cause: Error): boolean {
   return 'code' in cause && typeof cause.code === 'string' && TLS_FAILURE.test(cause.code);
 }
 
-/** The error code for a failure that http-proxy-3 reported before it had an answer. */
-export function proxyErrorCode(cause: unknown): ErrorCode {
+/** The error code for a failure that Node or http-proxy-3 reported before there was an answer. */
+export function connectionErrorCode(cause: unknown): ErrorCode {
   if (!(cause instanceof Error) || !('code' in cause)) return 'upstream_unreachable';
   if (cause.code === 'ECONNECT_TIMEOUT') return 'upstream_timeout';
   if (isTlsFailure(cause)) return 'upstream_tls';
