@@ -17,7 +17,7 @@ const LIMITS: TierLimits = eachLimit(() => 1e12);
 const NONE = { set() {}, inc() {}, dec() {} };
 const METRICS = {
   limitHolders: NONE,
-  limitLeases: createMetrics().requestsInFlight.cell({}),
+  limitLeases: createMetrics().requestsInFlight.child({}),
   limitSeedFailures: NONE,
   limitSettlementsDropped: NONE,
 };

@@ -87,7 +87,7 @@ export class Authenticator implements KeyListener {
       now,
       onTombstone: (notice) => void this.changed(notice),
     });
-    this.#cachedOutcome = parts.metrics.authOutcomes.cell({ outcome: 'cached' });
+    this.#cachedOutcome = parts.metrics.authOutcomes.child({ outcome: 'cached' });
   }
 
   /**

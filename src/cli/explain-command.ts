@@ -3,7 +3,6 @@
 import { hedgeText } from '../config/check/summary.ts';
 import { loadConfig } from '../config/load-config.ts';
 import { describeBody } from '../config/schema/body-rules.ts';
-import { ConfigError } from '../config/schema/config-fault.ts';
 import {
   type Config,
   type DynamicConfig,
@@ -22,9 +21,8 @@ import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Transport } from '../upstream/transport.ts';
 import { endpoint, Upstream } from '../upstream/upstream.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
-import { faultReport } from './check-command.ts';
 import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
-import type { CommandIo } from './support-command.ts';
+import { type CommandIo, runCommand } from './support-command.ts';
 
 const EXPLAIN_USAGE = `Usage: tollgate explain --model MODEL [--tier TIER] [--config FILE] [--json]
 
@@ -44,16 +42,8 @@ const HIDDEN = '****';
  * @returns the exit code: 0 explained, 1 when a request would be rejected (no such model, or not for this tier) or the
  *   configuration is invalid, 2 wrong usage
  */
-export async function runExplain(
-  argv: readonly string[],
-  io: CommandIo,
-  timeoutMs = TIMEOUT_MS,
-): Promise<number> {
-  if (argv.includes('--help') || argv.includes('-h')) {
-    io.stdout.write(EXPLAIN_USAGE);
-    return 0;
-  }
-  try {
+export function runExplain(argv: readonly string[], io: CommandIo, timeoutMs = TIMEOUT_MS): Promise<number> {
+  return runCommand({ name: 'explain', usage: EXPLAIN_USAGE }, argv, io, async () => {
     const given = readArguments(argv, { model: 'text', tier: 'text', config: 'text', json: 'flag' });
     const model = given.text('model');
     if (model === undefined) throw new UsageError('--model is missing');
@@ -72,15 +62,7 @@ export async function runExplain(
     io.stdout.write(given.flag('json') ? json(explanation) : textOf(explanation, live));
     const isUsable = explanation.tier?.allowed === true && explanation.endpoints.length > 0;
     return tier !== undefined && !isUsable ? 1 : 0;
-  } catch (error) {
-    if (error instanceof ConfigError) {
-      io.stderr.write(`${faultReport(error)}\n`);
-      return 1;
-    }
-    if (!(error instanceof UsageError)) throw error;
-    io.stderr.write(`tollgate explain: ${error.message}\n\n${EXPLAIN_USAGE}`);
-    return 2;
-  }
+  });
 }
 
 // --- from the configuration --------------------------------------------------------------------------------------------
@@ -246,7 +228,12 @@ function unknownModel({ file }: Config, model: string, near: readonly string[]):
   return `no model of ${file} matches ${quote(model)}: requests get a 404 model_not_found; ${hint}`;
 }
 
-function rows(lines: readonly (readonly [string, string])[], indent: string): string {
+type Line = readonly [name: string, text: string];
+
+/** The line, where there is a text. */
+const lineOf = (name: string, text: string | false | null): readonly Line[] => (text ? [[name, text]] : []);
+
+function rows(lines: readonly Line[], indent: string): string {
   return lines.map(([name, text]) => `${indent}${name.padEnd(10)}  ${text}\n`).join('');
 }
 
@@ -265,29 +252,20 @@ function textOf(explanation: Explanation, live: LiveState): string {
         : `${tier.name} may not use it: requests get a 404 model_not_found (${tiers.join(', ')} may)`;
   const answer = response_model === 'alias' ? quote(model) : 'that the upstream sends';
   const after = retry.after_send ? 'one more' : 'none';
-  const head: [string, string][] = [
+  const { hedge, refuse } = explanation;
+  const head: readonly Line[] = [
     ['matches', matched],
     ['tiers', may],
     ['for', endpoints.length === 0 ? 'nothing that this tier has' : endpoints.join(', ')],
-    ...Object.entries(limits).map(([name, each]): [string, string] => [
-      `limits`,
-      `${name}: ${limitText(each)}`,
-    ]),
+    ...Object.entries(limits).map(([name, each]): Line => ['limits', `${name}: ${limitText(each)}`]),
     ['response', `the client reads the model name ${answer}`],
     [
       'attempts',
       `at most ${retry.attempts} for one request within ${formatDuration(retry.deadline)} (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
     ],
     ['balance', balanceText(explanation)],
-    ...(explanation.hedge === null
-      ? []
-      : [
-          ['hedge', `a second target after ${hedgeText(explanation.hedge)} without output`] as [
-            string,
-            string,
-          ],
-        ]),
-    ...(explanation.refuse.length === 0 ? [] : [inBody(`refuses ${explanation.refuse.join(', ')}`)]),
+    ...lineOf('hedge', hedge && `a second target after ${hedgeText(hedge)} without output`),
+    ...lineOf('body', refuse.length > 0 && `refuses ${refuse.join(', ')}`),
     ['gateway', gatewayText(live, config.hash)],
   ];
   const blocks = targets.map((target, index) => {
@@ -298,36 +276,25 @@ function textOf(explanation: Explanation, live: LiveState): string {
 }
 
 function targetText(target: Explanation['targets'][number], { server }: Explanation): string {
-  const { upstream, builtin, scheme, host, path, headers, timeouts, live } = target;
+  const { upstream, builtin, scheme, host, path, headers, timeouts, health, live } = target;
   const share =
     target.weight === 0 ? 'weight 0: no requests' : `weight ${target.weight}: ${percent(target.share)}`;
-  const lines: [string, string][] = [
+  const lines: readonly Line[] = [
     ['to', builtin === null ? `${scheme}://${host}${path}` : `built in (${builtin})`],
     ['as model', quote(target.model)],
-    ...(headers.length === 0
-      ? []
-      : [['headers', `${headers.join(', ')} (values hidden)`] as [string, string]]),
+    ...lineOf('headers', headers.length > 0 && `${headers.join(', ')} (values hidden)`),
     [
       'usage',
       target.stream_usage === 'inject' ? 'requested in streams whose client did not' : 'not requested',
     ],
-    ...target.body.map(inBody),
+    ...target.body.map((text) => ['body', text] as const),
     ['timeouts', describeTimeouts(timeouts)],
     ['at once', `at most ${target.max_concurrency} requests, over all models of this upstream`],
-    ...(target.health === null
-      ? []
-      : [
-          ['health', `${target.health.path} checked every ${formatDuration(target.health.interval)}`] as [
-            string,
-            string,
-          ],
-        ]),
-    ...(server.upstreams ? [['now', liveText(live)] as [string, string]] : []),
+    ...lineOf('health', health && `${health.path} checked every ${formatDuration(health.interval)}`),
+    ...lineOf('now', server.upstreams && liveText(live)),
   ];
   return `  ${upstream}  (${share})\n${rows(lines, '    ')}`;
 }
-
-const inBody = (text: string): [string, string] => ['body', text];
 
 function balanceText({ balance }: Explanation): string {
   switch (balance) {

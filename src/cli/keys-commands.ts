@@ -13,7 +13,7 @@ import { broadcastText } from './fleet-action.ts';
 import { changeTier, resume, suspend } from './holder-commands.ts';
 import { findOrder, orderFields, orderLine } from './orders-commands.ts';
 import { type CommandIo, noSuchKey, readPrefix, runSubcommand, write, writeList } from './support-command.ts';
-import { openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
+import { fieldLines, openFleet, publicFields, withStore, writeChange } from './support-desk.ts';
 
 const KEYS_USAGE = `Usage: tollgate keys COMMAND [--config FILE]
 
@@ -140,9 +140,7 @@ async function show(argv: readonly string[], io: CommandIo): Promise<number> {
       );
       return 0;
     }
-    const lines = Object.entries(publicFields(key))
-      .filter(([, value]) => value !== null)
-      .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(12)}${value}`);
+    const lines = fieldLines(publicFields(key), 12);
     const history = events.map(
       ({ kind, version, at, reason }) =>
         `  ${at}  ${kind}, version ${version}${reason === null ? '' : `: ${reason}`}`,
@@ -159,11 +157,8 @@ async function revoke(argv: readonly string[], io: CommandIo): Promise<number> {
   return withStore(given, io, 'must exist', async (store, config) => {
     await using fleet = await openFleet(config);
     // Needs no secret: revocation must work even when the secret is lost.
-    const outcome = await revokeKey(
-      { store, announcer: fleet?.confirmingAnnouncer() },
-      prefix,
-      given.text('reason'),
-    );
+    const announcer = fleet?.confirmingAnnouncer();
+    const outcome = await revokeKey({ store, announcer }, prefix, given.text('reason'));
     if (outcome.kind === 'unknown') return await noSuchKey(TEXT, io);
     const { record } = outcome;
     const ended =

@@ -10,7 +10,7 @@ import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import { oneOf, readArguments } from './arguments.ts';
 import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
-import { openFleet, withStore } from './support-desk.ts';
+import { fieldLines, openFleet, withStore } from './support-desk.ts';
 
 const ORDERS_USAGE = `Usage: tollgate orders COMMAND [--config FILE]
 
@@ -145,16 +145,14 @@ async function onOrder(
       return 1;
     }
     await using fleet = await openFleet(config);
+    const announcer = fleet?.confirmingAnnouncer();
     const metrics = createMetrics();
     const providers = new Providers({ store: store.billing, metrics });
     const provider = providers.of(config.dynamic.billing);
     const reconciliation = new PaymentReconciliation({
       store: store.billing,
       // Needs no secret, like a revocation: the replicas re-read the store.
-      issuer: {
-        announceChanged: (records, at) =>
-          announceChanged({ announcer: fleet?.confirmingAnnouncer() }, records, at),
-      },
+      issuer: { announceChanged: (records, at) => announceChanged({ announcer }, records, at) },
       provider: () => provider,
       config: () => config.dynamic.billing,
       logger: createLogger(undefined, 'silent'),
@@ -163,13 +161,8 @@ async function onOrder(
     try {
       const result = await work({ order, store, config, provider, reconciliation, as: given.text('as') });
       const fields = orderFields(result);
-      const lines = Object.entries(fields)
-        .filter(([, value]) => value !== null && value !== false)
-        .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(14)}${value}`);
-      await write(
-        io.stdout,
-        given.flag('json') ? `${JSON.stringify(fields, null, 2)}\n` : `${lines.join('\n')}\n`,
-      );
+      const text = given.flag('json') ? JSON.stringify(fields, null, 2) : fieldLines(fields, 14).join('\n');
+      await write(io.stdout, `${text}\n`);
       return 0;
     } finally {
       providers.close();

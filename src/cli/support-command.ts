@@ -14,6 +14,7 @@ import type { Store } from '../store/store.ts';
 import { maskKeys } from '../telemetry/log/key-mask.ts';
 import { outboxDirectory } from '../usage/outbox/default-directory.ts';
 import { didYouMean, UsageError } from './arguments.ts';
+import { faultReport } from './check-command.ts';
 
 export interface CommandIo {
   readonly stdout: Writable;
@@ -49,7 +50,8 @@ export async function runCommand(
       await write(io.stderr, `tollgate ${name}: ${maskKeys(error.message)}\n\n${usage}`);
       return 2;
     }
-    await write(io.stderr, `tollgate ${name}: ${maskKeys(reasonOf(error))}\n`);
+    const text = error instanceof ConfigError ? faultReport(error) : `tollgate ${name}: ${reasonOf(error)}`;
+    await write(io.stderr, `${maskKeys(text)}\n`);
     return 1;
   }
 }
@@ -156,9 +158,7 @@ export async function noSuchKey({ name }: Pick<CommandText, 'name'>, io: Command
 
 /** The error message for the operator, with its cause. */
 function reasonOf(error: unknown): string {
-  if (error instanceof ConfigError || error instanceof StoreOpenError || error instanceof SecretError) {
-    return error.message;
-  }
+  if (error instanceof StoreOpenError || error instanceof SecretError) return error.message;
   if (error instanceof GatewayError && error.code === 'invalid_value') return error.message;
   if (!(error instanceof Error)) return String(error);
   return error.cause instanceof Error ? `${error.message} (${error.cause.message})` : error.message;

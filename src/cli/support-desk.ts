@@ -64,3 +64,10 @@ export function publicFields(key: KeySummary) {
     replaced_by: key.replacedBy,
   };
 }
+
+/** The fields of a record for people, one a line; null and false ones are omitted. */
+export function fieldLines(fields: object, width: number): string[] {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== null && value !== false)
+    .map(([name, value]) => `${name.replaceAll('_', ' ').padEnd(width)}${value}`);
+}

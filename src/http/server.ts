@@ -65,7 +65,7 @@ export class Server {
   readonly #connections = new Map<Socket, Connection>();
   readonly #slots: PipelineSlots = { free: MAX_PIPELINED };
   readonly #active = new Exchanges();
-  readonly #inFlightCell: { set(value: number): void };
+  readonly #inFlightChild: { set(value: number): void };
   #draining = false;
   #dropped = 0;
   /** Responses cut by a drain. */
@@ -78,7 +78,7 @@ export class Server {
     this.#options = options;
     this.#cors = new Cors(options.corsOrigins ?? (() => []));
     this.#isLate = options.isLate ?? (() => false);
-    this.#inFlightCell = options.metrics.requestsInFlight.cell({});
+    this.#inFlightChild = options.metrics.requestsInFlight.child({});
     const server = createListener(
       options,
       (request) => this.#upgradable.has(this.#router.pathOf(request.url ?? '/')) && isHandshake(request),
@@ -289,7 +289,7 @@ export class Server {
     connection.take(exchange);
     this.#active.add(exchange);
     exchangeBegan();
-    this.#inFlightCell.set(this.#active.size);
+    this.#inFlightChild.set(this.#active.size);
     response.once('close', () => this.#end(connection, exchange));
     return exchange;
   }
@@ -341,7 +341,7 @@ export class Server {
     if (!exchange.answered) this.#stop(exchange, new GatewayError('client_closed'));
     this.#active.delete(exchange);
     exchangeEnded(exchange);
-    this.#inFlightCell.set(this.#active.size);
+    this.#inFlightChild.set(this.#active.size);
     try {
       onEnd(exchange);
     } catch (error) {

@@ -30,16 +30,21 @@ export class WorkerProcess {
   readonly number: number;
   readonly #options: WorkerProcessOptions;
   readonly #worker: Worker;
-  #state: 'starting' | 'serving' | 'leaving' | 'ended' = 'starting';
-  #lastHeartbeatAt: number;
-  #report: WorkerReport | undefined;
-  #waiters: (() => void)[] = [];
-  #health: HealthReport | undefined;
-  #inFlight = 0;
-  #failure: string | undefined;
+  // Only this class writes the fields below.
+  state: 'starting' | 'serving' | 'leaving' | 'ended' = 'starting';
+  /** Whether it ever accepted requests. */
+  hasServed = false;
+  /** The last report received. */
+  report: WorkerReport | undefined;
+  health: HealthReport | undefined;
+  /** Requests in flight at the last heartbeat. */
+  inFlight = 0;
+  /** The worker's own message about why it cannot start. */
+  failure: string | undefined;
   /** Why the primary killed it, if it did. */
-  #killed: 'hung' | 'late' | undefined;
-  #hasServed = false;
+  killed: 'hung' | 'late' | undefined;
+  #lastHeartbeatAt: number;
+  #waiters: (() => void)[] = [];
 
   constructor(options: WorkerProcessOptions) {
     this.#options = options;
@@ -60,38 +65,6 @@ export class WorkerProcess {
     return this.#worker.process.pid;
   }
 
-  get state(): 'starting' | 'serving' | 'leaving' | 'ended' {
-    return this.#state;
-  }
-
-  /** Whether it ever accepted requests. */
-  get hasServed(): boolean {
-    return this.#hasServed;
-  }
-
-  /** The last report received. */
-  get report(): WorkerReport | undefined {
-    return this.#report;
-  }
-
-  get health(): HealthReport | undefined {
-    return this.#health;
-  }
-
-  /** Requests in flight at the last heartbeat. */
-  get inFlight(): number {
-    return this.#inFlight;
-  }
-
-  /** The worker's own message about why it cannot start. */
-  get failure(): string | undefined {
-    return this.#failure;
-  }
-
-  get killed(): 'hung' | 'late' | undefined {
-    return this.#killed;
-  }
-
   /** Milliseconds since the last heartbeat; while starting, since the fork. */
   get silentMs(): number {
     return this.#options.now() - this.#lastHeartbeatAt;
@@ -108,7 +81,7 @@ export class WorkerProcess {
 
   /** Requests a report. Resolves when it arrives, or after `ms`; then `report` is the previous one. */
   refresh(ms: number): Promise<void> {
-    if (this.#state !== 'serving' && this.#state !== 'leaving') return Promise.resolve();
+    if (this.state !== 'serving' && this.state !== 'leaving') return Promise.resolve();
     return new Promise((resolve) => {
       const stop = startDeadline(ms, resolve);
       this.#waiters.push(() => {
@@ -121,7 +94,7 @@ export class WorkerProcess {
 
   /** Uses SIGKILL, because workers ignore catchable signals. */
   kill(why?: 'hung' | 'late'): void {
-    this.#killed ??= why;
+    this.killed ??= why;
     this.#worker.process.kill('SIGKILL');
   }
 
@@ -132,31 +105,31 @@ export class WorkerProcess {
         return;
       case 'ready':
         this.#lastHeartbeatAt = this.#options.now();
-        this.#state = 'serving';
-        this.#hasServed = true;
+        this.state = 'serving';
+        this.hasServed = true;
         this.#options.onReady(message.url);
         return;
       case 'failed':
-        this.#failure = message.message;
+        this.failure = message.message;
         return;
       case 'beat':
         this.#lastHeartbeatAt = this.#options.now();
-        this.#inFlight = message.inFlight;
-        this.#health = message.health ?? this.#health;
+        this.inFlight = message.inFlight;
+        this.health = message.health ?? this.health;
         return;
       case 'report':
-        this.#report = message.report;
+        this.report = message.report;
         for (const done of this.#waiters.splice(0)) done();
         return;
       case 'leaving':
-        this.#state = 'leaving';
+        this.state = 'leaving';
         this.#options.onLeaving();
     }
   }
 
   #onExit(exit: WorkerExit): void {
-    if (this.#state === 'ended') return;
-    this.#state = 'ended';
+    if (this.state === 'ended') return;
+    this.state = 'ended';
     for (const done of this.#waiters.splice(0)) done();
     this.#options.onExit(exit);
   }

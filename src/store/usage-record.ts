@@ -30,21 +30,7 @@ export type UsageSums = Readonly<Record<(typeof USAGE_SUMS)[number], number>>;
 
 /** Makes the sums from their names. */
 export function usageSums(of: (name: keyof UsageSums) => number): UsageSums {
-  return {
-    requests: of('requests'),
-    failed: of('failed'),
-    estimated: of('estimated'),
-    priced: of('priced'),
-    attempts: of('attempts'),
-    prompt: of('prompt'),
-    completion: of('completion'),
-    cached: of('cached'),
-    reasoning: of('reasoning'),
-    cost: of('cost'),
-    duration_ms: of('duration_ms'),
-    ttft_ms: of('ttft_ms'),
-    ttft_count: of('ttft_count'),
-  };
+  return Object.fromEntries(USAGE_SUMS.map((name) => [name, of(name)])) as UsageSums;
 }
 
 /** It is written out because a loop over names is several times slower, and it runs for every request. */

@@ -112,12 +112,12 @@ export class Upstream {
     this.name = name;
     this.#config = config;
     this.#userAgent = userAgent;
-    this.#inFlightGauge = metrics.upstreamInFlight.cell({ upstream: name });
+    this.#inFlightGauge = metrics.upstreamInFlight.child({ upstream: name });
     this.#healthyGauge = metrics.upstreamHealthy;
     this.#attempts = metrics.upstreamAttempts;
     this.#durations = {
-      ok: metrics.upstreamSeconds.cell({ upstream: name, result: 'ok' }),
-      failed: metrics.upstreamSeconds.cell({ upstream: name, result: 'failed' }),
+      ok: metrics.upstreamSeconds.child({ upstream: name, result: 'ok' }),
+      failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),
     };
     this.provider = providerOf(name, config);
     this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
@@ -272,7 +272,7 @@ export class Upstream {
     this.#inFlightGauge.add(-1);
     let counter = this.#outcomes.get(outcome);
     if (counter === undefined) {
-      counter = this.#attempts.cell({ upstream: this.name, outcome });
+      counter = this.#attempts.child({ upstream: this.name, outcome });
       this.#outcomes.set(outcome, counter);
     }
     counter.inc();

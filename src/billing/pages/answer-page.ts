@@ -3,7 +3,7 @@ import type { DynamicConfig } from '../../config/schema/config-schema.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import { answer, retryHeaders } from '../../http/exchange/response-writer.ts';
-import { answerPage, html, type PageOptions, resultPage } from './page-frame.ts';
+import { answerResult, html, type PageOptions } from './page-frame.ts';
 
 /**
  * Runs the handler of a page. Errors for clients become an error page when `isPage`; otherwise they are thrown, as internal
@@ -31,18 +31,16 @@ export function answerErrorPage(
 ): void {
   exchange.error = error;
   exchange.access.outcome = error.code;
-  answerPage(exchange, error.status, {
+  const page = {
     title: 'That did not work',
     branding,
     up,
     headers: retryHeaders(error),
-    body: resultPage(
-      'That did not work',
-      html`<p class="notice bad">${error.message}</p>
+    body: html`<p class="notice bad">${error.message}</p>
 <p class="actions"><a class="button" href="${up}pricing">Back to the tiers</a></p>`,
-      html`No key was issued. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code>`,
-    ),
-  });
+  };
+  const foot = html`No key was issued. For support: <code translate="no">${error.code}</code>, request <code translate="no">${exchange.id}</code>`;
+  answerResult(exchange, error.status, page, foot);
 }
 
 /**
@@ -57,21 +55,14 @@ export function answerPaymentLink(
   { branding }: DynamicConfig,
 ): void {
   if (isKnown) {
-    answer(
-      exchange,
-      303,
-      { location: url, 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' },
-      '',
-    );
+    const headers = { location: url, 'cache-control': 'no-store', 'referrer-policy': 'no-referrer' };
+    answer(exchange, 303, headers, '');
     return;
   }
-  answerPage(exchange, 200, {
+  answerResult(exchange, 200, {
     title: 'On to the payment',
     branding,
     headers: { refresh: `0; url=${url}` },
-    body: resultPage(
-      'On to the payment',
-      html`<p class="actions"><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
-    ),
+    body: html`<p class="actions"><a class="button" href="${url}" rel="noreferrer">Continue to the payment page</a></p>`,
   });
 }

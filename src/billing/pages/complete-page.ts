@@ -15,7 +15,7 @@ import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { withErrorPage } from './answer-page.ts';
 import { sendsForm } from './checkout.ts';
 import { answerKeyPage } from './key-page.ts';
-import { answerPage, contactLink, type Html, html, NOTHING, resultPage } from './page-frame.ts';
+import { answerResult, contactLink, type Html, html, NOTHING } from './page-frame.ts';
 
 /** Minimum time between two calls to the provider for one order. */
 const CHECK_EVERY_MS = 2000;
@@ -29,6 +29,11 @@ const SESSION = /^[A-Za-z0-9_-]{1,255}$/;
 interface CompletePageOptions extends Pick<BillingParts, 'store' | 'config' | 'now'> {
   readonly reconciliation: PaymentReconciliation;
   readonly claims: Claims;
+}
+
+/** The `session_id` in the query. */
+export function sessionIn({ target }: Exchange): string {
+  return new URLSearchParams(target.split('?')[1] ?? '').get('session_id') ?? '';
 }
 
 export class CompletePage {
@@ -50,7 +55,7 @@ export class CompletePage {
     const accepts = exchange.request.headers.accept ?? '';
     const isPage = !accepts.includes('application/json') || accepts.includes('text/html');
     await withErrorPage(exchange, { isPage, config, up: '../' }, async () => {
-      const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
+      const session = sessionIn(exchange);
       const { order, isUnsure } = await this.#fresh(await this.#find(session));
       const isOwn = opens(claimSecrets(exchange, config.public_url), order.claim);
       if (!isPage) {
@@ -59,33 +64,27 @@ export class CompletePage {
         return;
       }
       const isWaiting = order.state === 'pending' && this.#now() - Date.parse(order.createdAt) < RELOADS_MS;
-      answerPage(exchange, 200, {
+      const page = {
         title: titleOf(order),
         branding: config.branding,
         up: '../',
         hasForms: true,
         headers: isWaiting ? { refresh: String(RELOAD_S) } : {},
-        body: resultPage(
-          titleOf(order),
-          html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is the last known state of the order.</p>` : NOTHING}
+        body: html`${isUnsure ? html`<p class="notice bad">The payment provider cannot be reached at the moment. This is the last known state of the order.</p>` : NOTHING}
 ${this.#body(order, isOwn, config)}`,
-          html`Order <code translate="no">${order.id}</code>`,
-        ),
-      });
+      } as const;
+      answerResult(exchange, 200, page, html`Order <code translate="no">${order.id}</code>`);
     });
   }
 
   /** `GET /checkout/cancelled` */
   showCancelled(exchange: Exchange): void {
-    answerPage(exchange, 200, {
+    answerResult(exchange, 200, {
       title: 'Not paid',
       branding: this.#parts.config().branding,
       up: '../',
-      body: resultPage(
-        'Not paid',
-        html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is unchanged.</p>
+      body: html`<p class="lead">The payment was not made, and nothing was charged. If you have a key, it is unchanged.</p>
 <p class="actions"><a class="button" href="../pricing">Back to the tiers</a> <a class="button quiet" href="../account">Your key’s page</a></p>`,
-      ),
     });
   }
 

@@ -9,6 +9,7 @@ import { FakeProvider } from '../fake-provider.ts';
 import type { BillingParts } from '../payment-provider.ts';
 import type { PaymentReconciliation } from '../payment-reconciliation.ts';
 import { withErrorPage } from './answer-page.ts';
+import { sessionIn } from './complete-page.ts';
 import { answerPage, html } from './page-frame.ts';
 import { priceText } from './price-text.ts';
 
@@ -30,7 +31,7 @@ export class FakePaymentPage {
     const config = this.#parts.config();
     this.#provider(exchange);
     await withErrorPage(exchange, { isPage: true, config, up: '../' }, async () => {
-      const session = new URLSearchParams(exchange.target.split('?')[1] ?? '').get('session_id') ?? '';
+      const session = sessionIn(exchange);
       const order = await this.#find(session);
       answerPage(exchange, 200, {
         title: 'Test payment',

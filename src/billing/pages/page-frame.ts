@@ -54,11 +54,17 @@ export function copyButton(id: string, label: string): Html {
   return html`<button type="button" class="quiet small" data-copies="${id}-text" hidden>Copy<span class="unseen"> ${label}</span></button>`;
 }
 
-/** A short page with a result and the next step. @param foot details for support */
-export function resultPage(title: string, body: Html, foot: Html = NOTHING): Html {
-  return html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${title}</h1>
-${body}
+/** Answers with a short page: its title as a heading, a result and the next step. @param foot details for support */
+export function answerResult(
+  exchange: Exchange,
+  status: number,
+  parts: PageOptions,
+  foot: Html = NOTHING,
+): void {
+  const body = html`<section class="card outcome" aria-labelledby="outcome"><h1 id="outcome">${parts.title}</h1>
+${parts.body}
 ${foot === NOTHING ? NOTHING : html`<p class="foot">${foot}</p>`}</section>`;
+  answerPage(exchange, status, { ...parts, body });
 }
 
 /** The contact as a link; undefined when none is configured. */

@@ -7,6 +7,7 @@ import { DrainEstimate } from '../../auth/hashing/drain-estimate.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
 
 /** Timeout of silence on a connection. The package retries once. */
 const SILENCE_MS = 4_000;
@@ -16,9 +17,13 @@ const MAX_SOCKETS = 16;
 const MAX_CALLS = 64;
 /** Assumed duration of a call until one was measured. */
 const INITIAL_MS = 300;
-/** The circuit breaker opens after this many consecutive failures, for this long. */
-const OPENS_AFTER = 5;
-const OPEN_MS = 10_000;
+/** The circuit breaker opens after five consecutive failures; then one call probes Stripe each ten seconds. */
+const BREAKER = {
+  consecutive: 5,
+  minimum: Number.POSITIVE_INFINITY,
+  coolDownMs: 10_000,
+  maxCoolDownMs: 10_000,
+};
 
 interface StripeAddress {
   readonly secret_key: string;
@@ -32,9 +37,8 @@ export class StripeCalls {
   readonly #metrics: Pick<Metrics, 'billing'>;
   readonly #now: () => number;
   readonly #estimate: DrainEstimate;
+  readonly #breaker: CircuitBreaker;
   #calls = 0;
-  #failures = 0;
-  #openUntil = 0;
 
   /** @param now monotonic milliseconds */
   constructor(
@@ -57,6 +61,7 @@ export class StripeCalls {
     });
     this.#metrics = metrics;
     this.#now = now;
+    this.#breaker = new CircuitBreaker({ ...BREAKER, now, random: () => 0 });
     this.#estimate = new DrainEstimate({ slots: MAX_SOCKETS, initialMs: INITIAL_MS, now });
   }
 
@@ -67,39 +72,30 @@ export class StripeCalls {
    * @throws GatewayError `payment_unavailable`
    */
   async call<T>(what: string, work: (stripe: Stripe) => Promise<T>): Promise<T | undefined> {
-    const wait = this.#openUntil - this.#now();
-    if (wait > 0) throw unavailable('Stripe failed recently; the circuit breaker is open', wait);
     if (this.#calls >= MAX_CALLS) {
       const retryAfterMs = this.#estimate.retryAfterMs(this.#calls);
       throw unavailable(`${MAX_CALLS} calls to Stripe are in flight`, retryAfterMs);
     }
-    // Half-open: one call at a time probes Stripe.
-    if (this.#failures >= OPENS_AFTER) this.#openUntil = this.#now() + OPEN_MS;
+    const permit = this.#breaker.admit();
+    if (permit.kind === 'rejection')
+      throw unavailable('Stripe failed recently; the circuit breaker is open', permit.until - this.#now());
     this.#calls += 1;
     const started = this.#now();
-    let outcome = 'ok';
+    let outcome: keyof typeof EVIDENCE = 'ok';
     try {
       const late = () => new Error(`Stripe did not answer within ${CALL_MS} ms`);
       const result = await withDeadline(work(this.#stripe), CALL_MS, late);
-      this.#succeeded();
       this.#estimate.measured(this.#now() - started);
       return result;
     } catch (error) {
-      if (error instanceof GatewayError) throw error;
-      outcome = this.#judge(error);
+      outcome = outcomeOf(error);
       if (outcome === 'missing') return undefined;
-      throw outcome === 'refused'
-        ? new GatewayError(
-            'payment_unavailable',
-            'The payment provider rejected the request. The operator has to act.',
-            {
-              cause: described(error),
-              retry: 'no',
-            },
-          )
-        : unavailable(described(error), 5000);
+      if (outcome !== 'refused') throw unavailable(described(error), 5000);
+      const message = 'The payment provider rejected the request. The operator has to act.';
+      throw new GatewayError('payment_unavailable', message, { cause: described(error), retry: 'no' });
     } finally {
       this.#calls -= 1;
+      permit.release({ kind: EVIDENCE[outcome] });
       this.#metrics.billing.providerSeconds.observe({ call: what, outcome }, (this.#now() - started) / 1000);
     }
   }
@@ -107,29 +103,23 @@ export class StripeCalls {
   close(): void {
     this.#agent.destroy();
   }
+}
 
-  #succeeded(): void {
-    this.#failures = 0;
-    this.#openUntil = 0;
-  }
+/** What the outcome of a call says of Stripe: `missing` and `refused` are valid answers. */
+const EVIDENCE = {
+  ok: 'success',
+  missing: 'success',
+  refused: 'success',
+  limited: 'neutral',
+  failed: 'failure',
+} as const;
 
-  /** Classifies a failure. `missing` and `refused` are valid answers of Stripe; the others are failures. */
-  #judge(error: unknown): 'missing' | 'refused' | 'limited' | 'failed' {
-    const status = error instanceof Stripe.errors.StripeError ? error.statusCode : undefined;
-    if (status === 404) {
-      this.#succeeded();
-      return 'missing';
-    }
-    // 409: another request with the same idempotency key is in flight.
-    if (status === 429 || status === 409) return 'limited';
-    if (status !== undefined && status < 500) {
-      this.#succeeded();
-      return 'refused';
-    }
-    this.#failures += 1;
-    if (this.#failures >= OPENS_AFTER) this.#openUntil = this.#now() + OPEN_MS;
-    return 'failed';
-  }
+function outcomeOf(error: unknown): keyof typeof EVIDENCE {
+  const status = error instanceof Stripe.errors.StripeError ? error.statusCode : undefined;
+  if (status === 404) return 'missing';
+  // 409: another request with the same idempotency key is in flight.
+  if (status === 429 || status === 409) return 'limited';
+  return status !== undefined && status < 500 ? 'refused' : 'failed';
 }
 
 function unavailable(why: string | Error, retryAfterMs: number): GatewayError {

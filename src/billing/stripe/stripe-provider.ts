@@ -45,14 +45,14 @@ export class StripeProvider implements PaymentProvider {
 
   async pageOf({ session: id }: Order): Promise<string | undefined> {
     if (id === null) return undefined;
-    const session = await this.#calls.call('read', (stripe) => stripe.checkout.sessions.retrieve(id));
+    const session = await this.#read((stripe) => stripe.checkout.sessions.retrieve(id));
     return session?.status === 'open' ? (session.url ?? undefined) : undefined;
   }
 
   async look(order: Order, hinted?: string): Promise<PaymentFacts | undefined> {
     const id = order.session ?? hinted;
     if (id === undefined) return undefined;
-    const session = await this.#calls.call('read', (stripe) =>
+    const session = await this.#read((stripe) =>
       stripe.checkout.sessions.retrieve(id, {
         expand: ['line_items', 'payment_intent', 'subscription', 'subscription.latest_invoice'],
       }),
@@ -63,16 +63,12 @@ export class StripeProvider implements PaymentProvider {
     if (order.session === null && facts.reference !== order.id) return undefined;
     const subscription = subscriptionOf(session);
     const isPaid = facts.payment !== 'unpaid' || order.paidAt !== null;
-    return {
-      session: facts,
-      subscription,
-      money: isPaid ? await this.#money(facts) : NO_MONEY,
-    };
+    return { session: facts, subscription, money: isPaid ? await this.#money(facts) : NO_MONEY };
   }
 
   async end({ session: id, subscription }: Order): Promise<void> {
     if (subscription !== null) {
-      const current = await this.#calls.call('read', (stripe) => stripe.subscriptions.retrieve(subscription));
+      const current = await this.#read((stripe) => stripe.subscriptions.retrieve(subscription));
       if (current === undefined || current.status === 'canceled') return;
       await this.#calls.call('end', (stripe) =>
         stripe.subscriptions.cancel(subscription, { prorate: false, invoice_now: false }),
@@ -80,7 +76,7 @@ export class StripeProvider implements PaymentProvider {
       return;
     }
     if (id === null) return;
-    const session = await this.#calls.call('read', (stripe) => stripe.checkout.sessions.retrieve(id));
+    const session = await this.#read((stripe) => stripe.checkout.sessions.retrieve(id));
     if (session?.status === 'open')
       await this.#calls.call('end', (stripe) => stripe.checkout.sessions.expire(id));
   }
@@ -93,16 +89,13 @@ export class StripeProvider implements PaymentProvider {
     readonly charge?: string | undefined;
     readonly payment?: string | undefined;
   }): Promise<{ readonly order?: string; readonly payment?: string; readonly subscription?: string }> {
-    const { charge: chargeId } = name;
-    const charge =
-      chargeId === undefined
-        ? undefined
-        : await this.#calls.call('read', (stripe) => stripe.charges.retrieve(chargeId));
+    const { charge: id } = name;
+    const charge = id === undefined ? undefined : await this.#read((stripe) => stripe.charges.retrieve(id));
     const payment = name.payment ?? stripeIdOf(charge?.payment_intent);
     const order = charge?.metadata['order'];
     if (order !== undefined) return { order, ...(payment === undefined ? {} : { payment }) };
     if (payment === undefined) return {};
-    const paid = await this.#calls.call('read', (stripe) =>
+    const paid = await this.#read((stripe) =>
       stripe.invoicePayments.list({
         payment: { type: 'payment_intent', payment_intent: payment },
         limit: 1,
@@ -123,16 +116,10 @@ export class StripeProvider implements PaymentProvider {
 
   /** Refunds, disputes and fraud warnings of all payments. */
   async #money({ mode, customer, payment_id }: SessionFacts): Promise<MoneyFacts> {
-    const filter =
-      mode === 'subscription'
-        ? customer === null
-          ? undefined
-          : { customer, limit: MAX_CHARGES }
-        : payment_id === null
-          ? undefined
-          : { payment_intent: payment_id, limit: MAX_CHARGES };
-    if (filter === undefined) return NO_MONEY;
-    const list = await this.#calls.call('read', (stripe) => stripe.charges.list(filter));
+    const payer =
+      mode === 'subscription' ? customer && { customer } : payment_id && { payment_intent: payment_id };
+    if (!payer) return NO_MONEY;
+    const list = await this.#read((stripe) => stripe.charges.list({ ...payer, limit: MAX_CHARGES }));
     const paid = (list?.data ?? [])
       .filter(({ paid: isPaid, status }) => isPaid && status !== 'failed')
       .sort((a, b) => b.created - a.created);
@@ -149,15 +136,17 @@ export class StripeProvider implements PaymentProvider {
     };
   }
 
+  #read<T>(work: (stripe: Stripe) => Promise<T>): Promise<T | undefined> {
+    return this.#calls.call('read', work);
+  }
+
   async #disputesOf(charge: string): Promise<readonly MoneyFacts['dispute'][]> {
-    const list = await this.#calls.call('read', (stripe) => stripe.disputes.list({ charge, limit: 10 }));
+    const list = await this.#read((stripe) => stripe.disputes.list({ charge, limit: 10 }));
     return (list?.data ?? []).map(({ status }) => disputeFact(status));
   }
 
   async #isSuspect(charge: string): Promise<boolean> {
-    const list = await this.#calls.call('read', (stripe) =>
-      stripe.radar.earlyFraudWarnings.list({ charge, limit: 10 }),
-    );
+    const list = await this.#read((stripe) => stripe.radar.earlyFraudWarnings.list({ charge, limit: 10 }));
     return (list?.data ?? []).some(({ actionable }) => actionable);
   }
 }

@@ -18,7 +18,7 @@ export function limitMetrics(catalogue: MetricCatalogue) {
       meaning: 'Holders with limit counters in the memory of this process.',
       action: 'Bounded. It indicates memory use.',
     }),
-    limitLeases: catalogue.gaugeCell('tollgate_limit_leases', {
+    limitLeases: catalogue.gaugeChild('tollgate_limit_leases', {
       meaning: 'Admitted requests that are not settled yet.',
       action: 'Follows `tollgate_requests_in_flight`. Above it for long: a lease leaked; report it.',
     }),

@@ -65,8 +65,8 @@ export class MetricCatalogue {
   }
 
   /** A gauge without labels that changes with requests. */
-  gaugeCell(name: string, definition: GaugeDefinition<never>): GaugeChild {
-    return this.gauge(name, definition).cell({});
+  gaugeChild(name: string, definition: GaugeDefinition<never>): GaugeChild {
+    return this.gauge(name, definition).child({});
   }
 
   /** For rare events. */
@@ -76,7 +76,7 @@ export class MetricCatalogue {
   }
 
   /** For events of each request. */
-  cellHistogram<L extends string>(name: string, definition: HistogramDefinition<L>): BoundHistogram<L> {
+  childHistogram<L extends string>(name: string, definition: HistogramDefinition<L>): BoundHistogram<L> {
     const buckets = [...definition.buckets];
     return new BoundHistogram<L>({ ...this.#begin('histogram', name, definition), buckets });
   }

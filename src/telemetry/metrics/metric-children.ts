@@ -1,4 +1,4 @@
-// Metrics with cells: a cell is bound to its labels once, counts in memory, and passes its value to prom-client at a scrape.
+// Metrics with children: a child is bound to its labels once, counts in memory, and passes its value to prom-client at a scrape.
 // prom-client's own children look their labels up at every call, which a request would do a dozen times.
 import { Counter, type CounterConfiguration, Gauge, type GaugeConfiguration, Histogram } from 'prom-client';
 
@@ -21,7 +21,7 @@ export class GaugeChild {
     this.value = value;
   }
 
-  /** For several owners that share the cell. */
+  /** For several owners that share the child. */
   add(by: number): void {
     this.value = (this.value ?? 0) + by;
   }
@@ -48,10 +48,10 @@ class HistogramChild {
   }
 }
 
-/** The cells of one metric. The same labels have the same cell, so reloads add none. */
-class Cells<L extends string, C> {
+/** The children of one metric. The same labels have the same child, so reloads add none. */
+class Children<L extends string, C> {
   readonly #make: () => C;
-  readonly #byKey = new Map<string, { readonly labels: Labels<L>; readonly cell: C }>();
+  readonly #byKey = new Map<string, { readonly labels: Labels<L>; readonly child: C }>();
 
   constructor(make: () => C) {
     this.#make = make;
@@ -61,17 +61,17 @@ class Cells<L extends string, C> {
     const key = keyOf(labels);
     let entry = this.#byKey.get(key);
     if (entry === undefined) {
-      entry = { labels, cell: this.#make() };
+      entry = { labels, child: this.#make() };
       this.#byKey.set(key, entry);
     }
-    return entry.cell;
+    return entry.child;
   }
 
   forget(labels: Labels<L>): void {
     this.#byKey.delete(keyOf(labels));
   }
 
-  all(): Iterable<{ readonly labels: Labels<L>; readonly cell: C }> {
+  all(): Iterable<{ readonly labels: Labels<L>; readonly child: C }> {
     return this.#byKey.values();
   }
 }
@@ -80,53 +80,53 @@ function keyOf(labels: Labels<string>): string {
   return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** A counter of prom-client with cells. */
+/** A counter of prom-client with children. */
 export class BoundCounter<L extends string = string> extends Counter<L> {
-  readonly #cells: Cells<L, CounterChild>;
+  readonly #children: Children<L, CounterChild>;
 
   constructor(configuration: CounterConfiguration<L>) {
-    const cells = new Cells<L, CounterChild>(() => new CounterChild());
+    const children = new Children<L, CounterChild>(() => new CounterChild());
     super({
       ...configuration,
       collect() {
-        for (const { labels, cell } of cells.all()) {
-          if (cell.pending > 0) this.inc(labels, cell.pending);
-          cell.pending = 0;
+        for (const { labels, child } of children.all()) {
+          if (child.pending > 0) this.inc(labels, child.pending);
+          child.pending = 0;
         }
       },
     });
-    this.#cells = cells;
+    this.#children = children;
   }
 
   /** Call it once per label set, not per request. */
-  cell(labels: Labels<L>): CounterChild {
-    return this.#cells.of(labels);
+  child(labels: Labels<L>): CounterChild {
+    return this.#children.of(labels);
   }
 }
 
-/** A gauge of prom-client with cells. Do not use `set` for the labels of a cell. */
+/** A gauge of prom-client with children. Do not use `set` for the labels of a child. */
 export class BoundGauge<L extends string = string> extends Gauge<L> {
-  readonly #cells: Cells<L, GaugeChild>;
+  readonly #children: Children<L, GaugeChild>;
 
   constructor(configuration: GaugeConfiguration<L>) {
-    const cells = new Cells<L, GaugeChild>(() => new GaugeChild());
+    const children = new Children<L, GaugeChild>(() => new GaugeChild());
     super({
       ...configuration,
       collect() {
-        for (const { labels, cell } of cells.all())
-          if (cell.value !== undefined) this.set(labels, cell.value);
+        for (const { labels, child } of children.all())
+          if (child.value !== undefined) this.set(labels, child.value);
       },
     });
-    this.#cells = cells;
+    this.#children = children;
   }
 
-  cell(labels: Labels<L>): GaugeChild {
-    return this.#cells.of(labels);
+  child(labels: Labels<L>): GaugeChild {
+    return this.#children.of(labels);
   }
 
-  /** Ends the series; later values of its cell are not exported. */
+  /** Ends the series; later values of its child are not exported. */
   forget(labels: Labels<L>): void {
-    this.#cells.forget(labels);
+    this.#children.forget(labels);
     this.remove(labels);
   }
 }
@@ -140,35 +140,35 @@ interface BoundHistogramConfiguration<L extends string> {
   readonly registers: NonNullable<CounterConfiguration<L>['registers']>;
 }
 
-/** A histogram that only its cells observe. */
+/** A histogram that only its children observe. */
 export class BoundHistogram<L extends string = string> extends Histogram<L> {
   readonly #configuration: BoundHistogramConfiguration<L>;
-  readonly #cells: Cells<L, HistogramChild>;
+  readonly #children: Children<L, HistogramChild>;
 
   constructor(configuration: BoundHistogramConfiguration<L>) {
     super(configuration);
     this.#configuration = configuration;
-    this.#cells = new Cells(() => new HistogramChild(configuration.buckets));
+    this.#children = new Children(() => new HistogramChild(configuration.buckets));
   }
 
-  cell(labels: Labels<L>): HistogramChild {
-    return this.#cells.of(labels);
+  child(labels: Labels<L>): HistogramChild {
+    return this.#children.of(labels);
   }
 
   /** The registry and `get` read this, for text and for JSON. */
   async getForPromString() {
     const { name, help, buckets } = this.#configuration;
     const values = [];
-    for (const { labels, cell } of this.#cells.all()) {
+    for (const { labels, child } of this.#children.all()) {
       let below = 0;
       for (const [index, bound] of buckets.entries()) {
-        below += cell.counts[index] ?? 0;
+        below += child.counts[index] ?? 0;
         values.push(sample(`${name}_bucket`, { le: bound, ...labels }, below));
       }
       values.push(
-        sample(`${name}_bucket`, { le: '+Inf', ...labels }, cell.count),
-        sample(`${name}_sum`, labels, cell.sum),
-        sample(`${name}_count`, labels, cell.count),
+        sample(`${name}_bucket`, { le: '+Inf', ...labels }, child.count),
+        sample(`${name}_sum`, labels, child.sum),
+        sample(`${name}_count`, labels, child.count),
       );
     }
     return { name, help, type: 'histogram', values, aggregator: 'sum' };

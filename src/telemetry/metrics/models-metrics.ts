@@ -49,27 +49,27 @@ export function modelMetrics(catalogue: MetricCatalogue) {
     gen_ai_request_model: VALUES.model,
     upstream: VALUES.upstream,
   };
-  const duration = catalogue.cellHistogram('gen_ai_server_request_duration_seconds', {
+  const duration = catalogue.childHistogram('gen_ai_server_request_duration_seconds', {
     meaning: 'Requests that reached an upstream: from the request line to the end of the response.',
     labels: { ...labels, error_type: 'an error code; absent for successful requests' },
     buckets: DURATION_BUCKETS,
     action:
       'Shows slow models and upstreams. Compare with the time per output token: long responses take longer.',
   });
-  const firstToken = catalogue.cellHistogram('gen_ai_server_time_to_first_token_seconds', {
+  const firstToken = catalogue.childHistogram('gen_ai_server_time_to_first_token_seconds', {
     meaning: 'Successful streams: from the request line to the first output sent to the client.',
     labels,
     buckets: FIRST_TOKEN_BUCKETS,
     action:
       'The latency that users notice. High at one upstream: it queues; lower its weight, or use `balance: latency` or `hedge`.',
   });
-  const perToken = catalogue.cellHistogram('gen_ai_server_time_per_output_token_seconds', {
+  const perToken = catalogue.childHistogram('gen_ai_server_time_per_output_token_seconds', {
     meaning: 'Successful streams with reported usage: time per token after the first.',
     labels,
     buckets: PER_TOKEN_BUCKETS,
     action: 'High: the upstream is overloaded, or clients read slowly.',
   });
-  const tokens = catalogue.cellHistogram('gen_ai_client_token_usage', {
+  const tokens = catalogue.childHistogram('gen_ai_client_token_usage', {
     meaning:
       'Tokens that upstreams reported, per upstream request, lost attempts included. Estimates are excluded.',
     labels: { ...labels, gen_ai_token_type: '`input`, `output`' },
@@ -89,12 +89,12 @@ export function modelMetrics(catalogue: MetricCatalogue) {
             };
             return {
               endings: new ByLabel((outcome) =>
-                duration.cell(outcome === 'ok' ? own : { ...own, error_type: outcome }),
+                duration.child(outcome === 'ok' ? own : { ...own, error_type: outcome }),
               ),
-              firstToken: firstToken.cell(own),
-              perToken: perToken.cell(own),
-              input: tokens.cell({ ...own, gen_ai_token_type: 'input' }),
-              output: tokens.cell({ ...own, gen_ai_token_type: 'output' }),
+              firstToken: firstToken.child(own),
+              perToken: perToken.child(own),
+              input: tokens.child({ ...own, gen_ai_token_type: 'input' }),
+              output: tokens.child({ ...own, gen_ai_token_type: 'output' }),
             };
           });
         }),

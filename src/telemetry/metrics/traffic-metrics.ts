@@ -39,7 +39,7 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
     },
     action: 'Shows errors. [errors.md](errors.md) has the cause and remedy of each code.',
   });
-  const seconds = catalogue.cellHistogram('tollgate_request_duration_seconds', {
+  const seconds = catalogue.childHistogram('tollgate_request_duration_seconds', {
     meaning: 'From the request line to the last byte of the response.',
     labels: { route: VALUES.route },
     buckets: DURATION_BUCKETS,
@@ -47,12 +47,12 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
       'Latency, including whole streams. Compare with `tollgate_upstream_duration_seconds`: the difference is the gateway, its store or Redis.',
   });
   const routes = new ByLabel((route) => ({
-    seconds: seconds.cell({ route }),
-    statuses: new ByLabel((status) => requests.cell({ route, status })),
+    seconds: seconds.child({ route }),
+    statuses: new ByLabel((status) => requests.child({ route, status })),
     models: new ByLabel(
       (model) =>
         new ByLabel(
-          (upstream) => new ByLabel((outcome) => outcomes.cell({ route, model, upstream, outcome })),
+          (upstream) => new ByLabel((outcome) => outcomes.child({ route, model, upstream, outcome })),
         ),
     ),
   }));
@@ -91,15 +91,15 @@ export function trafficMetrics(catalogue: MetricCatalogue) {
 export function uploadMetrics(catalogue: MetricCatalogue) {
   catalogue.area('Uploads');
   return {
-    uploadFiles: catalogue.gaugeCell('tollgate_upload_files', {
+    uploadFiles: catalogue.gaugeChild('tollgate_upload_files', {
       meaning: 'Uploads in temporary files, because their `model` field follows a large file.',
       action: 'At 32: further ones get a 503 `overloaded`. Add replicas.',
     }),
-    uploadFileBytes: catalogue.gaugeCell('tollgate_upload_file_bytes', {
+    uploadFileBytes: catalogue.gaugeChild('tollgate_upload_file_bytes', {
       meaning: 'Bytes in the temporary files of uploads.',
       action: 'Keep disk space for 32 times `max_body` in the temporary directory.',
     }),
-    slabBytes: catalogue.gaugeCell('tollgate_body_memory_bytes', {
+    slabBytes: catalogue.gaugeChild('tollgate_body_memory_bytes', {
       meaning: 'Memory pooled for large bodies; released after ten seconds without use.',
       action: 'At most 128 MiB per process; allow for it in the memory limit of the container.',
     }),

@@ -17,7 +17,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
     action:
       '`upstream_auth_error`: the credential is wrong or expired; act at once. `upstream_account_error`: the account is unpaid or out of quota. `upstream_tls`: check the certificate. `upstream_rate_limited`: your rate limit is reached.',
   });
-  const upstreamSeconds = catalogue.cellHistogram('tollgate_upstream_duration_seconds', {
+  const upstreamSeconds = catalogue.childHistogram('tollgate_upstream_duration_seconds', {
     meaning: 'Upstream requests: from sending to the end of the response.',
     labels: { upstream: VALUES.upstream, result: '`ok`, `failed`' },
     buckets: DURATION_BUCKETS,
@@ -78,7 +78,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       action: 'Mostly `lost`: `hedge.after` is too short and costs without benefit.',
     }),
     usageReads: {
-      running: catalogue.gaugeCell('tollgate_usage_reads', {
+      running: catalogue.gaugeChild('tollgate_usage_reads', {
         meaning: 'Responses read for their usage after the client left, for 5 s at most.',
         action:
           'At 256: the usage of further ones is estimated. Many clients leave before their responses end.',

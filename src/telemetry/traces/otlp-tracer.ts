@@ -28,7 +28,7 @@ import { isServerFault } from '../../errors.ts';
 import { holdsKey } from '../log/key-mask.ts';
 import type { Logger } from '../log/logger.ts';
 import { GENAI_OPERATIONS } from '../metrics/genai-operations.ts';
-import { type SpanCounter, spanQueue } from './span-queue.ts';
+import { type SpanCounter, SpanQueue } from './span-queue.ts';
 import { formatTraceParent, parseTraceParent } from './trace-parent.ts';
 import type { SamplerSettings, TraceSettings } from './trace-settings.ts';
 import type {
@@ -70,7 +70,7 @@ export function startOtlp(settings: TraceSettings, { version, logger, metrics }:
   const provider = new TracerProvider({
     sampler: samplerOf(settings.sampler),
     resource: defaultResource().merge(resourceFromAttributes(attributes)),
-    spanProcessors: [spanQueue(settings, metrics.traceSpans, logger)],
+    spanProcessors: [new SpanQueue(settings, metrics.traceSpans, logger)],
     spanLimits: { attributeValueLengthLimit: MAX_VALUE },
   });
   const tracer = provider.getTracer('tollgate', version);

@@ -100,10 +100,8 @@ async function order(tier) {
   const begun = visit;
   // The nonce makes a repeated order idempotent.
   const nonce = document.getElementById('offers')?.dataset['nonce'];
-  const answer = await call('POST', ORDER, key, 'Nothing was charged. Try again in a moment.', {
-    tier,
-    nonce,
-  });
+  const doubt = 'Nothing was charged. Try again in a moment.';
+  const answer = await call('POST', ORDER, key, doubt, { tier, nonce });
   if (answer === undefined || begun !== visit) return;
   if (!/^https?:\/\//.test(answer.url))
     return complain('The gateway answered with something that this page cannot read. Nothing was charged.');

@@ -65,18 +65,10 @@ function gauge({ limit, max, used, remaining, resets_in_s: resets }) {
   const renewal = resets === undefined || resets <= 0 || used <= 0 ? '' : `resets in ${span(resets)}`;
   const left =
     remaining > 0 ? `${number.format(remaining)} left` : limit === 'concurrency' ? 'all in use' : 'used up';
-  return node(
-    'li',
-    remaining > 0 ? {} : { class: 'full' },
-    node('p', {}, node('span', {}, LIMIT_NAMES[limit] ?? limit), node('strong', {}, left)),
-    bar,
-    node(
-      'p',
-      { class: 'soft' },
-      node('span', {}, `${number.format(used)} of ${number.format(max)} used`),
-      node('span', {}, renewal),
-    ),
-  );
+  const head = node('p', {}, node('span', {}, LIMIT_NAMES[limit] ?? limit), node('strong', {}, left));
+  const count = node('span', {}, `${number.format(used)} of ${number.format(max)} used`);
+  const foot = node('p', { class: 'soft' }, count, node('span', {}, renewal));
+  return node('li', remaining > 0 ? {} : { class: 'full' }, head, bar, foot);
 }
 
 /**
@@ -102,14 +94,12 @@ function chart({ label, value }, rows, calendar, models) {
     used.sort((one, other) => series(one.model) - series(other.model));
     const parts = used.map((row) => `${row.model}: ${number.format(value(row))}`);
     const column = svg('g', {});
+    const title = [
+      `${dayName(day)}: ${number.format(total(used))} ${label}`,
+      ...(parts.length > 1 ? parts : []),
+    ];
     column.append(
-      svg(
-        'title',
-        {},
-        [`${dayName(day)}: ${number.format(total(used))} ${label}`, ...(parts.length > 1 ? parts : [])].join(
-          '\n',
-        ),
-      ),
+      svg('title', {}, title.join('\n')),
       svg('rect', { class: 'hit', x: index, y: 0, width: 1, height: 100 }),
     );
     let floor = 100;
@@ -129,59 +119,33 @@ function chart({ label, value }, rows, calendar, models) {
     ...(shown.length < models.length ? [{ name: 'other models', index: SERIES }] : []),
   ];
   const legend = names.map(({ name, index }) => node('li', {}, node('i', { class: `s${index}` }), name));
-  return [
-    node(
-      'div',
-      { class: 'plot' },
-      node('div', { class: 'scale', 'aria-hidden': 'true' }, ...scale),
-      plot,
-      node(
-        'div',
-        { class: 'days', 'aria-hidden': 'true' },
-        ...ends.map((day) => node('span', {}, dayName(day ?? ''))),
-      ),
-    ),
-    node('ul', { class: 'legend' }, ...legend),
-  ];
+  const days = ends.map((day) => node('span', {}, dayName(day ?? '')));
+  const axis = node('div', { class: 'scale', 'aria-hidden': 'true' }, ...scale);
+  const below = node('div', { class: 'days', 'aria-hidden': 'true' }, ...days);
+  return [node('div', { class: 'plot' }, axis, plot, below), node('ul', { class: 'legend' }, ...legend)];
 }
 
 /** @param {DayRow[]} rows @param {string} from @param {string} to @param {boolean} isCut by the gateway */
 function drawTable(rows, from, to, isCut) {
   const hasCost = rows.some(({ cost }) => cost !== undefined);
-  const heads = [
-    'Day',
-    'Model',
-    'Requests',
-    'Failed',
-    'Tokens in',
-    'of these cached',
-    'Tokens out',
-    'of these reasoning',
-    ...(hasCost ? ['Cost'] : []),
+  /** @type {[string, (row: DayRow) => string][]} */
+  const columns = [
+    ['Model', (row) => row.model],
+    ['Requests', (row) => number.format(row.requests)],
+    ['Failed', (row) => number.format(row.failed)],
+    ['Tokens in', (row) => number.format(row.prompt_tokens)],
+    ['of these cached', (row) => number.format(row.cached_tokens)],
+    ['Tokens out', (row) => number.format(row.completion_tokens)],
+    ['of these reasoning', (row) => number.format(row.reasoning_tokens)],
   ];
+  if (hasCost) columns.push(['Cost', (row) => money.format(row.cost ?? 0)]);
   const latest = [...rows].sort((one, other) => other.day.localeCompare(one.day)).slice(0, TABLE_ROWS);
   const lines = latest.map((row) => {
-    const counts = [
-      row.requests,
-      row.failed,
-      row.prompt_tokens,
-      row.cached_tokens,
-      row.completion_tokens,
-      row.reasoning_tokens,
-    ];
-    const cells = [
-      row.model,
-      ...counts.map((count) => number.format(count)),
-      ...(hasCost ? [money.format(row.cost ?? 0)] : []),
-    ];
-    return node(
-      'tr',
-      {},
-      node('th', { scope: 'row' }, row.day),
-      ...cells.map((cell) => node('td', {}, cell)),
-    );
+    const cells = columns.map(([, text]) => node('td', {}, text(row)));
+    return node('tr', {}, node('th', { scope: 'row' }, row.day), ...cells);
   });
-  const head = node('thead', {}, node('tr', {}, ...heads.map((name) => node('th', { scope: 'col' }, name))));
+  const heads = ['Day', ...columns.map(([name]) => name)].map((name) => node('th', { scope: 'col' }, name));
+  const head = node('thead', {}, node('tr', {}, ...heads));
   at('table').replaceChildren(node('table', {}, head, node('tbody', {}, ...lines)));
   at('table-fold').hidden = rows.length === 0;
   const cut =

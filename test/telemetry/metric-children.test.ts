@@ -38,7 +38,7 @@ test('a histogram of cells reads as one of prom-client', async () => {
       const cells = new BoundHistogram({ ...about, buckets: BUCKETS, registers: [ours] });
       const plain = new Histogram({ ...about, buckets: BUCKETS, registers: [theirs] });
       for (const { label, value, scraped } of all) {
-        cells.cell({ a: label }).observe(value);
+        cells.child({ a: label }).observe(value);
         plain.observe({ a: label }, value);
         if (scraped) await ours.metrics();
       }
@@ -63,7 +63,7 @@ test('a counter of cells reads as one of prom-client, and takes plain calls besi
         if (scraped) {
           await ours.metrics();
           cells.inc({ a: label }, 2);
-        } else cells.cell({ a: label }).inc(2);
+        } else cells.child({ a: label }).inc(2);
         plain.inc({ a: label }, 2);
       }
       expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
@@ -77,7 +77,7 @@ test('a gauge of cells shows what was last set', async () => {
   const cells = new BoundGauge({ ...about, registers: [ours] });
   const plain = new Gauge({ ...about, registers: [theirs] });
   for (const value of [3, 0, 7]) {
-    cells.cell({ a: 'one' }).set(value);
+    cells.child({ a: 'one' }).set(value);
     plain.set({ a: 'one' }, value);
     expect(lines(await ours.metrics())).toEqual(lines(await theirs.metrics()));
   }
@@ -87,8 +87,8 @@ test('what several processes counted can be put together', async () => {
   const parts = [];
   for (const value of [0.05, 5]) {
     const { ours, about } = metrics();
-    new BoundHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).cell({ a: 'one' }).observe(value);
-    new BoundCounter({ ...about, name: 'y', registers: [ours] }).cell({ a: 'one' }).inc(3);
+    new BoundHistogram({ ...about, buckets: BUCKETS, registers: [ours] }).child({ a: 'one' }).observe(value);
+    new BoundCounter({ ...about, name: 'y', registers: [ours] }).child({ a: 'one' }).inc(3);
     parts.push(await ours.getMetricsAsJSON());
   }
   const whole = await AggregatorRegistry.aggregate(parts).metrics();
@@ -105,6 +105,6 @@ test('what several processes counted can be put together', async () => {
 
 test('the same labels are the same cell, in whatever order they stand', () => {
   const counter = new BoundCounter({ name: 'x', help: 'h', labelNames: ['a', 'b'], registers: [] });
-  expect(counter.cell({ a: '1', b: '2' })).toBe(counter.cell({ b: '2', a: '1' }));
-  expect(counter.cell({ a: '1', b: '2' })).not.toBe(counter.cell({ a: '2', b: '1' }));
+  expect(counter.child({ a: '1', b: '2' })).toBe(counter.child({ b: '2', a: '1' }));
+  expect(counter.child({ a: '1', b: '2' })).not.toBe(counter.child({ a: '2', b: '1' }));
 });
