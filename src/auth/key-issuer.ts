@@ -58,11 +58,11 @@ export class KeyIssuer {
   /**
    * Issues a key for a new holder.
    *
-   * @throws GatewayError `invalid_value` for a label that cannot be stored, `store_unavailable`
+   * @throws GatewayError `invalid_value` for a name that cannot be stored, `store_unavailable`
    */
-  async issue(order: { readonly tier: Tier; readonly label?: string }): Promise<IssuedKey> {
-    const label = order.label === undefined ? null : storableText(order.label, 'label');
-    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, label };
+  async issue(order: { readonly tier: Tier; readonly name?: string }): Promise<IssuedKey> {
+    const name = order.name === undefined ? null : storableText(order.name, 'name');
+    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, name };
     return this.#add(holder, null);
   }
 
@@ -84,7 +84,7 @@ export class KeyIssuer {
    */
   async issueFree(order: { readonly address: string; readonly perDay: number }): Promise<IssuedKey> {
     const grant = await this.freeGrant(order);
-    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free', label: null };
+    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free' };
     return this.#add(holder, null, grant);
   }
 

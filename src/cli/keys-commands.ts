@@ -67,7 +67,7 @@ async function issue(argv: readonly string[], io: CommandIo): Promise<number> {
     throw new UsageError('--label is only for a new holder, with --tier; an existing holder keeps its label');
   }
   const order =
-    tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { label }) };
+    tier === undefined ? undefined : { tier: oneOf(tier, TIERS, 'tier'), ...(label && { name: label }) };
   const prefix = holderOf === undefined ? undefined : await readPrefix(holderOf, io);
   return withStore(given, io, 'create', async (store, config) => {
     const secret = await openSecret(config.static.secret, config.static.store, store);
@@ -196,8 +196,8 @@ async function latestOf(store: Store, key: KeySummary): Promise<KeySummary> {
 const HEAD = `${line('PREFIX', 'STATE', 'TIER', 'CREATED', 'ENDED', 'HOLDER', 'LABEL')}\n`;
 
 function keyLine(key: KeySummary): string {
-  const { prefix, tier, createdAt, endedAt, holderId, label } = key;
-  return line(prefix, stateText(key), tier, createdAt, endedAt ?? '-', holderId, label ?? '-');
+  const { prefix, tier, createdAt, endedAt, holderId, holderName } = key;
+  return line(prefix, stateText(key), tier, createdAt, endedAt ?? '-', holderId, holderName ?? '-');
 }
 
 /** The effective state: an active key of a suspended holder is suspended. */

@@ -56,7 +56,7 @@ export function publicFields(key: KeySummary) {
     tier: key.tier,
     standing: key.standing,
     holder: key.holderId,
-    label: key.label,
+    label: key.holderName,
     version: key.version,
     created_at: key.createdAt,
     ended_at: key.endedAt,

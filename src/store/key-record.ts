@@ -1,5 +1,6 @@
 // Records of keys and their holders. No type in this folder can contain a whole key: see auth/key/key.ts.
 import type { Tier } from '../config/schema/config-schema.ts';
+import type { Terms } from '../config/terms.ts';
 
 declare const prefixBrand: unique symbol;
 
@@ -28,7 +29,10 @@ export interface Holder {
   readonly id: string;
   readonly tier: Tier;
   readonly standing: BillingStatus;
-  readonly label: string | null;
+  /** For people; not unique. */
+  readonly name: string | null;
+  readonly teamId: string | null;
+  readonly terms: Terms;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
 }
@@ -37,6 +41,33 @@ export interface Holder {
 export interface HolderChange {
   readonly tier?: Tier;
   readonly standing?: BillingStatus;
+  readonly name?: string | null;
+  readonly teamId?: string | null;
+  readonly terms?: Terms;
+  /** Those that change; a value of null removes the label. */
+  readonly labels?: LabelChange;
+}
+
+/** Name → value, such as `env` → `prod`. */
+export type Labels = Readonly<Record<string, string>>;
+
+/** A value of null removes the label. */
+export type LabelChange = Readonly<Record<string, string | null>>;
+
+/** A change of an active key. Omitted fields stay unchanged. */
+export interface ActiveKeyChange {
+  readonly name?: string | null;
+  readonly expiresAt?: string | null;
+  readonly terms?: Terms;
+}
+
+/** Who changes something, when and why. */
+export interface Authorship {
+  /** Such as `cli:alice`, or `holder` for a rotation; null if unknown. */
+  readonly actor: string | null;
+  readonly reason: string | null;
+  /** RFC 3339, UTC. */
+  readonly at: string;
 }
 
 /** The part of a key that support and its holder may see. */
@@ -46,7 +77,10 @@ export interface KeySummary {
   /** The holder's tier, the same for all of its keys. */
   readonly tier: Tier;
   readonly standing: BillingStatus;
-  readonly label: string | null;
+  readonly holderName: string | null;
+  readonly teamId: string | null;
+  /** For people; not unique. */
+  readonly name: string | null;
   readonly state: KeyState;
   /** 1 when issued; every change of the key raises it. */
   readonly version: number;
@@ -58,6 +92,16 @@ export interface KeySummary {
   readonly replaces: Prefix | null;
   /** The key that replaced this one by rotation. */
   readonly replacedBy: Prefix | null;
+  /** From then on the key is not accepted. RFC 3339, UTC; null: it does not expire. */
+  readonly expiresAt: string | null;
+  readonly terms: Terms;
+  readonly holderTerms: Terms;
+}
+
+/** A key as lists show it. */
+export interface ListedKey extends KeySummary {
+  /** The last day of use, `YYYY-MM-DD`, UTC; null before the first use. */
+  readonly lastUsed: string | null;
 }
 
 /** A key with the hashes that the authenticator needs. */
@@ -75,12 +119,26 @@ export interface NewKey {
   readonly hmac: Uint8Array;
   /** RFC 3339, UTC. */
   readonly createdAt: string;
+  /** Default: none. */
+  readonly name?: string | null;
+  /** Default: it does not expire. */
+  readonly expiresAt?: string | null;
+  readonly terms?: Terms;
 }
 
 /** The holder of a new key: a new one, or the holder of an existing key in any state. */
 export type HolderOf =
-  | { readonly kind: 'new'; readonly id: string; readonly tier: Tier; readonly label: string | null }
-  | { readonly kind: 'of'; readonly prefix: Prefix };
+  | {
+      readonly kind: 'new';
+      readonly id: string;
+      readonly tier: Tier;
+      readonly name?: string | null;
+      readonly teamId?: string | null;
+      readonly terms?: Terms;
+      readonly labels?: Labels;
+    }
+  | { readonly kind: 'of'; readonly prefix: Prefix }
+  | { readonly kind: 'existing'; readonly id: string };
 
 /** The count of Free keys per address, raised in the transaction that stores the key. */
 export interface FreeGrant {
@@ -101,11 +159,13 @@ export type RotateResult =
   | {
       readonly kind: 'rotated';
       readonly record: KeyRecord;
-      /** Version of the old key after it ended. */
+      /** Version of the old key after it ended, or after its expiry was set. */
       readonly endedVersion: number;
+      /** When the old key expires; null: it has ended. RFC 3339, UTC */
+      readonly validUntil: string | null;
     }
   | { readonly kind: 'prefix_taken' }
-  /** The old key had ended or does not exist. Nothing was written. */
+  /** The old key has ended or a successor, or does not exist. Nothing was written. */
   | { readonly kind: 'not_active' };
 
 export type RevokeResult =
@@ -119,6 +179,12 @@ export type ChangeResult =
   | { readonly kind: 'changed'; readonly records: readonly KeyRecord[] }
   /** The holder already had these values. Nothing was written. */
   | { readonly kind: 'same'; readonly records: readonly KeyRecord[] }
+  | { readonly kind: 'unknown' };
+
+export type KeyChangeResult =
+  | { readonly kind: 'changed' | 'same'; readonly record: KeyRecord }
+  /** The key has ended. Nothing was written. */
+  | { readonly kind: 'ended'; readonly record: KeyRecord }
   | { readonly kind: 'unknown' };
 
 export const CHANGE_KINDS = ['issued', 'rotated', 'revoked', 'changed'] as const;
@@ -136,11 +202,30 @@ export interface KeyChange {
   /** RFC 3339, UTC. */
   readonly at: string;
   readonly reason: string | null;
+  /** As in `Authorship`; null where an earlier version made it. */
+  readonly actor: string | null;
 }
 
-export interface KeyFilter {
+/** Conditions on a holder. All that are given hold. */
+export interface HolderFilter {
+  /** Beginning of the name, ignoring the case of ASCII letters. */
+  readonly name?: string;
+  /** Labels with these values; a value that ends with `*` is a beginning. */
+  readonly labels?: Labels;
+  readonly teamId?: string;
   readonly tier?: Tier;
+  readonly standing?: BillingStatus;
+}
+
+/** Conditions on a key and on its holder. */
+export interface KeyFilter extends HolderFilter {
   readonly state?: KeyState;
+  readonly prefix?: Prefix;
+  readonly holderId?: string;
+  /** Last used before this day, or never. `YYYY-MM-DD`, UTC */
+  readonly unusedSince?: string;
+  /** RFC 3339, UTC */
+  readonly expiresBefore?: string;
   /** Cursor: only keys that were issued after this one. */
   readonly after?: Prefix;
   /** 1 to 1000. */

@@ -1,22 +1,26 @@
 // The interface and the guarantees of a durable store. open.ts opens one.
 import type { BillingStore } from './billing-record.ts';
 import type {
+  ActiveKeyChange,
   AddResult,
+  Authorship,
   ChangeResult,
   FreeGrant,
   Holder,
   HolderChange,
   HolderOf,
   KeyChange,
+  KeyChangeResult,
   KeyFilter,
   KeyRecord,
-  KeySummary,
+  ListedKey,
   NewKey,
   Prefix,
   RevokeResult,
   RotateResult,
 } from './key-record.ts';
 import type { ObjectStore } from './object-record.ts';
+import type { OrganisationStore } from './organisation-record.ts';
 import type { ResponseStore } from './response-record.ts';
 import type { HolderTotals, UsageBatch, UsageLine, UsageQuery } from './usage-record.ts';
 
@@ -30,6 +34,8 @@ export interface Store {
   readonly isNew: boolean;
   readonly usage: UsageStore;
   readonly billing: BillingStore;
+  /** Teams, labels, and the search for holders. */
+  readonly organisation: OrganisationStore;
 
   /** Owners of the objects that upstreams store. */
   readonly objects: ObjectStore;
@@ -40,17 +46,24 @@ export interface Store {
   findKey(prefix: Prefix): Promise<KeyRecord | undefined>;
 
   /** Stores a new active key, with its holder and its count against a free limit, in one transaction. */
-  addKey(key: NewKey, holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<AddResult>;
+  addKey(
+    key: NewKey,
+    holder: HolderOf,
+    reason: string | null,
+    grant?: FreeGrant,
+    actor?: string | null,
+  ): Promise<AddResult>;
 
   /**
-   * Ends `old` as invalidated and stores its successor for the same holder, in one transaction. Of concurrent rotations one
-   * succeeds, because an ended key is no longer active. The version is not compared, so a concurrent change of the holder does
-   * not fail the rotation.
+   * Stores the successor of `old` for the same holder and ends `old` as invalidated, in one transaction. Of concurrent rotations one
+   * succeeds, because a key has one successor. The version is not compared, so a concurrent change of the holder does not fail the
+   * rotation.
+   * @param keepUntil the old key stays active and expires then, or at its own earlier expiry. RFC 3339, UTC
    */
-  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey): Promise<RotateResult>;
+  rotateKey(old: { readonly prefix: Prefix }, successor: NewKey, keepUntil?: string): Promise<RotateResult>;
 
   /** Revokes an active key. @param at RFC 3339, UTC */
-  revokeKey(prefix: Prefix, reason: string | null, at: string): Promise<RevokeResult>;
+  revokeKey(prefix: Prefix, reason: string | null, at: string, actor?: string | null): Promise<RevokeResult>;
 
   /** The holder with this id, or undefined when there is none. */
   findHolder(holderId: string): Promise<Holder | undefined>;
@@ -65,10 +78,14 @@ export interface Store {
     change: HolderChange,
     reason: string | null,
     at: string,
+    actor?: string | null,
   ): Promise<ChangeResult>;
 
+  /** Changes an active key and, in the same transaction, raises its version and writes an event `changed`. */
+  changeKey(prefix: Prefix, change: ActiveKeyChange, by: Authorship): Promise<KeyChangeResult>;
+
   /** Keys in the order of issue. */
-  listKeys(filter: KeyFilter): Promise<readonly KeySummary[]>;
+  listKeys(filter: KeyFilter): Promise<readonly ListedKey[]>;
 
   /** The changes of one key, oldest first. */
   historyOf(prefix: Prefix): Promise<readonly KeyChange[]>;

@@ -44,7 +44,7 @@ function feed(intervalMs = 5) {
     for (let index = 0; index < count; index += 1) {
       const id = changes.length + 1;
       const name = prefix(id.toString(16).padStart(8, '0'));
-      changes.push({ id, prefix: name, kind, version: 2, at: '2030', reason: null });
+      changes.push({ id, prefix: name, kind, version: 2, at: '2030', reason: null, actor: null });
     }
   };
   return { add, seen, state, metrics, follower };

@@ -11,14 +11,14 @@ const code = (error: unknown) => (error instanceof GatewayError ? error.code : e
 describe('issuing', () => {
   test('gives the key whole once, and stores what checks it', async () => {
     await using setting = await openSetting({});
-    const issued = await setting.issuer.issue({ tier: 'Pro', label: '  build server ' });
+    const issued = await setting.issuer.issue({ tier: 'Pro', name: '  build server ' });
     expect(issued.key.reveal()).toMatch(/^[0-9a-f]{32}$/);
     expect(issued.prefix).toBe(issued.key.reveal().slice(0, 8));
     expect(issued).toMatchObject({ tier: 'Pro', createdAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/) });
     expect(await setting.store.findKey(issued.prefix)).toMatchObject({
       prefix: issued.prefix,
       tier: 'Pro',
-      label: 'build server',
+      holderName: 'build server',
       state: 'active',
       holderId: issued.holderId,
     });
@@ -33,12 +33,12 @@ describe('issuing', () => {
     ['contains a control character', 'a\nb'],
     ['contains a control character', 'a\u202eb'],
     ['contains text that looks like a key', `x ${'0123456789abcdef'.repeat(2)}`],
-  ])('refuses a label that %s', async (why, label) => {
+  ])('refuses a name that %s', async (why, name) => {
     await using setting = await openSetting();
-    await expect(setting.issuer.issue({ tier: 'Free', label })).rejects.toMatchObject({
+    await expect(setting.issuer.issue({ tier: 'Free', name })).rejects.toMatchObject({
       code: 'invalid_value',
-      param: 'label',
-      message: `The label ${why}.`,
+      param: 'name',
+      message: `The name ${why}.`,
     });
     expect(await setting.store.lastChange()).toBe(0);
   });

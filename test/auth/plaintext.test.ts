@@ -66,7 +66,7 @@ test('no whole key is left in the store, the log, the metrics, an error or an ob
     }
   };
 
-  const first = await issuer.issue({ tier: 'Pro', label: 'x' });
+  const first = await issuer.issue({ tier: 'Pro', name: 'x' });
   const second = await issuer.issueFree({ address: '192.0.2.1', perDay: 5 });
   const third = await issuer.issueFor(first.prefix);
   const caller = await authenticator.authenticate(bearer(first.key), '192.0.2.1');
@@ -79,7 +79,7 @@ test('no whole key is left in the store, the log, the metrics, an error or an ob
     await failure(() => authenticator.authenticate(bearer(key), '192.0.2.1'));
     await failure(() => authenticator.authenticate(` ${bearer(key)}`, '192.0.2.1'));
     await failure(() => authenticator.authenticate(`Basic ${key.reveal()}`, '192.0.2.1'));
-    await failure(() => issuer.issue({ tier: 'Free', label: key.reveal() }));
+    await failure(() => issuer.issue({ tier: 'Free', name: key.reveal() }));
     await failure(() => issuer.revoke(first.prefix, key.reveal()));
   }
   await failure(() => issuer.rotate(caller));

@@ -13,7 +13,12 @@ const ONE = numbered(1);
 function stored(prefix: Prefix, version = 1): KeyRecord {
   return {
     ...recordOf(prefix, version),
-    label: null,
+    holderName: null,
+    teamId: null,
+    name: null,
+    expiresAt: null,
+    terms: {},
+    holderTerms: {},
     createdAt: '2030-01-01T00:00:00.000Z',
     endedAt: null,
     replaces: null,

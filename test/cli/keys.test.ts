@@ -57,7 +57,7 @@ describe('tollgate keys issue', () => {
     const second = await issue('--for', first.slice(0, 8));
     const { out } = await keys('list', '--json');
     const [one, two]: unknown[] = JSON.parse(out);
-    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', label: 'team' });
+    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', holderName: 'team' });
     expect(two).toMatchObject({ ...Object(one), prefix: second.slice(0, 8), created_at: expect.any(String) });
     expect(await keys('issue', '--for', '00000000')).toMatchObject({ code: 1, out: '' });
   });
@@ -129,7 +129,7 @@ describe('tollgate keys list', () => {
       if (!isPrefix(prefix)) throw new Error(prefix);
       const createdAt = '2030-01-01T00:00:00.000Z';
       const key = { prefix, argon2: '$argon2id$x', hmac: Buffer.alloc(32), createdAt };
-      await store.addKey(key, { kind: 'new', id: prefix, tier: 'Free', label: null }, null);
+      await store.addKey(key, { kind: 'new', id: prefix, tier: 'Free' }, null);
     }
     await store.close();
     const { out } = await keys('list', '--json');

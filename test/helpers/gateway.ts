@@ -228,7 +228,7 @@ async function startHere(
     app,
     child: undefined,
     issue: async (tier, label) => {
-      const issued = await app.issuer.issue(label === undefined ? { tier } : { tier, label });
+      const issued = await app.issuer.issue(label === undefined ? { tier } : { tier, name: label });
       return issued.key.reveal();
     },
     stop: async () => {

@@ -40,7 +40,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(record).toMatchObject({
         prefix: '0123abcd',
         tier: 'Pro',
-        label: 'ein Übungs-Schlüssel',
+        holderName: 'ein Übungs-Schlüssel',
         state: 'active',
         version: 1,
         argon2: key.argon2,
@@ -65,13 +65,19 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
       expect(await store.lastChange()).toBe(2);
     });
 
-    test('a second key of a holder shares holder, tier and label', async () => {
+    test('a second key of a holder shares holder, tier and name', async () => {
       const first = await add(newKey(), newHolder('Pro', 'shared'));
       await store.revokeKey(first.prefix, null, first.createdAt);
       const second = await store.addKey(newKey(), { kind: 'of', prefix: first.prefix }, null);
       expect(second).toMatchObject({
         kind: 'added',
-        record: { holderId: first.holderId, tier: 'Pro', label: 'shared', state: 'active', replaces: null },
+        record: {
+          holderId: first.holderId,
+          tier: 'Pro',
+          holderName: 'shared',
+          state: 'active',
+          replaces: null,
+        },
       });
     });
 
@@ -97,7 +103,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
           prefix: successor.prefix,
           holderId: old.holderId,
           tier: 'Pro',
-          label: 'team',
+          holderName: 'team',
           state: 'active',
         },
       });
@@ -276,7 +282,7 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
     const at = key.createdAt;
     const calls = [
       store.findKey(key.prefix),
-      store.addKey(newKey(), { kind: 'new', id: randomUUID(), tier: 'Free', label: null }, null),
+      store.addKey(newKey(), { kind: 'new', id: randomUUID(), tier: 'Free' }, null),
       store.rotateKey(key, newKey()),
       store.revokeKey(key.prefix, null, at),
       store.findHolder(key.holderId),

@@ -19,6 +19,6 @@ export function newKey(text = randomBytes(4).toString('hex')): NewKey {
   };
 }
 
-export function newHolder(tier: 'Free' | 'Lite' | 'Pro' = 'Lite', label: string | null = null): HolderOf {
-  return { kind: 'new', id: randomUUID(), tier, label };
+export function newHolder(tier: 'Free' | 'Lite' | 'Pro' = 'Lite', name: string | null = null): HolderOf {
+  return { kind: 'new', id: randomUUID(), tier, name };
 }

@@ -98,6 +98,7 @@ export const POSTGRES: MigrationDialect = {
     isPrefix: (column) => `${column} ~ '^[0-9a-f]{8}$'`,
     isDay: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}$'`,
     isHour: (column) => `${column} ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}$'`,
+    byBytes: ' collate "C"',
     table: '',
     keyedTable: '',
   },

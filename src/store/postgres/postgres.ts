@@ -64,6 +64,10 @@ const PRIVILEGES = {
   holders: ['select', 'insert', 'update'],
   keys: ['select', 'insert', 'update'],
   key_events: ['select', 'insert'],
+  key_uses: ['select', 'insert', 'update'],
+  teams: ['select', 'insert', 'update', 'delete'],
+  team_events: ['select', 'insert'],
+  labels: ['select', 'insert', 'update', 'delete'],
   free_key_grants: ['select', 'insert', 'update', 'delete'],
   usage_hours: ['select', 'insert', 'update'],
   usage_batches: ['select', 'insert', 'delete'],
@@ -114,6 +118,7 @@ function storeOn(server: PostgresServer, overrides: Partial<PoolLimits>, isNew: 
     writable,
     elementsOf: (json) => sql`json_array_elements(${json}::json) as e(value)`,
     lockChangeFeed,
+    byBytes: sql.raw(POSTGRES.types.byBytes),
     isPrefixTaken: (error) =>
       error instanceof DatabaseError && error.code === '23505' && error.constraint === 'keys_prefix_key',
     close: async () => {

@@ -16,6 +16,8 @@ export interface SqlTypes {
   readonly isPrefix: (column: string) => string;
   readonly isDay: (column: string) => string;
   readonly isHour: (column: string) => string;
+  /** What follows an expression of text in an index that compares bytes. */
+  readonly byBytes: string;
   /** What follows the columns of a table with a column `id` or `seq`; `keyedTable` of one that is stored by another key. */
   readonly table: string;
   readonly keyedTable: string;

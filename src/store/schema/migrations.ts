@@ -5,11 +5,18 @@ import type { Migration, MigrationDialect } from './migration.ts';
 import { BILLING_MIGRATIONS } from './schema-billing.ts';
 import { KEYS_MIGRATIONS } from './schema-keys.ts';
 import { OBJECTS_MIGRATIONS } from './schema-objects.ts';
+import { ORGANISATION_MIGRATIONS } from './schema-organisation.ts';
 import { USAGE_MIGRATIONS } from './schema-usage.ts';
 import type { Tables } from './tables.ts';
 
 export const MIGRATIONS: readonly Migration[] = [
-  ...[...KEYS_MIGRATIONS, ...USAGE_MIGRATIONS, ...BILLING_MIGRATIONS, ...OBJECTS_MIGRATIONS],
+  ...[
+    ...KEYS_MIGRATIONS,
+    ...USAGE_MIGRATIONS,
+    ...BILLING_MIGRATIONS,
+    ...OBJECTS_MIGRATIONS,
+    ...ORGANISATION_MIGRATIONS,
+  ],
 ].sort((a, b) => a.id - b.id);
 
 interface Applied {

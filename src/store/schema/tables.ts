@@ -1,8 +1,17 @@
 // Types of the tables for the query builder; migrations.ts creates the tables.
 import type { Generated } from 'kysely';
 import type { BillingEvent, Order, TestPayment } from '../billing-record.ts';
-import type { BillingStatus, FreeGrant, Holder, KeyChange, KeyRecord } from '../key-record.ts';
+import type {
+  BillingStatus,
+  FreeGrant,
+  Holder,
+  KeyChange,
+  KeyRecord,
+  NewKey,
+  Prefix,
+} from '../key-record.ts';
 import type { ItemRecord, ObjectRecord } from '../object-record.ts';
+import type { Team, TeamEvent } from '../organisation-record.ts';
 import type { StoredResponse } from '../response-record.ts';
 import type { UsageBatch, UsageKey, UsageSums } from '../usage-record.ts';
 
@@ -21,9 +30,29 @@ export type Columns<Row> = {
 export interface Tables {
   schema_migrations: { id: number; name: string; applied_at: string };
   settings: { name: string; value: Uint8Array };
-  holders: Columns<Omit<Holder, 'standing'>> & { standing: Generated<BillingStatus> };
-  keys: Columns<Omit<KeyRecord, 'tier' | 'standing' | 'label' | 'replacedBy'>> & { id: Generated<number> };
-  key_events: Columns<Omit<KeyChange, 'id'>> & { id: Generated<number> };
+  holders: Columns<Pick<Holder, 'id' | 'tier' | 'createdAt'>> & {
+    standing: Generated<BillingStatus>;
+    /** The name; the column is older than names. */
+    label: string | null;
+    team_id: Generated<string | null>;
+    /** JSON of `Terms`, as in `teams` and `keys`. */
+    terms: Generated<string>;
+  };
+  teams: Columns<Omit<Team, 'terms'>> & { terms: string };
+  team_events: Columns<Omit<TeamEvent, 'id'>> & { id: Generated<number> };
+  labels: { owner_id: string; name: string; value: string };
+  keys: Columns<Pick<KeyRecord, 'prefix' | 'holderId' | 'state' | 'version' | 'endedAt' | 'replaces'>> &
+    Columns<Pick<NewKey, 'argon2' | 'hmac' | 'createdAt'>> & {
+      id: Generated<number>;
+      name: Generated<string | null>;
+      expires_at: Generated<string | null>;
+      terms: Generated<string>;
+    };
+  key_uses: { prefix: Prefix; day: string };
+  key_events: Columns<Omit<KeyChange, 'id' | 'actor'>> & {
+    id: Generated<number>;
+    actor: Generated<string | null>;
+  };
   free_key_grants: Columns<Omit<FreeGrant, 'perDay'>> & { count: number };
   usage_hours: Columns<UsageKey> & UsageSums;
   usage_batches: Columns<Omit<UsageBatch, 'rows'>>;

@@ -11,7 +11,7 @@ import type {
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
 import { deleteBefore, type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
-import { changeHolderIn, lockHolder } from './sql-holders.ts';
+import { changeHolderIn, holderFrom, lockHolder } from './sql-holders.ts';
 import { countGrant, insertEvent, insertKey, newRecord } from './sql-keys.ts';
 import {
   changeOrder,
@@ -128,6 +128,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
           holderId,
           change: target,
           reason: `order ${order.id}`,
+          actor: 'payment',
           at,
         });
         return { kind: 'settled', order, changed: outcome.kind === 'changed' ? outcome.records : [] };
@@ -153,12 +154,20 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
           .where((eb) => eb.and({ prefix: keyPrefix, state: 'active', version: 1 }))
           .returning('prefix')
           .executeTakeFirst();
-        const [holder] = locked;
+        const holder = holderFrom(locked[0]);
         if (holder === undefined || ended === undefined) throw rejection('claimed');
         await lockChangeFeed(trx);
         await insertKey(trx, key, owner, null);
-        await insertEvent(trx, keyPrefix, 'revoked', 2, at, 'claimed again before its first use');
-        await insertEvent(trx, key.prefix, 'issued', 1, at, `order ${id}, claimed again`);
+        await insertEvent(trx, keyPrefix, 'revoked', 2, {
+          at,
+          reason: 'claimed again before its first use',
+          actor: 'buyer',
+        });
+        await insertEvent(trx, key.prefix, 'issued', 1, {
+          at,
+          reason: `order ${id}, claimed again`,
+          actor: 'buyer',
+        });
         const replacing = trx
           .updateTable('orders')
           .set((eb) => ({ key_prefix: key.prefix, updated_at: at, version: eb('version', '+', 1) }))

@@ -1,19 +1,84 @@
-// Changes of a holder's tier and standing, and of the versions of its keys, within any transaction. auth/holder-change.ts
-// announces them to the fleet.
-import type { Transaction } from 'kysely';
-import type { ChangeResult, HolderChange, Prefix } from '../key-record.ts';
+// Holders and their labels, within any transaction: new ones, and changes of what their keys are allowed. auth/holder-change.ts
+// announces changes to the fleet.
+import type { Kysely, Selectable, Transaction } from 'kysely';
+import { readTerms, type Terms, writeTerms } from '../../config/terms.ts';
+import type {
+  ActiveKeyChange,
+  Authorship,
+  ChangeResult,
+  Holder,
+  HolderChange,
+  KeyChangeResult,
+  LabelChange,
+  Labels,
+  Prefix,
+} from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import type { LockChangeFeed } from './sql-database.ts';
-import { activeRecordsOf, insertEvent } from './sql-keys.ts';
+import { activeRecordsOf, insertEvent, recordOf } from './sql-keys.ts';
 
-interface HolderChangeRequest {
+interface HolderChangeRequest extends Authorship {
   readonly holderId: string;
   readonly change: HolderChange;
-  /** Reason for support; the events have it after the description of the change. */
-  readonly reason: string | null;
-  /** RFC 3339, UTC. */
-  readonly at: string;
+}
+
+const HOLDER = ['id', 'tier', 'standing', 'label', 'team_id', 'terms'] as const;
+type HolderRow = Pick<Selectable<Tables['holders']>, (typeof HOLDER)[number]>;
+
+export function holderFrom(row: HolderRow): Omit<Holder, 'createdAt'>;
+export function holderFrom(row: HolderRow | undefined): Omit<Holder, 'createdAt'> | undefined;
+export function holderFrom(row: HolderRow | undefined): Omit<Holder, 'createdAt'> | undefined {
+  if (row === undefined) return undefined;
+  const { id, tier, standing, label: name, team_id: teamId, terms } = row;
+  return { id, tier, standing, name, teamId, terms: readTerms(terms) };
+}
+
+export async function readHolder(db: Kysely<Tables>, id: string): Promise<Holder | undefined> {
+  const row = await db
+    .selectFrom('holders')
+    .select([...HOLDER, 'created_at'])
+    .where('id', '=', id)
+    .executeTakeFirst();
+  return row && { ...holderFrom(row), createdAt: row.created_at };
+}
+
+/** @param created_at RFC 3339, UTC */
+export async function insertHolder(
+  trx: Transaction<Tables>,
+  holder: Omit<Holder, 'createdAt'>,
+  created_at: string,
+  labels: Labels = {},
+): Promise<void> {
+  const { id, tier, name: label, teamId: team_id, terms } = holder;
+  const row = { id, tier, label, team_id, terms: writeTerms(terms), created_at };
+  await defer(trx, trx.insertInto('holders').values(row));
+  await writeLabels(trx, id, labels);
+}
+
+/** Sets and removes labels of a holder or a team. */
+export async function writeLabels(
+  trx: Transaction<Tables>,
+  owner_id: string,
+  labels: LabelChange,
+): Promise<void> {
+  for (const [name, value] of Object.entries(labels)) {
+    if (value === null) {
+      await defer(trx, trx.deleteFrom('labels').where('owner_id', '=', owner_id).where('name', '=', name));
+      continue;
+    }
+    const insertion = trx
+      .insertInto('labels')
+      .values({ owner_id, name, value })
+      .onConflict((conflict) => conflict.columns(['owner_id', 'name']).doUpdateSet({ value }));
+    await defer(trx, insertion);
+  }
+}
+
+export async function readLabels(db: Kysely<Tables>, ownerId: string): Promise<Labels> {
+  const query = db.selectFrom('labels').select(['name', 'value']).where('owner_id', '=', ownerId);
+  const rows = await query.orderBy('name').execute();
+  return Object.fromEntries(rows.map(({ name, value }) => [name, value]));
 }
 
 /**
@@ -30,7 +95,7 @@ export function lockHolder(
   const query = trx
     .updateTable('holders')
     .set((eb) => ({ tier: eb.ref('tier') }))
-    .returning(['id', 'tier', 'standing', 'label']);
+    .returning(HOLDER);
   if ('id' in whose) return query.where('id', '=', whose.id);
   return query.where('id', '=', (eb) =>
     eb.selectFrom('keys').select('holder_id').where('prefix', '=', whose.prefix),
@@ -46,17 +111,24 @@ export function lockHolder(
 export async function changeHolderIn(
   trx: Transaction<Tables>,
   lockChangeFeed: LockChangeFeed,
-  { holderId, change, reason, at }: HolderChangeRequest,
+  { holderId, change, ...by }: HolderChangeRequest,
 ): Promise<ChangeResult> {
-  const before = await lockHolder(trx, { id: holderId }).executeTakeFirst();
+  const before = holderFrom(await lockHolder(trx, { id: holderId }).executeTakeFirst());
   if (before === undefined) return { kind: 'unknown' };
-  const after = { tier: change.tier ?? before.tier, standing: change.standing ?? before.standing };
+  const { labels, ...changed } = change;
+  const after = { ...before, ...changed };
+  const labelled = labels === undefined ? {} : changedLabels(await readLabels(trx, holderId), labels);
   const what = [
-    ...(after.tier === before.tier ? [] : [`tier ${before.tier} to ${after.tier}`]),
-    ...(after.standing === before.standing ? [] : [`standing ${before.standing} to ${after.standing}`]),
+    ...changesOf(before, after),
+    ...Object.entries(labelled).map(
+      ([name, value]) => `label ${name}${value === null ? ' removed' : `=${value}`}`,
+    ),
   ].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
-  await defer(trx, trx.updateTable('holders').set(after).where('id', '=', holderId));
+  const { tier, standing, name: label, teamId: team_id, terms } = after;
+  const row = { tier, standing, label, team_id, terms: writeTerms(terms) };
+  await defer(trx, trx.updateTable('holders').set(row).where('id', '=', holderId));
+  await writeLabels(trx, holderId, labelled);
   const raising = trx
     .updateTable('keys')
     .set((eb) => ({ version: eb('version', '+', 1) }))
@@ -67,7 +139,72 @@ export async function changeHolderIn(
   const records = await activeRecordsOf(trx, holderId);
   if (records.length > 0) await lockChangeFeed(trx);
   for (const { prefix, version } of records) {
-    await insertEvent(trx, prefix, 'changed', version, at, reason === null ? what : `${what}: ${reason}`);
+    await insertEvent(trx, prefix, 'changed', version, described(by, what));
   }
   return { kind: 'changed', records };
+}
+
+/** As `changeHolderIn`, for an active key. */
+export async function changeKeyIn(
+  trx: Transaction<Tables>,
+  lockChangeFeed: LockChangeFeed,
+  prefix: Prefix,
+  change: ActiveKeyChange,
+  by: Authorship,
+): Promise<KeyChangeResult> {
+  await defer(trx, lockHolder(trx, { prefix }));
+  const before = await recordOf(trx, prefix);
+  if (before === undefined) return { kind: 'unknown' };
+  if (before.state !== 'active') return { kind: 'ended', record: before };
+  const what = changesOf(before, { ...before, ...change }).join(', ');
+  if (what === '') return { kind: 'same', record: before };
+  const record = { ...before, ...change, version: before.version + 1 };
+  const { name, expiresAt: expires_at, terms, version } = record;
+  const row = { name, expires_at, terms: writeTerms(terms), version };
+  await defer(trx, trx.updateTable('keys').set(row).where('prefix', '=', prefix));
+  await lockChangeFeed(trx);
+  await insertEvent(trx, prefix, 'changed', version, described(by, what));
+  return { kind: 'changed', record };
+}
+
+/** The reason of an event is the description of the change, followed by what support says. */
+function described({ reason, ...by }: Authorship, what: string): Authorship {
+  return { ...by, reason: reason === null ? what : `${what}: ${reason}` };
+}
+
+function changedLabels(before: Labels, change: LabelChange): LabelChange {
+  return Object.fromEntries(
+    Object.entries(change).filter(
+      ([name, value]) => (Object.hasOwn(before, name) ? before[name] : null) !== value,
+    ),
+  );
+}
+
+const WORDS = {
+  tier: 'tier',
+  standing: 'standing',
+  name: 'name',
+  teamId: 'team',
+  expiresAt: 'expiry',
+} as const;
+
+interface Described {
+  readonly tier: string;
+  readonly standing: string;
+  readonly name: string | null;
+  readonly teamId: string | null;
+  readonly expiresAt?: string | null;
+  readonly terms: Terms;
+}
+
+/** The differences in words: `tier Free to Pro`. */
+function changesOf(before: Described, after: Described): readonly string[] {
+  const fields = Object.keys(WORDS) as (keyof typeof WORDS)[];
+  const texts = fields.flatMap((field) =>
+    after[field] === before[field]
+      ? []
+      : [`${WORDS[field]} ${before[field] ?? 'none'} to ${after[field] ?? 'none'}`],
+  );
+  const terms = writeTerms(after.terms);
+  return terms === writeTerms(before.terms) ? texts : [...texts, `terms ${terms}`];
 }

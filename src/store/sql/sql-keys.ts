@@ -2,10 +2,10 @@
 // here are deferred (deferred-statements.ts).
 import type { Kysely, Transaction } from 'kysely';
 import type { Tier } from '../../config/schema/config-schema.ts';
-import type { ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
+import { NO_TERMS, readTerms, writeTerms } from '../../config/terms.ts';
+import type { Authorship, ChangeKind, FreeGrant, Holder, KeyRecord, NewKey, Prefix } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
-import { rowOf } from './row-names.ts';
 
 /** The columns of a key without its hashes. */
 export const SUMMARY = [
@@ -13,18 +13,23 @@ export const SUMMARY = [
   'keys.holder_id as holderId',
   'holders.tier as tier',
   'holders.standing as standing',
-  'holders.label as label',
+  'holders.label as holderName',
+  'holders.team_id as teamId',
+  'holders.terms as holderTerms',
+  'keys.name as name',
   'keys.state as state',
   'keys.version as version',
   'keys.created_at as createdAt',
   'keys.ended_at as endedAt',
   'keys.replaces as replaces',
+  'keys.expires_at as expiresAt',
+  'keys.terms as terms',
   'successors.prefix as replacedBy',
 ] as const;
 
 const RECORD = [...SUMMARY, 'keys.argon2 as argon2', 'keys.hmac as hmac'] as const;
 
-/** Keys joined with their holders, which have tier, standing and label. */
+/** Keys joined with their holders. */
 export function withHolder(db: Kysely<Tables>) {
   return db
     .selectFrom('keys')
@@ -34,7 +39,7 @@ export function withHolder(db: Kysely<Tables>) {
 
 export async function recordOf(db: Kysely<Tables>, prefix: Prefix): Promise<KeyRecord | undefined> {
   const row = await withHolder(db).select(RECORD).where('keys.prefix', '=', prefix).executeTakeFirst();
-  return row && { ...row, hmac: bytes(row.hmac) };
+  return row && recordFrom(row);
 }
 
 /** Active keys of a holder in the order of issue. */
@@ -45,7 +50,18 @@ export async function activeRecordsOf(db: Kysely<Tables>, holderId: string): Pro
     .where('keys.state', '=', 'active')
     .orderBy('keys.id')
     .execute();
-  return rows.map((row) => ({ ...row, hmac: bytes(row.hmac) }));
+  return rows.map(recordFrom);
+}
+
+/** The terms of a row, which has them as JSON. */
+export function withTerms<Row extends { readonly terms: string; readonly holderTerms: string }>(row: Row) {
+  return { ...row, terms: readTerms(row.terms), holderTerms: readTerms(row.holderTerms) };
+}
+
+function recordFrom<
+  Row extends { readonly terms: string; readonly holderTerms: string; readonly hmac: Uint8Array },
+>(row: Row) {
+  return { ...withTerms(row), hmac: bytes(row.hmac) };
 }
 
 /** A Buffer over the same bytes, so that records of both databases have one class. */
@@ -54,17 +70,23 @@ function bytes({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 }
 
 /** The fields of a key record that come from its holder. */
-type HolderFacts = Pick<Holder, 'id' | 'tier' | 'standing' | 'label'>;
+type HolderFacts = Omit<Holder, 'createdAt'>;
 
-export function newHolder(id: string, tier: Tier, label: string | null = null): HolderFacts {
-  return { id, tier, standing: 'good', label };
+export function newHolder(
+  id: string,
+  tier: Tier,
+  { name = null, teamId = null, terms = NO_TERMS }: Partial<Pick<Holder, 'name' | 'teamId' | 'terms'>> = {},
+): HolderFacts {
+  return { id, tier, standing: 'good', name, teamId, terms };
 }
 
 /** The record of a key that is being stored, without a read. */
 export function newRecord(key: NewKey, holder: HolderFacts, replaces: Prefix | null): KeyRecord {
-  const { id: holderId, tier, standing, label } = holder;
+  const { id: holderId, tier, standing, name: holderName, teamId, terms: holderTerms } = holder;
+  const { prefix, argon2, hmac, createdAt, name = null, expiresAt = null, terms = NO_TERMS } = key;
   const state = { state: 'active', version: 1, endedAt: null, replaces, replacedBy: null } as const;
-  return { ...key, hmac: bytes(key.hmac), holderId, tier, standing, label, ...state };
+  const owner = { holderId, tier, standing, holderName, teamId, holderTerms };
+  return { prefix, argon2, hmac: bytes(hmac), createdAt, name, expiresAt, terms, ...owner, ...state };
 }
 
 /** Call it under `LockChangeFeed`. A taken prefix fails the transaction: see `transactWithKey`. */
@@ -75,7 +97,9 @@ export async function insertKey(
   replaces: Prefix | null,
 ): Promise<void> {
   const state = { state: 'active', version: 1, ended_at: null, replaces } as const;
-  await defer(trx, trx.insertInto('keys').values({ ...rowOf(key), holder_id: holderId, ...state }));
+  const { prefix, argon2, hmac, createdAt: created_at, name, expiresAt: expires_at, terms = NO_TERMS } = key;
+  const own = { prefix, argon2, hmac, created_at, name, expires_at, terms: writeTerms(terms) };
+  await defer(trx, trx.insertInto('keys').values({ ...own, holder_id: holderId, ...state }));
 }
 
 /** Counts a Free key and deletes the counts of past days. @returns false when the limit is reached */
@@ -100,14 +124,13 @@ export async function countGrant(trx: Transaction<Tables>, grant: FreeGrant): Pr
   return counted !== undefined;
 }
 
-/** Call it under `LockChangeFeed`. @param at RFC 3339, UTC */
+/** Call it under `LockChangeFeed`. */
 export async function insertEvent(
   trx: Transaction<Tables>,
   prefix: Prefix,
   kind: ChangeKind,
   version: number,
-  at: string,
-  reason: string | null,
+  { at, reason, actor }: Authorship,
 ): Promise<void> {
-  await defer(trx, trx.insertInto('key_events').values({ prefix, kind, version, at, reason }));
+  await defer(trx, trx.insertInto('key_events').values({ prefix, kind, version, at, reason, actor }));
 }

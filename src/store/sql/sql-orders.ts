@@ -13,6 +13,7 @@ import type { Tables } from '../schema/tables.ts';
 import { defer } from './deferred-statements.ts';
 import { recordFrom, rowOf } from './row-names.ts';
 import type { LockChangeFeed } from './sql-database.ts';
+import { insertHolder } from './sql-holders.ts';
 import { insertEvent, insertKey, newHolder, newRecord } from './sql-keys.ts';
 
 type Trx = Transaction<Tables>;
@@ -92,18 +93,18 @@ export async function claimFirst(
   reason: string | null,
 ): Promise<ClaimResult> {
   const { prefix, createdAt: at } = key;
-  const holder = { id: holderId, tier, label: null, created_at: at };
-  await defer(trx, trx.insertInto('holders').values(holder));
+  const holder = newHolder(holderId, tier);
+  await insertHolder(trx, holder, at);
   await lockChangeFeed(trx);
   await insertKey(trx, key, holderId, null);
-  await insertEvent(trx, prefix, 'issued', 1, at, reason);
+  await insertEvent(trx, prefix, 'issued', 1, { at, reason, actor: 'buyer' });
   const claimed = { state: 'claimed', holder_id: holderId, key_prefix: prefix } as const;
   const claiming = trx
     .updateTable('orders')
     .set((eb) => ({ ...claimed, claimed_at: at, updated_at: at, version: eb('version', '+', 1) }))
     .where('id', '=', id);
   await defer(trx, claiming);
-  return { kind: 'claimed', record: newRecord(key, newHolder(holderId, tier), null), replaced: null };
+  return { kind: 'claimed', record: newRecord(key, holder, null), replaced: null };
 }
 
 /** The statement that records an event. It returns no row when the event is known. */

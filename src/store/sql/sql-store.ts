@@ -11,26 +11,26 @@ import type { WriteState } from '../write-state.ts';
 import { defer } from './deferred-statements.ts';
 import { sqlBilling } from './sql-billing.ts';
 import { type SqlDatabase, transact, transactWithKey } from './sql-database.ts';
-import { changeHolderIn, lockHolder } from './sql-holders.ts';
 import {
-  countGrant,
-  insertEvent,
-  insertKey,
-  newHolder,
-  newRecord,
-  recordOf,
-  SUMMARY,
-  withHolder,
-} from './sql-keys.ts';
+  changeHolderIn,
+  changeKeyIn,
+  holderFrom,
+  insertHolder,
+  lockHolder,
+  readHolder,
+} from './sql-holders.ts';
+import { countGrant, insertEvent, insertKey, newHolder, newRecord, recordOf } from './sql-keys.ts';
 import { sqlObjects } from './sql-objects.ts';
+import { sqlOrganisation } from './sql-organisation.ts';
 import { sqlResponses } from './sql-responses.ts';
+import { listKeys } from './sql-search.ts';
 import { sqlUsage } from './sql-usage.ts';
 
 const SECRET_CHECK = 'secret_check';
 
 const HEARTBEAT = 'heartbeat';
 
-const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason'] as const;
+const CHANGE = ['id', 'prefix', 'kind', 'version', 'at', 'reason', 'actor'] as const;
 
 interface SqlOptions extends SqlDatabase {
   readonly isNew: boolean;
@@ -48,56 +48,73 @@ export function sqlStore(database: SqlOptions): Store {
     usage: guarded(sqlUsage(database)),
     billing: guarded(sqlBilling(database)),
     objects: guarded(sqlObjects(database)),
+    organisation: guarded(sqlOrganisation(database)),
     responses: guarded(sqlResponses(database)),
 
     findKey(prefix) {
       return recordOf(reader, prefix);
     },
 
-    addKey(key, holder, reason, grant) {
+    addKey(key, holder, reason, grant, actor = null) {
       return transactWithKey(database, async (trx): Promise<AddResult> => {
         const owner =
           holder.kind === 'new'
-            ? newHolder(holder.id, holder.tier, holder.label)
-            : await lockHolder(trx, holder).executeTakeFirst();
+            ? newHolder(holder.id, holder.tier, holder)
+            : holderFrom(await lockHolder(trx, holder).executeTakeFirst());
         if (owner === undefined) return { kind: 'unknown_holder' };
         if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
-        const { id, tier, label } = owner;
-        if (holder.kind === 'new') {
-          await defer(trx, trx.insertInto('holders').values({ id, tier, label, created_at: key.createdAt }));
-        }
+        if (holder.kind === 'new') await insertHolder(trx, owner, key.createdAt, holder.labels);
         await lockChangeFeed(trx);
-        await insertKey(trx, key, id, null);
-        await insertEvent(trx, key.prefix, 'issued', 1, key.createdAt, reason);
+        await insertKey(trx, key, owner.id, null);
+        await insertEvent(trx, key.prefix, 'issued', 1, { at: key.createdAt, reason, actor });
         return { kind: 'added', record: newRecord(key, owner, null) };
       });
     },
 
-    rotateKey(old, successor) {
+    rotateKey(old, successor, keepUntil) {
       return transactWithKey(database, async (trx): Promise<RotateResult> => {
+        const { createdAt: at } = successor;
         const locked = await defer(trx, lockHolder(trx, old));
+        const ending =
+          keepUntil === undefined
+            ? ({ state: 'invalidated', ended_at: at } as const)
+            : {
+                expires_at: sql<string>`case when expires_at < ${keepUntil} then expires_at else ${keepUntil} end`,
+              };
         const ended = await trx
           .updateTable('keys')
-          .set((eb) => ({
-            state: 'invalidated',
-            version: eb('version', '+', 1),
-            ended_at: successor.createdAt,
-          }))
-          .where((eb) => eb.and({ prefix: old.prefix, state: 'active' }))
-          .returning('version')
+          .set((eb) => ({ ...ending, version: eb('version', '+', 1) }))
+          .where('prefix', '=', old.prefix)
+          .where('state', '=', 'active')
+          // During an overlap it has a successor already.
+          .where(({ not, exists, selectFrom }) =>
+            not(
+              exists(selectFrom('keys as later').select('later.id').where('later.replaces', '=', old.prefix)),
+            ),
+          )
+          .returning(['version', 'expires_at as expiresAt'])
           .executeTakeFirst();
-        const [holder] = locked;
+        const holder = holderFrom(locked[0]);
         if (holder === undefined || ended === undefined) return { kind: 'not_active' };
         await lockChangeFeed(trx);
         await insertKey(trx, successor, holder.id, old.prefix);
-        await insertEvent(trx, old.prefix, 'rotated', ended.version, successor.createdAt, null);
-        await insertEvent(trx, successor.prefix, 'issued', 1, successor.createdAt, 'rotation');
+        const by = { at, actor: 'holder' };
+        await insertEvent(trx, old.prefix, keepUntil === undefined ? 'rotated' : 'changed', ended.version, {
+          ...by,
+          reason: keepUntil === undefined ? null : `rotated, valid until ${ended.expiresAt}`,
+        });
+        await insertEvent(trx, successor.prefix, 'issued', 1, { ...by, reason: 'rotation' });
         const record = newRecord(successor, holder, old.prefix);
-        return { kind: 'rotated', record, endedVersion: ended.version };
+        return {
+          kind: 'rotated',
+          record,
+          endedVersion: ended.version,
+          validUntil: keepUntil === undefined ? null : ended.expiresAt,
+        };
       });
     },
 
-    revokeKey(prefix, reason, at) {
+    revokeKey(prefix, reason, at, actor = null) {
       return transact(database, async (trx): Promise<RevokeResult> => {
         const ending = trx
           .updateTable('keys')
@@ -109,34 +126,26 @@ export function sqlStore(database: SqlOptions): Store {
         if (record === undefined) return { kind: 'unknown' };
         if (ended.length === 0) return { kind: 'already', record };
         await lockChangeFeed(trx);
-        await insertEvent(trx, prefix, 'revoked', record.version, at, reason);
+        await insertEvent(trx, prefix, 'revoked', record.version, { at, reason, actor });
         return { kind: 'revoked', record };
       });
     },
 
     findHolder(holderId) {
-      return reader
-        .selectFrom('holders')
-        .select(['id', 'tier', 'standing', 'label', 'created_at as createdAt'])
-        .where('id', '=', holderId)
-        .executeTakeFirst();
+      return readHolder(reader, holderId);
     },
 
-    changeHolder(holderId, change, reason, at) {
-      const request = { holderId, change, reason, at };
+    changeHolder(holderId, change, reason, at, actor = null) {
+      const request = { holderId, change, reason, at, actor };
       return transact(database, (trx) => changeHolderIn(trx, lockChangeFeed, request));
     },
 
+    changeKey(prefix, change, by) {
+      return transact(database, (trx) => changeKeyIn(trx, lockChangeFeed, prefix, change, by));
+    },
+
     listKeys(filter) {
-      const { tier, state, after } = filter;
-      let query = withHolder(reader).select(SUMMARY);
-      if (tier !== undefined) query = query.where('holders.tier', '=', tier);
-      if (state !== undefined) query = query.where('keys.state', '=', state);
-      if (after !== undefined) {
-        const position = reader.selectFrom('keys as k').select('k.id').where('k.prefix', '=', after);
-        query = query.where('keys.id', '>', position);
-      }
-      return query.orderBy('keys.id').limit(filter.limit).execute();
+      return listKeys(database, filter);
     },
 
     historyOf(prefix) {

@@ -90,6 +90,7 @@ export const SQLITE: MigrationDialect = {
     isPrefix: (column) => `length(${column}) = 8 and ${column} not glob '*[^0-9a-f]*'`,
     isDay: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]'`,
     isHour: (column) => `${column} glob '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]'`,
+    byBytes: '',
     table: ' strict',
     keyedTable: ' strict, without rowid',
   },

@@ -76,6 +76,7 @@ export async function openSqlite(path: string, signs: readonly string[] = []): P
       writer,
       writable,
       elementsOf: (json) => sql`json_each(${json}) as e`,
+      byBytes: sql.raw(SQLITE.types.byBytes),
       // Not needed: a transaction begins with the exclusive write lock.
       lockChangeFeed: async () => {},
       // The message of the constraint, and that of the trigger before it.

@@ -1,0 +1,87 @@
+// Records of teams and of the search for holders.
+import type { Tier } from '../config/schema/config-schema.ts';
+import type { Terms } from '../config/terms.ts';
+import type { Authorship, BillingStatus, HolderFilter, LabelChange, Labels, Prefix } from './key-record.ts';
+
+export interface Team {
+  readonly id: string;
+  /** Unique, ignoring the case of ASCII letters. */
+  readonly name: string;
+  /** Limits that all holders of the team share. */
+  readonly terms: Terms;
+  /** A number that every change of any team raises, so that readers can ask for what is new. */
+  readonly version: number;
+  /** RFC 3339, UTC. */
+  readonly createdAt: string;
+}
+
+export interface TeamSummary extends Team {
+  readonly labels: Labels;
+  readonly holders: number;
+}
+
+/** Omitted members stay unchanged. */
+export interface TeamChange {
+  readonly name?: string;
+  readonly terms?: Terms;
+  readonly labels?: LabelChange;
+}
+
+export interface TeamEvent {
+  readonly id: number;
+  readonly teamId: string;
+  /** Such as `name search to ranking`. */
+  readonly what: string;
+  readonly at: string;
+  readonly actor: string | null;
+  readonly reason: string | null;
+}
+
+export interface HolderSummary {
+  readonly id: string;
+  readonly name: string | null;
+  readonly tier: Tier;
+  readonly standing: BillingStatus;
+  readonly teamId: string | null;
+  readonly team: string | null;
+  readonly terms: Terms;
+  readonly labels: Labels;
+  /** Number of active keys. */
+  readonly keys: number;
+  /** `YYYY-MM-DD`, UTC: the last day on which one of its keys was used; null before the first use. */
+  readonly lastUsed: string | null;
+  /** RFC 3339, UTC. */
+  readonly createdAt: string;
+}
+
+export type TeamResult =
+  | { readonly kind: 'done'; readonly team: Team }
+  | { readonly kind: 'name_taken' }
+  | { readonly kind: 'unknown' };
+
+/** Teams, labels and last uses in the store. The guarantees of `Store` apply to its methods. */
+export interface OrganisationStore {
+  addTeam(team: Pick<Team, 'id' | 'name' | 'terms'>, by: Authorship, labels: Labels): Promise<TeamResult>;
+  changeTeam(id: string, change: TeamChange, by: Authorship): Promise<TeamResult>;
+  /** Removes a team without holders. Its usage and its events stay. */
+  removeTeam(id: string): Promise<'removed' | 'has_holders' | 'unknown'>;
+  findTeam(whose: { readonly id: string } | { readonly name: string }): Promise<Team | undefined>;
+  /** Ordered by name. @param filter.limit 1 to 1000 */
+  listTeams(filter: {
+    readonly labels?: Labels;
+    readonly after?: string;
+    readonly limit: number;
+  }): Promise<readonly TeamSummary[]>;
+  /** Oldest first. */
+  teamHistory(id: string): Promise<readonly TeamEvent[]>;
+  /** Teams with a version above `version`, in its order. */
+  teamsAfter(version: number, limit: number): Promise<readonly Team[]>;
+  /**
+   * Ordered by id.
+   * @param limit 1 to 1000
+   */
+  searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
+  labelsOf(ownerId: string): Promise<Labels>;
+  /** Records the last day of use of keys. An earlier day than the known one changes nothing. */
+  recordUses(uses: ReadonlyMap<Prefix, string>): Promise<void>;
+}

@@ -1,0 +1,166 @@
+// Teams, labels and the last use of keys, as queries.
+import { sql, type Transaction } from 'kysely';
+import { readTerms, writeTerms } from '../../config/terms.ts';
+import type { OrganisationStore, Team, TeamResult } from '../organisation-record.ts';
+import type { Tables } from '../schema/tables.ts';
+import { defer } from './deferred-statements.ts';
+import { type SqlDatabase, transact } from './sql-database.ts';
+import { readLabels, writeLabels } from './sql-holders.ts';
+import { labelConditions, labelsOf, searchHolders } from './sql-search.ts';
+
+export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
+  const { reader, writer, lockChangeFeed, elementsOf } = database;
+
+  /** Writes under the lock of the change feed, so that versions become visible in their order. */
+  async function write(
+    trx: Transaction<Tables>,
+    team: Omit<Team, 'version'>,
+    isNew: boolean,
+  ): Promise<TeamResult> {
+    await lockChangeFeed(trx);
+    const last = await trx
+      .selectFrom('teams')
+      .select((eb) => eb.fn.max('version').as('version'))
+      .executeTakeFirst();
+    const taken = await named(trx, team.name);
+    if (taken !== undefined && taken.id !== team.id) return { kind: 'name_taken' };
+    const version = (last?.version ?? 0) + 1;
+    const { id, name, createdAt: created_at } = team;
+    const row = { name, terms: writeTerms(team.terms), version };
+    if (isNew)
+      await trx
+        .insertInto('teams')
+        .values({ id, created_at, ...row })
+        .execute();
+    else await trx.updateTable('teams').set(row).where('id', '=', id).execute();
+    return { kind: 'done', team: { ...team, version } };
+  }
+
+  return {
+    addTeam({ id, name, terms }, { at, ...by }, labels) {
+      return transact(database, async (trx) => {
+        const result = await write(trx, { id, name, terms, createdAt: at }, true);
+        if (result.kind !== 'done') return result;
+        await writeLabels(trx, id, labels);
+        await defer(trx, trx.insertInto('team_events').values({ team_id: id, what: 'created', at, ...by }));
+        return result;
+      });
+    },
+
+    changeTeam(id, change, { at, ...by }) {
+      return transact(database, async (trx) => {
+        const row = await trx.selectFrom('teams').selectAll().where('id', '=', id).executeTakeFirst();
+        if (row === undefined) return { kind: 'unknown' };
+        const before = teamFrom(row);
+        const { name = before.name, terms = before.terms, labels = {} } = change;
+        const result = await write(trx, { ...before, name, terms }, false);
+        if (result.kind !== 'done') return result;
+        await writeLabels(trx, id, labels);
+        const what = [
+          ...(name === before.name ? [] : [`name ${before.name} to ${name}`]),
+          ...(writeTerms(terms) === row.terms ? [] : [`terms ${writeTerms(terms)}`]),
+          ...Object.entries(labels).map(
+            ([label, value]) => `label ${label}${value === null ? ' removed' : `=${value}`}`,
+          ),
+        ].join(', ');
+        await defer(trx, trx.insertInto('team_events').values({ team_id: id, what, at, ...by }));
+        return result;
+      });
+    },
+
+    removeTeam(id) {
+      return transact(database, async (trx) => {
+        const holder = await trx
+          .selectFrom('holders')
+          .select('id')
+          .where('team_id', '=', id)
+          .limit(1)
+          .executeTakeFirst();
+        if (holder !== undefined) return 'has_holders';
+        await defer(trx, trx.deleteFrom('labels').where('owner_id', '=', id));
+        const removed = await trx.deleteFrom('teams').where('id', '=', id).returning('id').executeTakeFirst();
+        return removed === undefined ? 'unknown' : 'removed';
+      });
+    },
+
+    async findTeam(whose) {
+      const row =
+        'id' in whose
+          ? await reader.selectFrom('teams').selectAll().where('id', '=', whose.id).executeTakeFirst()
+          : await named(reader, whose.name);
+      return row && teamFrom(row);
+    },
+
+    async listTeams({ labels = {}, after, limit }) {
+      let query = reader
+        .selectFrom('teams')
+        .selectAll()
+        .select((eb) =>
+          eb
+            .selectFrom('holders')
+            .whereRef('holders.team_id', '=', 'teams.id')
+            .select(eb.fn.countAll<number>().as('n'))
+            .as('holders'),
+        );
+      for (const condition of labelConditions(labels, sql`teams.id`)) query = query.where(condition);
+      const folded = sql`lower(teams.name)${database.byBytes}`;
+      if (after !== undefined) query = query.where(sql<boolean>`${folded} > lower(${after})`);
+      const rows = await query.orderBy(folded).limit(limit).execute();
+      const labelsById = await labelsOf(
+        database,
+        rows.map(({ id }) => id),
+      );
+      return rows.map((row) => ({
+        ...teamFrom(row),
+        labels: labelsById.get(row.id) ?? {},
+        holders: Number(row.holders),
+      }));
+    },
+
+    async teamHistory(id) {
+      const query = reader.selectFrom('team_events').selectAll().where('team_id', '=', id).orderBy('id');
+      const rows = await query.execute();
+      return rows.map(({ team_id: teamId, ...event }) => ({ ...event, teamId }));
+    },
+
+    async teamsAfter(version, limit) {
+      const query = reader.selectFrom('teams').selectAll().where('version', '>', version).orderBy('version');
+      return (await query.limit(limit).execute()).map(teamFrom);
+    },
+
+    searchHolders(filter, limit, after) {
+      return searchHolders(database, filter, limit, after);
+    },
+
+    labelsOf(ownerId) {
+      return readLabels(reader, ownerId);
+    },
+
+    async recordUses(uses) {
+      if (uses.size === 0) return;
+      // A fixed order prevents a deadlock of two writers.
+      const rows = [...uses]
+        .map(([prefix, day]) => ({ prefix, day }))
+        .sort((a, b) => (a.prefix < b.prefix ? -1 : 1));
+      await sql`insert into key_uses (prefix, day)
+        select cast(e.value ->> 'prefix' as text), cast(e.value ->> 'day' as text)
+        from ${elementsOf(JSON.stringify(rows))} where true
+        on conflict (prefix) do update set day = excluded.day where key_uses.day < excluded.day`.execute(
+        writer,
+      );
+    },
+  };
+
+  function named(db: SqlDatabase['reader'], name: string) {
+    return db
+      .selectFrom('teams')
+      .selectAll()
+      .where(sql<boolean>`lower(name)${database.byBytes} = lower(${name})`)
+      .executeTakeFirst();
+  }
+}
+
+function teamFrom(row: Tables['teams']): Team {
+  const { id, name, terms, version, created_at: createdAt } = row;
+  return { id, name, terms: readTerms(terms), version, createdAt };
+}
