@@ -57,7 +57,7 @@ describe('tollgate keys issue', () => {
     const second = await issue('--for', first.slice(0, 8));
     const { out } = await keys('list', '--json');
     const [one, two]: unknown[] = JSON.parse(out);
-    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', holderName: 'team' });
+    expect(one).toMatchObject({ prefix: first.slice(0, 8), tier: 'Pro', label: 'team' });
     expect(two).toMatchObject({ ...Object(one), prefix: second.slice(0, 8), created_at: expect.any(String) });
     expect(await keys('issue', '--for', '00000000')).toMatchObject({ code: 1, out: '' });
   });

@@ -74,7 +74,9 @@ describe.each(STORE_KINDS)('in $name', ({ start, timeout }) => {
         expect(event).toMatchObject({ kind: 'changed', version: 2, at: AT, reason });
       expect(await store.findHolder(one.holderId)).toEqual({
         id: one.holderId,
-        holderName: 'team',
+        name: 'team',
+        teamId: null,
+        terms: {},
         createdAt: one.createdAt,
         ...change,
       });

@@ -308,6 +308,9 @@ describe('a role that may not do what the store does', () => {
     await query(url, 'grant delete on usage_batches to worker');
     await query(url, 'grant select, insert, update on orders, test_payments, fleet_tasks to worker');
     await query(url, 'grant select, insert, delete on billing_events, response_items to worker');
+    await query(url, 'grant select, insert, update on key_uses to worker');
+    await query(url, 'grant select, insert, update, delete on teams, labels to worker');
+    await query(url, 'grant select, insert on team_events to worker');
     await query(url, 'grant delete on orders to worker');
     await query(url, 'grant select, insert, update, delete on responses to worker');
     const store = await open(asRole('worker'));
