@@ -49,7 +49,7 @@ export interface HolderChange {
 }
 
 /** Name → value, such as `env` → `prod`. */
-export type Labels = Readonly<Record<string, string>>;
+export type OwnerLabels = Readonly<Record<string, string>>;
 
 /** A value of null removes the label. */
 export type LabelChange = Readonly<Record<string, string | null>>;
@@ -135,7 +135,7 @@ export type HolderOf =
       readonly name?: string | null;
       readonly teamId?: string | null;
       readonly terms?: Terms;
-      readonly labels?: Labels;
+      readonly labels?: OwnerLabels;
     }
   | { readonly kind: 'of'; readonly prefix: Prefix }
   | { readonly kind: 'existing'; readonly id: string };
@@ -210,8 +210,8 @@ export interface KeyChange {
 export interface HolderFilter {
   /** Beginning of the name, ignoring the case of ASCII letters. */
   readonly name?: string;
-  /** Labels with these values; a value that ends with `*` is a beginning. */
-  readonly labels?: Labels;
+  /** OwnerLabels with these values; a value that ends with `*` is a beginning. */
+  readonly labels?: OwnerLabels;
   readonly teamId?: string;
   readonly tier?: Tier;
   readonly standing?: BillingStatus;

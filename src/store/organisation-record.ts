@@ -1,7 +1,14 @@
 // Records of teams and of the search for holders.
 import type { Tier } from '../config/schema/config-schema.ts';
 import type { Terms } from '../config/terms.ts';
-import type { Authorship, BillingStatus, HolderFilter, LabelChange, Labels, Prefix } from './key-record.ts';
+import type {
+  Authorship,
+  BillingStatus,
+  HolderFilter,
+  LabelChange,
+  OwnerLabels,
+  Prefix,
+} from './key-record.ts';
 
 export interface Team {
   readonly id: string;
@@ -16,7 +23,7 @@ export interface Team {
 }
 
 export interface TeamSummary extends Team {
-  readonly labels: Labels;
+  readonly labels: OwnerLabels;
   readonly holders: number;
 }
 
@@ -45,7 +52,7 @@ export interface HolderSummary {
   readonly teamId: string | null;
   readonly team: string | null;
   readonly terms: Terms;
-  readonly labels: Labels;
+  readonly labels: OwnerLabels;
   /** Number of active keys. */
   readonly keys: number;
   /** `YYYY-MM-DD`, UTC: the last day on which one of its keys was used; null before the first use. */
@@ -61,14 +68,18 @@ export type TeamResult =
 
 /** Teams, labels and last uses in the store. The guarantees of `Store` apply to its methods. */
 export interface OrganisationStore {
-  addTeam(team: Pick<Team, 'id' | 'name' | 'terms'>, by: Authorship, labels: Labels): Promise<TeamResult>;
+  addTeam(
+    team: Pick<Team, 'id' | 'name' | 'terms'>,
+    by: Authorship,
+    labels: OwnerLabels,
+  ): Promise<TeamResult>;
   changeTeam(id: string, change: TeamChange, by: Authorship): Promise<TeamResult>;
   /** Removes a team without holders. Its usage and its events stay. */
   removeTeam(id: string): Promise<'removed' | 'has_holders' | 'unknown'>;
   findTeam(whose: { readonly id: string } | { readonly name: string }): Promise<Team | undefined>;
   /** Ordered by name. @param filter.limit 1 to 1000 */
   listTeams(filter: {
-    readonly labels?: Labels;
+    readonly labels?: OwnerLabels;
     readonly after?: string;
     readonly limit: number;
   }): Promise<readonly TeamSummary[]>;
@@ -81,7 +92,7 @@ export interface OrganisationStore {
    * @param limit 1 to 1000
    */
   searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
-  labelsOf(ownerId: string): Promise<Labels>;
+  labelsOf(ownerId: string): Promise<OwnerLabels>;
   /** Records the last day of use of keys. An earlier day than the known one changes nothing. */
   recordUses(uses: ReadonlyMap<Prefix, string>): Promise<void>;
 }

@@ -154,7 +154,7 @@ export function sqlBilling(database: SqlDatabase): BillingStore {
           .where((eb) => eb.and({ prefix: keyPrefix, state: 'active', version: 1 }))
           .returning('prefix')
           .executeTakeFirst();
-        const holder = holderFrom(locked[0]);
+        const holder = locked[0] && holderFrom(locked[0]);
         if (holder === undefined || ended === undefined) throw rejection('claimed');
         await lockChangeFeed(trx);
         await insertKey(trx, key, owner, null);

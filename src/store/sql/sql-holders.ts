@@ -10,7 +10,7 @@ import type {
   HolderChange,
   KeyChangeResult,
   LabelChange,
-  Labels,
+  OwnerLabels,
   Prefix,
 } from '../key-record.ts';
 import type { Tables } from '../schema/tables.ts';
@@ -26,10 +26,7 @@ interface HolderChangeRequest extends Authorship {
 const HOLDER = ['id', 'tier', 'standing', 'label', 'team_id', 'terms'] as const;
 type HolderRow = Pick<Selectable<Tables['holders']>, (typeof HOLDER)[number]>;
 
-export function holderFrom(row: HolderRow): Omit<Holder, 'createdAt'>;
-export function holderFrom(row: HolderRow | undefined): Omit<Holder, 'createdAt'> | undefined;
-export function holderFrom(row: HolderRow | undefined): Omit<Holder, 'createdAt'> | undefined {
-  if (row === undefined) return undefined;
+export function holderFrom(row: HolderRow): Omit<Holder, 'createdAt'> {
   const { id, tier, standing, label: name, team_id: teamId, terms } = row;
   return { id, tier, standing, name, teamId, terms: readTerms(terms) };
 }
@@ -48,7 +45,7 @@ export async function insertHolder(
   trx: Transaction<Tables>,
   holder: Omit<Holder, 'createdAt'>,
   created_at: string,
-  labels: Labels = {},
+  labels: OwnerLabels = {},
 ): Promise<void> {
   const { id, tier, name: label, teamId: team_id, terms } = holder;
   const row = { id, tier, label, team_id, terms: writeTerms(terms), created_at };
@@ -75,7 +72,7 @@ export async function writeLabels(
   }
 }
 
-export async function readLabels(db: Kysely<Tables>, ownerId: string): Promise<Labels> {
+export async function readLabels(db: Kysely<Tables>, ownerId: string): Promise<OwnerLabels> {
   const query = db.selectFrom('labels').select(['name', 'value']).where('owner_id', '=', ownerId);
   const rows = await query.orderBy('name').execute();
   return Object.fromEntries(rows.map(({ name, value }) => [name, value]));
@@ -113,8 +110,9 @@ export async function changeHolderIn(
   lockChangeFeed: LockChangeFeed,
   { holderId, change, ...by }: HolderChangeRequest,
 ): Promise<ChangeResult> {
-  const before = holderFrom(await lockHolder(trx, { id: holderId }).executeTakeFirst());
-  if (before === undefined) return { kind: 'unknown' };
+  const row = await lockHolder(trx, { id: holderId }).executeTakeFirst();
+  if (row === undefined) return { kind: 'unknown' };
+  const before = holderFrom(row);
   const { labels, ...changed } = change;
   const after = { ...before, ...changed };
   const labelled = labels === undefined ? {} : changedLabels(await readLabels(trx, holderId), labels);
@@ -126,8 +124,8 @@ export async function changeHolderIn(
   ].join(', ');
   if (what === '') return { kind: 'same', records: await activeRecordsOf(trx, holderId) };
   const { tier, standing, name: label, teamId: team_id, terms } = after;
-  const row = { tier, standing, label, team_id, terms: writeTerms(terms) };
-  await defer(trx, trx.updateTable('holders').set(row).where('id', '=', holderId));
+  const columns = { tier, standing, label, team_id, terms: writeTerms(terms) };
+  await defer(trx, trx.updateTable('holders').set(columns).where('id', '=', holderId));
   await writeLabels(trx, holderId, labelled);
   const raising = trx
     .updateTable('keys')
@@ -172,7 +170,7 @@ function described({ reason, ...by }: Authorship, what: string): Authorship {
   return { ...by, reason: reason === null ? what : `${what}: ${reason}` };
 }
 
-function changedLabels(before: Labels, change: LabelChange): LabelChange {
+function changedLabels(before: OwnerLabels, change: LabelChange): LabelChange {
   return Object.fromEntries(
     Object.entries(change).filter(
       ([name, value]) => (Object.hasOwn(before, name) ? before[name] : null) !== value,

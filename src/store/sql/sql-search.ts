@@ -1,7 +1,7 @@
 // The search for keys and holders. Each condition has an index, so that a search among a million holders reads little more than it
 // returns.
 import { type RawBuilder, sql } from 'kysely';
-import type { HolderFilter, KeyFilter, Labels, ListedKey } from '../key-record.ts';
+import type { HolderFilter, KeyFilter, ListedKey, OwnerLabels } from '../key-record.ts';
 import type { HolderSummary } from '../organisation-record.ts';
 import type { SqlDatabase } from './sql-database.ts';
 import { holderFrom } from './sql-holders.ts';
@@ -81,7 +81,7 @@ export async function searchHolders(
 export async function labelsOf(
   { reader }: SqlDatabase,
   ids: readonly string[],
-): Promise<ReadonlyMap<string, Labels>> {
+): Promise<ReadonlyMap<string, OwnerLabels>> {
   const found = new Map<string, Record<string, string>>();
   if (ids.length === 0) return found;
   const query = reader.selectFrom('labels').selectAll().where('owner_id', 'in', ids);
@@ -110,7 +110,10 @@ function holderConditions(
 }
 
 /** @param owner the column with the id of the owner */
-export function labelConditions(labels: Labels, owner: RawBuilder<unknown>): readonly RawBuilder<boolean>[] {
+export function labelConditions(
+  labels: OwnerLabels,
+  owner: RawBuilder<unknown>,
+): readonly RawBuilder<boolean>[] {
   return Object.entries(labels).map(([name, value]) => {
     const beginning = value.endsWith('*') ? value.slice(0, -1) : undefined;
     const matches =

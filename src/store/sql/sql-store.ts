@@ -57,10 +57,9 @@ export function sqlStore(database: SqlOptions): Store {
 
     addKey(key, holder, reason, grant, actor = null) {
       return transactWithKey(database, async (trx): Promise<AddResult> => {
+        const locked = holder.kind === 'new' ? undefined : await lockHolder(trx, holder).executeTakeFirst();
         const owner =
-          holder.kind === 'new'
-            ? newHolder(holder.id, holder.tier, holder)
-            : holderFrom(await lockHolder(trx, holder).executeTakeFirst());
+          holder.kind === 'new' ? newHolder(holder.id, holder.tier, holder) : locked && holderFrom(locked);
         if (owner === undefined) return { kind: 'unknown_holder' };
         if (grant !== undefined && !(await countGrant(trx, grant))) return { kind: 'free_limit' };
         if (holder.kind === 'new') await insertHolder(trx, owner, key.createdAt, holder.labels);
@@ -94,7 +93,7 @@ export function sqlStore(database: SqlOptions): Store {
           )
           .returning(['version', 'expires_at as expiresAt'])
           .executeTakeFirst();
-        const holder = holderFrom(locked[0]);
+        const holder = locked[0] && holderFrom(locked[0]);
         if (holder === undefined || ended === undefined) return { kind: 'not_active' };
         await lockChangeFeed(trx);
         await insertKey(trx, successor, holder.id, old.prefix);
