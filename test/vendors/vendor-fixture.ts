@@ -75,6 +75,14 @@ export interface VendorFixture {
     /** Whether the vendor is asked for usage, also on behalf of a client that did not. */
     readonly asksForUsage: boolean;
   };
+  /** A stream of the Responses API, where its shape is peculiar. */
+  readonly responses?: {
+    readonly model: string;
+    readonly target: string;
+    readonly source: string;
+    readonly frames: readonly string[];
+    readonly usage: readonly [prompt: number, completion: number];
+  };
   /** Header with the vendor's id of a request, and its value in `answer`. */
   readonly requestId?: readonly [name: string, value: string];
   readonly errors: readonly VendorError[];

@@ -113,6 +113,24 @@ describe.each(VENDORS)('$recipe', (vendor) => {
     });
   });
 
+  const { responses } = vendor;
+  if (responses !== undefined)
+    test('a stream of responses: byte for byte, with the public name of the model', async () => {
+      upstream.next(sse(responses.frames, { done: false }));
+      const at = upstream.requests.length;
+      using connection = await gateway.connect();
+      const answer = await connection.ask({
+        target: '/v1/responses',
+        headers: { authorization: `Bearer ${await gateway.key()}` },
+        body: { model: responses.model, input: 'Say hello', stream: true, store: false },
+      });
+      expect((await upstream.request(at)).target).toBe(responses.target);
+      expect([answer.status, answer.complete]).toEqual([200, true]);
+      expect(answer.text()).toBe(renamed(responses.frames.join(''), responses));
+      await expectUsage(answer, responses.usage);
+      expect((await gateway.accessLine(answer))['outcome']).toBe('ok');
+    });
+
   describe('the official SDK', () => {
     test('reads a whole answer', async () => {
       upstream.always(whole);
@@ -232,7 +250,7 @@ function scriptOf({ status, body, headers, contentType }: VendorError): Script {
 }
 
 /** With the public name of the model, wherever the vendor writes its own. */
-function renamed(text: string, { model }: VendorFixture): string {
+function renamed(text: string, { model }: Pick<VendorFixture, 'model'>): string {
   return text.replaceAll(/"model":( ?)"[^"]*"/g, `"model":$1"${model}"`);
 }
 
