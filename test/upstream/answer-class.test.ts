@@ -117,6 +117,12 @@ test.each<[AnswerClassName, string, number, unknown]>([
   ['request', 'any', 422, { detail: [{ loc: ['body'] }] }],
   ['limit', 'OpenAI', 429, error('Rate limit reached', 'rate_limit_exceeded', 'tokens')],
   ['limit', 'Google, of a minute', 429, error(QUOTA, 429)],
+  [
+    'limit',
+    'Groq, of a tier without capacity',
+    498,
+    error('Flex tier capacity exceeded', 'capacity_exceeded'),
+  ],
   ['gateway', 'Amazon', 424, error('The model failed', 'ModelErrorException')],
   ['gateway', 'this gateway', 406, error('No', 'upstream_auth_error', 'server_error')],
   ['gateway', 'this gateway', 406, error('No', 'upstream_tls', 'server_error')],
