@@ -116,6 +116,7 @@ function explain(config: Config, model: string, tier: Tier | undefined, route: R
     endpoints: offered(route.endpoints, tier && tiers[tier]?.endpoints),
     response_model: route.responseModel,
     balance: route.balance,
+    fallback_on: route.fallbackOn ?? [],
     /** Null without hedging. */
     hedge: route.hedge ?? null,
     refuse: [...(route.rejected?.values() ?? [])],
@@ -252,7 +253,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
         : `${tier.name} may not use it: requests get a 404 model_not_found (${tiers.join(', ')} may)`;
   const answer = response_model === 'alias' ? quote(model) : 'that the upstream sends';
   const after = retry.after_send ? 'one more' : 'none';
-  const { hedge, refuse } = explanation;
+  const { fallback_on, hedge, refuse } = explanation;
   const head: readonly Line[] = [
     ['matches', matched],
     ['tiers', may],
@@ -264,6 +265,7 @@ function textOf(explanation: Explanation, live: LiveState): string {
       `at most ${retry.attempts} for one request within ${formatDuration(retry.deadline)} (once an upstream may have begun: ${after}); over all, ${percent(retry.budget)} beyond first ones, but three a second always`,
     ],
     ['balance', balanceText(explanation)],
+    ...lineOf('fallback', fallback_on.length > 0 && `besides failures also on ${fallback_on.join(', ')}`),
     ...lineOf('hedge', hedge && `a second target after ${hedgeText(hedge)} without output`),
     ...lineOf('body', refuse.length > 0 && `refuses ${refuse.join(', ')}`),
     ['gateway', gatewayText(live, config.hash)],

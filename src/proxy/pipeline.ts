@@ -171,6 +171,7 @@ export class Pipeline {
       alias: route.responseModel === 'alias' ? jsonString(route.model) : undefined,
       includeUsage: scan.includeUsage,
       config,
+      fallbackOn: route.fallbackOn ?? [],
       contentType: form?.contentType,
       metrics,
       buffers,
@@ -190,9 +191,11 @@ export function answerFailure(exchange: Exchange, { error, verbatim, headers }: 
     answerError(exchange, error, headers);
     return;
   }
-  exchange.error = error;
-  exchange.access.outcome = error.code;
-  answer(exchange, verbatim.status, { 'content-type': 'application/json', ...headers }, verbatim.body);
+  const { status, body, type = 'application/json' } = verbatim;
+  // Status 200: an answer that the upstream's content filter emptied.
+  if (status !== 200) exchange.error = error;
+  exchange.access.outcome = status === 200 ? 'ok' : error.code;
+  answer(exchange, status, { 'content-type': type, ...headers }, body);
 }
 
 /** @throws GatewayError unsupported_content_type */

@@ -5,9 +5,8 @@ import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { UPGRADE_REQUIRED_HEADERS, type Upgrade, upgradeRejectionOf } from '../http/exchange/upgrade.ts';
-import { rejectedAttempt } from '../proxy/attempts/attempts.ts';
 import type { Resilience } from '../proxy/attempts/resilience.ts';
-import { type PlannedTarget, TargetPlan } from '../proxy/attempts/target-plan.ts';
+import { type PlannedTarget, rejectedAttempt, TargetPlan } from '../proxy/attempts/target-plan.ts';
 import { answerFailure } from '../proxy/pipeline.ts';
 import { SessionUsage } from '../proxy/reservation/realtime-usage.ts';
 import {

@@ -1,4 +1,6 @@
-// Classifies upstream error responses: whose fault it is and what follows. This table is the source for the code and docs/relay.md.
+// Classifies upstream error responses: whose fault it is and what follows, and why the request was rejected where vendors give the same
+// reason in different shapes. The first table is the source for the code and docs/relay.md.
+import type { FallbackReason } from '../config/schema/target-schema.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { ErrorAnswer } from '../wire/error-answer.ts';
 
@@ -150,4 +152,103 @@ export function classify(status: number, { words, message }: ErrorAnswer): Answe
   if (status === 429) return isNamed(ACCOUNT_WORD) ? 'account' : 'limit';
   if (ACCOUNT_TEXT.test(message)) return 'account_text';
   return CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'request';
+}
+
+interface Refusal {
+  readonly reason: FallbackReason;
+  /** The classes of error-class.ts that say it. */
+  readonly classes: readonly AnswerClassName[];
+  /** Names in `code`, `type` and the members that other vendors have for them. */
+  readonly names: readonly RegExp[];
+  /** The beginning of the text: further on, a message may quote the prompt. */
+  readonly texts: readonly RegExp[];
+}
+
+/** In this order: the first that matches counts. */
+const REFUSALS: readonly Refusal[] = [
+  {
+    reason: 'insufficient_quota',
+    classes: ['account', 'account_text'],
+    names: [ACCOUNT_WORD],
+    texts: [],
+  },
+  {
+    reason: 'context_length_exceeded',
+    classes: [],
+    names: [
+      /context_?(?:length|window|size)_?exceeded|exceed_context_size/,
+      /model_context_window|token_limit_exceeded|request_too_large/,
+    ],
+    texts: [
+      // OpenAI, Azure, DeepSeek, vLLM, OpenRouter; xAI.
+      /^(?:max_tokens' .{0,60} is too large: .{0,20} )?this (?:model|endpoint)'s maximum (?:context|prompt) length/,
+      /^your (?:input exceeds the context window|request exceeded model token limit)/,
+      /^(?:input tokens exceed the configured limit|requested token count exceeds the model's maximum context)/,
+      // Anthropic, also through Bedrock.
+      /^prompt is too long|^input length and `?max_tokens`? exceed/,
+      // Bedrock; Google.
+      /^input is too long for requested model|^the input token count .{0,24}exceeds the maximum/,
+      // Groq; Mistral; Together.
+      /^please reduce the length of the messages|^prompt contains .{0,60} too large for model/,
+      /^input validation error: `inputs` (?:tokens \+|must have less)|^the input \(\d+ tokens\) is longer than/,
+      // vLLM; llama.cpp, Ollama, LM Studio.
+      /^the (?:decoder )?prompt \(length \d+\) is longer than|^max_tokens must be at least 1, got -/,
+      /^(?:the )?request (?:\(\d+ tokens\) )?exceeds the available context size|^prompt too long; exceeded/,
+      /^the number of tokens to keep from the initial prompt is greater than/,
+      // Poolside, MiniMax, DashScope.
+      /^input length \d+ exceeds the maximum|^invalid params, context window exceeds|^range of input length should/,
+    ],
+  },
+  {
+    reason: 'content_filter',
+    classes: ['prompt'],
+    names: [
+      PROMPT_WORD,
+      /data_inspection_failed|unsafe_generation|prohibited_content|guardrail|^\w+_policy$/,
+    ],
+    texts: [
+      // Azure; Anthropic; DeepSeek.
+      /^the response was filtered due to|^output blocked by content filtering|^content exists risk/,
+      // OpenAI; xAI; Alibaba.
+      /^invalid prompt: your prompt was flagged|^your request was (?:rejected as a result of our safety|flagged)/,
+      /^content violates usage guidelines|^(?:input|output) data may contain inappropriate/,
+    ],
+  },
+  {
+    reason: 'rate_limited',
+    classes: ['limit'],
+    names: [/rate_?limit|throttl|too_?many_?requests|resource_exhausted|slow_down|request_quota_exceeded/],
+    texts: [
+      /^(?:requests? )?rate limit|^you have been rate limited|^too many (?:requests|tokens, please wait)/,
+      /^request too large for .{0,240} on tokens per min/,
+    ],
+  },
+];
+
+/** Texts of other gateways and SDKs that stand before the vendor's own. */
+const PREFIX = /^\W*(?:(?:the model returned the following errors|error|\w{1,40}(?:error|exception)): )?/;
+
+/**
+ * @param named the class of the answer
+ * @param type of an Amazon error, from its header
+ * @returns undefined for any other reason
+ */
+export function refusalReason(
+  { names, texts }: ErrorAnswer,
+  named: AnswerClassName,
+  type: unknown,
+): FallbackReason | undefined {
+  if (named === 'credential' || named === 'credential_text' || named === 'unusable') return undefined;
+  const all = typeof type === 'string' ? [...names, type.toLowerCase()] : names;
+  const begins = texts.map((text) => text.slice(0, 512).toLowerCase().replace(PREFIX, ''));
+  const found =
+    REFUSALS.find(({ classes }) => classes.includes(named)) ??
+    REFUSALS.find((row) => row.names.some((pattern) => all.some((name) => pattern.test(name)))) ??
+    REFUSALS.find((row) => row.texts.some((pattern) => begins.some((text) => pattern.test(text))));
+  return found?.reason;
+}
+
+/** Whether the request itself is the reason: its size or its content, and nothing about the target. */
+export function isAboutRequest(reason: FallbackReason | undefined): boolean {
+  return reason === 'context_length_exceeded' || reason === 'content_filter';
 }

@@ -1,9 +1,10 @@
 // What an upstream error means for the request: whether to try the next target, and what the client receives if none answers.
 // error-class.ts decides whose fault it is, error-answer.ts parses its body.
+import type { FallbackReason } from '../config/schema/target-schema.ts';
 import { type ErrorCode, GatewayError, wrapError } from '../errors.ts';
 import { type ErrorAnswer, readErrorAnswer } from '../wire/error-answer.ts';
 import type { ResultClass } from './circuit-breaker.ts';
-import { ANSWER_CLASSES, type AnswerClass, classify } from './error-class.ts';
+import { ANSWER_CLASSES, type AnswerClass, classify, isAboutRequest, refusalReason } from './error-class.ts';
 import { connectionNames } from './http/header-names.ts';
 import type { ResponseHeaders } from './transport.ts';
 
@@ -27,8 +28,15 @@ export interface Failure {
   readonly staleConnection?: boolean;
   /** The upstream rejected the credential: a new token may help. Default false. */
   readonly isTokenRejected?: boolean;
+  /** Why the upstream rejected the request, where `fallback_on` can name it. */
+  readonly reason?: FallbackReason;
   /** The upstream's response, relayed unchanged if no other target answers. */
-  readonly verbatim?: { readonly status: number; readonly body: Buffer };
+  readonly verbatim?: {
+    readonly status: number;
+    readonly body: Buffer;
+    /** Default: JSON. */
+    readonly type?: string;
+  };
   /** The upstream's headers for the client, with or without `verbatim`. */
   readonly headers: Readonly<Record<string, string>>;
 }
@@ -109,7 +117,11 @@ export function judgeErrorResponse(status: number, headers: ResponseHeaders, bod
 }
 
 function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): Failure {
-  const { code, isShown, triesNextTarget, vote } = ANSWER_CLASSES[classify(status, answer)];
+  const named = classify(status, answer);
+  const { code, isShown, triesNextTarget, vote: counted } = ANSWER_CLASSES[named];
+  const reason = refusalReason(answer, named, headers['x-amzn-errortype']);
+  // The request would fail at a healthy target too.
+  const vote = isAboutRequest(reason) ? 'none' : counted;
   const cause = new Error(`the upstream answered ${status}`);
   const relayed = isShown ? relayedHeaders(headers) : {};
   const retryAfterMs = retryAfter(relayed);
@@ -123,9 +135,30 @@ function judge(status: number, headers: ResponseHeaders, answer: ErrorAnswer): F
       isShown &&
       relayed['x-should-retry'] !== 'false' &&
       (vote !== 'limited' || retryAfterMs !== undefined),
+    ...(reason === undefined ? {} : { reason }),
     ...(isShown && answer.body !== undefined ? { verbatim: { status, body: answer.body } } : {}),
     ...(status === 401 ? { isTokenRejected: true } : {}),
     headers: isShown ? retryHeaders(status, relayed) : {},
+  };
+}
+
+/**
+ * A complete answer without output, because the upstream's content filter removed all of it. Another target may answer; if none
+ * does, the client receives this answer.
+ * @param body as the client would receive it
+ * @param type its content type
+ */
+export function filteredAnswer(headers: ResponseHeaders, body: Buffer, type: string): Failure {
+  return {
+    error: new GatewayError('upstream_error', undefined, { cause: 'the content filter left no output' }),
+    tryNextTarget: false,
+    blame: { kind: 'success' },
+    reason: 'content_filter',
+    verbatim: { status: 200, body, type },
+    headers: {
+      ...relayedHeaders(headers),
+      ...(type === 'application/json' ? {} : { 'cache-control': 'no-cache, no-transform' }),
+    },
   };
 }
 

@@ -33,6 +33,29 @@ export function shapeOf(bytes: Buffer, start = 0, end = bytes.length, isWhole = 
   return isNamed ? 'answer' : 'other';
 }
 
+/** Whether a finish reason says that a content filter ended the answer; some vendors add what it found. */
+export function isContentFilter(finish: string | null): boolean {
+  return finish?.startsWith('content_filter') === true;
+}
+
+/** Whether a content filter left nothing of a whole response of the Responses API. */
+export function isFilteredResponse(body: Buffer): boolean {
+  if (body.length > MAX_ERROR_BYTES || !body.includes('"content_filter"')) return false;
+  const response = parse(body.toString());
+  const output = memberOf(response, 'output');
+  const reason = memberOf(memberOf(response, 'incomplete_details'), 'reason');
+  return isContentFilter(String(reason)) && Array.isArray(output) && output.every(isWithoutOutput);
+}
+
+/** Reasoning, or a message without content. */
+function isWithoutOutput(item: unknown): boolean {
+  const content = memberOf(item, 'content');
+  const isReasoning = memberOf(item, 'type') === 'reasoning';
+  return (
+    isReasoning || (memberOf(item, 'type') === 'message' && Array.isArray(content) && content.length === 0)
+  );
+}
+
 /** Whether the body is an array that begins with an error object, as Google sends it. */
 export function isErrorList(body: Buffer): boolean {
   if (body.length > MAX_ERROR_BYTES) return false;

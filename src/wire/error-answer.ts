@@ -6,6 +6,10 @@ export interface ErrorAnswer {
   readonly message: string;
   /** `code` and `type`, in lower case. */
   readonly words: readonly string[];
+  /** `words`, and other names of what went wrong, those of another vendor's error within this one too. In lower case. */
+  readonly names: readonly string[];
+  /** `message`, and the text of another vendor's error within this one. */
+  readonly texts: readonly string[];
   /** The status from 400 to 599 that it names. */
   readonly status: number | undefined;
 }
@@ -28,6 +32,10 @@ const TEXTS = [
 ] as const;
 /** Those that answers do not have. */
 const ERROR_TEXTS = ['detail', 'errors', 'error_msg', 'error_message', 'errorMessage'] as const;
+/** Members, besides `code` and `type`, with the name of what went wrong: Google's, Amazon's and OpenRouter's. */
+const NAMES = ['status', 'reason', 'code', '__type', 'error_type', 'provider_code'] as const;
+/** Of errors that quote another vendor's error. */
+const MAX_DEPTH = 2;
 /** Maximum nesting of messages, such as `message.detail[0].msg`. */
 const MAX_LEVEL = 4;
 
@@ -58,8 +66,9 @@ export function isErrorObject(value: unknown, isWhole: boolean): boolean {
  * Reads OpenAI's error object and the other known forms: text in `error`, a flat object, an array of one, a nested object, lists of
  * details, and any of these as an event of a stream.
  * @param status of the answer, which determines the type of a new error object
+ * @param depth of an error within the text of another
  */
-export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
+export function readErrorAnswer(status: number, bytes: Buffer, depth = 0): ErrorAnswer {
   const text = bytes.toString();
   const whole = parse(text);
   const json = whole === undefined ? eventData(text) : text;
@@ -70,15 +79,36 @@ export function readErrorAnswer(status: number, bytes: Buffer): ErrorAnswer {
   const message = levels.map((level) => textIn(level)).find((found) => found !== '');
   const isShaped = typeof memberOf(memberOf(parsed, 'error'), 'message') === 'string';
   const own = whole === undefined ? Buffer.from(json) : bytes;
+  const words = namesOf(levels, ['code', 'type']);
+  // OpenRouter quotes its vendor's answer in `raw`, Ollama and Google's endpoint in the text.
+  const metadata = memberOf(error, 'metadata');
+  const quoted = [message, memberOf(metadata, 'raw')].filter((each) => typeof each === 'string');
+  const inner =
+    depth === MAX_DEPTH
+      ? []
+      : quoted
+          .filter((each) => /^\s*[[{]/.test(each))
+          .map((each) => readErrorAnswer(status, Buffer.from(each), depth + 1));
+  const within = [
+    memberOf(error, 'innererror'),
+    metadata,
+    ...['details', 'errors'].flatMap((name) => memberOf(error, name)),
+  ];
   return {
     body: isShaped ? own : message === undefined ? undefined : errorBody(status, message),
     message: message ?? '',
-    words: levels
-      .flatMap((level) => [memberOf(level, 'code'), memberOf(level, 'type')])
-      .filter((word) => typeof word === 'string')
-      .map((word) => word.toLowerCase()),
+    words,
+    names: [...words, ...namesOf([...levels, ...within], NAMES), ...inner.flatMap(({ names }) => names)],
+    texts: [...quoted, ...inner.flatMap(({ texts }) => texts)],
     status: levels.map(statusIn).find((found) => found !== undefined),
   };
+}
+
+function namesOf(levels: readonly unknown[], members: readonly string[]): string[] {
+  return levels
+    .flatMap((level) => members.map((name) => memberOf(level, name)))
+    .filter((name) => typeof name === 'string')
+    .map((name) => name.toLowerCase());
 }
 
 /** Wrappers of Apigee (`fault`), MiniMax (`base_resp`, with a status of 0 in answers that are no errors) and AWS (`Output`, for an unknown path). */

@@ -31,6 +31,7 @@ function model(targetModel: string, extra: Partial<Model> = {}): Model {
     tiers: ['Free', 'Lite', 'Pro'],
     endpoints: [...ENDPOINTS],
     balance: 'weighted',
+    fallback_on: [],
     response_model: 'alias',
     ...extra,
   };

@@ -89,6 +89,7 @@ function describeModel(model: ModelConfig): string {
   const notes = [
     ...only,
     ...(hasChoice(model) ? [`balance ${model.balance}`] : []),
+    ...(model.fallback_on.length === 0 ? [] : [`fallback on ${model.fallback_on.join(', ')}`]),
     ...(model.hedge === undefined ? [] : [`hedge after ${hedgeText(model.hedge)}`]),
     ...(model.timeouts === undefined ? [] : [describeTimeouts(model.timeouts)]),
     ...describeBody(model.body),

@@ -25,7 +25,7 @@ import {
   text,
 } from './field-kinds.ts';
 import { adminSection, listenSection } from './listener-schema.ts';
-import { target, tokenPrice } from './target-schema.ts';
+import { routingFields, target, tokenPrice } from './target-schema.ts';
 import { accepted, rejected, type ScalarResult } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
@@ -108,21 +108,7 @@ const model = section({
     .describe(
       'Endpoints that offer this model; others answer 404. Default: all, so that the upstream rejects what it does not support.',
     ),
-  balance: z
-    .enum(['weighted', 'least_requests', 'latency'])
-    .prefault('weighted')
-    .describe(
-      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one.',
-    ),
-  hedge: section({
-    after: durationOr('p95', '10ms', MAX_DURATION).describe(
-      'Time without stream output after which a second request goes to another target. `p95`: the 95th percentile of recent times of the first target.',
-    ),
-  })
-    .exactOptional()
-    .describe(
-      'Hedging: sends a second request to another target when a stream is slow to start; the first output wins. Both may be billed.',
-    ),
+  ...routingFields,
   timeouts: ownTimeouts
     .exactOptional()
     .describe('Deadlines of requests for this model; they override those of its upstreams.'),

@@ -1,6 +1,7 @@
-// The fields of a target: an upstream, the model there, and what is different at this place alone.
+// The targets of a model: an upstream, the model there, and what is different at this place alone; and which of them a request uses.
+import { z } from 'zod';
 import { bodyRules } from './body-rules.ts';
-import { decimal, integer, section, text } from './field-kinds.ts';
+import { decimal, durationOr, integer, MAX_DURATION, section, text } from './field-kinds.ts';
 import { ownTimeouts } from './upstream-schema.ts';
 
 /** Of a model or a target. */
@@ -35,3 +36,38 @@ export const target = section({
     ),
   price: tokenPrice.exactOptional().describe('Token prices of this target instead of those of the model.'),
 });
+
+/** Reasons of upstream errors that are the same with every vendor. `upstream/error-class.ts` recognizes them. */
+export const FALLBACK_REASONS = [
+  'context_length_exceeded',
+  'content_filter',
+  'rate_limited',
+  'insufficient_quota',
+] as const;
+export type FallbackReason = (typeof FALLBACK_REASONS)[number];
+
+/** Fields of a model: how its requests find a target. */
+export const routingFields = {
+  balance: z
+    .enum(['weighted', 'least_requests', 'latency'])
+    .prefault('weighted')
+    .describe(
+      'Load balancing within a priority: `weighted` by weight only; `least_requests` and `latency` draw two targets by weight and take the one with fewer requests in flight, or the faster one.',
+    ),
+  fallback_on: z
+    .array(z.enum(FALLBACK_REASONS))
+    .prefault([])
+    .transform((listed) => FALLBACK_REASONS.filter((each) => listed.includes(each)))
+    .describe(
+      'Reasons for which a rejected request also goes to another target, besides failures: the prompt is too long for this one, its content filter rejects the content, a rate limit or a quota is used up. A 429 and an error about the account always do.',
+    ),
+  hedge: section({
+    after: durationOr('p95', '10ms', MAX_DURATION).describe(
+      'Time without stream output after which a second request goes to another target. `p95`: the 95th percentile of recent times of the first target.',
+    ),
+  })
+    .exactOptional()
+    .describe(
+      'Hedging: sends a second request to another target when a stream is slow to start; the first output wins. Both may be billed.',
+    ),
+};

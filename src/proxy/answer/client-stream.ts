@@ -8,6 +8,9 @@ import { relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import type { RelayRequest, Source } from '../contracts/receiver.ts';
 
+/** The content type of a stream. */
+export const EVENTS = 'text/event-stream; charset=utf-8';
+
 /** Not `: ping`, which some clients take for the end of a stream. */
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 
@@ -100,7 +103,7 @@ export class ClientStream {
     this.#isChunked = exchange.request.httpVersionMinor !== 0;
     response.writeHead(200, {
       ...exchange.headers,
-      'content-type': this.#type ?? 'text/event-stream; charset=utf-8',
+      'content-type': this.#type ?? EVENTS,
       // Intermediaries must neither store nor compress nor buffer it.
       'cache-control': 'no-cache, no-transform',
       'x-accel-buffering': 'no',
@@ -158,6 +161,13 @@ export class ClientStream {
       else socket.write('', () => socket.resetAndDestroy());
     }, CUT_DELAY_MS);
     socket.once('close', () => clearTimeout(delay));
+  }
+
+  /** @returns what is held back, to be sent later or not at all; the stream is then discarded */
+  takeHeld(): Buffer {
+    const held = Buffer.concat(this.#held, this.heldBytes);
+    this.drop();
+    return held;
   }
 
   /** Discards the stream: the client left, or another answer replaces it. */

@@ -50,7 +50,8 @@ export class ErrorReader implements Receiver {
 /** Removes the upstream's text from the failure (for the client and the log) if it quotes the gateway's credential. */
 export function withoutCredential(failure: Failure, upstream: Upstream): Failure {
   const { verbatim, ...rest } = failure;
-  const isShown = verbatim === undefined || !upstream.quotesCredential(verbatim.body);
+  const isShown =
+    verbatim === undefined || verbatim.status === 200 || !upstream.quotesCredential(verbatim.body);
   const judged = isShown ? failure : rest;
   const { error } = judged;
   if (!upstream.quotesCredential(String(error.cause ?? ''))) return judged;

@@ -5,9 +5,15 @@ import { answer } from '../../http/exchange/response-writer.ts';
 import { LARGE_BODY } from '../../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../../http/pieces/body-pacing.ts';
 import type { BodyPieces } from '../../http/pieces/body-pieces.ts';
-import { judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
+import { filteredAnswer, judgeErrorObject, relayedHeaders } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
-import { isErrorList, type Shape, shapeOf } from '../../wire/answer-shape.ts';
+import {
+  isContentFilter,
+  isErrorList,
+  isFilteredResponse,
+  type Shape,
+  shapeOf,
+} from '../../wire/answer-shape.ts';
 import { type CompletionFacts, readCompletion } from '../../wire/chat-chunk.ts';
 import { BOM, bytesStartWith } from '../../wire/sse-fields.ts';
 import type { Receiver, RelayRequest, Source } from '../contracts/receiver.ts';
@@ -15,8 +21,8 @@ import { type Edit, splice } from '../request/request-scan.ts';
 import { tokensOf } from '../request/token-estimate.ts';
 import { LargeAnswer } from './large-answer.ts';
 
-/** The facts of a complete answer; `hasOutput` of small ones only. */
-type Facts = CompletionFacts & { readonly hasOutput?: boolean };
+/** The facts of a complete answer; `hasOutput` and `finish` of small ones only. */
+type Facts = CompletionFacts & { readonly hasOutput?: boolean; readonly finish?: string | null };
 
 /** Zero usage with an answer means that the upstream does not count. */
 function reportedUsage({ usage }: Facts): Facts['usage'] {
@@ -174,6 +180,11 @@ export class JsonAnswer implements Receiver {
     const { exchange, facts: requested } = this.#request;
     const reported = reportedUsage(facts);
     const usage = reported ?? requested.usage ?? null;
+    if (Buffer.isBuffer(body) && this.#isFiltered(facts)) {
+      this.#source.used(usage, 0);
+      this.#source.finish({ kind: 'failed', failure: filteredAnswer(this.#headers, body, type) });
+      return;
+    }
     if (!this.#source.commit()) return;
     const hasOutput = facts.hasOutput === true || (requested.outputs ?? 0) > 0;
     const isCovered = usage !== null && (usage.isInputOnly !== true || !hasOutput);
@@ -184,6 +195,14 @@ export class JsonAnswer implements Receiver {
     if (type !== 'application/json') headers['cache-control'] = 'no-cache, no-transform';
     answer(exchange, 200, headers, body);
     this.#source.finish({ kind: 'answered', outcome: 'ok' });
+  }
+
+  /** Whether the content filter left no output, and another target may be tried. */
+  #isFiltered({ hasOutput, hasChoices, finish = null }: Facts): boolean {
+    if (this.#request.fallbackOn?.includes('content_filter') !== true || this.#large !== undefined)
+      return false;
+    if (hasChoices) return hasOutput === false && isContentFilter(finish);
+    return this.#chunks.length > 0 && isFilteredResponse(Buffer.concat(this.#chunks));
   }
 
   #spliced(body: Buffer, { modelSpan }: CompletionFacts, edits: readonly Edit[]): Buffer | BodyPieces {

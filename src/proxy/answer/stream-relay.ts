@@ -1,16 +1,16 @@
 // The relay of an event stream: whole frames, the model name spliced, nothing sent before the first output, and an end that reflects
 // what happened. Frames are never decoded to be relayed. client-stream.ts writes to the client.
 import { errorBody, GatewayError } from '../../errors.ts';
-import { judgeErrorObject } from '../../upstream/error-outcome.ts';
+import { filteredAnswer, judgeErrorObject } from '../../upstream/error-outcome.ts';
 import type { ResponseHeaders } from '../../upstream/transport.ts';
 import { MAX_USAGE_READ_BYTES } from '../../upstream/usage-reads.ts';
-import { textOfBareError } from '../../wire/answer-shape.ts';
+import { isContentFilter, textOfBareError } from '../../wire/answer-shape.ts';
 import { readChunk } from '../../wire/chat-chunk.ts';
 import { surplusFields } from '../../wire/sse-fields.ts';
 import { type FrameBatch, SseFrameScanner } from '../../wire/sse-frames.ts';
 import type { FrameReader } from '../contracts/endpoint.ts';
 import type { AttemptResult, Receiver, RelayRequest, ResultCode, Source } from '../contracts/receiver.ts';
-import { ClientStream } from './client-stream.ts';
+import { ClientStream, EVENTS } from './client-stream.ts';
 import { FinishHold } from './finish-hold.ts';
 import { append, dataText, differs, endsWithComment, rewritten } from './frame-edits.ts';
 import { StreamUsage } from './stream-usage.ts';
@@ -42,6 +42,8 @@ export class StreamRelay implements Receiver {
   #done = false;
   /** The upstream's own error frame was relayed. */
   #failure: GatewayError | undefined;
+  /** The content filter ended the answer before any output, and another target may be tried. */
+  #isFiltered = false;
   /** The last frame ended with a CR and was hidden: a following LF is the second half of its line end. */
   #hidesLf = false;
   /** The client has left; only the usage is still read. */
@@ -97,7 +99,7 @@ export class StreamRelay implements Receiver {
     if (client.isOver) return;
     if (this.#done || this.#usage.isFinished || this.#failure !== undefined) {
       // The upstream reported the error itself, so end cleanly: some clients hang on a cut stream after an error frame.
-      this.#commit();
+      if (!this.#isFiltered) this.#commit();
       this.#endAnswer();
     } else this.#source.incomplete('the stream ended without a finish reason or [DONE]');
   }
@@ -217,6 +219,7 @@ export class StreamRelay implements Receiver {
         copiedTo = facts.modelSpan.end;
       }
       if (facts.hasOutput) hasOutput = true;
+      if (facts.finish !== null) this.#isFiltered ||= this.#isFilter(facts.finish);
       start = end;
       if (facts.kind === 'done') {
         this.#done = true;
@@ -237,8 +240,9 @@ export class StreamRelay implements Receiver {
       exchange.markFirstOutput();
       this.#source.progress();
     }
-    if (hasOutput || this.#usage.isFinished || this.#done || this.#client.heldBytes > MAX_HELD_BYTES)
-      this.#commit();
+    if (hasOutput || this.#client.isOpen) this.#isFiltered = false;
+    const isEnding = (this.#usage.isFinished || this.#done) && !this.#isFiltered;
+    if (hasOutput || isEnding || this.#client.heldBytes > MAX_HELD_BYTES) this.#commit();
     if (!this.#done) return;
     if (endsWithLf) this.#endAnswer();
     else this.#source.lastFrame();
@@ -309,6 +313,11 @@ export class StreamRelay implements Receiver {
     return message === undefined ? undefined : this.#errorFrame(new GatewayError('upstream_error', message));
   }
 
+  #isFilter(finish: string): boolean {
+    const { fallbackOn } = this.#request;
+    return !this.#client.isOpen && fallbackOn?.includes('content_filter') === true && isContentFilter(finish);
+  }
+
   #errorFrame(error: GatewayError): Buffer {
     return this.#reader?.errorFrame(error) ?? Buffer.from(`data: ${errorBody(error)}\n\n`);
   }
@@ -316,12 +325,18 @@ export class StreamRelay implements Receiver {
   /** Commits: the client receives the 200 and the held bytes, and no other target is tried. */
   readonly #commit = () => {
     clearTimeout(this.#commitTimer);
+    this.#isFiltered = false;
     this.#client.open();
   };
 
   /** Ends cleanly as early as possible: some clients read on after `[DONE]`. */
   #endAnswer(): void {
     this.#hold.release();
+    if (this.#isFiltered) {
+      const failure = filteredAnswer(this.#headers, this.#client.takeHeld(), EVENTS);
+      this.#source.finish({ kind: 'failed', failure });
+      return;
+    }
     this.#client.end();
     this.#source.finish(this.#answered());
   }

@@ -17,6 +17,7 @@ import {
   type AttemptObserver,
   type AttemptResult,
   failed,
+  isAnswer,
   type Receiver,
   type RelayRequest,
   resultCodeOf,
@@ -368,7 +369,7 @@ export class Attempt implements Sink, Source, Contender {
     upstream.release(outcome, this.#isSent ? performance.now() - this.#sentAt : undefined);
     const { usage, frames: outputs } = this.#output;
     this.#span?.end({ outcome, status: this.#status, usage });
-    if (result.kind === 'answered' && usage !== null) {
+    if (usage !== null && isAnswer(result)) {
       exchange.access.prompt_tokens = usage.prompt;
       exchange.access.completion_tokens = usage.completion;
     }

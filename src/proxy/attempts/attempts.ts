@@ -1,17 +1,18 @@
 // The attempts of one request: targets, retries, hedges, and when to stop. attempt.ts runs one attempt, target-plan.ts chooses a
 // target, and error-outcome.ts classifies answers.
-import { GatewayError, wrapError } from '../../errors.ts';
+import { wrapError } from '../../errors.ts';
 import type { ResultClass } from '../../upstream/circuit-breaker.ts';
 import { blameFor, type Failure, failure, unauthorized } from '../../upstream/error-outcome.ts';
 import { backoff } from '../../upstream/retry-budget.ts';
-import type { AttemptEnd, FormBody, RelayRequest } from '../contracts/receiver.ts';
+import { type AttemptEnd, type FormBody, failed, type RelayRequest } from '../contracts/receiver.ts';
 import { bodyFor, requestsUsage } from '../request/request-rewrite.ts';
 import type { RequestScan } from '../request/request-scan.ts';
 import type { Route, Target } from '../routes/route-table.ts';
 import { Attempt } from './attempt.ts';
 import { mergeFailures, Race } from './hedge.ts';
+import { Refusals } from './refusals.ts';
 import type { Resilience } from './resilience.ts';
-import { type Exhausted, type PlannedTarget, TargetPlan } from './target-plan.ts';
+import { type Exhausted, type PlannedTarget, rejectedAttempt, TargetPlan } from './target-plan.ts';
 
 /** Longer waits are left to the client (`retry-after`), which holds no slot here meanwhile. */
 const MAX_WAIT_MS = 2000;
@@ -41,6 +42,9 @@ interface Runner {
 export class Attempts {
   readonly #options: AttemptsOptions;
   readonly #plan: TargetPlan<Target>;
+  /** The latest attempt at each target. */
+  readonly #latest = new Map<Target, Attempt>();
+  readonly #refusals: Refusals;
   /** Targets that a second round leaves out, because waiting cannot help. */
   readonly #nonRetryable: Target[] = [];
   /** A target of this round may succeed after a wait. */
@@ -67,6 +71,7 @@ export class Attempts {
       now: resilience.now,
       random: resilience.random,
     });
+    this.#refusals = new Refusals(route.fallbackOn, this.#plan);
   }
 
   /**
@@ -75,15 +80,16 @@ export class Attempts {
    * @throws GatewayError client_closed or draining, when the exchange is stopped between two attempts
    */
   async run(): Promise<AttemptEnd> {
-    let step = this.#plan.next();
+    let step = this.#refusals.next();
     if (step.kind === 'exhausted') return { kind: 'failed', failure: rejectedAttempt(step) };
-    const { resilience } = this.#options;
+    const { resilience, request } = this.#options;
     resilience.budget.deposit();
     resilience.roundBudgetOf(step.target.upstream).deposit();
     let result = await this.#tryTarget(step);
     let last = result;
     while (last.kind === 'failed' && this.#mayContinue(last.failure)) {
-      step = this.#plan.next();
+      const from: Target = step.target;
+      step = this.#refusals.next();
       if (step.kind === 'exhausted') {
         const next = await this.#waitForTarget(last.failure, step);
         if (next === undefined) break;
@@ -94,11 +100,14 @@ export class Attempts {
         break;
       }
       this.#countExtra(step.target, this.#round === 1 ? 'fallback' : 'retry');
+      const { reason } = last.failure;
+      if (reason !== undefined && this.#round === 1)
+        request.metrics.fallbacks.inc({ upstream: from.upstream.name, reason });
       last = await this.#tryTarget(step);
       // A busy target must not hide the answer of an earlier one.
       if (!isBusy(last)) result = last;
     }
-    return result;
+    return request.exchange.stopReason === undefined ? this.#refusals.preferred(result) : result;
   }
 
   /** Asks one target, and hedges with a second one after too long a silence. */
@@ -161,6 +170,7 @@ export class Attempts {
         return undefined;
       const step = this.#plan.next(
         ({ upstream, model }) =>
+          this.#refusals.mayTake({ upstream, model }) &&
           upstream.isHealthy &&
           upstream.inFlight < upstream.config.max_concurrency &&
           !(upstream === running.upstream && model === running.model),
@@ -208,6 +218,8 @@ export class Attempts {
         result = await this.#sendAuthorized({ target, permit }, false, runner);
       }
       if (result.kind === 'superseded') return result;
+      if (result.kind === 'failed')
+        result = failed(this.#refusals.judge(target, this.#latest.get(target), result.failure));
       outcome = result.kind === 'answered' ? blameFor(result.outcome) : result.failure.blame;
       if (result.kind === 'failed' && result.failure.retry === true) this.#mayRetry = true;
       else this.#nonRetryable.push(target);
@@ -276,6 +288,7 @@ export class Attempts {
     const hideUsage = requestsUsage(target, scan, request.endpoint.hasUsageOption === true);
     const relayed = hideUsage ? { ...request, hideUsage } : request;
     const attempt = new Attempt(relayed, target, observer, runner?.race);
+    this.#latest.set(target, attempt);
     if (runner !== undefined) runner.attempt = attempt;
     const left = this.#sent === 0 ? request.config.retry.deadline : this.#remainingMs;
     return attempt.run(form?.bodyFor(target) ?? bodyFor(target, body, scan, hideUsage), fresh, left);
@@ -338,7 +351,7 @@ export class Attempts {
     if (!this.#mayWait(failure, exhausted)) return undefined;
     await this.#wait(exhausted);
     if (this.#remainingMs <= 0) return undefined;
-    const step = this.#plan.next();
+    const step = this.#refusals.next();
     return step.kind === 'target' ? step : undefined;
   }
 
@@ -379,15 +392,4 @@ function isHealthy({ upstream }: Target): boolean {
 
 function isBusy(result: AttemptEnd): boolean {
   return result.kind === 'failed' && result.failure.error.code === 'upstream_busy';
-}
-
-/** The gateway's own answer when no target is available. */
-export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
-  if (cause === 'tried') {
-    const why = new Error('a route without targets');
-    return failure(new GatewayError('internal_error', undefined, { cause: why }), false);
-  }
-  const code = cause === 'limit' ? 'upstream_rate_limited' : 'upstream_busy';
-  const why = new Error(`no target is available: ${cause}`);
-  return failure(new GatewayError(code, undefined, { cause: why, retryAfterMs }), false);
 }

@@ -1,7 +1,9 @@
 // The order in which one request tries the targets of its route: priority, health, breaker, balance within a group. It hands out
 // one target at a time with a breaker permit, and sends nothing.
 
+import { GatewayError } from '../../errors.ts';
 import type { BreakerRejection, CircuitBreaker, Permit } from '../../upstream/circuit-breaker.ts';
+import { type Failure, failure } from '../../upstream/error-outcome.ts';
 import { choose, type LoadBalance } from '../../upstream/load-balance.ts';
 import type { LatencyAverage } from '../../upstream/target-latency.ts';
 
@@ -164,6 +166,17 @@ export class TargetPlan<T extends Ranked> {
 
 function waitMs({ until }: BreakerRejection, now: number): number {
   return Math.max(1, Math.ceil(until - now));
+}
+
+/** The gateway's own answer when no target is available. */
+export function rejectedAttempt({ cause, retryAfterMs }: Exhausted): Failure {
+  if (cause === 'tried') {
+    const why = new Error('a route without targets');
+    return failure(new GatewayError('internal_error', undefined, { cause: why }), false);
+  }
+  const code = cause === 'limit' ? 'upstream_rate_limited' : 'upstream_busy';
+  const why = new Error(`no target is available: ${cause}`);
+  return failure(new GatewayError(code, undefined, { cause: why, retryAfterMs }), false);
 }
 
 /** Bounds the models per upstream: with patterns, clients name them. */

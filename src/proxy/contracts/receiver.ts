@@ -1,5 +1,6 @@
 // The interface between an attempt (attempt.ts) and the reader of its answer; types only.
 import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import type { FallbackReason } from '../../config/schema/target-schema.ts';
 import type { ErrorCode, GatewayError } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange/exchange.ts';
 import type { BodySource } from '../../http/pieces/body-source.ts';
@@ -39,6 +40,8 @@ export interface RelayRequest {
   /** The gateway requested the usage chunk; hide it from the client. */
   readonly hideUsage?: boolean;
   readonly config: Pick<DynamicConfig, 'max_answer' | 'retry' | 'stream'>;
+  /** `fallback_on` of the model. Default: none. */
+  readonly fallbackOn?: readonly FallbackReason[];
   /** The body's content-type header. Default: JSON. */
   readonly contentType?: string | undefined;
   readonly metrics: Metrics;
@@ -63,6 +66,11 @@ export function failed(failure: Failure): AttemptResult {
 
 /** Or another attempt of the request won the race. */
 export type AttemptEnd = AttemptResult | { readonly kind: 'superseded' };
+
+/** Whether the client receives an answer, now or, where the content filter emptied it, if no other target has one. */
+export function isAnswer(result: AttemptEnd): boolean {
+  return result.kind === 'answered' || (result.kind === 'failed' && result.failure.verbatim?.status === 200);
+}
 
 export type ResultCode = 'ok' | ErrorCode;
 

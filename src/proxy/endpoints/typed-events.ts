@@ -31,9 +31,11 @@ type EventKinds = (type: string) => EventKind;
 
 const QUOTE = 0x22;
 const OPEN_OBJECT = 0x7b;
+const OPEN_ARRAY = 0x5b;
 const LETTER_E = 0x65;
 const LETTER_F = 0x66;
 const ERROR = Buffer.from('error');
+const CONTENT_FILTER = Buffer.from('"content_filter');
 /** Members of an event with the whole output, or with base64 media. */
 const REPEATS = ['item', 'text', 'arguments', 'refusal', 'code', 'input', 'transcript'] as const;
 
@@ -70,6 +72,9 @@ export class EventReader implements FrameReader {
   #model: Span | null = null;
   #usage: Span | null = null;
   #hasError = false;
+  /** Of the response in the current event. */
+  #isFiltered = false;
+  #hasItems = false;
   /** Of the current event: its piece of output, and what it repeats as a whole. */
   readonly #own = new TextCount();
   readonly #repeated = new TextCount();
@@ -110,7 +115,7 @@ export class EventReader implements FrameReader {
       hasError: kind === 'failed' || this.#hasError,
       modelSpan: this.#model === null ? null : spanInFrame(this.#model, values),
       hasOutput: kind === 'output',
-      finish: kind === 'last' ? type : null,
+      finish: kind === 'last' ? type : this.#isFiltered && !this.#hasItems ? 'content_filter' : null,
       usage: this.#usage === null ? null : parseUsage(data.bytes, this.#usage),
     });
   }
@@ -144,6 +149,8 @@ export class EventReader implements FrameReader {
     this.#usage = null;
     this.#hasError = false;
     this.#createdId = null;
+    this.#isFiltered = false;
+    this.#hasItems = false;
     this.#own.begin();
     this.#repeated.begin();
     this.#item = null;
@@ -195,8 +202,16 @@ export class EventReader implements FrameReader {
     while (scanner.nextMember()) {
       if (scanner.keyIs('id')) this.#createdId = this.#scanner.skipIf(QUOTE);
       else if (scanner.keyIs('store')) this.#isStored = this.#scanner.skipIf(LETTER_F) === null;
+      else if (scanner.keyIs('output')) this.#hasItems = isFilled(this.#scanner.skipIf(OPEN_ARRAY));
+      else if (scanner.keyIs('incomplete_details')) this.#isFiltered = this.#names(CONTENT_FILTER);
       else this.#either();
     }
+  }
+
+  /** Skips an object. @returns whether the text is in it */
+  #names(text: Buffer): boolean {
+    const span = this.#scanner.skipIf(OPEN_OBJECT);
+    return span !== null && this.#bytes.subarray(span.start, span.end).includes(text);
   }
 
   #countText(type: string, kind: EventKind, bytes: Buffer): void {
@@ -246,6 +261,11 @@ export class EventReader implements FrameReader {
     const number = Number(this.#bytes.toString('latin1', pos, scanner.pos));
     if (Number.isSafeInteger(number)) this.#sequence = number;
   }
+}
+
+/** Whether an array has elements; a space in an empty one is rare and costs only a fallback. */
+function isFilled(span: Span | null): boolean {
+  return span !== null && span.end - span.start > 2;
 }
 
 /** Whether the member is the event's piece of output. */

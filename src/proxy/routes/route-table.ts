@@ -39,6 +39,8 @@ export interface Route {
   readonly endpoints: readonly EndpointName[];
   readonly responseModel: ModelConfig['response_model'];
   readonly balance: ModelConfig['balance'];
+  /** Reasons, besides failures, for which a rejected request goes to another target. Default: none. */
+  readonly fallbackOn?: ModelConfig['fallback_on'];
   /** When a silent target is hedged with a second one; undefined for never. */
   readonly hedge: ModelConfig['hedge'] | undefined;
   /** Request members that one of its targets rejects: folded path → configured path. Default: none. */
@@ -89,6 +91,7 @@ export class RouteTable {
         responseModel: model.response_model,
         balance: model.balance,
         hedge: model.hedge,
+        ...(model.fallback_on.length === 0 ? {} : { fallbackOn: model.fallback_on }),
         ...rejectedBy(rules.flat()),
         watched: WatchedMembers.of(rules.flat()),
         targets: model.targets

@@ -56,6 +56,16 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       },
       action: 'Continuing `fallback`: the first target fails, or its weight is too high.',
     }),
+    fallbacks: catalogue.counter('tollgate_fallbacks_total', {
+      meaning:
+        'Requests that went to another target because of the reason for which one rejected them. Part of the `fallback` attempts.',
+      labels: {
+        upstream: 'the one that rejected the request',
+        reason: '`context_length_exceeded`, `content_filter`, `rate_limited`, `insufficient_quota`',
+      },
+      action:
+        '`context_length_exceeded` for much of the traffic: each such request pays a round trip; put the model with the larger context first. `insufficient_quota`: top up the account.',
+    }),
     upstreamUnsolicited: catalogue.counter('tollgate_upstream_unsolicited_bytes_total', {
       meaning: 'Connections closed because the upstream sent bytes that answer no request.',
       labels: {
