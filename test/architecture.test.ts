@@ -196,6 +196,7 @@ describe('each rule can fail', () => {
     ['any deep in a type', 'export type X = Map<string, Array<any>>;', 'any'],
     ['a cast by way of unknown', 'export const x = 1 as unknown as string;', 'double-cast'],
     ['a non-null assertion', 'export const f = (x?: string) => x!.length;', 'non-null'],
+    ['state of a module', 'let x = 1;\nexport const f = () => (x += 1);', 'state'],
     ['an undocumented member', 'export const f = (x: X) => x.shouldKeepAlive;', 'internal'],
     ['an internal member', 'export const f = (x: X) => x?._handle;', 'internal'],
     ['@ts-ignore', '// @ts-ignore\nexport const x: string = 1;', 'ts-comment'],

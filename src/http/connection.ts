@@ -1,7 +1,7 @@
 // One client connection: its current exchange, the pipelined requests behind it, and its end.
 import type { Socket } from 'node:net';
 import type { GatewayError } from '../errors.ts';
-import { afterPoll } from './accept/poll-phase.ts';
+import type { PollPhase } from './accept/poll-phase.ts';
 import type { Exchange } from './exchange/exchange.ts';
 import { keepsConnection, setKeepsConnection } from './exchange/node-internals.ts';
 import { closingAnswer } from './exchange/response-writer.ts';
@@ -20,15 +20,18 @@ const PROBE_MAX_MS = 5_000;
 /** A client that left has answered a probe with RST by then, up to a round trip of 75 ms. */
 const PROBED_MS = PROBE_MS * 4;
 
-/** Slots for pipelined requests, shared by all connections: each costs a few KiB, but its sender only 30 bytes. */
-export interface PipelineSlots {
-  free: number;
+/** What the connections of a listener share. */
+export interface ListenerState {
+  /** Free slots for pipelined requests: each costs a few KiB, but its sender only 30 bytes. */
+  freeSlots: number;
+  readonly pollPhase: PollPhase;
+  /** Whether there is no time to probe a client before its request is sent upstream. */
+  readonly isOverloaded: () => boolean;
 }
 
 export class Connection {
   readonly socket: Socket;
-  readonly #slots: PipelineSlots;
-  readonly #isOverloaded: () => boolean;
+  readonly #shared: ListenerState;
   #current: Exchange | undefined;
   /** Starts the pipelined requests, in order. */
   readonly #waiting: (() => void)[] = [];
@@ -43,11 +46,9 @@ export class Connection {
   /** A WebSocket, or a handshake for one: its handler reads the socket. */
   #isHandedOver = false;
 
-  /** @param isOverloaded whether there is no time to probe a client before its request is sent upstream */
-  constructor(socket: Socket, slots: PipelineSlots, isOverloaded: () => boolean) {
+  constructor(socket: Socket, shared: ListenerState) {
     this.socket = socket;
-    this.#slots = slots;
-    this.#isOverloaded = isOverloaded;
+    this.#shared = shared;
     socket.once('end', () => this.#onEnd());
     socket.once('close', () => this.#dropWaiting());
     // Node removes its own listener after a parse error or a CONNECT; 'close' follows.
@@ -75,10 +76,10 @@ export class Connection {
   enter(begin: () => void): void {
     if (this.#current === undefined) {
       begin();
-    } else if (this.#slots.free === 0 || this.#waiting.length >= MAX_WAITING) {
+    } else if (this.#shared.freeSlots === 0 || this.#waiting.length >= MAX_WAITING) {
       this.socket.destroy();
     } else {
-      this.#slots.free -= 1;
+      this.#shared.freeSlots -= 1;
       this.#waiting.push(begin);
       // This request follows, so the current response is not the last one after all.
       if (this.#isLast && this.#current.response.headersSent === false) {
@@ -108,7 +109,7 @@ export class Connection {
   }
 
   get isOverloaded(): boolean {
-    return this.#isOverloaded();
+    return this.#shared.isOverloaded();
   }
 
   /**
@@ -124,7 +125,7 @@ export class Connection {
       if (isEnding) current.response.once('close', callback);
       else callback();
     };
-    afterPoll(() => {
+    this.#shared.pollPhase.after(() => {
       // HTTP/1.0 has no 1xx to probe with.
       const isProbed = this.#hasEnded && !this.#isHandedOver && current?.request.httpVersionMinor !== 0;
       if (isProbed && !socket.destroyed) setTimeout(proceed, PROBED_MS);
@@ -140,7 +141,7 @@ export class Connection {
     if (!this.socket.writable) this.#dropWaiting();
     const next = this.#waiting.shift();
     if (next !== undefined) {
-      this.#slots.free += 1;
+      this.#shared.freeSlots += 1;
       next();
     } else if (this.#rejection !== undefined) {
       this.#sendRejection(this.#rejection);
@@ -195,7 +196,8 @@ export class Connection {
     const isUnanswered = current !== undefined && !current.answered;
     // A probe takes several ticks: under overload, the request could be sent upstream before its result.
     const hasLeft =
-      isUnanswered && (!current.request.complete || (this.#isOverloaded() && !current.response.headersSent));
+      isUnanswered &&
+      (!current.request.complete || (this.#shared.isOverloaded() && !current.response.headersSent));
     if (hasLeft) this.socket.destroy();
     else this.#probe(PROBE_MS);
   }
@@ -228,7 +230,7 @@ export class Connection {
   }
 
   #dropWaiting(): void {
-    this.#slots.free += this.#waiting.length;
+    this.#shared.freeSlots += this.#waiting.length;
     this.#waiting.length = 0;
   }
 }

@@ -11,8 +11,9 @@ import type { Tracing } from '../telemetry/traces/tracer.ts';
 import { AcceptQueue } from './accept/accept-queue.ts';
 import { backlogLength } from './accept/backlog.ts';
 import { rejectLate } from './accept/late-connection.ts';
+import { PollPhase } from './accept/poll-phase.ts';
 import { boundAddress } from './client-address.ts';
-import { Connection, type PipelineSlots } from './connection.ts';
+import { Connection, type ListenerState } from './connection.ts';
 import { Cors } from './cors.ts';
 import { ALLOWED_METHODS, checkEdge, edgeRejectionFor } from './edge.ts';
 import { Exchange } from './exchange/exchange.ts';
@@ -61,9 +62,12 @@ export class Server {
   /** The kernel's queue of unaccepted connections. */
   readonly acceptQueue: AcceptQueue;
   readonly #isLate: () => boolean;
-  readonly #isOverloaded = () => this.acceptQueue.isOverloaded;
   readonly #connections = new Map<Socket, Connection>();
-  readonly #slots: PipelineSlots = { free: MAX_PIPELINED };
+  readonly #shared: ListenerState = {
+    freeSlots: MAX_PIPELINED,
+    pollPhase: new PollPhase(),
+    isOverloaded: () => this.acceptQueue.isOverloaded,
+  };
   readonly #active = new Exchanges();
   readonly #inFlightChild: { set(value: number): void };
   #draining = false;
@@ -207,7 +211,7 @@ export class Server {
   }
 
   #open(socket: Socket): void {
-    this.#connections.set(socket, new Connection(socket, this.#slots, this.#isOverloaded));
+    this.#connections.set(socket, new Connection(socket, this.#shared));
     this.#options.metrics.connections.set(this.#connections.size);
     socket.once('close', () => {
       this.#connections.delete(socket);

@@ -9,6 +9,7 @@ import { EchoTransport } from './echo/echo.ts';
 import { HealthProbe } from './health-probe.ts';
 import { connectionNames, requestIdOf } from './http/header-names.ts';
 import { HttpTransport } from './http/http-transport.ts';
+import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
 import { providerOf, serverOf } from './provider-name.ts';
 import type { Call, Sink, Transport } from './transport.ts';
@@ -100,6 +101,7 @@ export class Upstream {
 
   /**
    * @param transport replaces the configured transport
+   * @param quarantines shared by the upstreams of a gateway
    */
   constructor(
     name: string,
@@ -108,6 +110,7 @@ export class Upstream {
     metrics: Metrics,
     transport?: Transport,
     events: UpstreamEvents = {},
+    quarantines = new OriginQuarantines(),
   ) {
     this.name = name;
     this.#config = config;
@@ -135,6 +138,7 @@ export class Upstream {
           origin,
           connectTimeout: config.timeouts.connect,
           connections: config.max_concurrency,
+          quarantines,
           onStale: (ageMs, cause) => events.onStale?.(ageMs, cause),
           onUnsolicited: (kind, quarantineMs) => {
             metrics.upstreamUnsolicited.inc({ upstream: name, kind });

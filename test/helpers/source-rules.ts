@@ -24,6 +24,7 @@ export interface Finding {
     | 'timer'
     | 'log-record'
     | 'internal'
+    | 'state'
     | 'syntax';
   readonly file: string;
   readonly detail: string;
@@ -102,6 +103,16 @@ const NODE_INTERNALS = new Set(
     ' ',
   ),
 );
+/** Modules whose variables there are once per event loop, or that cache their last result. All other state is of objects. */
+const MAY_HOLD_STATE = new Set([
+  'billing/pages/theme.ts',
+  'http/exchange/exchange.ts',
+  'http/exchange/write-batch.ts',
+  'http/pieces/body-pacing.ts',
+  'limits/calendar.ts',
+  'telemetry/log/logger.ts',
+  'usage/records/utc-hours.ts',
+]);
 const INTERNALS_FILE = 'http/exchange/node-internals.ts';
 
 /** What writes the log may read its record; to all others it is only written, so that the log decides nothing. */
@@ -245,6 +256,9 @@ function readSource(
   const addRead = (node: Place): void => {
     if (!MAY_READ_RECORD.test(file)) add('log-record', node, `reads ${text.slice(node.start, node.end)}`);
   };
+  for (const node of result.program.body)
+    if (node.type === 'VariableDeclaration' && node.kind !== 'const' && !MAY_HOLD_STATE.has(file))
+      add('state', node, text.slice(node.start, node.end));
   const visitor = new Visitor({
     CallExpression: (node) => {
       const [callback] = node.arguments;

@@ -7,7 +7,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { BodyPieces } from '../../src/http/pieces/body-pieces.ts';
 import type { BodySource } from '../../src/http/pieces/body-source.ts';
 import { HttpTransport, type HttpTransportOptions } from '../../src/upstream/http/http-transport.ts';
-import { OriginQuarantine } from '../../src/upstream/http/origin-quarantine.ts';
+import { OriginQuarantine, OriginQuarantines } from '../../src/upstream/http/origin-quarantine.ts';
 import { makeCertificate } from '../helpers/certificate.ts';
 import { startGateway } from '../helpers/gateway.ts';
 import { chatRequest, completion, HostileUpstream, json, type Script } from '../helpers/hostile-upstream.ts';
@@ -192,6 +192,25 @@ describe('an origin that sent bytes which answer no request', () => {
     expect(upstream.requests.at(-1)?.header('connection')).toBe('keep-alive');
   });
 
+  test('is shared by the pools of a gateway, and by no other one', async () => {
+    await using upstream = await HostileUpstream.start({ script: mine });
+    const quarantines = new OriginQuarantines();
+    let noticed = 0;
+    const first = open(upstream.url, { quarantines, onUnsolicited: () => (noticed += 1) });
+    const second = open(upstream.url, { quarantines });
+    const other = open(upstream.url);
+    upstream.next((c) => c.send(answer(MINE) + FOREIGN));
+    await ask(first, SMALL);
+    await until(() => noticed > 0);
+    const connections: number[] = [];
+    for (const transport of [second, other]) {
+      const before = upstream.connections;
+      for (let i = 0; i < 3; i += 1) await ask(transport, SMALL);
+      connections.push(upstream.connections - before);
+    }
+    expect(connections).toEqual([3, 1]);
+  });
+
   test('but for a 408, which servers send before they close an idle connection', async () => {
     await using upstream = await HostileUpstream.start({ script: mine });
     const kinds: string[] = [];
@@ -245,6 +264,13 @@ describe('an origin that sent bytes which answer no request', () => {
       expect([response.status, response.text().includes('mine')]).toEqual([200, true]);
       expect(await gateway.accessLine(response)).toMatchObject({ attempts: 1, outcome: 'ok' });
     }
+    // It outlives the upstream's own configuration.
+    const upstreams = { up: { base_url: upstream.baseUrl, api_key: 'k', timeouts: { connect: '9s' } } };
+    await gateway.writeConfig({ upstreams: { up: upstream.baseUrl }, config: { upstreams } });
+    await gateway.app?.reload();
+    const before = upstream.connections;
+    for (let i = 0; i < 3; i += 1) await gateway.chat(chatRequest());
+    expect(upstream.connections - before).toBe(3);
     const lines = gateway.logs.filter(({ msg }) => String(msg).includes('unsolicited bytes'));
     expect(lines).toMatchObject([{ level: 'warn', upstream: 'up', kind: 'idle', for_s: 300 }]);
     expect(gateway.output).not.toContain('somebody else');

@@ -5,34 +5,37 @@
 const BUDGET_MS = 2;
 const MAX_PER_TICK = 64;
 
-const waiting: (() => void)[] = [];
-let isActive = false;
-/** End of the current check phase's budget; 0 before its first callback. */
-let deadline = 0;
+export class PollPhase {
+  readonly #waiting: (() => void)[] = [];
+  #isActive = false;
+  /** End of the current check phase's budget; 0 before its first callback. */
+  #deadline = 0;
 
-/** Calls back after the next poll phase, in FIFO order; under load after a later one. */
-export function afterPoll(callback: () => void): void {
-  waiting.push(callback);
-  if (isActive) return;
-  isActive = true;
-  // This immediate may run in the same tick; those set by it run after the next poll phase.
-  setImmediate(scheduleTick);
-}
+  /** Calls back after the next poll phase, in FIFO order; under load after a later one. */
+  after(callback: () => void): void {
+    this.#waiting.push(callback);
+    if (this.#isActive) return;
+    this.#isActive = true;
+    // This immediate may run in the same tick; those set by it run after the next poll phase.
+    setImmediate(this.#scheduleTick);
+  }
 
-function scheduleTick(): void {
-  // One immediate per callback, because promise callbacks run in between and count towards the budget.
-  for (let count = Math.min(waiting.length, MAX_PER_TICK); count > 0; count -= 1) setImmediate(continueOne);
-  setImmediate(endTick);
-}
+  readonly #scheduleTick = (): void => {
+    // One immediate per callback, because promise callbacks run in between and count towards the budget.
+    for (let count = Math.min(this.#waiting.length, MAX_PER_TICK); count > 0; count -= 1)
+      setImmediate(this.#continueOne);
+    setImmediate(this.#endTick);
+  };
 
-function continueOne(): void {
-  const now = performance.now();
-  if (deadline === 0) deadline = now + BUDGET_MS;
-  if (now <= deadline) waiting.shift()?.();
-}
+  readonly #continueOne = (): void => {
+    const now = performance.now();
+    if (this.#deadline === 0) this.#deadline = now + BUDGET_MS;
+    if (now <= this.#deadline) this.#waiting.shift()?.();
+  };
 
-function endTick(): void {
-  deadline = 0;
-  if (waiting.length > 0) scheduleTick();
-  else isActive = false;
+  readonly #endTick = (): void => {
+    this.#deadline = 0;
+    if (this.#waiting.length > 0) this.#scheduleTick();
+    else this.#isActive = false;
+  };
 }

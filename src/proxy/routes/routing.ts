@@ -1,9 +1,10 @@
 // The current configuration, and its replacement on reload: unchanged upstreams keep their object and state; removed ones close
 // after the last request that may use them.
 import { isDeepStrictEqual } from 'node:util';
-import type { DynamicConfig } from '../../config/schema/config-schema.ts';
+import type { DynamicConfig, UpstreamConfig } from '../../config/schema/config-schema.ts';
 import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
+import { OriginQuarantines } from '../../upstream/http/origin-quarantine.ts';
 import { Upstream, type UpstreamEvents } from '../../upstream/upstream.ts';
 import { hasSameMeaning } from '../../upstream/upstream-credential.ts';
 import type { ConfigSnapshot } from './config-snapshot.ts';
@@ -57,6 +58,7 @@ class Generation implements ConfigSnapshot {
 
 export class Routing {
   readonly #options: RoutingOptions;
+  readonly #quarantines = new OriginQuarantines();
   /** Upstream → number of living generations that have it. */
   readonly #holders = new Map<Upstream, number>();
   /** In no living generation; their remaining calls end by their own deadlines. */
@@ -123,7 +125,6 @@ export class Routing {
 
   /** Reuses upstreams that have changed in credentials at most, with their pools, breakers, averages and checks. */
   #build(config: DynamicConfig, before: ReadonlyMap<string, Upstream>): Generation {
-    const { userAgent, metrics } = this.#options;
     const upstreams = new Map<string, Upstream>();
     for (const [name, wanted] of Object.entries(config.upstreams)) {
       const known = before.get(name);
@@ -131,11 +132,16 @@ export class Routing {
         upstreams.set(name, known);
         continue;
       }
-      const created = new Upstream(name, wanted, userAgent, metrics, undefined, this.#eventsOf(name));
+      const created = this.#open(name, wanted);
       if (known !== undefined) created.inheritToken(known);
       upstreams.set(name, created);
     }
     return new Generation(config, upstreams, (generation) => this.#release(generation));
+  }
+
+  #open(name: string, config: UpstreamConfig): Upstream {
+    const { userAgent, metrics } = this.#options;
+    return new Upstream(name, config, userAgent, metrics, undefined, this.#eventsOf(name), this.#quarantines);
   }
 
   #eventsOf(upstream: string): UpstreamEvents {

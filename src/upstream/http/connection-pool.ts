@@ -2,7 +2,7 @@
 // requests, so every requested connection is opened.
 import { type LookupFunction, Socket } from 'node:net';
 import { buildConnector } from 'undici';
-import { type OriginQuarantine, quarantineOf } from './origin-quarantine.ts';
+import { type OriginQuarantine, OriginQuarantines } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
 import {
   type ConnectionOwner,
@@ -27,6 +27,8 @@ export interface ConnectionPoolOptions {
    * @param quarantineMs length of the quarantine of the origin, if it starts now
    */
   readonly onUnsolicited?: (kind: Unsolicited, quarantineMs: number | undefined) => void;
+  /** Shared with the other pools of the gateway. Default: its own. */
+  readonly quarantines?: OriginQuarantines;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -90,7 +92,7 @@ export class ConnectionPool implements ConnectionOwner {
     this.#options = options;
     this.#now = options.now ?? (() => performance.now());
     const { origin, protocol, hostname, host, port } = new URL(options.origin);
-    this.#quarantine = quarantineOf(origin);
+    this.#quarantine = (options.quarantines ?? new OriginQuarantines()).of(origin);
     this.#target = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
     const { connectTimeout, lookup, onStale } = options;
     const resolver = new Resolver({

@@ -35,11 +35,13 @@ export class OriginQuarantine {
   }
 }
 
-const quarantines = new RecentMap<string, OriginQuarantine>(MAX_ORIGINS);
+/** The quarantines of a gateway, shared by all connection pools of an origin; they survive configuration reloads. */
+export class OriginQuarantines {
+  readonly #byOrigin = new RecentMap<string, OriginQuarantine>(MAX_ORIGINS);
 
-/** The quarantine of an origin, shared by all of its connection pools; it survives configuration reloads. */
-export function quarantineOf(origin: string): OriginQuarantine {
-  const quarantine = quarantines.get(origin) ?? new OriginQuarantine();
-  quarantines.set(origin, quarantine);
-  return quarantine;
+  of(origin: string): OriginQuarantine {
+    const quarantine = this.#byOrigin.get(origin) ?? new OriginQuarantine();
+    this.#byOrigin.set(origin, quarantine);
+    return quarantine;
+  }
 }
