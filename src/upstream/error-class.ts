@@ -70,7 +70,7 @@ export const ANSWER_CLASSES = {
   request: { ...REJECTED, answers: 'any other 4xx', triesNextTarget: false },
   limit: {
     fault: 'vendor',
-    answers: '429; 498 (Groq has no capacity for the service tier; SDKs do not repeat it)',
+    answers: '429; 498 whose `code` is `capacity_exceeded` (Groq; SDKs do not repeat it)',
     code: 'upstream_error',
     isShown: true,
     triesNextTarget: true,
@@ -147,7 +147,7 @@ export function classify(status: number, { words, message }: ErrorAnswer): Answe
     if (PROMPT_TEXT.test(message)) return 'prompt';
     return PERMISSION_TEXT.test(message) || CREDENTIAL_TEXT.test(message) ? 'credential_text' : 'forbidden';
   }
-  if (status === 498) return 'limit';
+  if (status === 498 && isNamed(/^capacity_exceeded$/)) return 'limit';
   // The text does not separate Google's per-minute limit from an exhausted account.
   if (status === 429) return isNamed(ACCOUNT_WORD) ? 'account' : 'limit';
   if (ACCOUNT_TEXT.test(message)) return 'account_text';
