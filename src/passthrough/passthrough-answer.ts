@@ -25,11 +25,10 @@ export async function* piecesOf(
     failed ??= error;
     abort();
   };
-  const onStop = () => fail(exchange.stopReason ?? new GatewayError('client_closed'));
   const onLate = () => fail(new GatewayError('upstream_timeout', undefined, { cause: 'deadline: idle' }));
   let stop = startDeadline(idle, onLate);
-  exchange.onStop(onStop);
-  if (exchange.stopReason !== undefined) onStop();
+  exchange.onStop(fail);
+  if (exchange.stopReason !== undefined) fail(exchange.stopReason);
   try {
     for await (const piece of response) {
       stop();
@@ -41,7 +40,7 @@ export async function* piecesOf(
     throw failed ?? (cause instanceof GatewayError ? cause : invalid('the body is truncated'));
   } finally {
     stop();
-    exchange.offStop(onStop);
+    exchange.offStop(fail);
     abort();
   }
 }

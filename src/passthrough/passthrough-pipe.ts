@@ -106,7 +106,7 @@ class Pipe {
       this.#fail(new GatewayError('internal_error', undefined, { cause: 'a builtin' }));
       return;
     }
-    exchange.onStop(this.#onStop);
+    exchange.onStop(this.#fail);
     const proxy = createProxyServer({});
     proxy.on('proxyReq', (request) => {
       this.#request = request;
@@ -197,22 +197,18 @@ class Pipe {
     this.#fail(new GatewayError(connectionErrorCode(cause), undefined, { cause }));
   };
 
-  readonly #onStop = () => {
-    this.#fail(this.#order.exchange.stopReason ?? new GatewayError('client_closed'));
-  };
-
-  #fail(error: GatewayError): void {
+  readonly #fail = (error: GatewayError): void => {
     if (this.#isOver) return;
     this.#end();
     this.#abort();
     this.#reject(error);
-  }
+  };
 
   #end(): void {
     this.#isOver = true;
     this.#stopWaiting();
     const { exchange } = this.#order;
-    exchange.offStop(this.#onStop);
+    exchange.offStop(this.#fail);
     if (this.#counted === undefined) return;
     exchange.access.bytes_in = this.#counted.size;
     exchange.isLarge = this.#counted.size > LARGE_BODY;

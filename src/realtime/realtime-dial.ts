@@ -219,10 +219,7 @@ class Dial {
     this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
   }
 
-  readonly #onStop = () => {
-    const reason = this.#order.exchange.stopReason ?? new GatewayError('client_closed');
-    this.#fail(failure(reason, false));
-  };
+  readonly #onStop = (reason: GatewayError) => this.#fail(failure(reason, false));
 
   #fail(cause: Failure): void {
     if (this.#isOver) return;

@@ -7,7 +7,7 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { startDeadline } from '../deadline.ts';
-import { type ErrorCode, errorBody, GatewayError } from '../errors.ts';
+import { type ErrorCode, errorBody, type GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { MAX_USAGE_READ_BYTES, type UsageRead, type UsageReads } from '../upstream/usage-reads.ts';
 import type { ClientEvents } from './realtime-members.ts';
@@ -126,7 +126,7 @@ export class Session {
       client.write(head);
       client.resume();
       if (early.length > 0) this.#receive(early);
-      if (exchange.stopReason !== undefined) this.#onStop();
+      if (exchange.stopReason !== undefined) this.#onStop(exchange.stopReason);
       if (client.destroyed) this.#clientClosed();
     });
   }
@@ -340,8 +340,7 @@ export class Session {
     this.#timers.add(setTimeout(act, ms));
   }
 
-  readonly #onStop = () => {
-    const reason = this.#options.exchange.stopReason ?? new GatewayError('client_closed');
+  readonly #onStop = (reason: GatewayError) => {
     switch (reason.code) {
       case 'client_closed':
         this.#cut();

@@ -43,7 +43,7 @@ class Held {
     await new Promise<void>((resolve) => {
       this.#open.push(resolve);
       this.most = Math.max(this.most, this.#open.length);
-      exchange.onStop(resolve);
+      exchange.onStop(() => resolve());
     });
     this.#open = this.#open.filter((open) => open !== undefined);
     exchange.throwIfStopped();

@@ -14,7 +14,7 @@ function slowRoutes(): { options: ServedOptions; release: () => void; running: (
     routes: (server) => {
       server.route('GET', '/slow', async (exchange) => {
         const held = hold();
-        await Promise.race([held, new Promise<void>((resolve) => exchange.onStop(resolve))]);
+        await Promise.race([held, new Promise<void>((resolve) => exchange.onStop(() => resolve()))]);
         exchange.throwIfStopped();
         answerJson(exchange, 200, { ok: true });
       });
@@ -23,7 +23,7 @@ function slowRoutes(): { options: ServedOptions; release: () => void; running: (
         response.writeHead(200, { ...exchange.headers, 'content-type': 'text/event-stream' });
         response.write('data: 1\n\n');
         const held = hold();
-        await Promise.race([held, new Promise<void>((resolve) => exchange.onStop(resolve))]);
+        await Promise.race([held, new Promise<void>((resolve) => exchange.onStop(() => resolve()))]);
         if (exchange.stopReason === undefined) response.end('data: [DONE]\n\n');
         else {
           // Node collects the chunks of one turn: what is to be read has to be written before the socket is ended.

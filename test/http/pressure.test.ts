@@ -30,7 +30,7 @@ test('a stream that is not read stops its source, and is cut after the write sta
           if (response.write(PIECE)) continue;
           await new Promise<void>((resolve) => {
             response.once('drain', resolve);
-            exchange.onStop(resolve);
+            exchange.onStop(() => resolve());
           });
         }
       });

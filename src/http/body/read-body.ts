@@ -43,58 +43,31 @@ export const PACE: BodyPace = { silence: 30_000, grace: 30_000, rate: 1024 };
  * @throws GatewayError request_too_large, unsupported_content_encoding, corrupt_content_encoding, request_timeout, a rejection of
  *   `large.admit`, or the stop reason of the exchange
  */
-export function readBody(
+export async function readBody(
   exchange: Exchange,
   limit: number,
   pace: BodyPace = PACE,
   large?: LargeBody,
 ): Promise<Buffer> {
-  const { request } = exchange;
-  if (exchange.stopReason !== undefined) return Promise.reject(exchange.stopReason);
+  const { request, response } = exchange;
+  exchange.throwIfStopped();
   const declared = request.headers['content-length'];
   const expected = declared === undefined ? undefined : Number(declared);
-  if (expected !== undefined && expected > limit) return Promise.reject(bodyTooLarge(limit));
-  const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
-  let decoder: Transform | undefined;
-  if (coding !== 'identity' && coding !== '') {
-    const create = DECODERS.get(coding);
-    if (create === undefined) return Promise.reject(new GatewayError('unsupported_content_encoding'));
-    decoder = create();
-  }
-  const reading = { exchange, limit, pace, large, decoder, expected };
-  if (expected === undefined || expected <= LARGE_BODY || large?.admit === undefined)
-    return receive(reading, large?.admit);
-  return large.admit().then(
-    () => receive(reading, undefined),
-    (error: unknown) => {
-      decoder?.destroy();
-      throw error;
-    },
-  );
-}
-
-interface Reading {
-  readonly exchange: Exchange;
-  readonly limit: number;
-  readonly pace: BodyPace;
-  readonly large: LargeBody | undefined;
-  readonly decoder: Transform | undefined;
-  readonly expected: number | undefined;
-}
-
-/** @param admit called once the body turns out to be large */
-function receive(
-  { exchange, limit, pace, large, decoder, expected }: Reading,
-  admit: LargeBody['admit'],
-): Promise<Buffer> {
-  const { request, response } = exchange;
-  if (exchange.stopReason !== undefined) {
-    decoder?.destroy();
-    return Promise.reject(exchange.stopReason);
+  if (expected !== undefined && expected > limit) throw bodyTooLarge(limit);
+  const coding = request.headers['content-encoding']?.trim().toLowerCase() ?? '';
+  const isPlain = coding === '' || coding === 'identity';
+  const createDecoder = DECODERS.get(coding);
+  if (!isPlain && createDecoder === undefined) throw new GatewayError('unsupported_content_encoding');
+  let admit = large?.admit;
+  if (admit !== undefined && expected !== undefined && expected > LARGE_BODY) {
+    await admit();
+    admit = undefined;
+    exchange.throwIfStopped();
   }
   // Only now: an earlier rejection reaches a client that waits for 100 Continue before it sends its body (RFC 9110, 10.1.1).
   if (waitsForContinue(request) && hasBody(exchange)) response.writeContinue();
 
+  const decoder = createDecoder?.();
   return new Promise((resolve, reject) => {
     const body = new BodyBuffer(limit, decoder === undefined ? expected : undefined, large);
     let admission: 'due' | 'pending' | 'granted' = admit === undefined ? 'granted' : 'due';
@@ -110,7 +83,7 @@ function receive(
       stop();
       pacing?.end();
       request.off('data', onData).off('end', onEnd).off('error', onError);
-      exchange.offStop(onStop);
+      exchange.offStop(settle);
       decoder?.destroy();
       exchange.access.bytes_in = received;
       if (error === undefined) resolve(body.take());
@@ -162,7 +135,6 @@ function receive(
       else decoder.end();
     };
     const onError = () => settle(new GatewayError('client_closed'));
-    const onStop = () => settle(exchange.stopReason ?? new GatewayError('client_closed'));
     /** One timer for both deadlines; arriving bytes only move the deadline that it computes when due. */
     const onDue = () => {
       const deadline = Math.min(last + pace.silence, started + pace.grace + (received / pace.rate) * 1000);
@@ -180,7 +152,7 @@ function receive(
     decoder?.once('error', (cause) =>
       settle(new GatewayError('corrupt_content_encoding', undefined, { cause })),
     );
-    exchange.onStop(onStop);
+    exchange.onStop(settle);
     request.on('data', onData).once('end', onEnd).once('error', onError);
   });
 }

@@ -1,7 +1,7 @@
 // A request body that may be forwarded while it still arrives: buffered until the watcher knows enough, then passed on piece by piece
 // with backpressure. Only the watcher reads the content.
 import { startDeadline } from '../../deadline.ts';
-import { GatewayError } from '../../errors.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
 import type { Exchange } from '../exchange/exchange.ts';
 import { hasBody } from '../exchange/response-writer.ts';
 import { LARGE_BODY } from '../pieces/body-buffer.ts';
@@ -229,11 +229,8 @@ export class Upload {
   };
 
   readonly #onError = () => this.#fail(new GatewayError('client_closed'));
-  readonly #onStop = () => this.#fail(this.#exchange.stopReason ?? new GatewayError('client_closed'));
-  readonly #onFailure = (cause: unknown) =>
-    this.#fail(
-      cause instanceof GatewayError ? cause : new GatewayError('internal_error', undefined, { cause }),
-    );
+  readonly #onStop = (reason: GatewayError) => this.#fail(reason);
+  readonly #onFailure = (cause: unknown) => this.#fail(wrapError(cause, 'internal_error'));
 
   /** @returns whether the step succeeded */
   #guard(step: () => void): boolean {

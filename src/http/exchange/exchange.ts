@@ -80,7 +80,7 @@ export class Exchange {
   /** Index in `Exchanges`, which owns it. */
   index: number | undefined;
   #stopReason: GatewayError | undefined;
-  #onStop: (() => void)[] = [];
+  #onStop: ((reason: GatewayError) => void)[] = [];
   #answered: number | undefined;
   #firstOutputMs: number | undefined;
 
@@ -118,10 +118,9 @@ export class Exchange {
   /** Settles with `work`, or rejects with the stop reason as soon as the exchange is stopped. */
   orStopped<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const onStop = () => reject(this.#stopReason);
-      if (this.#stopReason !== undefined) onStop();
-      this.onStop(onStop);
-      void work.then(resolve, reject).finally(() => this.offStop(onStop));
+      if (this.#stopReason !== undefined) reject(this.#stopReason);
+      this.onStop(reject);
+      void work.then(resolve, reject).finally(() => this.offStop(reject));
     });
   }
 
@@ -146,12 +145,12 @@ export class Exchange {
     return Number(this.request.headers['content-length'] ?? 0) < SMALL_BYTES;
   }
 
-  /** Calls `listener` once on stop; not for an earlier stop, so check `stopReason` first. */
-  onStop(listener: () => void): void {
+  /** Calls `listener` once on stop, with the reason; not for an earlier stop, so check `stopReason` first. */
+  onStop(listener: (reason: GatewayError) => void): void {
     this.#onStop.push(listener);
   }
 
-  offStop(listener: () => void): void {
+  offStop(listener: (reason: GatewayError) => void): void {
     const at = this.#onStop.indexOf(listener);
     if (at !== -1) this.#onStop.splice(at, 1);
   }
@@ -166,7 +165,7 @@ export class Exchange {
     const failures: unknown[] = [];
     for (const listener of this.#onStop.splice(0)) {
       try {
-        listener();
+        listener(reason);
       } catch (error) {
         failures.push(error);
       }

@@ -320,8 +320,7 @@ export class Attempt implements Sink, Source, Contender {
     return { ...failure(error, this.#request.config.retry.after_send), mayHaveExecuted: true };
   }
 
-  readonly #onStop = () => {
-    const reason = this.#request.exchange.stopReason ?? new GatewayError('client_closed');
+  readonly #onStop = (reason: GatewayError) => {
     if (reason.code !== 'client_closed' || !this.#readOn()) this.#fail(reason, false);
   };
 
