@@ -41,6 +41,7 @@ import { AccessLog } from './telemetry/log/access-log.ts';
 import type { Logger } from './telemetry/log/logger.ts';
 import { createMetrics } from './telemetry/metrics/all-metrics.ts';
 import { openTracing } from './telemetry/traces/open-tracing.ts';
+import { Outbound } from './upstream/outbound/outbound.ts';
 import { UsageReads } from './upstream/usage-reads.ts';
 import { outboxDirectory } from './usage/outbox/default-directory.ts';
 
@@ -115,7 +116,13 @@ export async function compose(options: CompositionOptions) {
 async function openFoundation({ config, env, logger, resources, now, random }: CompositionOptions) {
   const metrics = createMetrics();
   metrics.buildInfo.set({ version: VERSION, node: process.version }, 1);
-  const tracing = await openTracing(env, { version: VERSION, logger, metrics });
+  const outbound = new Outbound(config.dynamic.outbound);
+  const tracing = await openTracing(env, {
+    version: VERSION,
+    logger,
+    metrics,
+    agent: (isTls) => outbound.agent(isTls, { keepAlive: true }),
+  });
   resources.add('traces', () => tracing.close());
   const routing = new Routing({
     config: config.dynamic,
@@ -134,7 +141,7 @@ async function openFoundation({ config, env, logger, resources, now, random }: C
   });
   const store = await openStore(config.static.store, { spool: outboxDirectory(config.static) });
   resources.add('store', () => store.close());
-  return { metrics, tracing, routing, snapshot, resilience, store };
+  return { metrics, outbound, tracing, routing, snapshot, resilience, store };
 }
 
 /** The components that a request reaches first: listener, overload control and authentication. */
@@ -201,7 +208,7 @@ async function openUsage(
 /** The request handlers: models, stored objects, sessions, pages. */
 function openProducts(
   { config, logger, resources }: CompositionOptions,
-  { metrics, snapshot, resilience, store }: Foundation,
+  { metrics, outbound, snapshot, resilience, store }: Foundation,
   { keys: { authenticator, issuer } }: Front,
   { metering, limiter }: Usage,
 ) {
@@ -226,6 +233,7 @@ function openProducts(
     metrics,
     isLocal: loopbackCheck(config.static.listen.trusted_proxies),
     listenHost: config.static.listen.host,
+    outbound,
   });
   resources.add('billing', () => billing.close());
   return {
@@ -243,7 +251,7 @@ function openProducts(
 /** Applies the configuration now and whenever its file changes. */
 function followConfiguration(
   { config, env, source, files, slot, logger, watch: isWatching = slot === undefined }: CompositionOptions,
-  { metrics, routing }: Foundation,
+  { metrics, outbound, routing }: Foundation,
   { server }: Front,
 ) {
   let url: string | undefined;
@@ -251,6 +259,7 @@ function followConfiguration(
     // An operator cannot name a port that the system chooses.
     const isFree = config.static.listen.port === 0 && new URL(dynamic.public_url).port === '0';
     routing.swap(isFree && url !== undefined ? { ...dynamic, public_url: url } : dynamic);
+    outbound.replace(dynamic.outbound);
     server.writeStall = dynamic.stream.write_stall;
   };
   const isQuiet = slot !== undefined;

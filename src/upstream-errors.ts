@@ -22,7 +22,17 @@ export const UPSTREAM_ERRORS = {
   upstream_tls: unrepeated(
     UNREPEATED_STATUS,
     'The identity of the upstream could not be verified. The operator has to act.',
-    'The certificate is expired, for another host or from an unknown issuer, or the TLS handshake failed otherwise. Nothing was sent.',
+    'The certificate is expired, for another host or from an unknown issuer, or the TLS handshake failed otherwise; or the upstream rejected the client certificate of `tls`, which the message then says. Nothing was sent.',
+  ),
+  upstream_proxy_error: failed(
+    502,
+    'The outbound proxy of the gateway brought about no connection to the upstream.',
+    'The proxy on the way to the upstream cannot be reached, answered a 5xx or no HTTP, or closed the tunnel. The log names the proxy. Nothing was sent.',
+  ),
+  upstream_proxy_denied: unrepeated(
+    UNREPEATED_STATUS,
+    'The outbound proxy of the gateway refused a connection to the upstream. The operator has to act.',
+    'The proxy on the way to the upstream demands other credentials (407), forbids the upstream (403 and other 4xx), or its certificate cannot be verified. The log says which. Nothing was sent.',
   ),
   upstream_auth_error: unrepeated(
     UNREPEATED_STATUS,

@@ -4,6 +4,7 @@ import type { BillingConfig } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import type { Method } from '../http/router.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
+import type { Outbound } from '../upstream/outbound/outbound.ts';
 import { FakeProvider } from './fake-provider.ts';
 import { Claims } from './key-claims.ts';
 import { Sweep } from './order-sweep.ts';
@@ -23,6 +24,8 @@ interface BillingOptions extends Omit<BillingParts, 'provider' | 'now'> {
   readonly metrics: Metrics;
   /** Host that the public listener binds to. */
   readonly listenHost: string;
+  /** For the connections to the provider. */
+  readonly outbound: Outbound;
   /** Whether a request was sent on this machine. */
   readonly isLocal: (request: IncomingMessage) => boolean;
 }
@@ -34,12 +37,12 @@ type Handler = (exchange: Exchange) => void | Promise<void>;
 
 /** Creates the configured provider, and replaces it when a reload changes it, for example its key. */
 export class Providers {
-  readonly #parts: Pick<BillingOptions, 'store' | 'metrics'>;
+  readonly #parts: Pick<BillingOptions, 'store' | 'metrics' | 'outbound'>;
   #named: string | undefined;
   #provider: PaymentProvider | undefined;
   #calls: StripeCalls | undefined;
 
-  constructor(parts: Pick<BillingOptions, 'store' | 'metrics'>) {
+  constructor(parts: Pick<BillingOptions, 'store' | 'metrics' | 'outbound'>) {
     this.#parts = parts;
   }
 
@@ -63,7 +66,10 @@ export class Providers {
     if (provider === 'test') return new FakeProvider(this.#parts.store);
     // The configuration is rejected without it.
     if (secret_key === undefined) return undefined;
-    this.#calls = new StripeCalls({ secret_key, api_base }, this.#parts.metrics);
+    this.#calls = new StripeCalls(
+      { secret_key, api_base, outbound: this.#parts.outbound },
+      this.#parts.metrics,
+    );
     return new StripeProvider(this.#calls, { secret_key, api_base });
   }
 }
@@ -75,8 +81,8 @@ export class Billing {
   readonly #providers: Providers;
 
   constructor(options: BillingOptions) {
-    const { store, metrics, config, listenHost } = options;
-    const providers = new Providers({ store, metrics });
+    const { config, listenHost } = options;
+    const providers = new Providers(options);
     this.#providers = providers;
     const provider = () => providers.of(config().billing);
     const parts = { ...options, provider };

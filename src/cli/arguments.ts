@@ -1,6 +1,6 @@
 // Strict parsing of a command's options, with precise usage errors.
 import { parseArgs } from 'node:util';
-import { nearest } from '../config/schema/nearest.ts';
+import { nearest } from '../config/source/nearest.ts';
 
 /** A usage error: the command exits with 2. Messages quote no values, which may be keys. */
 export class UsageError extends Error {

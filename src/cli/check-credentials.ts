@@ -2,6 +2,7 @@
 import type { Writable } from 'node:stream';
 import { loadConfig } from '../config/load-config.ts';
 import { formatDuration } from '../config/schema/units.ts';
+import { Outbound } from '../upstream/outbound/outbound.ts';
 import { createTokenSource } from '../upstream/tokens/create-source.ts';
 import { fetchInTime } from '../upstream/tokens/renewed-token.ts';
 
@@ -20,7 +21,7 @@ export async function tryCredentials(
       if (upstream.kind === 'builtin' || upstream.auth === undefined) return [];
       const { auth } = upstream;
       return [
-        fetchInTime(createTokenSource(auth)).then(
+        fetchInTime(createTokenSource(auth, new Outbound(upstream.outbound))).then(
           ({ expiresAt }) => {
             const left = formatDuration(Math.max(1000, Math.round((expiresAt - Date.now()) / 1000) * 1000));
             stdout.write(`upstream ${name}: got a token by ${auth.kind}, which expires in ${left}\n`);

@@ -11,15 +11,16 @@ import {
   type UpstreamConfig,
 } from '../config/schema/config-schema.ts';
 import { type EndpointName, offered } from '../config/schema/endpoint-names.ts';
-import { nearest } from '../config/schema/nearest.ts';
 import { describeTimeouts } from '../config/schema/timeouts.ts';
 import { formatDuration } from '../config/schema/units.ts';
+import { nearest } from '../config/source/nearest.ts';
 import { GatewayError } from '../errors.ts';
 import { CHAT, JSON_ENDPOINTS } from '../proxy/endpoints/json-endpoints.ts';
 import { type Route, RouteTable, type Target } from '../proxy/routes/route-table.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
 import type { Transport } from '../upstream/transport.ts';
-import { endpoint, Upstream } from '../upstream/upstream.ts';
+import { Upstream } from '../upstream/upstream.ts';
+import { endpoint } from '../upstream/upstream-query.ts';
 import { oneOf, readArguments, UsageError } from './arguments.ts';
 import { fetchLiveState, gatewayText, type LiveState, liveOf, liveText } from './live-state.ts';
 import { type CommandIo, runCommand } from './support-command.ts';

@@ -8,6 +8,7 @@ import { ORDER_STATES, type Order } from '../store/billing-record.ts';
 import type { Store } from '../store/store.ts';
 import { createLogger } from '../telemetry/log/logger.ts';
 import { createMetrics } from '../telemetry/metrics/all-metrics.ts';
+import { Outbound } from '../upstream/outbound/outbound.ts';
 import { oneOf, readArguments } from './arguments.ts';
 import { type CommandIo, runSubcommand, write, writeList } from './support-command.ts';
 import { fieldLines, openFleet, withStore } from './support-desk.ts';
@@ -147,7 +148,8 @@ async function onOrder(
     await using fleet = await openFleet(config);
     const announcer = fleet?.confirmingAnnouncer();
     const metrics = createMetrics();
-    const providers = new Providers({ store: store.billing, metrics });
+    const outbound = new Outbound(config.dynamic.outbound);
+    const providers = new Providers({ store: store.billing, metrics, outbound });
     const provider = providers.of(config.dynamic.billing);
     const reconciliation = new PaymentReconciliation({
       store: store.billing,

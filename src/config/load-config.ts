@@ -5,11 +5,19 @@ import { checkReferences } from './check/reference-check.ts';
 import { hashOf } from './config-hash.ts';
 import { httpUrl } from './schema/addresses.ts';
 import { ConfigError, type ConfigFault, MAX_FAULTS } from './schema/config-fault.ts';
-import { type Config, fileSchema, TIERS } from './schema/config-schema.ts';
+import {
+  type Config,
+  type DynamicConfig,
+  fileSchema,
+  TIERS,
+  type UpstreamConfig,
+} from './schema/config-schema.ts';
 import { childOf, fieldNames, unwrap } from './schema/field-kinds.ts';
+import type { OutboundRules } from './schema/outbound-schema.ts';
 import { readInteger, rejected, type ScalarResult } from './schema/units.ts';
 import { fileFault, MAX_FILE, readConfigFile } from './source/config-file.ts';
 import { drawExcerpt, SourceText } from './source/excerpt.ts';
+import { proxyRules } from './source/outbound-rules.ts';
 import { type FileValues, ReferencedFiles } from './source/referenced-files.ts';
 import { issueMarks } from './source/schema-issues.ts';
 import { nameMarks, pathText, shownOf, visibleSpans } from './source/visible-text.ts';
@@ -118,7 +126,7 @@ export function parseConfig(
   const at = (place?.key ?? place?.node.span)?.start ?? 0;
   const parsed = fileSchema.safeParse(inputOf(tree, fileSchema));
   const issues = parsed.error?.issues ?? [];
-  const references = checkReferences(tree, port?.ok ? port.value : undefined);
+  const references = checkReferences(tree, port?.ok ? port.value : undefined, env);
   const marks = [
     ...found,
     ...(port === undefined || port.ok ? [] : [{ at, path: ['listen', 'port'], message: port.fault }]),
@@ -128,7 +136,8 @@ export function parseConfig(
   ];
   if (!parsed.success || marks.length > 0) throw configError(file, source, marks, tree);
 
-  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...dynamic } = parsed.data;
+  const { listen, admin, store, redis, secret, usage, workers, public_url, tiers, ...rest } = parsed.data;
+  const { proxy: _proxy, tls: _tls, ...dynamic } = rest;
   const bound = port?.ok ? { ...listen, port: port.value } : listen;
   const meaning = {
     static: {
@@ -142,6 +151,7 @@ export function parseConfig(
     },
     dynamic: {
       ...dynamic,
+      ...resolveOutbound(parsed.data, env),
       public_url: public_url ?? httpUrl(bound.host, bound.port),
       tiers: tiers ?? Object.fromEntries(TIERS.map((tier) => [tier, {}])),
     },
@@ -153,6 +163,34 @@ export function parseConfig(
     files: [...files],
     warnings: toFaults(file, source, references.warnings, tree).faults,
   };
+}
+
+/** Gives each upstream the rules of its proxy and a complete `tls`. Where all is direct, nothing is added. */
+function resolveOutbound(
+  { proxy, tls, upstreams }: z.output<typeof fileSchema>,
+  env: NodeJS.ProcessEnv,
+): Pick<DynamicConfig, 'upstreams' | 'outbound'> {
+  const outbound = (rules: OutboundRules) => {
+    const all = { ...rules, ...(tls === undefined ? {} : { tls }) };
+    return Object.keys(all).length === 0 ? {} : { outbound: all };
+  };
+  const rulesOf = (own: string | undefined): OutboundRules => {
+    if (own !== undefined && own !== 'none') return { http: own, https: own, always: true };
+    const rules = proxyRules(own ?? proxy, env);
+    // A fault of the environment was reported.
+    return rules.ok ? rules.value : {};
+  };
+  const resolved: Record<string, UpstreamConfig> = Object.create(null);
+  for (const [name, upstream] of Object.entries(upstreams)) {
+    if (upstream.kind === 'builtin') resolved[name] = upstream;
+    else {
+      const { proxy: own, tls: ownTls, ...rest } = upstream;
+      const complete = { ...tls, ...ownTls };
+      const isTls = Object.keys(complete).length > 0;
+      resolved[name] = { ...rest, ...(isTls ? { tls: complete } : {}), ...outbound(rulesOf(own)) };
+    }
+  }
+  return { upstreams: resolved, ...outbound(rulesOf(undefined)) };
 }
 
 /** Position of the first byte that is not UTF-8. */

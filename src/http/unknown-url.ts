@@ -1,5 +1,5 @@
 // The 404 for an unknown path; suggests the nearest path for a wrong base URL or a typo.
-import { nearest } from '../config/schema/nearest.ts';
+import { nearest } from '../config/source/nearest.ts';
 import { GatewayError } from '../errors.ts';
 
 /** Paths that may be echoed: no encoding, not long, and no run of digits that could be a key. */

@@ -10,8 +10,8 @@ import { bodyTooLarge } from '../http/body/read-body.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { LARGE_BODY } from '../http/pieces/body-buffer.ts';
 import { BodyPacing } from '../http/pieces/body-pacing.ts';
-import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { connectionErrorCode } from '../upstream/http/http-transport.ts';
+import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 
 /** Maximum silence of a client within a body in milliseconds, as for other bodies. */
@@ -124,6 +124,7 @@ class Pipe {
       prependPath: false,
       // Keep the path unchanged instead of parsing and rebuilding it.
       toProxy: true,
+      ...(upstream.agent === undefined ? {} : { agent: upstream.agent }),
       // http-proxy-3 would forward every header, and would leave the client waiting after a cut answer.
       selfHandleResponse: true,
       connectTimeout: connect,
@@ -194,7 +195,7 @@ class Pipe {
   }
 
   readonly #onError = (cause: Error) => {
-    this.#fail(new GatewayError(connectionErrorCode(cause), undefined, { cause }));
+    this.#fail(wrapConnectionError(cause));
   };
 
   readonly #fail = (error: GatewayError): void => {

@@ -20,8 +20,8 @@ import {
   unauthorized,
   unconnected,
 } from '../upstream/error-outcome.ts';
-import { TCP_KEEP_ALIVE_MS } from '../upstream/http/connection-pool.ts';
-import { connectionErrorCode } from '../upstream/http/http-transport.ts';
+import { wrapConnectionError } from '../upstream/http/http-transport.ts';
+import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
 
@@ -102,12 +102,20 @@ class Dial {
       this.#fail(ms <= maxMs ? { ...judged, blame: certainBlame(judged.error.code) } : judged);
     });
     const url = new URL(config.base_url);
-    const options = { ...urlToHttpOptions(url), path, headers: this.#handshake(), agent: false };
+    const options = {
+      ...urlToHttpOptions(url),
+      path,
+      headers: this.#handshake(),
+      agent: upstream.agent ?? false,
+    };
     try {
       this.#request = url.protocol === 'https:' ? httpsRequest(options) : httpRequest(options);
       this.#request
         .once('socket', (socket) => {
           socket.setNoDelay(true).setKeepAlive(true, TCP_KEEP_ALIVE_MS);
+          // The agent of an upstream hands over connections that are ready.
+          this.#hasConnected = !socket.connecting;
+          if (this.#hasConnected) return;
           const stop = startDeadline(connect, () => this.#fail(unconnected(late('connect'))));
           socket.once('close', stop).once('connect', () => {
             stop();
@@ -215,8 +223,10 @@ class Dial {
   }
 
   #onError(cause: unknown): void {
-    const error = new GatewayError(connectionErrorCode(cause), undefined, { cause });
-    this.#fail(this.#hasConnected ? failure(error, true) : unconnected(error));
+    const error = wrapConnectionError(cause);
+    this.#fail(
+      this.#hasConnected && error.code !== 'upstream_tls' ? failure(error, true) : unconnected(error),
+    );
   }
 
   readonly #onStop = (reason: GatewayError) => this.#fail(failure(reason, false));

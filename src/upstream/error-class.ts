@@ -80,7 +80,7 @@ export const ANSWER_CLASSES = {
   gateway: {
     fault: 'vendor',
     answers:
-      '424; 4xx whose `code` is `upstream_auth_error`, `upstream_account_error` or `upstream_tls` (another gateway whose upstream failed)',
+      '424; 4xx whose `code` is `upstream_auth_error`, `upstream_account_error`, `upstream_tls` or `upstream_proxy_denied` (another gateway whose upstream failed)',
     code: 'upstream_error',
     isShown: true,
     triesNextTarget: true,
@@ -129,7 +129,7 @@ const PERMISSION_TEXT =
   /\b(?:api[ _-]?key|credentials?|access token|permissions?|not (?:authorized|permitted|allowed) to|access to (?:the |this )?(?:model|project|resource|deployment|organization)|account|organization|project|subscription|tenant|workspace|country|region|territory|virtual network|ip address)\b/i;
 
 /** Codes of a gateway like this one whose operator has to act. */
-const GATEWAY_WORD = /^upstream_(?:auth_error|account_error|tls)$/;
+const GATEWAY_WORD = /^upstream_(?:auth_error|account_error|tls|proxy_denied)$/;
 
 /** @param status of the response, or the status that an error object in a 200 names */
 export function classify(status: number, { words, message }: ErrorAnswer): AnswerClassName {

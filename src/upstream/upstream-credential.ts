@@ -4,6 +4,7 @@ import { isSameIdentity } from '../config/schema/auth-schema.ts';
 import type { UpstreamAuth, UpstreamConfig } from '../config/schema/config-schema.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { CredentialQuotes } from './credential-quotes.ts';
+import type { Outbound } from './outbound/outbound.ts';
 import { createTokenSource } from './tokens/create-source.ts';
 import { RenewedToken } from './tokens/renewed-token.ts';
 import type { AccessToken, TokenSource } from './tokens/token-source.ts';
@@ -12,6 +13,8 @@ interface UpstreamCredentialOptions {
   readonly upstream: string;
   readonly config: UpstreamConfig;
   readonly metrics: Pick<Metrics, 'upstreamTokens'>;
+  /** For the requests of token sources. Default: direct connections. */
+  readonly outbound?: Outbound;
   /** The headers have changed. */
   readonly onChange: () => void;
   /** No new token could be fetched. @param isInForce whether the previous one is still valid */
@@ -117,12 +120,12 @@ export class UpstreamCredential {
   }
 
   #createToken(present?: AccessToken): RenewedToken | undefined {
-    const { upstream, metrics, onChange, onFailure, createSource = createTokenSource } = this.#options;
+    const { upstream, metrics, onChange, onFailure, outbound, createSource } = this.#options;
     const auth = authOf(this.#config);
     if (auth === undefined) return undefined;
     metrics.upstreamTokens.add(upstream);
     const created: RenewedToken = new RenewedToken({
-      source: createSource(auth),
+      source: createSource?.(auth) ?? createTokenSource(auth, outbound),
       ...(present === undefined ? {} : { present }),
       onToken: ({ value }) => {
         metrics.upstreamTokens.onFetched(upstream);
@@ -157,15 +160,25 @@ export class UpstreamCredential {
   }
 }
 
-/** Whether two configurations of an upstream differ in credentials at most: key, `auth`, headers and query. */
+/**
+ * Whether two configurations of an upstream differ in credentials at most: key, `auth`, headers and query, certificates and their
+ * keys, user and password of a proxy.
+ */
 export function hasSameMeaning(one: UpstreamConfig, other: UpstreamConfig): boolean {
   return isDeepStrictEqual(withoutCredentials(one), withoutCredentials(other));
 }
 
 function withoutCredentials(config: UpstreamConfig): object {
   if (config.kind === 'builtin') return config;
-  const { api_key: _, auth: __, headers, query, ...rest } = config;
-  return { ...rest, headers: Object.keys(headers), query: Object.keys(query) };
+  const { api_key: _, auth: __, headers, query, tls, outbound, ...rest } = config;
+  const { http, https, tls: common, ...exceptions } = outbound ?? {};
+  return {
+    ...rest,
+    headers: Object.keys(headers),
+    query: Object.keys(query),
+    tls: [tls, common].map((each) => [each?.server_name, Object.keys(each ?? {})]),
+    outbound: [exceptions, ...[http, https].map((proxy) => proxy && new URL(proxy).origin)],
+  };
 }
 
 function authOf(config: UpstreamConfig): UpstreamAuth | undefined {

@@ -57,3 +57,21 @@ function decoded(text: string): string {
   }
   return last;
 }
+
+/**
+ * Joins an API root and an endpoint with one slash; keeps the root's query and appends the configured parameters.
+ * @param baseUrl API root, with or without a trailing slash, e.g. `https://host/v1?x=1`
+ * @param suffix path of the endpoint below the root, without a leading slash
+ */
+export function endpoint(
+  baseUrl: string,
+  suffix: string,
+  query: Readonly<Record<string, string>>,
+): { origin: string; path: string } {
+  const url = new URL(baseUrl);
+  const root = url.pathname.replace(/\/+$/, '');
+  // Appended, because setting one parameter re-encodes the others.
+  const added = new URLSearchParams({ ...query }).toString();
+  const search = [url.search.slice(1), added].filter((part) => part !== '').join('&');
+  return { origin: url.origin, path: `${root}/${suffix}${search === '' ? '' : `?${search}`}` };
+}

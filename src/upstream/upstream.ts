@@ -1,5 +1,6 @@
 // One configured upstream: its address, credentials, concurrency limit and health check. Choosing between upstreams and reading
 // their responses are not its tasks.
+import type { Agent } from 'node:http';
 import type { UpstreamConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { BodySource } from '../http/pieces/body-source.ts';
@@ -11,10 +12,11 @@ import { connectionNames, requestIdOf } from './http/header-names.ts';
 import { HttpTransport } from './http/http-transport.ts';
 import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
+import { UpstreamEgress } from './outbound/upstream-egress.ts';
 import { providerOf, serverOf } from './provider-name.ts';
 import type { Call, Sink, Transport } from './transport.ts';
 import { UpstreamCredential } from './upstream-credential.ts';
-import { joinQuery } from './upstream-query.ts';
+import { endpoint, joinQuery } from './upstream-query.ts';
 
 /** Allow-list of client headers that an upstream needs and that carry no credential or address. */
 const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
@@ -96,6 +98,7 @@ export class Upstream {
   readonly #outcomes = new Map<string, { inc(): void }>();
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credential: UpstreamCredential;
+  readonly #egress: UpstreamEgress;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -123,6 +126,7 @@ export class Upstream {
       failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),
     };
     this.provider = providerOf(name, config);
+    this.#egress = new UpstreamEgress(config);
     this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
     if (config.kind === 'builtin') {
       this.#transport = transport ?? new EchoTransport();
@@ -139,6 +143,7 @@ export class Upstream {
           connectTimeout: config.timeouts.connect,
           connections: config.max_concurrency,
           quarantines,
+          egress: this.#egress.current,
           onStale: (ageMs, cause) => events.onStale?.(ageMs, cause),
           onUnsolicited: (kind, quarantineMs) => {
             metrics.upstreamUnsolicited.inc({ upstream: name, kind });
@@ -150,6 +155,7 @@ export class Upstream {
       upstream: name,
       config,
       metrics,
+      outbound: this.#egress.outbound,
       onChange: () => this.#setHeaders(),
       onFailure: (error, isInForce) => events.onTokenFailure?.(error, isInForce),
     });
@@ -170,10 +176,12 @@ export class Upstream {
   }
 
   /**
-   * Takes a configuration that differs in credentials alone (`hasSameMeaning`). Connections, state and running requests stay.
+   * Takes a configuration that differs in credentials and certificates alone (`hasSameMeaning`). Connections, state and running
+   * requests stay; new connections use the new ones.
    */
   replaceCredentials(config: UpstreamConfig): void {
     this.#config = config;
+    this.#egress.replace(config);
     this.#paths.clear();
     this.#credential.replace(config);
   }
@@ -213,6 +221,11 @@ export class Upstream {
     const entries = Object.entries(headers);
     this.#common = Object.fromEntries(entries.filter(([name]) => !OF_REQUESTS.has(name)));
     this.#defaults = Object.fromEntries(entries.filter(([name]) => OF_REQUESTS.has(name)));
+  }
+
+  /** The agent for requests of a library to `base_url`; undefined where it connects as Node.js does. */
+  get agent(): Agent | undefined {
+    return this.#egress.agent;
   }
 
   /** State of the active health check; true without one. */
@@ -376,22 +389,4 @@ function forward(
     const value = from[field];
     if (typeof value === 'string' && hopByHop?.has(field) !== true) to[field] = value;
   }
-}
-
-/**
- * Joins an API root and an endpoint with one slash; keeps the root's query and appends the configured parameters.
- * @param baseUrl API root, with or without a trailing slash, e.g. `https://host/v1?x=1`
- * @param suffix path of the endpoint below the root, without a leading slash
- */
-export function endpoint(
-  baseUrl: string,
-  suffix: string,
-  query: Readonly<Record<string, string>>,
-): { origin: string; path: string } {
-  const url = new URL(baseUrl);
-  const root = url.pathname.replace(/\/+$/, '');
-  // Appended, because setting one parameter re-encodes the others.
-  const added = new URLSearchParams({ ...query }).toString();
-  const search = [url.search.slice(1), added].filter((part) => part !== '').join('&');
-  return { origin: url.origin, path: `${root}/${suffix}${search === '' ? '' : `?${search}`}` };
 }

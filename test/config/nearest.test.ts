@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { nearest } from '../../src/config/schema/nearest.ts';
+import { nearest } from '../../src/config/source/nearest.ts';
 
 const NAMES = ['base_url', 'api_key', 'headers', 'timeouts', 'max_concurrency', 'stream_usage', 'a'];
 

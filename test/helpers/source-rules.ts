@@ -70,7 +70,11 @@ export const ROOMS: Readonly<Record<string, Order>> = {
   ],
   store: [['store/open.ts'], ['store/postgres', 'store/sqlite'], ['store/sql'], ['store/schema'], ['store']],
   telemetry: [['telemetry/traces'], ['telemetry/metrics'], ['telemetry/log']],
-  upstream: [['upstream'], ['upstream/echo', 'upstream/http', 'upstream/tokens'], ['upstream/transport.ts']],
+  upstream: [
+    ['upstream'],
+    ['upstream/echo', 'upstream/http', 'upstream/tokens'],
+    ['upstream/outbound', 'upstream/transport.ts'],
+  ],
   usage: [['usage'], ['usage/outbox'], ['usage/records']],
 };
 

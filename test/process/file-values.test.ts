@@ -85,7 +85,7 @@ describe('a credential in a file', () => {
     ['has two lines', 'credential-a\ncredential-b'],
     ['has a character that no header may have', 'crédential'],
     ['is not UTF-8', Buffer.from([0x61, 0xff, 0x62])],
-    ['is larger than 64 KiB', 'x'.repeat(65 * 1024)],
+    ['is larger than 512 KiB', 'x'.repeat(513 * 1024)],
   ])('that %s changes nothing, warns and counts', async (_, content) => {
     const file = secrets.file('broken');
     await put(file, 'credential-good');

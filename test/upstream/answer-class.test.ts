@@ -126,6 +126,7 @@ test.each<[AnswerClassName, string, number, unknown]>([
   ['gateway', 'Amazon', 424, error('The model failed', 'ModelErrorException')],
   ['gateway', 'this gateway', 406, error('No', 'upstream_auth_error', 'server_error')],
   ['gateway', 'this gateway', 406, error('No', 'upstream_tls', 'server_error')],
+  ['gateway', 'this gateway', 406, error('No', 'upstream_proxy_denied', 'server_error')],
   [
     'request',
     'this gateway, of an answer that it was billed',

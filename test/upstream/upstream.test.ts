@@ -4,7 +4,8 @@ import type { UpstreamConfig } from '../../src/config/schema/config-schema.ts';
 import { GatewayError } from '../../src/errors.ts';
 import { createMetrics } from '../../src/telemetry/metrics/all-metrics.ts';
 import type { Call, Transport, UpstreamRequest } from '../../src/upstream/transport.ts';
-import { endpoint, Upstream } from '../../src/upstream/upstream.ts';
+import { Upstream } from '../../src/upstream/upstream.ts';
+import { endpoint } from '../../src/upstream/upstream-query.ts';
 
 const CALL: Call = { pause: () => {}, resume: () => {}, abort: () => {} };
 

@@ -1,13 +1,13 @@
 // Calls to Stripe with bounded concurrency, deadlines and a circuit breaker. Errors do not contain Stripe's own text, because it
 // may quote the request.
-import { Agent as HttpAgent } from 'node:http';
-import { Agent as HttpsAgent } from 'node:https';
+import type { Agent } from 'node:http';
 import Stripe from 'stripe';
 import { DrainEstimate } from '../../auth/hashing/drain-estimate.ts';
 import { withDeadline } from '../../deadline.ts';
 import { GatewayError } from '../../errors.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { CircuitBreaker } from '../../upstream/circuit-breaker.ts';
+import { Outbound } from '../../upstream/outbound/outbound.ts';
 
 /** Timeout of silence on a connection. The package retries once. */
 const SILENCE_MS = 4_000;
@@ -29,11 +29,13 @@ interface StripeAddress {
   readonly secret_key: string;
   /** `https://host:port` */
   readonly api_base?: string | undefined;
+  /** For the connections. Default: direct ones. */
+  readonly outbound?: Outbound;
 }
 
 export class StripeCalls {
   readonly #stripe: Stripe;
-  readonly #agent: HttpAgent;
+  readonly #agent: Agent;
   readonly #metrics: Pick<Metrics, 'billing'>;
   readonly #now: () => number;
   readonly #estimate: DrainEstimate;
@@ -42,14 +44,13 @@ export class StripeCalls {
 
   /** @param now monotonic milliseconds */
   constructor(
-    { secret_key, api_base }: StripeAddress,
+    { secret_key, api_base, outbound = new Outbound() }: StripeAddress,
     metrics: Pick<Metrics, 'billing'>,
     now: () => number = () => performance.now(),
   ) {
     const base = new URL(api_base ?? 'https://api.stripe.com');
     const isPlain = base.protocol === 'http:';
-    const options = { keepAlive: true, maxSockets: MAX_SOCKETS };
-    this.#agent = isPlain ? new HttpAgent(options) : new HttpsAgent(options);
+    this.#agent = outbound.agent(!isPlain, { keepAlive: true, maxSockets: MAX_SOCKETS });
     this.#stripe = new Stripe(secret_key, {
       host: base.hostname.replace(/^\[|\]$/g, ''),
       port: base.port === '' ? (isPlain ? 80 : 443) : Number(base.port),

@@ -18,6 +18,7 @@ import {
 } from '../source/yaml-tree.ts';
 import { checkAuth } from './auth-check.ts';
 import { checkBilling } from './billing-check.ts';
+import { checkOutbound, checkTls } from './outbound-check.ts';
 import { checkTrustedProxies } from './proxies-check.ts';
 import { checkTimeouts } from './timeouts-check.ts';
 
@@ -61,7 +62,7 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
         [...path, 'builtin'],
         'and `base_url` are mutually exclusive; remove one of them',
       );
-    for (const field of has('base_url') ? [] : ['api_key', 'headers', 'query']) {
+    for (const field of has('base_url') ? [] : ['api_key', 'headers', 'query', 'proxy', 'tls']) {
       const entry = value.entries.get(field);
       if (entry !== undefined && has(field)) {
         fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
@@ -78,6 +79,7 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
   }
   checkAuth(value, path, fault, warn);
   checkMembers(value, path, fault, warn);
+  checkTls(value, path, fault, warn);
   const query = entriesOf(value, 'query');
   checkCase(query, [...path, 'query'], fault);
   const base = nodeText(value, 'base_url');
@@ -268,7 +270,11 @@ function checkWorkers(tree: YamlMapping, fault: ReportFault): void {
  * @param tree the whole file
  * @param port override of `listen.port` by the environment
  */
-export function checkReferences(tree: YamlMapping, port: number | undefined): Findings {
+export function checkReferences(
+  tree: YamlMapping,
+  port: number | undefined,
+  env: NodeJS.ProcessEnv,
+): Findings {
   const faults: YamlPosition[] = [];
   const warnings: YamlPosition[] = [];
   const fault: ReportFault = (at, path, message) => void faults.push({ at, path, message });
@@ -278,6 +284,7 @@ export function checkReferences(tree: YamlMapping, port: number | undefined): Fi
   checkTrustedProxies(tree, warn);
   checkTimeouts(tree, warn);
   checkWorkers(tree, fault);
+  checkOutbound(tree, env, fault, warn);
   const secret = findNode(tree, ['secret'])?.node;
   const length = nodeText(secret)?.trim().length ?? 0;
   if (secret !== undefined && length > 0 && length < 32) {

@@ -41,6 +41,25 @@ export function readBaseUrl(text: string): ScalarResult<string> {
     : accepted(text);
 }
 
+/** `none`, or the URL of an HTTP proxy, with or without user and password and a slash at the end. */
+export function readProxy(text: string): ScalarResult<string> {
+  if (text === 'none') return accepted(text);
+  const reading = readUrl(text, ['http', 'https']);
+  if (!reading.ok) return rejected(`${reading.fault}, or \`none\``);
+  const { pathname, search, hash, username, password } = reading.value;
+  if (pathname !== '/' || search !== '' || hash !== '') {
+    return rejected('must end after the host and port of the proxy');
+  }
+  try {
+    // RFC 7617, 2: the first colon ends the user.
+    return [username, password].map(decodeURIComponent)[0]?.includes(':')
+      ? rejected('must not have a colon in its user')
+      : accepted(text);
+  } catch {
+    return rejected('must have a user and password that are percent-encoded');
+  }
+}
+
 /** The public URL of the gateway, without a trailing slash. */
 export function readPublicUrl(text: string): ScalarResult<string> {
   const reading = readWebUrl(text);

@@ -3,7 +3,7 @@
 import { z } from 'zod';
 import { eachLimit } from '../limit-table.ts';
 import { readOrigin, readPublicUrl, readRedis, readStore, STORE_PATTERN } from './addresses.ts';
-import { billing } from './billing-schema.ts';
+import { billing, branding } from './billing-schema.ts';
 import { bodyRules, memberRules, oneBody } from './body-rules.ts';
 import type { ConfigFault } from './config-fault.ts';
 import { ENDPOINTS } from './endpoint-names.ts';
@@ -25,8 +25,9 @@ import {
   text,
 } from './field-kinds.ts';
 import { adminSection, listenSection } from './listener-schema.ts';
+import { type OutboundRules, proxy, tls } from './outbound-schema.ts';
 import { routingFields, target, tokenPrice } from './target-schema.ts';
-import { accepted, rejected, type ScalarResult } from './units.ts';
+import { accepted, rejected } from './units.ts';
 import { ownTimeouts, upstream, upstreamName } from './upstream-schema.ts';
 
 export const TIERS = ['Free', 'Lite', 'Pro'] as const;
@@ -152,22 +153,6 @@ const tier = section({
 
 const TIER_DESCRIPTION = 'Limits and price of this tier. A limit that is left out is no limit.';
 
-// --- pages -----------------------------------------------------------------------------------------------------------
-
-function readBrandName(value: string): ScalarResult<string> {
-  const isName = value.trim() !== '' && [...value].length <= 60 && !/\p{C}/u.test(value);
-  return isName ? accepted(value) : rejected('must be a name of 1 to 60 visible characters');
-}
-
-/** It becomes a link on the pages: only mail and web addresses, without user and password. */
-function readContact(value: string): ScalarResult<string> {
-  const isMail = /^[\w.+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*$/.test(value);
-  const isPage = /^https?:\/\/[^\s"'<>\\@]+$/.test(value) && URL.canParse(value);
-  return isMail || isPage
-    ? accepted(value)
-    : rejected('must be a mail address, or the address of a page that begins with https:// or http://');
-}
-
 // --- read again on every reload --------------------------------------------------------------------------------------
 
 export const dynamicShape = {
@@ -192,6 +177,16 @@ export const dynamicShape = {
   })
     .prefault({})
     .describe('Size limits of upstream responses. A larger response is neither relayed nor retried.'),
+  proxy: proxy
+    .exactOptional()
+    .describe(
+      'HTTP proxy for all connections to others but stores and Redis, or `none`. Default: `HTTPS_PROXY` and `HTTP_PROXY` of the environment. `NO_PROXY` has the exceptions.',
+    ),
+  tls: tls
+    .exactOptional()
+    .describe(
+      'TLS to upstreams, proxies, token endpoints, Stripe and collectors. `server_name` is for upstreams only.',
+    ),
   upstreams: mapping(upstreamName, upstream).describe('The upstreams, by a name of your choice.'),
   models: mapping(modelName, model).describe(
     'The models that clients may request, by public name. A `*` in a name makes it a pattern; exact names take precedence.',
@@ -307,25 +302,7 @@ export const dynamicShape = {
   })
     .exactOptional()
     .describe('CORS: access from web pages. Without it, browsers get none.'),
-  branding: section({
-    name: text(readBrandName).prefault('Tollgate').describe('Name on the pages, at most 60 characters.'),
-    color: text((value) =>
-      /^#[0-9a-fA-F]{6}$/.test(value)
-        ? accepted(value)
-        : rejected('must be a colour such as "#1a7f5a", in quotes'),
-    )
-      .exactOptional()
-      .describe(
-        'Main colour of the pages, `"#rrggbb"` in quotes. It is darkened or lightened where text would be unreadable.',
-      ),
-    contact: text(readContact)
-      .exactOptional()
-      .describe(
-        'Contact for people, such as for a key that the pages do not offer: a mail address, or the URL of a page.',
-      ),
-  })
-    .exactOptional()
-    .describe('Branding of the pages for browsers.'),
+  branding: branding.exactOptional().describe('Branding of the pages for browsers.'),
 };
 
 const staticConfig = z.strictObject(staticShape);
@@ -337,14 +314,22 @@ export const fileSchema = section({ ...staticShape, ...dynamicShape });
 export type StaticConfig = z.output<typeof staticConfig>;
 type Dynamic = z.output<typeof dynamicConfig>;
 /** The part that reloads. Durations in milliseconds, sizes in bytes. */
-export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers'> & {
+export type DynamicConfig = Omit<Dynamic, 'public_url' | 'tiers' | 'proxy' | 'tls' | 'upstreams'> & {
   /** Without a trailing slash. */
   readonly public_url: string;
   readonly tiers: Partial<Record<Tier, TierConfig>>;
+  readonly upstreams: Record<string, UpstreamConfig>;
+  /** For connections that belong to no upstream. Undefined: all are direct. */
+  readonly outbound?: OutboundRules;
 };
+type ParsedUpstream = Dynamic['upstreams'][string];
+type HttpUpstream = Extract<ParsedUpstream, { kind: 'http' }>;
 export type BillingConfig = z.output<typeof billing>;
-export type UpstreamConfig = Dynamic['upstreams'][string];
-export type UpstreamAuth = NonNullable<Extract<UpstreamConfig, { kind: 'http' }>['auth']>;
+/** `tls` is complete: with the fields of the global one. */
+export type UpstreamConfig =
+  | Exclude<ParsedUpstream, { kind: 'http' }>
+  | (Omit<HttpUpstream, 'proxy'> & { readonly outbound?: OutboundRules });
+export type UpstreamAuth = NonNullable<HttpUpstream['auth']>;
 export type ModelConfig = Dynamic['models'][string];
 export type TierConfig = z.output<typeof tier>;
 

@@ -17,6 +17,7 @@ import {
   section,
   text,
 } from './field-kinds.ts';
+import { proxy, tls } from './outbound-schema.ts';
 import { accepted, rejected } from './units.ts';
 
 const wait = () => duration('1ms', MAX_DURATION);
@@ -36,7 +37,7 @@ const answerTimeouts = {
 };
 
 const timeouts = section({
-  connect: wait().prefault('3s').describe('Connection setup, including DNS and TLS.'),
+  connect: wait().prefault('3s').describe('Connection setup, including DNS, proxy and TLS.'),
   ...answerTimeouts,
   idle: wait()
     .prefault('10m')
@@ -106,6 +107,14 @@ export const upstream = section({
   query: mapping(parameterName, hiddenText())
     .prefault({})
     .describe('Query parameters set on every request to this upstream.'),
+  proxy: proxy
+    .exactOptional()
+    .describe(
+      'HTTP proxy for everything that goes to this upstream, or `none`. It wins over `NO_PROXY`. Default: the global `proxy`.',
+    ),
+  tls: tls
+    .exactOptional()
+    .describe('TLS to this upstream. A field that is left out is that of the global `tls`.'),
   timeouts: timeouts.prefault({}).describe('Deadlines of a request to this upstream.'),
   max_concurrency: integer(1, 100_000)
     .prefault('200')
@@ -151,7 +160,7 @@ export const upstream = section({
     ),
 })
   .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
-  .transform(({ base_url, builtin, api_key, auth, headers, query, members, body, ...rest }) => {
+  .transform(({ base_url, builtin, api_key, auth, headers, query, members, body, proxy, tls, ...rest }) => {
     const common = { ...rest, ...oneBody(members, body) };
     return base_url === undefined
       ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
@@ -162,6 +171,8 @@ export const upstream = section({
           ...(auth === undefined ? {} : { auth }),
           headers,
           query,
+          ...(proxy === undefined ? {} : { proxy }),
+          ...(tls === undefined ? {} : { tls }),
           ...common,
         };
   });

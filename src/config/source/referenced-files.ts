@@ -3,8 +3,8 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { readUpTo } from './config-file.ts';
 
-/** In bytes. Far above any credential. */
-const MAX_VALUE = 64 * 1024;
+/** In bytes. Enough for a bundle of all public authorities. */
+const MAX_VALUE = 512 * 1024;
 /** Of more new contents at once it is not tried which one is bad: each attempt reads the whole configuration. */
 const MAX_PARTNERS = 8;
 
@@ -131,7 +131,7 @@ function readValue(read: () => Buffer): FileValue {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
     return { ok: false, fault: READ_ERRORS[code] ?? `cannot be read: system error ${code}` };
   }
-  if (bytes.length > MAX_VALUE) return { ok: false, fault: 'is larger than 64 KiB' };
+  if (bytes.length > MAX_VALUE) return { ok: false, fault: 'is larger than 512 KiB' };
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);

@@ -2,7 +2,7 @@
 import type { z } from 'zod';
 import { MAX_FAULTS } from '../schema/config-fault.ts';
 import { childOf, fieldNames } from '../schema/field-kinds.ts';
-import { nearest } from '../schema/nearest.ts';
+import { nearest } from './nearest.ts';
 import { showsKey } from './visible-text.ts';
 import { findNode, isLiteral, type YamlNode, type YamlPath, type YamlPosition } from './yaml-tree.ts';
 

@@ -2,7 +2,7 @@
 // only if the schema marks its field as harmless; text at an unknown field may be a misplaced credential.
 import { z } from 'zod';
 import { childOf, fieldMetadata, fieldNames, type Shown, unwrap } from '../schema/field-kinds.ts';
-import { nearest } from '../schema/nearest.ts';
+import { nearest } from './nearest.ts';
 import type { SourceSpan, YamlNode, YamlPath, YamlPosition } from './yaml-tree.ts';
 
 type Schema = z.core.$ZodType | undefined;

@@ -173,8 +173,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#finish(failed({ ...stale, staleConnection: true, retry: true, skipsRetryBudget: true }));
     } else if (delivery === 'body_lost') this.#fail(error, false);
     else if (delivery === 'not_sent') {
+      this.#isSent = false;
       // A refused connection may recover in a moment; a connect deadline was already long.
-      const retry = error.code === 'upstream_unreachable';
+      const retry = error.code === 'upstream_unreachable' || error.code === 'upstream_proxy_error';
       this.#finish(failed({ ...unconnected(error), retry }));
     } else if (this.#receiver === undefined) {
       // An unusable answer means an unhealthy upstream, and no output reached the client.

@@ -15,7 +15,7 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       outcome: `${VALUES.outcome}; \`superseded\`: another attempt answered`,
     },
     action:
-      '`upstream_auth_error`: the credential is wrong or expired; act at once. `upstream_account_error`: the account is unpaid or out of quota. `upstream_tls`: check the certificate. `upstream_rate_limited`: your rate limit is reached.',
+      '`upstream_auth_error`: the credential is wrong or expired; act at once. `upstream_account_error`: the account is unpaid or out of quota. `upstream_tls`: check the certificate. `upstream_proxy_denied`, `upstream_proxy_error`: check the outbound proxy. `upstream_rate_limited`: your rate limit is reached.',
   });
   const upstreamSeconds = catalogue.childHistogram('tollgate_upstream_duration_seconds', {
     meaning: 'Upstream requests: from sending to the end of the response.',

@@ -1,4 +1,5 @@
 // Turns tracing on. OpenTelemetry is loaded only when the environment names an endpoint.
+import type { Agent } from 'node:http';
 import type { Logger } from '../log/logger.ts';
 import type { Metrics } from '../metrics/all-metrics.ts';
 import { readTraceSettings } from './trace-settings.ts';
@@ -8,6 +9,8 @@ interface TracingOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: Pick<Metrics, 'traceSpans'>;
+  /** For the connections to the collector. */
+  readonly agent: (isTls: boolean) => Agent;
 }
 
 /** @param env OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT turns tracing on */

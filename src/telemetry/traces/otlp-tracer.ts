@@ -2,6 +2,7 @@
 // Attributes follow the stable HTTP conventions and the GenAI conventions. The name of a model is the only client input in spans.
 
 import { randomUUID } from 'node:crypto';
+import type { Agent } from 'node:http';
 import {
   type Attributes,
   type Context,
@@ -46,6 +47,8 @@ interface OtlpOptions {
   readonly version: string;
   readonly logger: Logger;
   readonly metrics: { readonly traceSpans: SpanCounter };
+  /** For the connections to the collector. */
+  readonly agent: (isTls: boolean) => Agent;
 }
 
 /** How long shutdown waits for the collector. */
@@ -60,7 +63,10 @@ const METHODS = new Set(['CONNECT', 'DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH',
 /** Outcomes that are no errors: success, a client that left, or another attempt that was faster. */
 const PEACEFUL = new Set(['ok', 'client_closed', 'superseded']);
 
-export function startOtlp(settings: TraceSettings, { version, logger, metrics }: OtlpOptions): Tracing {
+export function startOtlp(
+  settings: TraceSettings,
+  { version, logger, metrics, agent }: OtlpOptions,
+): Tracing {
   const attributes = {
     'service.version': version,
     // Distinguishes replicas, which have the same name.
@@ -70,7 +76,7 @@ export function startOtlp(settings: TraceSettings, { version, logger, metrics }:
   const provider = new TracerProvider({
     sampler: samplerOf(settings.sampler),
     resource: defaultResource().merge(resourceFromAttributes(attributes)),
-    spanProcessors: [new SpanQueue(settings, metrics.traceSpans, logger)],
+    spanProcessors: [new SpanQueue(settings, metrics.traceSpans, logger, agent)],
     spanLimits: { attributeValueLengthLimit: MAX_VALUE },
   });
   const tracer = provider.getTracer('tollgate', version);

@@ -1,4 +1,5 @@
 // The export queue of spans: bounded, exported in batches with a deadline, each span counted by result. Requests do not wait for it.
+import type { Agent } from 'node:http';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace';
 import type { Logger } from '../log/logger.ts';
@@ -26,12 +27,19 @@ export class SpanQueue extends BatchSpanProcessor {
   #failed = 0;
   #loggedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ batch, timeoutMs, url, headers }: TraceSettings, counter: SpanCounter, logger: Logger) {
+  /** @param agent for the connections to the collector */
+  constructor(
+    { batch, timeoutMs, url, headers }: TraceSettings,
+    counter: SpanCounter,
+    logger: Logger,
+    agent: (isTls: boolean) => Agent,
+  ) {
     const exporter = new OTLPTraceExporter({
       url,
       headers: { ...headers },
       timeoutMillis: timeoutMs,
       concurrencyLimit: MAX_EXPORTS,
+      httpAgentOptions: (protocol) => agent(protocol === 'https:'),
     });
     super({
       exporter: {

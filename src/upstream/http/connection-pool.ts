@@ -1,7 +1,8 @@
 // Connection pool of one origin: opens connections, keeps idle ones for reuse, closes old ones. `max_concurrency` bounds the
 // requests, so every requested connection is opened.
 import { type LookupFunction, Socket } from 'node:net';
-import { buildConnector } from 'undici';
+import type { Connect, Destination, PendingConnection } from '../outbound/connect.ts';
+import { createConnect, type Egress } from '../outbound/dialer.ts';
 import { type OriginQuarantine, OriginQuarantines } from './origin-quarantine.ts';
 import { Resolver, type ResolverOptions } from './resolver.ts';
 import {
@@ -14,10 +15,12 @@ import {
 export interface ConnectionPoolOptions {
   /** Scheme, host and port. */
   readonly origin: string;
-  /** Milliseconds for name resolution, TCP and TLS together. */
+  /** Milliseconds for name resolution, TCP, proxy and TLS together. */
   readonly connectTimeout: number;
   /** Maximum of idle connections. */
   readonly connections: number;
+  /** How connections are made now; undefined: directly, with the defaults of Node.js. */
+  readonly egress?: () => Egress | undefined;
   /** Resolves a name. Default: the system's resolver. */
   readonly lookup?: LookupFunction;
   /** As in `ResolverOptions`. */
@@ -47,11 +50,6 @@ const KEEP_ALIVE_MS = 10_000;
 const MAX_KEEP_ALIVE_MS = 60_000;
 /** Safety margin before the upstream's own idle timeout. */
 const KEEP_ALIVE_MARGIN_MS = 1_000;
-/**
- * TCP keep-alive: detects a dead host during a long wait for a response. Node then probes each second and gives up after ten
- * probes, 20 s in total.
- */
-export const TCP_KEEP_ALIVE_MS = 10_000;
 /** Connections are replaced after this age, so that DNS changes take effect. */
 const MAX_AGE_MS = 60_000;
 const MAX_REQUESTS = 1_000;
@@ -72,10 +70,12 @@ const MAX_SPARE = 2 * MAX_QUIET;
 export class ConnectionPool implements ConnectionOwner {
   readonly #options: ConnectionPoolOptions;
   readonly #now: () => number;
-  readonly #target: buildConnector.Options;
-  readonly #connect: buildConnector.connector;
+  readonly #destination: Destination;
+  readonly #lookup: LookupFunction;
+  #egress: Egress | undefined;
+  #connect: Connect;
   readonly #quarantine: OriginQuarantine;
-  readonly #opening = new Set<Socket>();
+  readonly #opening = new Set<PendingConnection>();
   readonly #connections = new Set<UpstreamConnection>();
   /** LIFO: the most recently used is at the end and is taken first, so that the others expire. */
   readonly #idle: UpstreamConnection[] = [];
@@ -93,23 +93,21 @@ export class ConnectionPool implements ConnectionOwner {
     this.#now = options.now ?? (() => performance.now());
     const { origin, protocol, hostname, host, port } = new URL(options.origin);
     this.#quarantine = (options.quarantines ?? new OriginQuarantines()).of(origin);
-    this.#target = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
+    this.#destination = { protocol, hostname: hostname.replace(/^\[|\]$/g, ''), host, port };
     const { connectTimeout, lookup, onStale } = options;
-    const resolver = new Resolver({
+    this.#lookup = new Resolver({
       // The remaining time is for connecting.
       patienceMs: Math.min(LOOKUP_PATIENCE_MS, connectTimeout / 3),
       ...(lookup === undefined ? {} : { lookup }),
       ...(onStale === undefined ? {} : { onStale }),
-    });
-    this.#connect = buildConnector({
-      timeout: connectTimeout,
-      autoSelectFamily: true,
-      keepAlive: true,
-      keepAliveInitialDelay: TCP_KEEP_ALIVE_MS,
-      allowH2: false,
-      lookup: resolver.lookup,
-      onread: READ_OPTIONS,
-    });
+    }).lookup;
+    this.#egress = options.egress?.();
+    this.#connect = this.#createConnect();
+  }
+
+  #createConnect(): Connect {
+    const timeoutMs = this.#options.connectTimeout;
+    return createConnect(this.#egress, { timeoutMs, lookup: this.#lookup, onread: READ_OPTIONS });
   }
 
   /** Whether no more requests may be sent. */
@@ -173,23 +171,24 @@ export class ConnectionPool implements ConnectionOwner {
    * @param callback called asynchronously with the connection or the error
    */
   open(callback: (outcome: UpstreamConnection | Error) => void): Opening {
-    const made: unknown = this.#connect(this.#target, (error, socket) => {
-      if (opening !== undefined) this.#opening.delete(opening);
-      // On failure undici omits the second argument, despite its types.
-      if (socket instanceof Socket) {
-        const connection = new UpstreamConnection(socket, this, this.#now());
+    const egress = this.#options.egress?.();
+    if (egress !== this.#egress) {
+      this.#egress = egress;
+      this.#connect = this.#createConnect();
+    }
+    const opening = this.#connect(this.#destination, (outcome) => {
+      this.#opening.delete(opening);
+      if (outcome instanceof Socket) {
+        const connection = new UpstreamConnection(outcome, this, this.#now());
         this.#connections.add(connection);
         callback(connection);
-      } else callback(error ?? new Error('connecting failed without an error'));
+      } else callback(outcome);
       this.#checkEmpty();
     });
-    const opening = made instanceof Socket ? made : undefined;
-    if (opening !== undefined) this.#opening.add(opening);
+    this.#opening.add(opening);
     return {
       cancel: () => {
-        if (opening !== undefined && this.#opening.has(opening)) {
-          opening.destroy(new Error('the pending connection was cancelled'));
-        }
+        if (this.#opening.has(opening)) opening.destroy(new Error('the pending connection was cancelled'));
       },
     };
   }

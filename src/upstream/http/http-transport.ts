@@ -2,8 +2,9 @@
 // routes and retries are not its concern.
 import type { Transform } from 'node:stream';
 import { errors } from 'undici';
-import { type ErrorCode, GatewayError, wrapError } from '../../errors.ts';
+import { GatewayError, wrapError } from '../../errors.ts';
 import { isStreamed } from '../../http/pieces/body-source.ts';
+import { isCertificateRejected, isExhausted, isTlsFailure } from '../outbound/socket-errors.ts';
 import type { Call, Delivery, ResponseHeaders, Sink, Transport, UpstreamRequest } from '../transport.ts';
 import { ConnectionPool, type ConnectionPoolOptions, type Opening } from './connection-pool.ts';
 import { codingsOf, decoderFor, isKnownCoding } from './content-decoder.ts';
@@ -238,7 +239,8 @@ class HttpCall implements Call, ResponseHandler {
   onBroken(cause: Error): void {
     if (this.#over) return;
     const error = wrapTransportError(cause);
-    if (this.#decoder === undefined) this.#fail(error);
+    const isUnread = isCertificateRejected(cause) && this.#connection?.isUnanswered === true;
+    if (this.#decoder === undefined) this.#fail(error, isUnread ? 'not_sent' : undefined);
     else {
       this.#broken = error;
       this.#decoder.end();
@@ -295,32 +297,23 @@ function wrapTransportError(cause: Error): GatewayError {
   if (cause instanceof errors.ConnectTimeoutError) {
     return new GatewayError('upstream_timeout', undefined, { cause });
   }
-  // This process or host is out of resources; not the upstream's fault.
-  if ('code' in cause && typeof cause.code === 'string' && EXHAUSTED.has(cause.code)) {
-    return new GatewayError('upstream_busy', undefined, { cause });
-  }
+  // Not the upstream's fault.
+  if (isExhausted(cause)) return new GatewayError('upstream_busy', undefined, { cause });
   if (cause instanceof InvalidResponse) return invalidResponse(cause);
+  if (isCertificateRejected(cause)) {
+    const message =
+      'The upstream rejected the client certificate of the gateway, or asks for one. The operator has to act.';
+    return new GatewayError('upstream_tls', message, { cause });
+  }
   return new GatewayError(isTlsFailure(cause) ? 'upstream_tls' : 'upstream_unreachable', undefined, {
     cause,
   });
 }
 
-/** File descriptors of the process or host, and socket memory. */
-const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOBUFS']);
-
-/** Node and OpenSSL codes of a failed TLS handshake: a rejected certificate, or a peer without TLS. */
-const TLS_FAILURE =
-  /^(ERR_TLS_|ERR_SSL_|CERT_|CRL_|EPROTO$|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_|ERROR_IN_C|INVALID_(CA|PURPOSE)$|HOSTNAME_MISMATCH$|PATH_LENGTH_EXCEEDED$)/;
-
-/** Whether the TLS handshake failed, so that the peer is not authenticated. */
-export function isTlsFailure(cause: Error): boolean {
-  return 'code' in cause && typeof cause.code === 'string' && TLS_FAILURE.test(cause.code);
-}
-
-/** The error code for a failure that Node or http-proxy-3 reported before there was an answer. */
-export function connectionErrorCode(cause: unknown): ErrorCode {
-  if (!(cause instanceof Error) || !('code' in cause)) return 'upstream_unreachable';
-  if (cause.code === 'ECONNECT_TIMEOUT') return 'upstream_timeout';
-  if (isTlsFailure(cause)) return 'upstream_tls';
-  return String(cause.code).startsWith('HPE_') ? 'upstream_invalid_response' : 'upstream_unreachable';
+/** The error for a failure that Node or http-proxy-3 reported before there was an answer. */
+export function wrapConnectionError(cause: unknown): GatewayError {
+  const error = cause instanceof Error ? cause : new Error(String(cause));
+  const code = String(Reflect.get(error, 'code'));
+  if (code === 'ECONNECT_TIMEOUT') return new GatewayError('upstream_timeout', undefined, { cause });
+  return code.startsWith('HPE_') ? invalidResponse(cause) : wrapTransportError(error);
 }

@@ -135,6 +135,11 @@ export class UpstreamConnection {
     return this.isKept && !this.#hasResponseBytes;
   }
 
+  /** Whether no byte of any response came. */
+  get isUnanswered(): boolean {
+    return this.#served === 1 && !this.#hasResponseBytes;
+  }
+
   /** Writes a request at the end of this event-loop tick, or after `waitMs`; `handler` receives the response. */
   begin(handler: ResponseHandler, { head, body, isLast }: WrittenRequest): void {
     this.#handler = handler;

@@ -1,8 +1,11 @@
 // Tokens of Microsoft Entra ID by Microsoft's own libraries, which are loaded when the first one is fetched. They answer from
 // caches of their own, so each fetch has a new credential, and a managed identity, whose cache is the process's, is forced.
+import type { ClientSecretCredentialOptions } from '@azure/identity';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
+import type { Outbound } from '../outbound/outbound.ts';
 import { type AccessToken, accessToken, TokenError, type TokenSource } from './token-source.ts';
 
+type PipelinePolicy = NonNullable<ClientSecretCredentialOptions['additionalPolicies']>[number]['policy'];
 type Azure = Extract<UpstreamAuth, { kind: 'azure' }>;
 
 interface Found {
@@ -14,17 +17,21 @@ interface Found {
 export class AzureSource implements TokenSource {
   readonly #config: Azure;
   readonly #env: NodeJS.ProcessEnv;
+  readonly #outbound: Outbound;
 
   /** @param env of this process */
-  constructor(config: Azure, env: NodeJS.ProcessEnv = process.env) {
+  constructor(config: Azure, outbound: Outbound, env: NodeJS.ProcessEnv = process.env) {
     this.#config = config;
+    this.#outbound = outbound;
     this.#env = env;
   }
 
   async fetch(signal: AbortSignal): Promise<AccessToken> {
     let found: Found | null;
     try {
-      found = this.#isManaged() ? await fetchManaged(this.#config) : await fetchOwn(this.#config, signal);
+      found = this.#isManaged()
+        ? await fetchManaged(this.#config)
+        : await fetchOwn(this.#config, this.#outbound, signal);
     } catch (error) {
       throw new TokenError(`Entra ID gave no token: ${summaryOf(error)}`);
     }
@@ -41,6 +48,7 @@ export class AzureSource implements TokenSource {
   }
 }
 
+/** The endpoint is on this machine, so no proxy is asked. */
 async function fetchManaged({ client_id, scope }: Azure): Promise<Found> {
   const { ManagedIdentityApplication } = await import('@azure/msal-node');
   const identity = new ManagedIdentityApplication(
@@ -54,12 +62,22 @@ async function fetchManaged({ client_id, scope }: Azure): Promise<Found> {
 }
 
 /** With the secret of an application, or the token of a workload. */
-async function fetchOwn(config: Azure, abortSignal: AbortSignal): Promise<Found | null> {
+async function fetchOwn(config: Azure, outbound: Outbound, abortSignal: AbortSignal): Promise<Found | null> {
   const azure = await import('@azure/identity');
   const { tenant_id, client_id, client_secret, federated_token_file, authority_host } = config;
-  // Asking the public cloud whether it knows a host that the operator names would fail in a private cloud.
-  const options =
-    authority_host === undefined ? {} : { authorityHost: authority_host, disableInstanceDiscovery: true };
+  const policy: PipelinePolicy = {
+    name: 'outbound',
+    sendRequest(request, next) {
+      // Without an agent, the library would read HTTPS_PROXY itself.
+      request.agent = outbound.agent(new URL(request.url).protocol === 'https:');
+      return next(request);
+    },
+  };
+  const options = {
+    additionalPolicies: [{ policy, position: 'perRetry' as const }],
+    // Asking the public cloud whether it knows a host that the operator names would fail in a private cloud.
+    ...(authority_host !== undefined && { authorityHost: authority_host, disableInstanceDiscovery: true }),
+  };
   const credential =
     client_secret !== undefined && tenant_id !== undefined && client_id !== undefined
       ? new azure.ClientSecretCredential(tenant_id, client_id, client_secret, options)

@@ -1,6 +1,7 @@
 // Tokens of Google Cloud by Google's own library, which is loaded when the first one is fetched.
 import type { AuthClient } from 'google-auth-library';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
+import type { Outbound } from '../outbound/outbound.ts';
 import { type AccessToken, accessToken, TokenError, type TokenSource } from './token-source.ts';
 
 type Google = Extract<UpstreamAuth, { kind: 'google' }>;
@@ -8,8 +9,11 @@ type Google = Extract<UpstreamAuth, { kind: 'google' }>;
 export class GoogleSource implements TokenSource {
   readonly #config: Google;
 
-  constructor(config: Google) {
+  readonly #outbound: Outbound;
+
+  constructor(config: Google, outbound: Outbound) {
     this.#config = config;
+    this.#outbound = outbound;
   }
 
   /** A new client each time, because a client would answer from its own cache. */
@@ -17,7 +21,7 @@ export class GoogleSource implements TokenSource {
     let client: AuthClient;
     let token: string | null | undefined;
     try {
-      client = await createClient(this.#config);
+      client = await createClient(this.#config, this.#outbound);
       ({ token } = await client.getAccessToken());
     } catch (error) {
       const message = error instanceof Error ? error.message : String(error);
@@ -28,9 +32,10 @@ export class GoogleSource implements TokenSource {
   }
 }
 
-async function createClient({ credentials, scope }: Google): Promise<AuthClient> {
+async function createClient({ credentials, scope }: Google, outbound: Outbound): Promise<AuthClient> {
   const { GoogleAuth } = await import('google-auth-library');
-  const scopes = scope.split(' ');
-  if (credentials === undefined) return new GoogleAuth({ scopes }).getClient();
-  return new GoogleAuth({ scopes, credentials: JSON.parse(credentials) }).getClient();
+  const agent = ({ protocol }: URL) => outbound.agent(protocol === 'https:');
+  const options = { scopes: scope.split(' '), clientOptions: { transporterOptions: { agent } } };
+  if (credentials === undefined) return new GoogleAuth(options).getClient();
+  return new GoogleAuth({ ...options, credentials: JSON.parse(credentials) }).getClient();
 }

@@ -1,7 +1,9 @@
 // Tokens of OAuth 2.0 client credentials (RFC 6749, 4.4), with a secret, a signed assertion (RFC 7523) or a federated token.
 import { createPrivateKey, randomUUID, sign } from 'node:crypto';
+import { type Dispatcher, fetch, type Response } from 'undici';
 import { z } from 'zod';
 import type { UpstreamAuth } from '../../config/schema/config-schema.ts';
+import type { Outbound } from '../outbound/outbound.ts';
 import {
   type AccessToken,
   accessToken,
@@ -32,11 +34,23 @@ const Rejection = z.looseObject({
 export class OAuth2Source implements TokenSource {
   readonly #config: OAuth2;
 
-  constructor(config: OAuth2) {
+  readonly #outbound: Outbound;
+
+  constructor(config: OAuth2, outbound: Outbound) {
     this.#config = config;
+    this.#outbound = outbound;
   }
 
   async fetch(signal: AbortSignal): Promise<AccessToken> {
+    const dispatcher = this.#outbound.dispatcherFor(new URL(this.#config.token_url));
+    try {
+      return await this.#fetch(signal, dispatcher);
+    } finally {
+      void dispatcher?.destroy();
+    }
+  }
+
+  async #fetch(signal: AbortSignal, dispatcher: Dispatcher | undefined): Promise<AccessToken> {
     const { token_url } = this.#config;
     let response: Response;
     try {
@@ -46,6 +60,7 @@ export class OAuth2Source implements TokenSource {
         body: this.#form(),
         redirect: 'error',
         signal,
+        ...(dispatcher === undefined ? {} : { dispatcher }),
       });
     } catch (cause) {
       throw new TokenError('the token endpoint cannot be reached', { cause });

@@ -1,5 +1,5 @@
 // Tokens by the libraries of Azure and Google, with endpoints of the test in the places of theirs. Those with TLS and a fixed
-// name are trusted through Node's list of authorities, and reached through a proxy, which both libraries take from the environment.
+// name are trusted through Node's list of authorities, and reached through a proxy.
 import { createPublicKey, generateKeyPairSync, verify } from 'node:crypto';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -7,6 +7,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { UpstreamAuth } from '../../../src/config/schema/config-schema.ts';
+import { Outbound } from '../../../src/upstream/outbound/outbound.ts';
 import { createTokenSource } from '../../../src/upstream/tokens/create-source.ts';
 import type { AccessToken, TokenSource } from '../../../src/upstream/tokens/token-source.ts';
 import { makeCertificate } from '../../helpers/certificate.ts';
@@ -133,12 +134,14 @@ describe('google', () => {
       // The library goes to Google's endpoint whatever stands here.
       token_uri: `${server.url}/token`,
     });
-    const source = createTokenSource({ kind: 'google', scope, credentials });
-    const variables = { HTTPS_PROXY: tunnels.url, NO_PROXY: '' };
-    const token = await withEnv(variables, () => fetchFrom(source));
+    const source = createTokenSource(
+      { kind: 'google', scope, credentials },
+      new Outbound({ https: tunnels.url }),
+    );
+    const token = await fetchFrom(source);
     expect(token.value).toBe('issued-token-1');
     expect(Math.abs(secondsLeft(token) - 3600)).toBeLessThanOrEqual(5);
-    expect((await withEnv(variables, () => fetchFrom(source))).value).toBe('issued-token-2');
+    expect((await fetchFrom(source)).value).toBe('issued-token-2');
     expect(new Set(tunnels.targets)).toEqual(new Set(['oauth2.googleapis.com:443']));
     expect(server.requests).toEqual([]);
     const form = issuer.requests[0]?.form;
@@ -173,8 +176,8 @@ describe('google', () => {
       private_key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
       client_email: 'tollgate@project-1.iam.gserviceaccount.com',
     });
-    const failed = withEnv({ HTTPS_PROXY: tunnels.url, NO_PROXY: '' }, () =>
-      fetchToken({ kind: 'google', scope, credentials }),
+    const failed = fetchFrom(
+      createTokenSource({ kind: 'google', scope, credentials }, new Outbound({ https: tunnels.url })),
     );
     await expect(failed).rejects.toThrow('Google gave no token: invalid_grant: Invalid JWT Signature.');
   });
@@ -216,7 +219,7 @@ describe('azure', () => {
     expect(Math.abs(secondsLeft(token) - 3600)).toBeLessThanOrEqual(5);
     expect(identity.paths[0]).toMatch(/resource=https%3A%2F%2Fcognitiveservices\.azure\.com$/);
     // After a 401 the token that the library has kept is of no use.
-    expect((await withEnv(variables, () => fetchFrom(source))).value).toBe('azure-token-2');
+    expect((await fetchFrom(source)).value).toBe('azure-token-2');
     const other = createTokenSource({
       kind: 'azure',
       identity: 'managed',

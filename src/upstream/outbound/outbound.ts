@@ -1,0 +1,83 @@
+// Connections of HTTP libraries to others: agents and dispatchers that obey the rules in force, also after a reload.
+import { type AgentOptions, Agent as HttpAgent } from 'node:http';
+import { Agent as HttpsAgent } from 'node:https';
+import { isIP, Socket } from 'node:net';
+import { Agent as Dispatcher } from 'undici';
+import type { OutboundRules } from '../../config/schema/outbound-schema.ts';
+import { createConnect, createEgress, type Egress } from './dialer.ts';
+
+/** Milliseconds for one connection of a library. */
+const TIMEOUT_MS = 5_000;
+
+export class Outbound {
+  #rules: OutboundRules | undefined;
+  /** By origin. Secure contexts are costly. */
+  #egresses = new Map<string, Egress | undefined>();
+
+  /** @param rules default: all connections are direct */
+  constructor(rules?: OutboundRules) {
+    this.#rules = rules;
+  }
+
+  /** From now on new connections obey these. */
+  replace(rules: OutboundRules | undefined): void {
+    this.#rules = rules;
+    this.#egresses = new Map();
+  }
+
+  /** An agent for `node:http` or `node:https`. */
+  agent(isTls: boolean, options: AgentOptions = {}): HttpAgent {
+    return createAgent(isTls, (url) => this.#egressTo(url), TIMEOUT_MS, options);
+  }
+
+  /** A dispatcher for one `fetch`; undefined where that connects directly. Destroy it afterwards. */
+  dispatcherFor(url: URL): Dispatcher | undefined {
+    const egress = this.#egressTo(url);
+    if (egress === undefined) return undefined;
+    const connect = createConnect(egress, { timeoutMs: TIMEOUT_MS });
+    return new Dispatcher({
+      connect: (target, callback) =>
+        connect({ ...target, hostname: target.hostname.replace(/^\[|\]$/g, '') }, (outcome) =>
+          outcome instanceof Error ? callback(outcome, null) : callback(null, outcome),
+        ),
+    });
+  }
+
+  #egressTo(url: URL): Egress | undefined {
+    if (this.#rules === undefined) return undefined;
+    const { origin } = url;
+    if (!this.#egresses.has(origin)) {
+      const { server_name: _, ...tls } = this.#rules.tls ?? {};
+      const isTls = Object.keys(tls).length > 0;
+      this.#egresses.set(origin, createEgress(this.#rules, url, isTls ? tls : undefined));
+    }
+    return this.#egresses.get(origin);
+  }
+}
+
+/**
+ * An agent whose connections take the egress to their target.
+ * @param egressTo undefined for a plain connection
+ */
+export function createAgent(
+  isTls: boolean,
+  egressTo: (url: URL) => Egress | undefined,
+  timeoutMs: number,
+  options: AgentOptions = {},
+): HttpAgent {
+  const agent = isTls ? new HttpsAgent(options) : new HttpAgent(options);
+  const direct = agent.createConnection.bind(agent);
+  agent.createConnection = (wanted, callback) => {
+    const hostname = ('host' in wanted && wanted.host) || 'localhost';
+    const port = String(('port' in wanted && wanted.port) || (isTls ? 443 : 80));
+    const host = `${isIP(hostname) === 6 ? `[${hostname}]` : hostname}:${port}`;
+    const protocol = isTls ? 'https:' : 'http:';
+    const egress = egressTo(new URL(`${protocol}//${host}`));
+    if (egress === undefined) return direct(wanted, callback);
+    createConnect(egress, { timeoutMs })({ protocol, hostname, host, port }, (outcome) =>
+      outcome instanceof Error ? callback?.(outcome, new Socket()) : callback?.(null, outcome),
+    );
+    return undefined;
+  };
+  return agent;
+}
