@@ -43,8 +43,11 @@ export interface VendorBreak {
   readonly what: string;
   readonly source: string;
   readonly frames: readonly string[];
-  /** Before output: as an error answer. After it: all frames as they came, and SDKs raise. */
-  readonly seen: Seen | 'frames';
+  /**
+   * Before output: as an error answer. `frames`: all frames as they came, and SDKs raise. `cut`: the frames, the gateway's own error, and
+   * no clean end.
+   */
+  readonly seen: Seen | 'frames' | 'cut';
   /** Tokens that count although it failed. Default: none. */
   readonly usage?: readonly [prompt: number, completion: number];
 }

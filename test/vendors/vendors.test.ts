@@ -214,9 +214,16 @@ describe.each(VENDORS)('$recipe', (vendor) => {
     test('is told as promised', async () => {
       upstream.always(script);
       const answer = await gateway.chat(request({ stream: !isWhole }));
+      const frames = dataOf(renamed(broken.frames.join(''), vendor));
       if (broken.seen === 'frames') {
-        expect(answer.status).toBe(200);
-        expect(dataOf(answer.text())).toEqual(dataOf(shown(broken.frames, vendor)));
+        expect([answer.status, answer.complete]).toEqual([200, true]);
+        expect(dataOf(answer.text())).toEqual(frames);
+      } else if (broken.seen === 'cut') {
+        expect([answer.status, answer.complete]).toEqual([200, false]);
+        expect(dataOf(answer.text())).toEqual([
+          ...frames,
+          expect.stringContaining('"code":"stream_incomplete"'),
+        ]);
       } else expectSeen(answer, broken.seen, { status: 200, body: broken.frames.join('') });
       expect((await gateway.accessLine(answer))['outcome']).not.toBe('ok');
       await expectUsage(answer, broken.usage ?? [0, 0]);
@@ -306,11 +313,6 @@ function textOf(chunks: readonly Chunk[]): string {
     .map(({ choices }) => choices[0]?.delta?.content)
     .filter((content) => typeof content === 'string')
     .join('');
-}
-
-/** What a client sees of a stream that breaks. */
-function shown(frames: readonly string[], vendor: VendorFixture): string {
-  return renamed(frames.join(''), vendor);
 }
 
 /** The class of the SDK for a status. */
