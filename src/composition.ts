@@ -242,7 +242,7 @@ function openProducts(
     realtime: new Realtime({ ...common, metering: sessions, usageReads }),
     passthrough: new Passthrough({ authenticator, snapshot, objects, metering: sessions }),
     models: new ModelsEndpoint(authenticator, snapshot, limiter),
-    rotate: rotationEndpoint(authenticator, issuer),
+    rotate: rotationEndpoint(authenticator, issuer, () => snapshot().config.auth.max_rotation_overlap),
     billing,
     usageReads,
   };

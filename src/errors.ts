@@ -90,6 +90,16 @@ export const ERRORS = {
     'The API key is not valid.',
     'The key is malformed, unknown, rotated away or revoked. Never sent for a fault of the gateway itself.',
   ),
+  api_key_expired: invalid(
+    401,
+    'The API key has expired. Ask the operator of this gateway for another one.',
+    'The key was valid and is past the expiry that was set for it; the message names the time.',
+  ),
+  key_already_rotated: invalid(
+    409,
+    'This key was rotated already. Rotate its successor instead.',
+    'The key is valid for the rest of an overlap, and its successor exists. A successor that got lost is replaced by support.',
+  ),
   billing_not_active: kind('billing_not_active', 'no')(
     403,
     'This API key is known, but its holder is suspended: a payment failed or was reversed, or the operator suspended it. GET /admin/usage still answers; ask the operator of this gateway.',

@@ -71,6 +71,7 @@ describe('the table', () => {
     expect(CODES.filter((code) => ERRORS[code].status === 401)).toEqual([
       'missing_api_key',
       'invalid_api_key',
+      'api_key_expired',
     ]);
   });
 });

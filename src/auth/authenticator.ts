@@ -17,6 +17,7 @@ import type { KeySecret } from './hashing/hashing-secret.ts';
 import { reasonOf, unavailable } from './key/auth-unavailable.ts';
 import { Key } from './key/key.ts';
 import { type CheckableKey, type Principal, principalOf } from './key/principal.ts';
+import type { KeyUses } from './key-uses.ts';
 import {
   ChangeClock,
   type Fingerprint,
@@ -49,6 +50,8 @@ interface AuthenticatorOptions {
    * first use once per key and not with every request.
    */
   readonly onFirstUse?: ((prefix: Prefix) => Promise<void>) | undefined;
+  /** Records the days of use. Default: nothing does. */
+  readonly uses?: Pick<KeyUses, 'record'> | undefined;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
@@ -95,7 +98,7 @@ export class Authenticator implements KeyListener {
    * @param address client address, by which failures are counted
    * @param standing `any` for operations that suspended holders may use: it does not throw `billing_not_active`
    * @returns the principal synchronously when the key was checked within the last 5 s, otherwise a promise
-   * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `too_many_failed_keys`,
+   * @throws GatewayError (or rejects with it) `missing_api_key`, `invalid_api_key`, `api_key_expired`, `too_many_failed_keys`,
    *   `billing_not_active` for a valid key with a suspended holder, or `auth_unavailable`
    */
   authenticate(
@@ -119,12 +122,12 @@ export class Authenticator implements KeyListener {
     if (known === undefined) {
       this.#rejectKnownBad(fingerprint, key.prefix, address);
     } else if (this.#positive.isFresh(known, this.#now())) {
-      this.#requireStanding(standing, known.principal);
+      this.#accept(standing, known.principal, known);
       this.#cachedOutcome.inc();
       return known.principal;
     }
     return this.#check(key, fingerprint, known, address).then(({ principal, outcome }) => {
-      this.#requireStanding(standing, principal);
+      this.#accept(standing, principal, this.#positive.get(fingerprint));
       this.#count(outcome);
       return principal;
     });
@@ -161,10 +164,22 @@ export class Authenticator implements KeyListener {
     this.#updateMetrics();
   }
 
-  #requireStanding(required: 'good' | 'any', { standing }: Principal): void {
-    if (required === 'any' || standing === 'good') return;
-    this.#count('suspended');
-    throw new GatewayError('billing_not_active');
+  /** @throws GatewayError for a valid key that is not served */
+  #accept(required: 'good' | 'any', principal: Principal, known: KnownKey | undefined): void {
+    const { standing, expiresAtMs, prefix } = principal;
+    if (expiresAtMs !== undefined && Date.now() >= expiresAtMs) {
+      this.#count('expired');
+      throw new GatewayError(
+        'api_key_expired',
+        `The API key expired at ${new Date(expiresAtMs).toISOString()}.`,
+      );
+    }
+    if (required === 'good' && standing !== 'good') {
+      this.#count('suspended');
+      throw new GatewayError('billing_not_active');
+    }
+    const { uses } = this.#parts;
+    if (known !== undefined && uses !== undefined) known.usedOn = uses.record(prefix, known.usedOn);
   }
 
   #count(outcome: string): void {

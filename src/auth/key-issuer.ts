@@ -1,6 +1,7 @@
 // The only writer of keys: issues, rotates and revokes them, and updates the authenticator of this process at once.
 import { randomUUID } from 'node:crypto';
 import type { Tier } from '../config/schema/config-schema.ts';
+import { NO_TERMS, type Terms } from '../config/terms.ts';
 import { GatewayError } from '../errors.ts';
 import type {
   FreeGrant,
@@ -9,6 +10,7 @@ import type {
   KeyRecord,
   KeySummary,
   NewKey,
+  OwnerLabels,
   Prefix,
   RevokeResult,
 } from '../store/key-record.ts';
@@ -36,6 +38,26 @@ export interface IssuedKey {
 
 interface RotatedKey extends IssuedKey {
   readonly replaces: Prefix;
+  /** When the old key expires, RFC 3339, UTC; null: it has ended. */
+  readonly validUntil: string | null;
+}
+
+/** What a new key has of its own. */
+export type NewKeyOptions = Pick<NewKey, 'name' | 'expiresAt' | 'terms'>;
+
+interface KeyOrder {
+  readonly key?: NewKeyOptions;
+  /** Who orders it, and why, for its history. */
+  readonly actor?: string;
+  readonly reason?: string;
+}
+
+interface NewHolderOrder extends KeyOrder {
+  readonly tier: Tier;
+  readonly name?: string;
+  readonly teamId?: string;
+  readonly terms?: Terms;
+  readonly labels?: OwnerLabels;
 }
 
 interface KeyIssuerOptions extends ChangeNotifiers {
@@ -60,10 +82,19 @@ export class KeyIssuer {
    *
    * @throws GatewayError `invalid_value` for a name that cannot be stored, `store_unavailable`
    */
-  async issue(order: { readonly tier: Tier; readonly name?: string }): Promise<IssuedKey> {
+  async issue(order: NewHolderOrder): Promise<IssuedKey> {
+    const { tier, teamId, terms, labels, key } = order;
     const name = order.name === undefined ? null : storableText(order.name, 'name');
-    const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: order.tier, name };
-    return this.#add(holder, null);
+    const holder: HolderOf = {
+      kind: 'new',
+      id: randomUUID(),
+      tier,
+      name,
+      ...(teamId !== undefined && { teamId }),
+      ...(terms !== undefined && { terms }),
+      ...(labels !== undefined && { labels }),
+    };
+    return this.#add(holder, order.reason ?? null, { ...key, actor: order.actor });
   }
 
   /**
@@ -72,9 +103,10 @@ export class KeyIssuer {
    * @returns undefined when there is no such key
    * @throws GatewayError `store_unavailable`
    */
-  async issueFor(prefix: Prefix): Promise<IssuedKey | undefined> {
+  async issueFor(prefix: Prefix, order: KeyOrder = {}): Promise<IssuedKey | undefined> {
     if ((await this.#parts.store.findKey(prefix)) === undefined) return undefined;
-    return this.#add({ kind: 'of', prefix }, `for the holder of ${prefix}`);
+    const reason = order.reason ?? `for the holder of ${prefix}`;
+    return this.#add({ kind: 'of', prefix }, reason, { ...order.key, actor: order.actor });
   }
 
   /**
@@ -85,7 +117,7 @@ export class KeyIssuer {
   async issueFree(order: { readonly address: string; readonly perDay: number }): Promise<IssuedKey> {
     const grant = await this.freeGrant(order);
     const holder: HolderOf = { kind: 'new', id: randomUUID(), tier: 'Free' };
-    return this.#add(holder, null, grant);
+    return this.#add(holder, null, {}, grant);
   }
 
   /**
@@ -103,19 +135,23 @@ export class KeyIssuer {
   }
 
   /**
-   * Replaces the principal's key. The old key is invalid when this resolves, in this process at once. A suspended holder
+   * Replaces the principal's key, in this process at once. A suspended holder
    * may rotate and stays suspended.
    *
-   * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `store_unavailable`
+   * @param overlapMs how long the old key stays valid. Default 0: it is invalid when this resolves
+   * @throws GatewayError `invalid_api_key` when another rotation or a revocation came first, `key_already_rotated` during an overlap,
+   *   `store_unavailable`
    */
-  async rotate(principal: Principal): Promise<RotatedKey> {
+  async rotate(principal: Pick<Principal, 'prefix'>, overlapMs = 0): Promise<RotatedKey> {
     const running = this.#rotations.get(principal.prefix);
     if (running !== undefined) {
       // The new key goes out once, to the first request. If that rotation fails, the old key stays valid.
       await running;
       throw new GatewayError('invalid_api_key');
     }
-    const rotation = this.#rotate(principal).finally(() => this.#rotations.delete(principal.prefix));
+    const rotation = this.#rotate(principal, overlapMs).finally(() =>
+      this.#rotations.delete(principal.prefix),
+    );
     this.#rotations.set(principal.prefix, rotation);
     return rotation;
   }
@@ -134,31 +170,53 @@ export class KeyIssuer {
     return this.#parts.store.listKeys(filter);
   }
 
-  async #add(holder: HolderOf, reason: string | null, grant?: FreeGrant): Promise<IssuedKey> {
+  async #add(
+    holder: HolderOf,
+    reason: string | null,
+    { actor = null, ...own }: NewKeyOptions & { readonly actor?: string | null | undefined },
+    grant?: FreeGrant,
+  ): Promise<IssuedKey> {
     const { store } = this.#parts;
-    const { key, outcome } = await this.mint((added) => store.addKey(added, holder, reason, grant));
+    const { key, outcome } = await this.mint((added) =>
+      store.addKey({ ...added, ...own }, holder, reason, grant, actor),
+    );
     if (outcome.kind === 'added') return this.#issued(key, outcome.record);
     if (outcome.kind === 'free_limit') throw new GatewayError('free_key_limit');
     // `unknown_holder` cannot follow a found holder, and `mint` handles `prefix_taken`.
     throw new Error(`the store answered ${outcome.kind} to a new key`);
   }
 
-  async #rotate(principal: Principal): Promise<RotatedKey> {
-    const rotate = (successor: NewKey) => this.#parts.store.rotateKey(principal, successor);
-    const { key, outcome } = await this.mint(rotate, () => this.#requireActive(principal));
+  async #rotate(principal: Pick<Principal, 'prefix'>, overlapMs: number): Promise<RotatedKey> {
+    const { store } = this.#parts;
+    let old: KeyRecord | undefined;
+    const write = (successor: NewKey) => {
+      // A rotation prolongs nothing.
+      const { name = null, expiresAt = null, terms = NO_TERMS } = old ?? {};
+      const keepUntil =
+        overlapMs > 0 ? new Date(Date.parse(successor.createdAt) + overlapMs).toISOString() : undefined;
+      return store.rotateKey(principal, { ...successor, name, expiresAt, terms }, keepUntil);
+    };
+    const { key, outcome } = await this.mint(write, async () => {
+      old = await store.findKey(principal.prefix);
+      // Only the state: a change of the holder may have raised the version since authentication.
+      if (old?.state !== 'active') throw new GatewayError('invalid_api_key');
+      if (old.replacedBy !== null) throw alreadyRotated(old.replacedBy);
+    });
     if (outcome.kind !== 'rotated') throw new GatewayError('invalid_api_key');
-    const { record, endedVersion } = outcome;
-    const ended = { prefix: principal.prefix, kind: 'rotated', version: endedVersion } as const;
+    const { record, endedVersion, validUntil } = outcome;
+    const kind = validUntil === null ? 'rotated' : 'changed';
+    const ended = { prefix: principal.prefix, kind, version: endedVersion } as const;
     // Announce both before the response, so that no replica accepts the old key after it.
-    const announced = announce(this.#parts, { ...ended, at: record.createdAt });
+    const announced =
+      old === undefined || validUntil === null
+        ? announce(this.#parts, { ...ended, at: record.createdAt })
+        : announceChanged(
+            this.#parts,
+            [{ ...old, version: endedVersion, expiresAt: validUntil }],
+            record.createdAt,
+          );
     const [issued] = await Promise.all([this.#issued(key, record), announced]);
-    return { ...issued, replaces: principal.prefix };
-  }
-
-  /** Checks the state only: a change of the holder may have raised the version since authentication. */
-  async #requireActive({ prefix }: Principal): Promise<void> {
-    const current = await this.#parts.store.findKey(prefix);
-    if (current?.state !== 'active') throw new GatewayError('invalid_api_key');
+    return { ...issued, replaces: principal.prefix, validUntil };
   }
 
   /**
@@ -204,6 +262,13 @@ export class KeyIssuer {
     await announced;
     return { key, prefix, holderId, tier, createdAt };
   }
+}
+
+function alreadyRotated(successor: Prefix): GatewayError {
+  return new GatewayError(
+    'key_already_rotated',
+    `This key was rotated already, and its successor is ${successor}. Rotate that one instead.`,
+  );
 }
 
 /**

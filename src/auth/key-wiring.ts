@@ -7,9 +7,11 @@ import type { Store } from '../store/store.ts';
 import type { Logger } from '../telemetry/log/logger.ts';
 import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import { Authenticator } from './authenticator.ts';
+import { ExpiringKeys } from './expiring-keys.ts';
 import { Hasher } from './hashing/hasher.ts';
 import { openSecret } from './hashing/hashing-secret.ts';
 import { isCompromised, KeyIssuer } from './key-issuer.ts';
+import { KeyUses } from './key-uses.ts';
 import { ChangeFeed } from './records/change-feed.ts';
 import { KeyAnnouncer, KeyBroadcast } from './records/key-broadcast.ts';
 import { SharedRecords } from './records/shared-records.ts';
@@ -54,7 +56,14 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
   const url = config.redis;
   const redis = url === undefined ? undefined : new RedisClient({ url, logger, metrics: metrics.redis });
   const shared = redis && new SharedRecords({ redis, secret, metrics });
-  const parts = { store, shared, onFirstUse, secret, hasher, metrics, failuresPerMinute };
+  const uses = new KeyUses({ store: store.organisation, logger });
+  const expiring = new ExpiringKeys({ store: store.organisation, metrics });
+  void expiring.count();
+  const stopUpkeep = async () => {
+    expiring.stop();
+    await uses.close();
+  };
+  const parts = { store, shared, onFirstUse, uses, secret, hasher, metrics, failuresPerMinute };
   const authenticator = new Authenticator(parts);
   const broadcast = redis && new KeyBroadcast({ redis, listener: authenticator, metrics });
   const changes = new ChangeFeed({
@@ -70,7 +79,11 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     const issuer = new KeyIssuer({ store, secret, hasher, listener: authenticator });
     await changes.start();
     const position = { index: 0, count: 1 };
-    return { authenticator, issuer, redis, isLinked: true, position, close: () => changes.stop() };
+    const close = async () => {
+      await changes.stop();
+      await stopUpkeep();
+    };
+    return { authenticator, issuer, redis, isLinked: true, position, close };
   }
   const replicas = new Replicas({
     redis,
@@ -103,6 +116,7 @@ export async function openKeys(options: KeysOptions): Promise<Keys> {
     async close() {
       await changes.stop();
       await replicas.stop();
+      await stopUpkeep();
       await redis.close();
     },
   };

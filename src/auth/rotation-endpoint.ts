@@ -1,24 +1,46 @@
 // The endpoint for key rotation, and the JSON form of a new key.
 
+import { formatDuration, readDuration } from '../config/schema/units.ts';
+import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
-import { answerJson } from '../http/exchange/response-writer.ts';
+import { answerJson, hasBody } from '../http/exchange/response-writer.ts';
+import { readPageForm } from '../http/page-form.ts';
 import type { Authenticator } from './authenticator.ts';
+import { identify } from './identify.ts';
 import type { IssuedKey, KeyIssuer } from './key-issuer.ts';
 
-/** `POST /admin/keys/rotate`, authenticated with the key that it replaces. */
-export function rotationEndpoint(authenticator: Authenticator, issuer: KeyIssuer) {
+/**
+ * `POST /admin/keys/rotate`, authenticated with the key that it replaces; with `{"overlap": "24h"}` the old key stays valid that long.
+ * @param maxOverlap the longest overlap in milliseconds, of the configuration in force
+ */
+export function rotationEndpoint(authenticator: Authenticator, issuer: KeyIssuer, maxOverlap: () => number) {
   return async (exchange: Exchange): Promise<void> => {
-    const { authorization } = exchange.request.headers;
     // Suspended holders may rotate: replacing a leaked key must not wait for a payment.
-    const principal = await authenticator.authenticate(authorization, exchange.address, 'any');
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const principal = await identify(authenticator, exchange, 'any');
+    const overlapMs = await readOverlap(exchange, maxOverlap());
     // Do not replace the key of a client that has disconnected and would not receive the new one.
     exchange.throwIfStopped();
-    const rotated = await issuer.rotate(principal);
-    const body = { ...wireKey(rotated), replaces: rotated.replaces };
-    answerJson(exchange, 200, body, { 'cache-control': 'no-store' });
+    const { replaces, validUntil, ...rotated } = await issuer.rotate(principal, overlapMs);
+    const until = validUntil === null ? {} : { old_key_expires_at: validUntil };
+    answerJson(exchange, 200, { ...wireKey(rotated), replaces, ...until }, { 'cache-control': 'no-store' });
   };
+}
+
+/** @throws GatewayError invalid_value, and those of `readPageForm` */
+async function readOverlap(exchange: Exchange, max: number): Promise<number> {
+  if (!hasBody(exchange)) return 0;
+  const text = (await readPageForm(exchange)).get('overlap');
+  if (text === undefined) return 0;
+  const read = readDuration(text);
+  const invalid = (why: string) =>
+    new GatewayError('invalid_value', `The parameter 'overlap' ${why}.`, { param: 'overlap' });
+  if (!read.ok) throw invalid('must be a duration, such as 30m or 24h');
+  if (read.value <= max) return read.value;
+  throw invalid(
+    max === 0
+      ? 'is not offered by this gateway: the old key stops at once. Leave it out'
+      : `must be at most ${formatDuration(max)} on this gateway`,
+  );
 }
 
 /** The JSON form of a new key. No other code reveals a key to a client. */

@@ -1,7 +1,9 @@
 // Calls without a model (files, batches, vector stores, conversations), forwarded to the one upstream that stores the objects. The order of
 // the steps is here: the key, the operation, the limits, the owners of the objects, the call, and the record of new objects. Calls that
 // could read or end another holder's object are rejected before the upstream is asked.
+
 import type { Authenticator } from '../auth/authenticator.ts';
+import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import { pickLimits } from '../config/limit-table.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
@@ -95,12 +97,7 @@ export class Passthrough {
     if (passthrough === undefined || upstream === undefined || !isOffered(path, passthrough.paths)) {
       throw new GatewayError('unknown_url');
     }
-    const principal = await authenticator.authenticate(
-      exchange.request.headers.authorization,
-      exchange.address,
-    );
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const principal = await identify(authenticator, exchange);
     exchange.throwIfStopped();
     const found = findOperation(exchange.method, path);
     const reservation = await RunningReservation.open(metering, this.#order(exchange, principal, config));

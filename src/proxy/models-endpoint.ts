@@ -1,5 +1,6 @@
 // The `/v1/models` endpoints: the models that a key may use. route-table.ts resolves the names.
 import type { Authenticator } from '../auth/authenticator.ts';
+import { identify } from '../auth/identify.ts';
 import type { DynamicConfig, Tier } from '../config/schema/config-schema.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { answerJson } from '../http/exchange/response-writer.ts';
@@ -57,12 +58,7 @@ export class ModelsEndpoint {
   }
 
   async #tierOf(exchange: Exchange, { tiers }: DynamicConfig): Promise<Tier> {
-    const principal = await this.#authenticator.authenticate(
-      exchange.request.headers.authorization,
-      exchange.address,
-    );
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const principal = await identify(this.#authenticator, exchange);
     await setLimitHeaders(this.#limiter, exchange, principal.holderId, tiers[principal.tier] ?? {});
     return principal.tier;
   }

@@ -1,5 +1,7 @@
 // The pipeline of a request for a model, from authentication to the last byte. It fixes the order of the steps; others do them.
+
 import type { Authenticator } from '../auth/authenticator.ts';
+import { identify } from '../auth/identify.ts';
 import type { Principal } from '../auth/key/principal.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
@@ -82,11 +84,9 @@ export class Pipeline {
 
   async #answer(exchange: Exchange, endpoint: Endpoint, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, metering } = this.#options;
-    const checked = authenticator.authenticate(exchange.request.headers.authorization, exchange.address);
+    const identified = identify(authenticator, exchange);
     // Most keys are cached: skip the promise and its microtask.
-    const principal = checked instanceof Promise ? await checked : checked;
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const principal = identified instanceof Promise ? await identified : identified;
     exchange.throwIfStopped();
 
     const limits = config.tiers[principal.tier] ?? {};

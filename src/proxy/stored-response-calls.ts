@@ -1,6 +1,7 @@
 // Calls about a stored response: retrieve (also as a stream), cancel, delete, list input items. They go to the upstream that has it,
 // and only for its holder. pipeline.ts creates responses.
 
+import { identify } from '../auth/identify.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
@@ -45,12 +46,7 @@ export class StoredResponseCalls {
 
   async #answer(exchange: Exchange, action: StoredAction, { config, routes }: ConfigSnapshot): Promise<void> {
     const { authenticator, stored, metering } = this.#options;
-    const principal = await authenticator.authenticate(
-      exchange.request.headers.authorization,
-      exchange.address,
-    );
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const principal = await identify(authenticator, exchange);
     const limits = config.tiers[principal.tier] ?? {};
     const slot = new RequestSlot(metering, { exchange, principal, limits, tiers: config.tiers });
     let reservation: UsageReservation | undefined;

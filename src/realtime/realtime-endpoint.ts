@@ -1,6 +1,8 @@
 // `GET /v1/realtime`: from a handshake to a session with one of the model's targets. The order of the steps is here, as in pipeline.ts
 // for chat. realtime-dial.ts is one attempt, realtime-session.ts the session after the 101.
+
 import type { Authenticator } from '../auth/authenticator.ts';
+import { identify } from '../auth/identify.ts';
 import type { DynamicConfig } from '../config/schema/config-schema.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
@@ -73,12 +75,12 @@ export class Realtime {
       throw upgradeRejectionOf(exchange.request) ?? new GatewayError('upgrade_required');
     }
     const offered = readProtocols(headers['sec-websocket-protocol']);
-    const principal = await authenticator.authenticate(
+    const principal = await identify(
+      authenticator,
+      exchange,
+      'good',
       headers.authorization ?? offered.authorization,
-      exchange.address,
     );
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
     exchange.throwIfStopped();
 
     const limits = config.tiers[principal.tier] ?? {};

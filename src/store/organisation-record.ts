@@ -92,6 +92,8 @@ export interface OrganisationStore {
    * @param limit 1 to 1000
    */
   searchHolders(filter: HolderFilter, limit: number, after?: string): Promise<readonly HolderSummary[]>;
+  /** Number of active keys whose expiry is in this time, RFC 3339, UTC. */
+  countExpiring(from: string, to: string): Promise<number>;
   labelsOf(ownerId: string): Promise<OwnerLabels>;
   /** Records the last day of use of keys. An earlier day than the known one changes nothing. */
   recordUses(uses: ReadonlyMap<Prefix, string>): Promise<void>;

@@ -18,8 +18,8 @@ export interface UsageReader {
 }
 
 export interface UsageEndpointOptions<Reader extends UsageReader> {
-  /** @throws GatewayError for an invalid key, or one that cannot be checked */
-  readonly authenticate: (authorization: string | undefined, address: string) => Promise<Reader>;
+  /** Notes the key on the exchange. @throws GatewayError for an invalid key, or one that cannot be checked */
+  readonly identify: (exchange: Exchange) => Reader | Promise<Reader>;
   readonly usage: HolderUsage;
   /** The state of the limits for the answer. */
   readonly limits: (principal: Reader) => Promise<unknown>;
@@ -36,10 +36,8 @@ export class UsageEndpoint<Reader extends UsageReader> {
 
   /** `GET /admin/usage?days=30`. */
   async answer(exchange: Exchange): Promise<void> {
-    const { authenticate, usage, limits, plan } = this.#options;
-    const principal = await authenticate(exchange.request.headers.authorization, exchange.address);
-    exchange.keyPrefix = principal.prefix;
-    exchange.access.tier = principal.tier;
+    const { identify, usage, limits, plan } = this.#options;
+    const principal = await identify(exchange);
     const days = daysIn(exchange.target);
     exchange.throwIfStopped();
     const [report, state, paid] = await Promise.all([

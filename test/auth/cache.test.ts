@@ -12,6 +12,7 @@ import {
 } from '../../src/auth/records/key-cache.ts';
 import { isPrefix } from '../../src/store/key-record.ts';
 
+const NO_OWN_TERMS = { teamId: null, holderTerms: {}, terms: {}, expiresAtMs: undefined };
 const fingerprints = new Fingerprints();
 
 function numbered(index: number): Key {
@@ -21,7 +22,14 @@ function numbered(index: number): Key {
 }
 
 function callerFor(key: Key): Principal {
-  return { prefix: key.prefix, holderId: 'holder', tier: 'Lite', standing: 'good', version: 1 };
+  return {
+    prefix: key.prefix,
+    holderId: 'holder',
+    tier: 'Lite',
+    standing: 'good',
+    version: 1,
+    ...NO_OWN_TERMS,
+  };
 }
 
 describe('a fingerprint', () => {

@@ -114,6 +114,10 @@ export function recordOf(prefix: Prefix, version = 1): CheckableKey {
     version,
     argon2: '$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g',
     hmac: Buffer.from(prefix.repeat(8), 'hex'),
+    teamId: null,
+    holderTerms: {},
+    terms: {},
+    expiresAt: null,
   };
 }
 

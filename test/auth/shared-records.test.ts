@@ -55,6 +55,28 @@ describe('a record', () => {
     expect(await counted(metrics.sharedRecords)).toEqual({ hit: 1, miss: 2 });
   });
 
+  test('keeps team, terms and expiry, and without them reads as in earlier versions', async () => {
+    const own: CheckableKey = {
+      ...recordOf(ONE, 3),
+      teamId: 'a team',
+      holderTerms: { limits: { concurrency: 7, tokens_per_day: null } },
+      terms: { models: ['gpt-*'], endpoints: ['chat'] },
+      expiresAt: '2030-01-02T03:04:05.006Z',
+    };
+    await sharing().shared.publish(own);
+    expect(await sharing().shared.find(ONE)).toEqual({ kind: 'record', record: own });
+    const plain = (await kept(recordOf(ONE, 4))).toString();
+    expect(Object.keys(JSON.parse(plain.slice(plain.indexOf('{'))))).toEqual([
+      'prefix',
+      'holder',
+      'tier',
+      'standing',
+      'version',
+      'argon2',
+      'hmac',
+    ]);
+  });
+
   test('is found again after Redis has forgotten its scripts', async () => {
     const { shared } = sharing();
     await shared.publish(recordOf(ONE));

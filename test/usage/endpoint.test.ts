@@ -27,7 +27,11 @@ beforeEach(async () => {
   ({ outbox } = await open(faulty, dir.file('directory'), BY_HAND, () => now));
   usage = new HolderUsage(outbox, faulty, () => now);
   const endpoint = new UsageEndpoint({
-    authenticate: async (authorization) => {
+    identify: async ({
+      request: {
+        headers: { authorization },
+      },
+    }) => {
       const holderId = /^Bearer (.+)$/.exec(authorization ?? '')?.[1];
       if (holderId === undefined) throw new GatewayError('missing_api_key');
       return { holderId, prefix: '0123abcd', tier: 'Lite', standing: 'suspended' };

@@ -1,5 +1,6 @@
 // The authenticated principal of a request.
 import type { Tier } from '../../config/schema/config-schema.ts';
+import type { Terms } from '../../config/terms.ts';
 import type { BillingStatus, KeyRecord, Prefix } from '../../store/key-record.ts';
 
 export interface Principal {
@@ -11,15 +12,34 @@ export interface Principal {
   readonly standing: BillingStatus;
   /** Version of the key when it was checked. A change of the holder raises it too. */
   readonly version: number;
+  readonly teamId: string | null;
+  /** What its holder has of its own. */
+  readonly holderTerms: Terms;
+  /** What the key has of its own. */
+  readonly terms: Terms;
+  /** When the key expires, in milliseconds since 1970; undefined: it does not. */
+  readonly expiresAtMs: number | undefined;
 }
 
 /** The fields of a key record that authentication needs. */
 export type CheckableKey = Pick<
   KeyRecord,
-  'prefix' | 'holderId' | 'tier' | 'standing' | 'state' | 'version' | 'argon2' | 'hmac'
+  | 'prefix'
+  | 'holderId'
+  | 'tier'
+  | 'standing'
+  | 'state'
+  | 'version'
+  | 'argon2'
+  | 'hmac'
+  | 'teamId'
+  | 'expiresAt'
+  | 'terms'
+  | 'holderTerms'
 >;
 
 export function principalOf(record: CheckableKey): Principal {
-  const { prefix, holderId, tier, standing, version } = record;
-  return { prefix, holderId, tier, standing, version };
+  const { prefix, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAt } = record;
+  const expiresAtMs = expiresAt === null ? undefined : Date.parse(expiresAt);
+  return { prefix, holderId, tier, standing, version, teamId, holderTerms, terms, expiresAtMs };
 }

@@ -108,6 +108,8 @@ export interface KnownKey {
   readonly soughtAt: number;
   /** Until when the key is accepted without a look-up. */
   readonly freshUntil: number;
+  /** The day of its last recorded use, as days since 1970. */
+  usedOn?: number | undefined;
 }
 
 /**
@@ -156,7 +158,7 @@ export class KeyCache {
       known?.principal.version === principal.version ? Math.max(validAt, known.confirmedAt) : validAt;
     const pause = Math.min(soughtAt + STALE_PAUSE_MS, at + STALE_MS);
     const freshUntil = Math.max(at + this.#freshMs, soughtAt === validAt ? at : pause);
-    this.#put(fingerprint, { principal, confirmedAt: at, soughtAt, freshUntil });
+    this.#put(fingerprint, { principal, confirmedAt: at, soughtAt, freshUntil, usedOn: known?.usedOn });
   }
 
   /**

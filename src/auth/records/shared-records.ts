@@ -3,6 +3,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
 import { TIERS } from '../../config/schema/config-schema.ts';
+import { readTerms, writeTerms } from '../../config/terms.ts';
 import { parseUntrusted } from '../../redis/foreign-text.ts';
 import { type RedisClient, RedisCommandError, type RedisScript } from '../../redis/redis-client.ts';
 import { pause } from '../../redis/redis-deadline.ts';
@@ -66,6 +67,11 @@ const Payload = z.strictObject({
   version: z.int().min(1),
   argon2: z.string(),
   hmac: z.base64(),
+  // Members since teams and expiry exist. Replicas of earlier versions read a record with one of them from the store.
+  team: z.string().optional(),
+  holder_terms: z.string().optional(),
+  terms: z.string().optional(),
+  expires_at: z.string().optional(),
 });
 
 export type Tombstone = typeof ENDED | typeof CHANGED;
@@ -234,7 +240,9 @@ async function ignoreErrors(work: Promise<unknown>): Promise<void> {
   }
 }
 
-function encode({ prefix, holderId, tier, standing, version, argon2, hmac }: CheckableKey): string {
+function encode(record: CheckableKey): string {
+  const { prefix, holderId, tier, standing, version, argon2, hmac, teamId, expiresAt } = record;
+  const [terms, holderTerms] = [writeTerms(record.terms), writeTerms(record.holderTerms)];
   const payload: z.input<typeof Payload> = {
     prefix,
     holder: holderId,
@@ -243,6 +251,10 @@ function encode({ prefix, holderId, tier, standing, version, argon2, hmac }: Che
     version,
     argon2,
     hmac: Buffer.from(hmac).toString('base64'),
+    ...(teamId !== null && { team: teamId }),
+    ...(holderTerms !== '{}' && { holder_terms: holderTerms }),
+    ...(terms !== '{}' && { terms }),
+    ...(expiresAt !== null && { expires_at: expiresAt }),
   };
   return JSON.stringify(payload);
 }
@@ -250,7 +262,7 @@ function encode({ prefix, holderId, tier, standing, version, argon2, hmac }: Che
 function decode(text: string): CheckableKey | undefined {
   const payload = parseUntrusted(Payload, text);
   if (payload === undefined || !isPrefix(payload.prefix)) return undefined;
-  const { prefix, holder, tier, standing, version, argon2, hmac } = payload;
+  const { prefix, holder, tier, standing, version, argon2, hmac, team = null, expires_at = null } = payload;
   return {
     prefix,
     holderId: holder,
@@ -260,5 +272,9 @@ function decode(text: string): CheckableKey | undefined {
     version,
     argon2,
     hmac: Buffer.from(hmac, 'base64'),
+    teamId: team,
+    holderTerms: readTerms(payload.holder_terms ?? '{}'),
+    terms: readTerms(payload.terms ?? '{}'),
+    expiresAt: expires_at,
   };
 }

@@ -1,8 +1,10 @@
 // `POST /checkout`: issues a Free key at once, or creates an order for a paid tier and sends the buyer to the payment page. Forms
 // are answered with pages and programs with JSON. key-claims.ts issues the key of a paid order.
+
 import { randomUUID } from 'node:crypto';
 import { addressBlock } from '../../auth/address-block.ts';
 import { FailureLimit } from '../../auth/failure-limits.ts';
+import { identify } from '../../auth/identify.ts';
 import type { IssuedKey } from '../../auth/key-issuer.ts';
 import { wireKey } from '../../auth/rotation-endpoint.ts';
 import { type DynamicConfig, TIERS, type Tier } from '../../config/schema/config-schema.ts';
@@ -148,8 +150,7 @@ export class Checkout {
     if (authorization === undefined) return undefined;
     const { authenticator, store } = this.#parts;
     // Suspended holders are allowed, because paying ends the suspension.
-    const principal = await authenticator.authenticate(authorization, exchange.address, 'any');
-    exchange.keyPrefix = principal.prefix;
+    const principal = await identify(authenticator, exchange, 'any');
     if (principal.standing === 'good' && !isAbove(tier, principal.tier))
       throw new GatewayError('already_entitled');
     const orders = await store.ordersOf(principal.holderId);

@@ -268,9 +268,14 @@ export const dynamicShape = {
     failures_per_minute: integer(1, COUNT)
       .prefault('60')
       .describe('Invalid keys per client address (IPv6: per /64) and minute before its requests get a 429.'),
+    max_rotation_overlap: duration('0s', MAX_DURATION)
+      .prefault('0s')
+      .describe(
+        'How long a holder may keep a rotated key valid, with `overlap` in the request. `0s`: it ends at once.',
+      ),
   })
     .prefault({})
-    .describe('Limits on authentication failures.'),
+    .describe('Rules for keys and for failed authentication.'),
   drain: section({
     delay: duration('0s', MAX_DURATION)
       .prefault('0s')

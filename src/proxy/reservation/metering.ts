@@ -1,6 +1,7 @@
 // Wires the limiters of limits/ and the usage outbox of usage/.
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
+import { identify } from '../../auth/identify.ts';
 import type { Principal } from '../../auth/key/principal.ts';
 import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
 import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
@@ -75,8 +76,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
     metering: { limiter, outbox, metrics },
     endpoint: new UsageEndpoint({
       // A suspended holder can read here why it is not served.
-      authenticate: async (authorization, address) =>
-        authenticator.authenticate(authorization, address, 'any'),
+      identify: (exchange) => identify(authenticator, exchange, 'any'),
       usage,
       limits: async ({ holderId, tier }) => shown(await limiter.peek(holderId, limitsOf(tier))),
       plan: ({ holderId }) => planOf(holderId),

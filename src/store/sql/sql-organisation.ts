@@ -132,6 +132,17 @@ export function sqlOrganisation(database: SqlDatabase): OrganisationStore {
       return searchHolders(database, filter, limit, after);
     },
 
+    async countExpiring(from, to) {
+      const row = await reader
+        .selectFrom('keys')
+        .select((eb) => eb.fn.countAll<number>().as('n'))
+        .where('state', '=', 'active')
+        .where('expires_at', '>=', from)
+        .where('expires_at', '<', to)
+        .executeTakeFirst();
+      return Number(row?.n ?? 0);
+    },
+
     labelsOf(ownerId) {
       return readLabels(reader, ownerId);
     },

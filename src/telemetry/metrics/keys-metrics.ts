@@ -10,7 +10,8 @@ export function keyMetrics(catalogue: MetricCatalogue) {
     authOutcomes: catalogue.counter('tollgate_auth_total', {
       meaning: 'Key checks by outcome.',
       labels: {
-        outcome: '`cached`, `verified`, `suspended`, `refused`, `refused_cached`, `limited`, `unavailable`',
+        outcome:
+          '`cached`, `verified`, `suspended`, `expired`, `refused`, `refused_cached`, `limited`, `unavailable`',
       },
       action: 'Many `refused` or `limited`: someone guesses keys, or a program uses an old one.',
     }),
@@ -54,6 +55,11 @@ export function keyMetrics(catalogue: MetricCatalogue) {
       meaning: 'Lookups of key records in Redis, by result.',
       labels: { result: '`hit`, `miss`, `ended`, `changed`, `damaged`, `unavailable`' },
       action: '`damaged`: another program writes to these keys, or replicas have different secrets.',
+    }),
+    expiringKeys: catalogue.gauge('tollgate_expiring_keys', {
+      meaning: 'Active keys that expire within 7 days, counted every 10 minutes.',
+      across: 'max',
+      action: 'Above 0: `tollgate keys list --expires-before 7d` names them.',
     }),
     keyPollFailures: catalogue.counter('tollgate_key_poll_failures_total', {
       meaning: 'Failed polls of the store for changed keys.',

@@ -1,0 +1,97 @@
+// What clients see of keys that expire and of rotations with an overlap, and that the store learns when a key was used.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openStore } from '../../src/store/open.ts';
+import { type Gateway, startGateway } from '../helpers/gateway.ts';
+import { codeOf, field, listModels, textField } from './holder.ts';
+
+const DAY = 86_400_000;
+
+let gateway: Gateway;
+
+beforeAll(async () => {
+  gateway = await startGateway({ config: { auth: { max_rotation_overlap: '24h' } } });
+});
+
+afterAll(() => gateway[Symbol.asyncDispose]());
+
+async function issue(expiresInMs: number): Promise<string> {
+  const expiresAt = new Date(Date.now() + expiresInMs).toISOString();
+  const { key } = await gateway.app.issuer.issue({ tier: 'Lite', key: { expiresAt } });
+  return key.reveal();
+}
+
+function rotate(key: string, body: string, type = 'application/json'): Promise<Response> {
+  const headers = { authorization: `Bearer ${key}`, 'content-type': type };
+  return fetch(`${gateway.url}/admin/keys/rotate`, { method: 'POST', headers, body });
+}
+
+describe('a key that expires', () => {
+  test('is announced in every response of its last week, and not before', async () => {
+    const soon = await listModels(gateway.url, await issue(6 * DAY));
+    expect(Date.parse(soon.header('x-tollgate-key-expires') ?? '')).toBeGreaterThan(Date.now());
+    const later = await listModels(gateway.url, await issue(8 * DAY));
+    expect([later.status, later.header('x-tollgate-key-expires')]).toEqual([200, undefined]);
+  });
+
+  test('is answered with its own code and time when it has expired', async () => {
+    const response = await listModels(gateway.url, await issue(-1000));
+    expect([response.status, codeOf(response)]).toEqual([401, 'api_key_expired']);
+    expect(response.text()).toMatch(/expired at \d{4}-\d\d-\d\dT/);
+    expect(response.header('www-authenticate')).toContain('invalid_token');
+  });
+});
+
+describe('a rotation with an overlap', () => {
+  test('says when the old key expires, and both work until then', async () => {
+    const old = await gateway.issueKey('Lite');
+    const response = await rotate(old, '{"overlap":"2h"}');
+    const body: unknown = await response.json();
+    expect(response.status).toBe(200);
+    const until = Date.parse(textField(body, 'old_key_expires_at'));
+    expect(Math.abs(until - Date.now() - 2 * 3_600_000)).toBeLessThan(60_000);
+    for (const key of [old, textField(body, 'key')])
+      expect((await listModels(gateway.url, key)).status).toBe(200);
+    const again = await rotate(old, '{"overlap":"2h"}');
+    expect([again.status, field(await again.json(), 'error', 'code')]).toEqual([409, 'key_already_rotated']);
+  });
+
+  test.each([
+    ['{"overlap":"25h"}', 'at most 1d'],
+    ['{"overlap":"soon"}', 'must be a duration'],
+    ['{"overlap":', 'not valid JSON'],
+  ])('%s is rejected, and the old key stays as it is', async (body, why) => {
+    const old = await gateway.issueKey('Lite');
+    const response = await rotate(old, body);
+    expect(response.status).toBe(400);
+    expect(await response.text()).toContain(why);
+    const again = await rotate(old, '{}');
+    expect(await again.json()).not.toHaveProperty('old_key_expires_at');
+    expect((await listModels(gateway.url, old)).status).toBe(401);
+  });
+
+  test('is not offered where the operator has set no bound', async () => {
+    await using plain = await startGateway();
+    const old = await plain.issueKey('Lite');
+    const headers = { authorization: `Bearer ${old}`, 'content-type': 'application/json' };
+    const body = '{"overlap":"1s"}';
+    const response = await fetch(`${plain.url}/admin/keys/rotate`, { method: 'POST', headers, body });
+    expect(response.status).toBe(400);
+    expect(await response.text()).toContain('not offered by this gateway');
+    expect((await listModels(plain.url, old)).status).toBe(200);
+  });
+});
+
+test('the day of the last use is in the store after the gateway has stopped', async () => {
+  const own = await startGateway();
+  const key = await own.issueKey('Lite');
+  const unused = await own.issueKey('Lite');
+  expect((await listModels(own.url, key)).status).toBe(200);
+  await own.app.close();
+  const store = await openStore({ kind: 'sqlite', path: own.directory.file('tollgate.db') });
+  const listed = await store.listKeys({ limit: 10 });
+  const lastUse = (of: string) => listed.find((each) => of.startsWith(each.prefix))?.lastUsed;
+  expect(lastUse(key)).toBe(new Date().toISOString().slice(0, 10));
+  expect(lastUse(unused)).toBeNull();
+  await store.close();
+  await own[Symbol.asyncDispose]();
+});
