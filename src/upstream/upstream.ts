@@ -72,6 +72,8 @@ export interface UpstreamEvents {
   onQuarantine?(kind: Unsolicited, ms: number): void;
   /** No new token could be fetched. @param isInForce whether the previous one is still valid */
   onTokenFailure?(error: Error, isInForce: boolean): void;
+  /** The client certificate ends soon, or has ended. At most once a day. @param end Unix milliseconds */
+  onCertificateExpiry?(end: number): void;
 }
 
 export class Upstream {
@@ -126,7 +128,8 @@ export class Upstream {
       failed: metrics.upstreamSeconds.child({ upstream: name, result: 'failed' }),
     };
     this.provider = providerOf(name, config);
-    this.#egress = new UpstreamEgress(config);
+    const onExpiry = (end: number) => events.onCertificateExpiry?.(end);
+    this.#egress = new UpstreamEgress({ upstream: name, config, metrics, onExpiry });
     this.server = config.kind === 'builtin' ? undefined : serverOf(config.base_url);
     if (config.kind === 'builtin') {
       this.#transport = transport ?? new EchoTransport();
@@ -236,6 +239,7 @@ export class Upstream {
   /** Starts the active health check and fetches the token, where they are configured. */
   start(): void {
     this.#credential.start();
+    this.#egress.start();
     if (this.#probe === undefined) return;
     this.#healthyGauge.set({ upstream: this.name }, 1);
     this.#probe.start();
@@ -244,6 +248,7 @@ export class Upstream {
   /** Stops the health check and removes its gauge, because the upstream was removed from the configuration. */
   stop(): void {
     this.#credential.stop();
+    this.#egress.stop();
     this.#probe?.stop();
     this.#healthyGauge.remove({ upstream: this.name });
   }

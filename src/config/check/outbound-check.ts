@@ -1,5 +1,11 @@
 // Checks of `proxy` and `tls` across their fields: a certificate and its key, and fields that have no effect.
-import { certificatesIn, readCertificates, readPrivateKeyPem, tlsFault } from '../schema/outbound-schema.ts';
+import {
+  certificatesIn,
+  EXPIRY_MARGIN_MS,
+  readCertificates,
+  readPrivateKeyPem,
+  tlsFault,
+} from '../schema/outbound-schema.ts';
 import { proxyRules } from '../source/outbound-rules.ts';
 import {
   findNode,
@@ -10,9 +16,6 @@ import {
   type YamlNode,
   type YamlPath,
 } from '../source/yaml-tree.ts';
-
-/** A client certificate that ends this soon is worth a warning, in milliseconds. */
-export const EXPIRY_MARGIN_MS = 7 * 86_400_000;
 
 /** The global fields, and the variables of the environment that stand in for `proxy`. */
 export function checkOutbound(

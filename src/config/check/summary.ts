@@ -15,9 +15,11 @@ import {
   type UpstreamConfig,
 } from '../schema/config-schema.ts';
 import { ENDPOINTS } from '../schema/endpoint-names.ts';
+import { certificatesIn } from '../schema/outbound-schema.ts';
 import { readRedisAddress, redisHosts } from '../schema/redis-address.ts';
 import { describeTimeouts } from '../schema/timeouts.ts';
 import { formatDuration, formatSize } from '../schema/units.ts';
+import { proxyFor } from '../source/outbound-rules.ts';
 
 /** A table of two columns: name and text. */
 function table(rows: readonly (readonly [string, string])[]): string[] {
@@ -49,6 +51,7 @@ function describeUpstream(upstream: UpstreamConfig): string {
           ...(Object.keys(upstream.headers).length === 0
             ? []
             : [`headers ${Object.keys(upstream.headers).join(', ')}`]),
+          ...describeEgress(upstream),
         ];
   // The path is not shown: its query may hold a credential.
   const health =
@@ -60,6 +63,20 @@ function describeUpstream(upstream: UpstreamConfig): string {
     ...health,
     ...describeBody(upstream.body),
   ].join('; ');
+}
+
+/** The proxy without its credentials, and the TLS settings; empty for what Node.js does by itself. */
+function describeEgress({ base_url, outbound, tls }: Extract<UpstreamConfig, { kind: 'http' }>): string[] {
+  const proxy = proxyFor(outbound, new URL(base_url));
+  const end = certificatesIn(tls?.cert ?? '')[0]
+    ?.validToDate.toISOString()
+    .slice(0, 10);
+  return [
+    ...(proxy === undefined ? [] : [`through the proxy ${proxy.protocol}//${proxy.host}`]),
+    ...(tls?.ca === undefined ? [] : ['authorities of its own']),
+    ...(end === undefined ? [] : [`client certificate until ${end}`]),
+    ...(tls?.server_name === undefined ? [] : [`as ${tls.server_name}`]),
+  ];
 }
 
 /** Targets in the order in which they are tried: `openai/gpt-4o (75%), azure/gpt-4o (25%); then vllm/llama`. */

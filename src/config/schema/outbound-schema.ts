@@ -12,6 +12,9 @@ import { accepted, rejected, type ScalarResult } from './units.ts';
 const FROM_FILE = 'for the content of a file write ${file:PATH}';
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g;
 
+/** A client certificate that ends this soon is worth a warning, in milliseconds. */
+export const EXPIRY_MARGIN_MS = 7 * 86_400_000;
+
 /** The certificates of a PEM text, in order. @throws the system's error when one cannot be parsed */
 export function certificatesIn(pem: string): X509Certificate[] {
   return (pem.match(CERTIFICATE) ?? []).map((block) => new X509Certificate(block));

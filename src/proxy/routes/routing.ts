@@ -165,6 +165,13 @@ export class Routing {
             'failed to fetch a token for an upstream; requests to it fail until one is there',
           );
       },
+      onCertificateExpiry(end) {
+        const about = { upstream, expires_at: new Date(end).toISOString() };
+        logger.warn(
+          about,
+          'the client certificate for an upstream has expired or will soon; replace its files',
+        );
+      },
       onQuarantine(kind, ms) {
         const about = { upstream, kind, for_s: Math.round(ms / 1000) };
         logger.warn(about, 'an upstream sent unsolicited bytes; its connections are not reused for now');

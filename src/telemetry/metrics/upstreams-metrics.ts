@@ -47,6 +47,16 @@ export function upstreamMetrics(catalogue: MetricCatalogue) {
       action: '0: its targets are tried last. Check its `health.path`.',
     }),
     upstreamTokens: tokenMetrics(catalogue),
+    upstreamCertificateExpiry: catalogue.gauge(
+      'tollgate_upstream_client_certificate_expiry_timestamp_seconds',
+      {
+        across: 'min',
+        meaning: 'Unix time at which the client certificate (`tls.cert`) for an upstream expires.',
+        labels: { upstream: VALUES.upstream },
+        action:
+          'Less than a week ahead: replace its files. Once it has expired, the upstream answers `upstream_tls`.',
+      },
+    ),
     extraAttempts: catalogue.counter('tollgate_upstream_extra_attempts_total', {
       meaning: 'Upstream requests beyond the first of a request, by reason.',
       labels: {
