@@ -356,7 +356,7 @@ function mountRoutes(
 
   server.route('GET', '/health', (exchange) => health.answer(exchange));
   server.route('POST', '/admin/keys/rotate', rotate);
-  server.route('GET', '/admin/usage', (exchange) => metering.endpoint.answer(exchange));
+  server.route('GET', '/admin/usage', metering.answerUsage);
   for (const [method, path, handler] of billing.routes) server.route(method, path, handler);
 }
 

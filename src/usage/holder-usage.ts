@@ -11,7 +11,7 @@ import {
 import { dayOf, daysBefore } from './records/utc-hours.ts';
 import type { UsageOutbox } from './usage-outbox.ts';
 
-export interface UsageDay {
+interface UsageDay {
   /** `YYYY-MM-DD`, UTC. */
   readonly day: string;
   readonly model: string;
@@ -91,7 +91,7 @@ export class HolderUsage {
 }
 
 /** Adds sums; undefined counts as zero. */
-export function sumUsageDays(...parts: readonly (UsageSums | undefined)[]): UsageSums {
+function sumUsageDays(...parts: readonly (UsageSums | undefined)[]): UsageSums {
   return usageSums((name) =>
     Math.min(
       parts.reduce((total, part) => total + (part?.[name] ?? 0), 0),

@@ -17,7 +17,7 @@ export interface PendingUsage<T> {
   readonly pending: readonly UsageRow[];
 }
 
-export interface PendingRead<T> {
+interface PendingRead<T> {
   readonly store: Pick<UsageStore, 'knownBatches'>;
   readonly disk: Pick<OutboxDisk, 'call'>;
   readonly sender: Pick<BatchSender, 'isUncertain' | 'glance' | 'hold'>;

@@ -9,7 +9,7 @@ const DEFAULT_DAYS = 30;
 const MAX_DAYS = 90;
 
 /** The principal, after authentication. */
-export interface UsageReader {
+interface UsageReader {
   readonly holderId: string;
   readonly prefix: string;
   readonly tier: string;
@@ -17,7 +17,7 @@ export interface UsageReader {
   readonly standing: string;
 }
 
-export interface UsageEndpointOptions<Reader extends UsageReader> {
+interface UsageEndpointOptions<Reader extends UsageReader> {
   /** Notes the key on the exchange. @throws GatewayError for an invalid key, or one that cannot be checked */
   readonly identify: (exchange: Exchange) => Reader | Promise<Reader>;
   readonly usage: HolderUsage;
@@ -27,16 +27,10 @@ export interface UsageEndpointOptions<Reader extends UsageReader> {
   readonly plan: (principal: Reader) => Promise<unknown>;
 }
 
-export class UsageEndpoint<Reader extends UsageReader> {
-  readonly #options: UsageEndpointOptions<Reader>;
-
-  constructor(options: UsageEndpointOptions<Reader>) {
-    this.#options = options;
-  }
-
-  /** `GET /admin/usage?days=30`. */
-  async answer(exchange: Exchange): Promise<void> {
-    const { identify, usage, limits, plan } = this.#options;
+/** @returns the handler of `GET /admin/usage?days=30` */
+export function usageEndpoint<Reader extends UsageReader>(options: UsageEndpointOptions<Reader>) {
+  const { identify, usage, limits, plan } = options;
+  return async (exchange: Exchange): Promise<void> => {
     const principal = await identify(exchange);
     const days = daysIn(exchange.target);
     exchange.throwIfStopped();
@@ -45,24 +39,20 @@ export class UsageEndpoint<Reader extends UsageReader> {
       limits(principal),
       plan(principal),
     ]);
-    answerJson(
-      exchange,
-      200,
-      {
-        prefix: principal.prefix,
-        tier: principal.tier,
-        standing: principal.standing,
-        ...(paid === undefined ? {} : { plan: paid }),
-        from: report.from,
-        to: report.to,
-        totals: publicSums(report.totals),
-        days: report.days.map(({ day, model, sums }) => ({ day, model, ...publicSums(sums) })),
-        truncated: report.isTruncated,
-        limits: state,
-      },
-      { 'cache-control': 'no-store' },
-    );
-  }
+    const body = {
+      prefix: principal.prefix,
+      tier: principal.tier,
+      standing: principal.standing,
+      ...(paid === undefined ? {} : { plan: paid }),
+      from: report.from,
+      to: report.to,
+      totals: publicSums(report.totals),
+      days: report.days.map(({ day, model, sums }) => ({ day, model, ...publicSums(sums) })),
+      truncated: report.isTruncated,
+      limits: state,
+    };
+    answerJson(exchange, 200, body, { 'cache-control': 'no-store' });
+  };
 }
 
 /** @throws GatewayError invalid_value */

@@ -16,7 +16,7 @@ import { rowsOf, type UsageRecord } from './records/request-usage.ts';
 import { UsageTotals } from './records/usage-totals.ts';
 import { daysBefore } from './records/utc-hours.ts';
 
-export type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed';
+type UsageDropReason = 'memory' | 'spool_full' | 'refused' | 'too_old' | 'closed';
 
 /** For metrics. */
 export interface UsageOutboxEvents {
@@ -28,37 +28,28 @@ export interface UsageOutboxEvents {
 }
 
 /** In milliseconds, rows and bytes. */
-export interface UsageOutboxLimits {
+export const OUTBOX_LIMITS = {
   /** Delay from a record to the file. */
-  readonly writeMs: number;
-  /** Delay from the file to the store. */
-  readonly sendMs: number;
-  /** Maximum pause after a failed write to the store. */
-  readonly pauseMs: number;
-  /** Interval of scans of the directory. */
-  readonly scanMs: number;
-  /** Number of rows that are written without delay. */
-  readonly writeRows: number;
-  /** Maximum number of rows in memory. */
-  readonly memoryRows: number;
-  /** Maximum bytes in the directory. */
-  readonly diskBytes: number;
-  /** Deadline of a report. */
-  readonly readMs: number;
-}
-
-export const OUTBOX_LIMITS: UsageOutboxLimits = {
   writeMs: 250,
+  /** Delay from the file to the store. */
   sendMs: 1000,
+  /** Maximum pause after a failed write to the store. */
   pauseMs: 5000,
+  /** Interval of scans of the directory. */
   scanMs: 5000,
+  /** Number of rows that are written without delay. */
   writeRows: 500,
+  /** Maximum number of rows in memory. */
   memoryRows: 20_000,
+  /** Maximum bytes in the directory. */
   diskBytes: 256 * 1024 * 1024,
+  /** Deadline of a report. */
   readMs: 5000,
 };
 
-export interface UsageOutboxOptions {
+export type UsageOutboxLimits = Readonly<typeof OUTBOX_LIMITS>;
+
+interface UsageOutboxOptions {
   readonly store: UsageStore;
   /** Directory of the files, created when missing. Several processes may share it. */
   readonly directory: string;

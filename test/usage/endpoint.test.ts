@@ -4,7 +4,7 @@ import { GatewayError } from '../../src/errors.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HolderUsage } from '../../src/usage/holder-usage.ts';
-import { UsageEndpoint } from '../../src/usage/usage-endpoint.ts';
+import { usageEndpoint } from '../../src/usage/usage-endpoint.ts';
 import type { UsageOutbox } from '../../src/usage/usage-outbox.ts';
 import { type TempDir, tempDir } from '../helpers/wait.ts';
 import { errorCode, property, Served } from '../http/served.ts';
@@ -26,7 +26,7 @@ beforeEach(async () => {
   faulty = new FaultyStore(store.usage);
   ({ outbox } = await open(faulty, dir.file('directory'), BY_HAND, () => now));
   usage = new HolderUsage(outbox, faulty, () => now);
-  const endpoint = new UsageEndpoint({
+  const answerUsage = usageEndpoint({
     identify: async ({
       request: {
         headers: { authorization },
@@ -41,7 +41,7 @@ beforeEach(async () => {
     plan: async ({ holderId }) => (holderId === 'holder-2' ? { tier: 'Pro' } : undefined),
   });
   served = await Served.start({
-    routes: (server) => server.route('GET', '/admin/usage', (exchange) => endpoint.answer(exchange)),
+    routes: (server) => server.route('GET', '/admin/usage', answerUsage),
   });
 });
 

@@ -2,9 +2,9 @@
 import { resolve } from 'node:path';
 import type { Authenticator } from '../../auth/authenticator.ts';
 import { identify } from '../../auth/identify.ts';
-import type { Principal } from '../../auth/key/principal.ts';
 import { LIMITS, type TierLimits } from '../../config/limit-table.ts';
 import type { StaticConfig, Tier } from '../../config/schema/config-schema.ts';
+import type { Exchange } from '../../http/exchange/exchange.ts';
 import { InitialTotals } from '../../limits/initial-totals.ts';
 import type { FleetPlace } from '../../limits/last-known.ts';
 import type { Limiter, LimitStates } from '../../limits/limiter.ts';
@@ -17,7 +17,7 @@ import type { Logger } from '../../telemetry/log/logger.ts';
 import type { Metrics } from '../../telemetry/metrics/all-metrics.ts';
 import { HolderUsage } from '../../usage/holder-usage.ts';
 import { outboxDirectory } from '../../usage/outbox/default-directory.ts';
-import { UsageEndpoint } from '../../usage/usage-endpoint.ts';
+import { usageEndpoint } from '../../usage/usage-endpoint.ts';
 import { UsageOutbox } from '../../usage/usage-outbox.ts';
 import type { ReservationOptions } from './usage-reservation.ts';
 
@@ -42,7 +42,7 @@ export interface Metering {
   /** The parts that a chat request needs. */
   readonly metering: ReservationOptions;
   /** `GET /admin/usage` */
-  readonly endpoint: UsageEndpoint<Principal>;
+  readonly answerUsage: (exchange: Exchange) => Promise<void>;
   /** Replicas should share limits, but this process counts alone at the moment. */
   readonly isDegraded: boolean;
   /** Flushes the outbox. After the deadline the rest stays in the file, for the next process. */
@@ -74,7 +74,7 @@ export async function openMetering(options: MeteringOptions): Promise<Metering> 
   return {
     limiter,
     metering: { limiter, outbox, metrics },
-    endpoint: new UsageEndpoint({
+    answerUsage: usageEndpoint({
       // A suspended holder can read here why it is not served.
       identify: (exchange) => identify(authenticator, exchange, 'any'),
       usage,

@@ -1,5 +1,5 @@
-// Usage that ended processes left in the directory: moved into the outbox file of this process. What is damaged, or too old, is
-// kept in files that nothing sends.
+// Moves the usage that ended processes left in the directory into the outbox file of this process. Damaged or old usage is kept in files
+// that are not sent.
 import { existsSync, readdirSync, readFileSync, renameSync, statSync, unlinkSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -10,23 +10,23 @@ import { readLine, readRow } from './outbox-row.ts';
 const LINES = /^([0-9a-f]{12})\.\d{1,10}\.[0-9a-f]{12}\.([0-9a-f]{16})\.jsonl$/;
 /** In the place of HOST: no earlier build writes to this file. */
 const NO_HOST = '000000000000';
-/** While a process of an earlier build runs, it writes to its `.alive` file and to the last of its others more often than this. */
+/** A running process of an earlier build writes to its files more often than this. */
 const ABANDONED_MS = 60_000;
 
 export interface AbandonedUsage {
   /** Batches that were moved into the file. */
   readonly moved: number;
-  /** Requests in batches that were set aside, because they are too old. */
+  /** Requests in batches that were set aside because of their age. */
   readonly stale: number;
-  /** Requests in batches that were dropped, because the directory is full. */
+  /** Requests in batches that were dropped because the directory is full. */
   readonly dropped: number;
-  /** Names of files that could not be read whole. */
+  /** Names of files that were only partly readable. */
   readonly damaged: readonly string[];
 }
 
 /**
- * Opens the file of this process, moves what others left, and drops the oldest batches when the directory is full.
- * @param staleBefore batches begun before are set aside
+ * Opens the file of this process, moves the usage of ended ones, and drops the oldest batches if the directory is full.
+ * @param staleBefore milliseconds since 1970; older batches are set aside
  * @param maxBytes of the directory
  * @throws the system's error, or SQLite's
  */
@@ -62,7 +62,7 @@ class Mover {
     let isBroken = false;
     try {
       source = openLocked(path);
-      // The process that removed it, under its lock, has what was in it. Names are not used twice.
+      // Another process removed it under its lock and has its content. Names are never reused.
       if (!existsSync(path)) return;
       this.#copy(source, cellsOf);
       removeFile(path);
@@ -75,7 +75,7 @@ class Mover {
     if (isBroken) this.#salvage(path);
   }
 
-  /** Keeps a damaged file under another name, and copies what can be read of it. */
+  /** Renames a damaged file, and copies its readable rows. */
   #salvage(path: string): void {
     const renamed = path.replace(/outbox$/, 'damaged');
     renameSync(path, renamed);
@@ -96,7 +96,7 @@ class Mover {
       this.#move(String(id), Number(at), read(source, Number(number)));
   }
 
-  /** A file of the former format becomes a batch when its process does not write to it any more. */
+  /** A file of the former format becomes a batch when its process no longer writes to it. */
   moveLines(path: string): void {
     const [, host, id] = LINES.exec(basename(path)) ?? [];
     const at = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
@@ -105,7 +105,7 @@ class Mover {
     if (id === undefined) return;
     const taken = join(this.#file.directory, `${NO_HOST}.1.${NO_HOST}.${id}.jsonl`);
     renameSync(path, taken);
-    // The last line has no end where its process was killed.
+    // The last line is incomplete if its process was killed.
     this.#move(id, Math.trunc(at), readFileSync(taken, 'utf8').split('\n').slice(0, -1).flatMap(readLine));
     unlinkSync(taken);
   }
@@ -131,7 +131,7 @@ function cellsOf(source: DatabaseSync, batch: number): readonly string[] {
   return rows.map(({ cells }) => String(cells));
 }
 
-/** As `cellsOf`, row by row: the index still has the rows of a page that cannot be read, and those behind it. */
+/** Like `cellsOf`, but row by row: the index still has the rows of an unreadable page, and those behind it. */
 function readableCellsOf(source: DatabaseSync, batch: number): readonly string[] {
   const rowIds = source.prepare('select rowid from usage_rows where batch = ?').all(batch);
   const row = source.prepare('select cells from usage_rows where rowid = ?');

@@ -1,10 +1,10 @@
-// Sends the batches of the outbox file to the store, one after the other, each until the store has it or has refused it for good.
+// Sends the batches of the outbox file to the store one by one, each until the store accepts it or has rejected it for good.
 import { withDeadline } from '../../deadline.ts';
 import type { UsageStore } from '../../store/store.ts';
 import type { OutboxDisk } from './outbox-disk.ts';
 import type { OutboxBatch } from './outbox-file.ts';
 
-export interface BatchSenderOptions {
+interface BatchSenderOptions {
   readonly store: Pick<UsageStore, 'addUsage'>;
   readonly disk: OutboxDisk;
   /** Milliseconds since 1970. */
@@ -12,23 +12,24 @@ export interface BatchSenderOptions {
   readonly onBatch: (outcome: 'written' | 'known' | 'failed') => void;
   readonly onStoreError: (error: unknown) => void;
   readonly onDiskError: (error: unknown) => void;
-  /** The store refuses a batch. */
+  /** The store rejects a batch for good. */
   readonly onRefused: (requests: number) => void;
 }
 
-/** The store promises 1.5 s. This is for one that does not keep it. */
+/** The store's own deadline is 1.5 s; this one is for a store that misses it. */
 const STORE_MS = 5000;
-/** A batch is given up after so many attempts, when the store took as many others meanwhile. */
+/** A batch is set aside after this many attempts, if the store accepted as many others meanwhile. */
 const MAX_FAILURES = 20;
 
 export class BatchSender {
   readonly #options: BatchSenderOptions;
-  /** Batches that the store did not take: how often, and how many it had taken when it first did not. */
+  /** Failed batches: the number of attempts, and `written` at the first one. */
   readonly #failures = new Map<string, { count: number; readonly written: number }>();
-  #written = 0;
+  /** Number of batches that the store accepted. */
+  written = 0;
   #attempts = 0;
   #running: Promise<boolean> | undefined;
-  /** The call to the store that is under way. Never rejects. */
+  /** The current call to the store. Never rejects. */
   #storing: Promise<unknown> | undefined;
   #holds = 0;
   #resume: (() => void) | undefined;
@@ -39,19 +40,14 @@ export class BatchSender {
     this.#options = options;
   }
 
-  /** How many batches the store has taken. */
-  get written(): number {
-    return this.#written;
-  }
-
-  /** Whether the store may have a batch though it did not say so. */
+  /** Whether the store may have the batch without having confirmed it. */
   isUncertain({ id, isInherited }: OutboxBatch): boolean {
     return isInherited || this.#failures.has(id);
   }
 
   /**
-   * Sends what waits, until the store does not take something. Never rejects.
-   * @returns whether nothing is left
+   * Sends all batches, until the store does not accept one. Never rejects.
+   * @returns whether none is left
    */
   drain(): Promise<boolean> {
     this.#running ??= this.#drain().finally(() => {
@@ -61,8 +57,8 @@ export class BatchSender {
   }
 
   /**
-   * Runs `work` without making the next batch wait.
-   * @returns undefined where a batch was sent meanwhile
+   * Runs `work` without delaying the next batch.
+   * @returns undefined if a batch was sent meanwhile
    */
   async glance<T>(work: () => Promise<T>): Promise<T | undefined> {
     const before = this.#attempts;
@@ -71,7 +67,7 @@ export class BatchSender {
     return this.#attempts === before ? result : undefined;
   }
 
-  /** Runs `work` while no batch is sent. Only readers that a batch disturbed call it, so it cannot stop the sender for long. */
+  /** Runs `work` while no batch is sent. Only for readers that a batch disturbed, so that it cannot delay the sender for long. */
   async hold<T>(work: () => Promise<T>): Promise<T> {
     this.#holds += 1;
     try {
@@ -83,7 +79,7 @@ export class BatchSender {
     }
   }
 
-  /** What waits stays where it is. */
+  /** Sends no more batches. */
   stop(): void {
     this.#isStopped = true;
   }
@@ -105,20 +101,20 @@ export class BatchSender {
     }
   }
 
-  /** @returns whether to go on with the next one */
+  /** @returns whether to continue with the next one */
   async #send({ id, rows }: OutboxBatch): Promise<boolean> {
     const { store, disk, clock, onBatch, onStoreError, onRefused } = this.#options;
     while (this.#holds > 0) await new Promise<void>((resolve) => (this.#resume = resolve));
     this.#attempts += 1;
-    const failures = this.#failures.get(id) ?? { count: 0, written: this.#written };
+    const failures = this.#failures.get(id) ?? { count: 0, written: this.written };
     const added = store.addUsage({ id, rows, at: new Date(clock()).toISOString() });
     const late = () => new Error(`the store took more than ${STORE_MS} ms`);
     let removed: Promise<unknown> | undefined;
     const storing = withDeadline(added, STORE_MS, late).then(
       (outcome) => {
         onBatch(outcome);
-        this.#written += 1;
-        // Readers call the thread after this, so that they find the batch neither there nor, if that fails, certain.
+        this.written += 1;
+        // Before the removal: a reader that still finds the batch in the file must treat it as uncertain.
         this.#failures.set(id, failures);
         removed = disk.callInTime('remove', id);
       },
@@ -132,10 +128,10 @@ export class BatchSender {
     this.#storing = storing;
     await storing;
     this.#storing = undefined;
-    const isRefused = failures.count >= MAX_FAILURES && this.#written - failures.written >= MAX_FAILURES;
+    const isRefused = failures.count >= MAX_FAILURES && this.written - failures.written >= MAX_FAILURES;
     if (removed === undefined && !isRefused) {
       this.#setFailing(true);
-      // The next attempt is with another one, so that one that is never taken does not hold up the others.
+      // Others are next, so that a batch that the store never accepts does not delay them.
       await disk.callInTime('postpone', id);
       return false;
     }
@@ -148,7 +144,7 @@ export class BatchSender {
     return true;
   }
 
-  /** While the store takes nothing, the file is all there is: then each commit must survive a loss of power. */
+  /** While the store accepts nothing, the file has the only copy: each commit must then survive a power failure. */
   #setFailing(isFailing: boolean): void {
     if (this.#isFailing === isFailing) return;
     this.#isFailing = isFailing;

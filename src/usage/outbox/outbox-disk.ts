@@ -1,12 +1,11 @@
-// The outbox file as the event loop sees it: each call goes to the thread that has the file, so that a disk that is slow, or that
-// does not answer, does not block the event loop.
+// Calls the outbox file in its thread, so that a slow or hanging disk does not block the event loop.
 import { Worker } from 'node:worker_threads';
 import { withDeadline } from '../../deadline.ts';
 import type { AbandonedUsage } from './abandoned-files.ts';
 import type { OutboxFile } from './outbox-file.ts';
 
 const ANSWER_MS = 5000;
-/** Calls that wait for the disk. More are rejected. */
+/** Maximum pending calls. */
 const MAX_CALLS = 100;
 /** Beside this file, which is TypeScript or compiled. */
 const THREAD = new URL(import.meta.url.replace(/disk(\.[jt]s)$/, 'thread$1'));
@@ -34,7 +33,7 @@ export class OutboxDisk {
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>();
   #worker: Worker | undefined;
   #calls = 0;
-  /** What waits in the file, as of the last reply. */
+  /** The backlog in the file, as of the last reply. */
   state: DiskReply['state'] = { batches: 0, bytes: 0 };
 
   constructor(directory: string) {
@@ -43,7 +42,7 @@ export class OutboxDisk {
 
   /**
    * Calls a method of the file in its thread. Calls run in the order in which they are made.
-   * @returns when it is done, however long that takes
+   * @returns its result, without a deadline
    * @throws what the method throws
    */
   async call<Name extends keyof Calls>(
@@ -61,7 +60,7 @@ export class OutboxDisk {
     return (await reply.promise) as ReturnType<Calls[Name]>;
   }
 
-  /** As `call`, with a deadline. When it rejects, the call may still be done later. */
+  /** Like `call`, with a deadline. After a rejection, the call may still complete later. */
   callInTime<Name extends keyof Calls>(name: Name, ...args: Parameters<Calls[Name]>) {
     return withDeadline(this.call(name, ...args), ANSWER_MS, notAnswering);
   }
@@ -81,14 +80,14 @@ export class OutboxDisk {
       else reply?.reject(error);
     });
     worker.on('error', () => {});
-    // The next call starts another thread, whose first `takeOver` takes over the file.
+    // The next call starts a new thread, whose first `takeOver` moves the content of the file.
     worker.on('exit', () => {
       this.#worker = undefined;
       for (const { reject } of this.#waiting.values())
         reject(new Error('the thread of the usage outbox ended'));
       this.#waiting.clear();
     });
-    // After the listeners, which would keep the process running.
+    // After the listeners, because they keep the process running.
     worker.unref();
     return worker;
   }

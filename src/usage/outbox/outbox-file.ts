@@ -1,6 +1,6 @@
-// The outbox file of this process: a SQLite database (WAL) with the usage that the store does not have yet. The process holds its
-// lock, which the system releases however the process ends. Usage that the disk does not take is kept in a database in memory.
-// The API is synchronous, because it runs in a thread.
+// The outbox file of this process: a SQLite database (WAL) with usage that is not in the store yet. The process holds its lock, which the
+// system releases however the process ends. If the disk fails, usage is kept in a database in memory. The API is synchronous, because it
+// runs in a thread.
 import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, mkdirSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -25,9 +25,9 @@ const SETUP = `
 const INSERT_BATCH =
   'insert into batches (id, at) values (?, ?) on conflict (id) do update set id = id returning number';
 const INSERT_ROW = `insert into usage_rows (batch, holder, cells) values (?, ?2 ->> ${HOLDER_CELL}, ?2)`;
-/** A batch with as many rows takes nothing more. */
+/** Maximum rows of a batch. */
 const BATCH_ROWS = 500;
-/** Batches in memory, beyond which the caller keeps what the disk does not take. */
+/** Maximum batches in memory. Beyond them, `add` throws and the caller keeps the rows. */
 const MAX_MEMORY_BATCHES = 8;
 const PAGE_BYTES = 4096;
 
@@ -35,7 +35,7 @@ export interface OutboxBatch {
   readonly id: string;
   /** Each key once. */
   readonly rows: readonly UsageRow[];
-  /** Another process wrote it, and may have sent it. */
+  /** Whether another process wrote it, and may have sent it. */
   readonly isInherited: boolean;
 }
 
@@ -62,12 +62,12 @@ export class OutboxFile {
     this.directory = directory;
   }
 
-  /** What waits. */
+  /** The backlog. */
   get state(): { readonly batches: number; readonly bytes: number } {
     return { batches: this.#waiting.size, bytes: this.#waiting.size === 0 ? 0 : this.#bytes };
   }
 
-  /** Creates the file where there is none, or where it was deleted. @throws the system's error, or SQLite's */
+  /** Creates the file unless it exists. @throws the system's error, or SQLite's */
   open(): void {
     if (this.#file !== undefined && existsSync(this.#path)) return;
     mkdirSync(this.directory, { recursive: true, mode: 0o700 });
@@ -86,8 +86,8 @@ export class OutboxFile {
    * Appends rows, all in one transaction.
    * @param at milliseconds since 1970
    * @param cells from `writeRow`
-   * @returns why they are in memory alone; undefined when they are in the file
-   * @throws the same when there is no room in memory
+   * @returns why they are only in memory; undefined if they are in the file
+   * @throws the same error if the memory is full
    */
   add(at: number, cells: readonly string[]): unknown {
     try {
@@ -104,13 +104,13 @@ export class OutboxFile {
 
   /** Adds a batch that another process wrote. */
   inherit(id: string, at: number, cells: readonly string[]): void {
-    // What was copied before is whole, because each batch is one transaction.
+    // A batch that was copied before is complete, because it was one transaction.
     if (this.#file === undefined || cells.length === 0 || this.#waiting.has(id)) return;
     this.#save(this.#file, [{ id, at, cells }]);
     this.#waiting.set(id, { database: this.#file, at, isInherited: true, rows: cells.length });
   }
 
-  /** @returns the batch to be sent now: nothing is added to it any more */
+  /** @returns the batch to send; no more rows are added to it */
   next(): OutboxBatch | undefined {
     const [id] = this.#waiting.keys();
     if (id === undefined) return undefined;
@@ -119,7 +119,7 @@ export class OutboxFile {
     return this.#read(id, this.#cellsOf(id));
   }
 
-  /** The store did not take a batch: others are next. */
+  /** The store did not accept a batch: others are next. */
   postpone(id: string): void {
     const batch = this.#waiting.get(id);
     if (batch === undefined) return;
@@ -136,7 +136,7 @@ export class OutboxFile {
     this.#waiting.delete(id);
   }
 
-  /** The store refuses a batch: it is written to a file that nothing sends. */
+  /** The store rejects a batch: it moves to a file that is not sent. */
   setAside(id: string): void {
     this.export(id, this.#cellsOf(id));
     this.remove(id);
@@ -147,7 +147,7 @@ export class OutboxFile {
     let requests = 0;
     for (const [id, { database }] of this.#waiting) {
       if (this.#bytes <= maxBytes) break;
-      // The store may have counted what is being sent.
+      // The store may have counted the batch in flight.
       if (id === this.#sendingId || database === this.#memory) continue;
       for (const { sums } of this.#read(id, this.#cellsOf(id)).rows) requests += sums.requests;
       this.remove(id);
@@ -155,7 +155,7 @@ export class OutboxFile {
     return requests;
   }
 
-  /** What waits of one holder, by batch. */
+  /** Pending rows of one holder, by batch. */
   rowsOf(holderId: string): readonly OutboxBatch[] {
     const query = 'select id, cells from usage_rows join batches on number = batch where holder = ?';
     const databases = new Set(Array.from(this.#waiting.values(), ({ database }) => database));
@@ -171,7 +171,7 @@ export class OutboxFile {
     );
   }
 
-  /** @param isOn whether each commit must survive a loss of power, earlier ones too; else SQLite syncs at checkpoints */
+  /** @param isOn whether each commit must survive a power failure, earlier ones too; otherwise SQLite syncs at checkpoints */
   setSync(isOn: boolean): void {
     this.#isSync = isOn;
     this.#file?.exec(
@@ -179,12 +179,12 @@ export class OutboxFile {
     );
   }
 
-  /** A line for each row, so that one that cannot be read does not spoil the others. */
+  /** Writes a line for each row, so that an unreadable one does not affect the others. */
   export(id: string, cells: readonly string[]): void {
     writeFileSync(join(this.directory, `${id}.aside`), cells.map(writeLine).join(''), { mode: 0o600 });
   }
 
-  /** Moves what is in memory to the file, and releases its lock. @returns requests for which that failed */
+  /** Moves the batches in memory to the file, and releases its lock. @returns the requests for which that failed */
   close(): number {
     let lost = 0;
     for (const [id, { database, at }] of this.#waiting) {
@@ -218,12 +218,9 @@ export class OutboxFile {
       added.push({ id, at, cells: cells.slice(from, from + BATCH_ROWS) });
     }
     this.#save(database, added);
-    for (const {
-      id,
-      cells: { length },
-    } of added) {
+    for (const { id, cells: rows } of added) {
       const batch = this.#waiting.get(id) ?? { database, at, isInherited: false, rows: 0 };
-      batch.rows += length;
+      batch.rows += rows.length;
       this.#waiting.set(id, batch);
       this.#openId = id;
     }
@@ -248,7 +245,7 @@ export class OutboxFile {
     });
   }
 
-  /** As they are stored: a key may be in several. */
+  /** As stored: a key may occur in several rows. */
   #cellsOf(id: string): readonly string[] {
     const { database } = this.#waiting.get(id) ?? {};
     if (database === undefined) return [];
@@ -262,7 +259,7 @@ export class OutboxFile {
     return { id, rows: [...totals.rows()], isInherited: this.#waiting.get(id)?.isInherited === true };
   }
 
-  /** A file that is damaged is left to the next `takeOver`, which takes over what can be read of it. */
+  /** Closes a damaged file; the next `takeOver` moves its readable rows. */
   #use<T>(database: DatabaseSync, work: () => T): T {
     try {
       return work();
@@ -289,12 +286,12 @@ export function openLocked(path: string): DatabaseSync {
   }
 }
 
-/** Removes a file and its log. SQLite leaves the log of a file that was removed. */
+/** Removes a file and its log, which SQLite does not remove with it. */
 export function removeFile(path: string): void {
   for (const suffix of ['', '-wal']) rmSync(path + suffix, { force: true });
 }
 
-/** Whether another connection has the file: its process lives. SQLITE_BUSY, SQLITE_LOCKED. */
+/** Whether a running process has the file: SQLITE_BUSY, SQLITE_LOCKED. */
 export function isLocked(error: unknown): boolean {
   return [5, 6].includes(primaryCode(error));
 }

@@ -1,12 +1,13 @@
 // A usage row as text: in outbox files, and in lines of files (`.aside`, and `.jsonl` of the former format). It is validated when it is
 // read, because a damaged disk can return anything.
 import { USAGE_SUMS, type UsageRow, usageSums } from '../../store/usage-record.ts';
+import { memberOf, parse } from '../../wire/error-answer.ts';
 import { isSane } from '../records/request-usage.ts';
 
 const KEYS = 5;
 /** Position of the holder, by which outbox files are indexed. */
 export const HOLDER_CELL = 1;
-/** How many sums the first version had. Later ones are appended. */
+/** Number of sums in the first version. Later ones are appended. */
 const FIRST_SUMS = 13;
 
 /** @returns a JSON array */
@@ -32,19 +33,10 @@ export function writeLine(row: string): string {
   return `{"v":1,"rows":[${row}]}\n`;
 }
 
-/** @returns the rows of a line, for `readRow`; where the line is not valid the line itself, which `readRow` does not accept */
+/** @returns the rows of a line, for `readRow`; for an invalid line the line itself, which `readRow` rejects */
 export function readLine(line: string): readonly string[] {
-  const value = parse(line);
-  const rows = typeof value === 'object' && value !== null && 'rows' in value ? value.rows : undefined;
+  const rows = memberOf(parse(line), 'rows');
   return Array.isArray(rows) ? rows.map((row) => JSON.stringify(row)) : [line];
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 function isCount(value: unknown): boolean {
