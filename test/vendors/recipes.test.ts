@@ -4,11 +4,13 @@ import { readFileSync } from 'node:fs';
 import { Ajv } from 'ajv';
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
+import { classify, refusalReason } from '../../src/upstream/error-class.ts';
+import { readErrorAnswer } from '../../src/wire/error-answer.ts';
 import { jsonSchema } from '../../tools/json-schema.ts';
 import { runCommand } from '../helpers/gateway.ts';
 import { RECIPE_ENV, RECIPES, recipePath, recipeText } from './recipe.ts';
 import type { VendorError, VendorFixture } from './vendor-fixture.ts';
-import { VENDORS } from './vendors.ts';
+import { errorsOf, VENDORS } from './vendors.ts';
 
 const PAGE = readFileSync(new URL('../../docs/vendors.md', import.meta.url), 'utf8');
 const validate = new Ajv({ strict: true, strictRequired: false, allowUnionTypes: true }).compile(
@@ -48,6 +50,23 @@ test('every fixture has a recipe', () => {
   expect(VENDORS.map(({ recipe }) => recipe).toSorted()).toEqual(RECIPES.toSorted());
 });
 
+const REASONS: Partial<Record<VendorError['kind'], string>> = {
+  'context length': 'context_length_exceeded',
+  'content filter': 'content_filter',
+  'rate limit': 'rate_limited',
+  quota: 'insufficient_quota',
+};
+
+describe.each(VENDORS)('$vendor', (vendor) => {
+  test.each(vendor.errors)('$status, $kind: has the reason for a fallback, or none', (error) => {
+    const { status, body, headers, kind } = error;
+    const answer = readErrorAnswer(status, Buffer.from(body));
+    expect(refusalReason(answer, classify(status, answer), headers?.['x-amzn-errortype'])).toBe(
+      REASONS[kind],
+    );
+  });
+});
+
 const COLUMNS = [
   ['key or permission refused', ['credential', 'permission']],
   ['account empty', ['quota']],
@@ -62,8 +81,8 @@ const COLUMNS = [
 test('the table of errors on the page is that of the fixtures', () => {
   const title = ({ recipe }: VendorFixture): string =>
     new RegExp(`^\\| (\\[[^\\]]+\\]\\(#[\\w-]+\\)) \\| \\[${recipe}\\.yaml\\]`, 'm').exec(PAGE)?.[1] ?? '';
-  const cell = ({ errors }: VendorFixture, kinds: readonly VendorError['kind'][]): string => {
-    const found = errors.filter(({ kind }) => kinds.includes(kind));
+  const cell = (vendor: VendorFixture, kinds: readonly VendorError['kind'][]): string => {
+    const found = errorsOf(vendor).filter(({ kind }) => kinds.includes(kind));
     const statuses = found.map(({ status, seen }) => `${status}${typeof seen === 'object' ? '*' : ''}`);
     return statuses.length === 0 ? '–' : [...new Set(statuses)].toSorted().join(', ');
   };

@@ -55,6 +55,8 @@ export interface VendorBreak {
 export interface VendorFixture {
   /** The recipe: examples/vendors/NAME.yaml. */
   readonly recipe: string;
+  /** Its name in test/upstream/vendor-errors, where more of its errors are. */
+  readonly vendor: string;
   /** Public name in the recipe of the model that the fixture is about. */
   readonly model: string;
   readonly upstreamModel: string;
@@ -88,6 +90,7 @@ export interface VendorFixture {
   };
   /** Header with the vendor's id of a request, and its value in `answer`. */
   readonly requestId?: readonly [name: string, value: string];
+  /** Those that test/upstream/vendor-errors does not have. */
   readonly errors: readonly VendorError[];
   readonly breaks?: readonly VendorBreak[];
   /** Request members of a client, and what becomes of them by the recipe. */

@@ -7,7 +7,7 @@ import { HostileUpstream, json, type Script, sse } from '../helpers/hostile-upst
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { CREDENTIAL, recipeFor } from './recipe.ts';
 import type { Seen, VendorError, VendorFixture } from './vendor-fixture.ts';
-import { VENDORS } from './vendors.ts';
+import { errorsOf, VENDORS } from './vendors.ts';
 
 /** Of the vendor's headers, those that reach a client. */
 const RELAYED = ['retry-after', 'retry-after-ms', 'x-should-retry', 'openai-processing-ms', 'openai-version'];
@@ -154,11 +154,17 @@ describe.each(VENDORS)('$recipe', (vendor) => {
     });
   });
 
-  describe.each(vendor.errors)('$status, $kind: $source', (error) => {
+  describe.each(errorsOf(vendor))('$status, $kind: $source', (error) => {
     test.each([false, true])('is answered as promised (stream: %s)', async (stream) => {
       upstream.always(scriptOf(error));
       const answer = await gateway.chat(request({ stream }));
       expectSeen(answer, error.seen, error);
+      if (typeof error.seen === 'object')
+        expect(errorOf(answer)).toMatchObject({
+          type: expect.stringMatching(/_error$/),
+          param: null,
+          code: null,
+        });
       expect(answer.header('content-type')).toBe('application/json');
       if (error.seen === 'verbatim' || typeof error.seen === 'object') {
         const waits = error.status === 429 || error.status === 503;
@@ -279,7 +285,8 @@ function expectSeen(
   if (seen === 'verbatim') expect([answer.status, answer.text()]).toEqual([sent.status, sent.body]);
   else if (typeof seen === 'object') {
     expect(answer.status).toBe(seen.status ?? sent.status);
-    expect(errorOf(answer)).toMatchObject(seen.text === '' ? { param: null } : { message: seen.text });
+    const message = seen.text === '' ? expect.stringMatching(/./) : seen.text;
+    expect(errorOf(answer)).toMatchObject({ message });
   } else {
     expect([answer.status, errorOf(answer)]).toMatchObject([
       406,
