@@ -14,6 +14,7 @@ import { AdminServer } from './http/admin/admin-listener.ts';
 import { Health } from './http/admin/health.ts';
 import { SpoolFiles } from './http/body/upload-spool.ts';
 import { clientAddress } from './http/client-address.ts';
+import { Cors } from './http/cors.ts';
 import { loopbackCheck } from './http/loopback.ts';
 import { BufferPool } from './http/pieces/buffer-pool.ts';
 import type { Handler, Method } from './http/router.ts';
@@ -167,7 +168,10 @@ async function openFront(
     writeStall: config.dynamic.stream.write_stall,
     keepAlive: fixed.listen.keep_alive,
     ...maxConnections(fixed, slot?.count ?? 1, logger),
-    corsOrigins: () => snapshot().config.cors?.origins ?? [],
+    cors: new Cors(
+      () => snapshot().config.cors?.origins ?? [],
+      (header) => snapshot().routes.forwarded.includes(header),
+    ),
     onEnd: (exchange) => recordEnd(exchange, accessLog, metrics),
     logger,
     metrics,

@@ -60,10 +60,15 @@ const MAX_AGE_S = 86_400;
 
 export class Cors {
   readonly #origins: () => readonly string[];
+  readonly #isForwarded: (header: string) => boolean;
 
-  /** @param origins exact origins, or `*` for all; none disables CORS. Read for every request. */
-  constructor(origins: () => readonly string[]) {
+  /**
+   * @param origins exact origins, or `*` for all; none disables CORS. Read for every request.
+   * @param isForwarded whether an upstream gets this header of a client. Default: none
+   */
+  constructor(origins: () => readonly string[], isForwarded: (header: string) => boolean = () => false) {
     this.#origins = origins;
+    this.#isForwarded = isForwarded;
   }
 
   get enabled(): boolean {
@@ -88,7 +93,7 @@ export class Cors {
     const { headers } = exchange;
     if (headers['access-control-allow-origin'] !== undefined) {
       headers['access-control-allow-methods'] = ALLOWED_METHODS;
-      headers['access-control-allow-headers'] = allowed(
+      headers['access-control-allow-headers'] = this.#allowed(
         exchange.request.headers['access-control-request-headers'],
       );
       headers['access-control-max-age'] = String(MAX_AGE_S);
@@ -96,11 +101,13 @@ export class Cors {
     }
     answer(exchange, 204, { allow }, '');
   }
-}
 
-/** The allowed ones of the requested names; all allowed names if none are requested. */
-function allowed(requested: string | string[] | undefined): string {
-  if (typeof requested !== 'string') return ALLOWED_HEADERS.join(', ');
-  const names = requested.split(',').map((name) => name.trim().toLowerCase());
-  return names.filter((name) => ALLOWED_SET.has(name) || SDK_HEADER.test(name)).join(', ');
+  /** The allowed ones of the requested names; all fixed names if none are requested. */
+  #allowed(requested: string | string[] | undefined): string {
+    if (typeof requested !== 'string') return ALLOWED_HEADERS.join(', ');
+    const names = requested.split(',').map((name) => name.trim().toLowerCase());
+    return names
+      .filter((name) => ALLOWED_SET.has(name) || SDK_HEADER.test(name) || this.#isForwarded(name))
+      .join(', ');
+  }
 }

@@ -36,8 +36,8 @@ export interface ServerOptions extends ListenerLimits {
   readonly metrics: Metrics;
   /** Default: no tracing. */
   readonly tracing?: Pick<Tracing, 'begin'>;
-  /** Origins allowed by CORS, or `*`; read for every request. Default: none. */
-  readonly corsOrigins?: () => readonly string[];
+  /** Default: no page of another origin has access. */
+  readonly cors?: Cors;
   /** Whether the event loop is so late that a client may have left before its request is read. Default: never. */
   readonly isLate?: () => boolean;
 }
@@ -80,7 +80,7 @@ export class Server {
 
   constructor(options: ServerOptions) {
     this.#options = options;
-    this.#cors = new Cors(options.corsOrigins ?? (() => []));
+    this.#cors = options.cors ?? new Cors(() => []);
     this.#isLate = options.isLate ?? (() => false);
     this.#inFlightChild = options.metrics.requestsInFlight.child({});
     const server = createListener(

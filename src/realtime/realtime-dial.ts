@@ -20,6 +20,7 @@ import {
   unauthorized,
   unconnected,
 } from '../upstream/error-outcome.ts';
+import type { ForwardedHeaders } from '../upstream/http/forwarded-headers.ts';
 import { wrapConnectionError } from '../upstream/http/http-transport.ts';
 import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
@@ -38,6 +39,8 @@ interface DialOrder {
   readonly exchange: Exchange;
   readonly upstream: Upstream;
   readonly timeouts: Timeouts;
+  /** Client headers for the target. Default: those of the upstream. */
+  readonly forwarded?: ForwardedHeaders | undefined;
   /** Path and query at the upstream. */
   readonly path: string;
   readonly protocols: readonly string[];
@@ -161,10 +164,10 @@ class Dial {
 
   /** The client's Sec-WebSocket-Key, and the headers on the allow-lists. */
   #handshake(): Record<string, string> {
-    const { exchange, upstream, protocols } = this.#order;
+    const { exchange, upstream, forwarded, protocols } = this.#order;
     const { headers } = exchange.request;
     return {
-      ...upstream.headersFor(headers, exchange.id),
+      ...upstream.headersFor(headers, exchange.id, forwarded),
       connection: 'Upgrade',
       upgrade: 'websocket',
       'sec-websocket-version': '13',

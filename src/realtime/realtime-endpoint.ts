@@ -170,7 +170,7 @@ export class Realtime {
     maxMs: number,
   ): Promise<Failure | undefined> {
     const { exchange, query, protocols, reservation } = order;
-    const { upstream, model, price } = target;
+    const { upstream, model, price, forwarded } = target;
     const { access } = exchange;
     let outcome: SessionEnd['outcome'] | undefined;
     let judged: Failure | undefined;
@@ -189,7 +189,8 @@ export class Realtime {
       access.upstream_request_id = undefined;
       const path = pathAt(target, query);
       const { timeouts = upstream.config.timeouts } = target;
-      const result = await dialAuthorized({ exchange, upstream, timeouts, path, protocols, model, maxMs });
+      const about = { exchange, upstream, timeouts, forwarded, path };
+      const result = await dialAuthorized({ ...about, protocols, model, maxMs });
       if (result.kind === 'failed') {
         judged = result.failure;
         return judged;

@@ -8,7 +8,13 @@ import type { Metrics } from '../telemetry/metrics/all-metrics.ts';
 import type { TraceContext } from '../telemetry/traces/tracer.ts';
 import { EchoTransport } from './echo/echo.ts';
 import { HealthProbe } from './health-probe.ts';
-import { connectionNames, requestIdOf } from './http/header-names.ts';
+import {
+  ALWAYS_FORWARDED,
+  type ClientHeaders,
+  FORWARDED_TRACE,
+  ForwardedHeaders,
+} from './http/forwarded-headers.ts';
+import { requestIdOf } from './http/header-names.ts';
 import { HttpTransport } from './http/http-transport.ts';
 import { OriginQuarantines } from './http/origin-quarantine.ts';
 import type { Unsolicited } from './http/upstream-connection.ts';
@@ -18,23 +24,17 @@ import type { Call, Sink, Transport } from './transport.ts';
 import { UpstreamCredential } from './upstream-credential.ts';
 import { endpoint, joinQuery } from './upstream-query.ts';
 
-/** Allow-list of client headers that an upstream needs and that carry no credential or address. */
-const FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
-/** Passed on unchanged if this process does not trace; otherwise replaced by its own span. */
-const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
 /** Headers that differ between requests. */
 const OF_REQUESTS: ReadonlySet<string> = new Set([
   'content-type',
   'accept',
   'x-request-id',
-  ...FORWARDED,
+  ...ALWAYS_FORWARDED,
   ...FORWARDED_TRACE,
 ]);
 
 /** Length bound of an upstream's request id, in characters. */
 const MAX_ID = 128;
-
-type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** The API operation to call. */
 interface CallTarget {
@@ -54,8 +54,9 @@ interface UpstreamCall {
   /** Header value. Default: JSON. */
   readonly contentType?: string | undefined;
   readonly requestId: string;
-  /** The client's headers, filtered by the allow-list. */
   readonly client: ClientHeaders;
+  /** The headers of the client that are forwarded. Default: those of the upstream. */
+  readonly forwarded?: ForwardedHeaders | undefined;
   /** Header value with the accepted media types. */
   readonly accept: string;
   /** Use a new connection, because a keep-alive one was stale. */
@@ -101,6 +102,7 @@ export class Upstream {
   readonly #durations: Readonly<Record<'ok' | 'failed', { observe(seconds: number): void }>>;
   readonly #credential: UpstreamCredential;
   readonly #egress: UpstreamEgress;
+  readonly #forwarded: ForwardedHeaders;
   readonly #probe: HealthProbe | undefined;
   #inFlight = 0;
 
@@ -154,6 +156,7 @@ export class Upstream {
           },
         });
     }
+    this.#forwarded = forwardedTo(config);
     this.#credential = new UpstreamCredential({
       upstream: name,
       config,
@@ -302,13 +305,12 @@ export class Upstream {
 
   send(call: UpstreamCall, sink: Sink): Call {
     const { endpoint: called, body, contentType, requestId, client, accept, fresh, trace } = call;
+    const { forwarded = this.#forwarded } = call;
     const { path, query, method } = called;
     const headers: Record<string, string> = { ...this.#defaults, accept, 'x-request-id': requestId };
     if (contentType !== undefined) headers['content-type'] = contentType;
-    const hopByHop = connectionNames(client);
-    forward(client, FORWARDED, hopByHop, headers);
-    if (trace === undefined) forward(client, FORWARDED_TRACE, hopByHop, headers);
-    else {
+    forwarded.copy(client, headers, trace === undefined);
+    if (trace !== undefined) {
       headers['traceparent'] = trace.traceparent;
       if (trace.tracestate !== undefined) headers['tracestate'] = trace.tracestate;
     }
@@ -338,15 +340,14 @@ export class Upstream {
     return path;
   }
 
-  /** Headers of a piped request: the upstream's credentials and allow-listed client headers, without a content type. */
-  headersFor(client: ClientHeaders, requestId: string): Record<string, string> {
+  /**
+   * Headers of a piped request: the upstream's credentials and forwarded client headers, without a content type.
+   * @param forwarded default: those of the upstream
+   */
+  headersFor(client: ClientHeaders, requestId: string, forwarded = this.#forwarded): Record<string, string> {
     const { 'content-type': _, ...own } = this.#headers;
     const headers: Record<string, string> = { ...own, 'x-request-id': requestId };
-    const hopByHop = connectionNames(client);
-    for (const field of FORWARDED) {
-      const value = client[field];
-      if (typeof value === 'string' && hopByHop?.has(field) !== true) headers[field] = value;
-    }
+    forwarded.copy(client, headers);
     return headers;
   }
 
@@ -384,14 +385,8 @@ export class Upstream {
   }
 }
 
-function forward(
-  from: ClientHeaders,
-  fields: readonly string[],
-  hopByHop: ReadonlySet<string> | undefined,
-  to: Record<string, string>,
-): void {
-  for (const field of fields) {
-    const value = from[field];
-    if (typeof value === 'string' && hopByHop?.has(field) !== true) to[field] = value;
-  }
+/** The client headers that go to an upstream. @param more of one target */
+export function forwardedTo(config: UpstreamConfig, more: readonly string[] = []): ForwardedHeaders {
+  if (config.kind === 'builtin') return new ForwardedHeaders();
+  return new ForwardedHeaders([...(config.forward_headers ?? []), ...more], Object.keys(config.headers));
 }

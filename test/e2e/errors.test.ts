@@ -101,7 +101,7 @@ describe('errors of the gateway over HTTP', () => {
           limited: { targets: [{ upstream: 'up', model: 'limited' }] },
           'pro-only': { targets: [scripted], tiers: ['Pro'] },
           'vectors-only': { targets: [scripted], endpoints: ['embeddings'] },
-          guarded: { targets: [scripted], members: { refuse: ['provider'] } },
+          guarded: { targets: [scripted], body: { refuse: ['provider'] } },
           refused: { targets: [{ upstream: 'refused', model: 'm' }] },
           nowhere: { targets: [{ upstream: 'nowhere', model: 'm' }] },
         },

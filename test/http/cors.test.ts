@@ -1,6 +1,7 @@
 // Calls from web pages: preflights without a key, headers on every kind of answer, and nothing at all when it is off.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { GatewayError } from '../../src/errors.ts';
+import { Cors } from '../../src/http/cors.ts';
 import type { RawResponse } from '../helpers/raw-client.ts';
 import { errorCode, Served } from './served.ts';
 
@@ -10,7 +11,7 @@ let origins: readonly string[];
 let asked: string[];
 beforeAll(async () => {
   served = await Served.start({
-    corsOrigins: () => origins,
+    cors: new Cors(() => origins),
     routes: (server) => {
       server.route('POST', '/v1/chat/completions', (exchange) => {
         asked.push(exchange.id);

@@ -62,7 +62,9 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
         [...path, 'builtin'],
         'and `base_url` are mutually exclusive; remove one of them',
       );
-    for (const field of has('base_url') ? [] : ['api_key', 'headers', 'query', 'proxy', 'tls']) {
+    for (const field of has('base_url')
+      ? []
+      : ['api_key', 'headers', 'forward_headers', 'query', 'proxy', 'tls']) {
       const entry = value.entries.get(field);
       if (entry !== undefined && has(field)) {
         fault(entry.key.start, [...path, field], 'has no effect with `builtin`; remove it');
@@ -76,6 +78,15 @@ function checkUpstream(name: string, { key, value }: YamlPair, fault: ReportFaul
     if (other !== undefined && header.toLowerCase() === 'authorization') {
       fault(entry.key.start, [...path, 'headers', header], `is also set by \`${other}\`; remove one of them`);
     }
+  }
+  for (const [index, item] of itemsOf(value, 'forward_headers').entries()) {
+    const header = nodeText(item)?.toLowerCase();
+    if ([...headers.keys()].some((each) => each.toLowerCase() === header))
+      fault(
+        item.span.start,
+        [...path, 'forward_headers', index],
+        'is also set by `headers`; remove one of them',
+      );
   }
   checkAuth(value, path, fault, warn);
   checkMembers(value, path, fault, warn);

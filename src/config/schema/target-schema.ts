@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { bodyRules } from './body-rules.ts';
 import { decimal, durationOr, integer, MAX_DURATION, section, text } from './field-kinds.ts';
-import { ownTimeouts } from './upstream-schema.ts';
+import { forwardHeaders, ownTimeouts } from './upstream-schema.ts';
 
 /** Of a model or a target. */
 export const tokenPrice = section({
@@ -34,6 +34,9 @@ export const target = section({
     .describe(
       'Changes of request bodies for this target; they override those of the model and the upstream.',
     ),
+  forward_headers: forwardHeaders
+    .exactOptional()
+    .describe('Headers of clients that are forwarded to this target, in addition to those of its upstream.'),
   price: tokenPrice.exactOptional().describe('Token prices of this target instead of those of the model.'),
 });
 

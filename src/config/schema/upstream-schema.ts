@@ -18,7 +18,7 @@ import {
   text,
 } from './field-kinds.ts';
 import { proxy, tls } from './outbound-schema.ts';
-import { accepted, rejected } from './units.ts';
+import { accepted, rejected, type ScalarResult } from './units.ts';
 
 const wait = () => duration('1ms', MAX_DURATION);
 
@@ -70,6 +70,40 @@ const headerName = name(
   (key, empty) => !empty && TOKEN.test(key),
 );
 
+/** Further headers that clients must not set at an upstream: the gateway sets them, or they describe the client's connection. */
+const OWN_OF_REQUESTS =
+  /^(?:accept|accept-encoding|user-agent|x-request-id|http2-settings|(?:content|proxy|sec)-.*)$/;
+/** Names of credentials, as vendors and proxies have them. */
+const CREDENTIALS =
+  /^(?:.*-)?(?:(?:api|access|auth|client|master|private|secret|shared|subscription|virtual)-?keys?|(?:auth|access|security|session|id)?-?tokens?|auth|authorization|authentication|bearer|cookie2?|credentials?|jwt|pass|passwd|password|secrets?|signature)$/;
+
+/** Why a client's header is not forwarded; undefined where it may be. @param header in lower case */
+export function forwardFault(header: string): string | undefined {
+  if (OWN_HEADERS.has(header) || OWN_OF_REQUESTS.test(header))
+    return 'is a header that the gateway sets itself';
+  return CREDENTIALS.test(header)
+    ? 'may hold a credential of the client, which is never forwarded; set it in `headers` of the upstream'
+    : undefined;
+}
+
+function readForwarded(value: string): ScalarResult<string> {
+  const header = value.toLowerCase();
+  if (!/^[a-z0-9-]{1,64}\*?$/.test(header))
+    return rejected(
+      'must be a header name such as x-vendor-user, or its beginning and a `*`, such as x-vendor-*',
+    );
+  if (!header.endsWith('*')) {
+    const fault = forwardFault(header);
+    return fault === undefined ? accepted(header) : rejected(fault);
+  }
+  return /^(?!x-\*)[a-z0-9][a-z0-9-]*-\*$/.test(header)
+    ? accepted(header)
+    : rejected('is too wide: before the `*` it needs a word that ends with a hyphen, such as x-vendor-*');
+}
+
+/** `forward_headers` of an upstream or a target. */
+export const forwardHeaders = z.array(text(readForwarded));
+
 const parameterName = name(
   (key) => (/\s/.test(key) ? 'is not a parameter name' : undefined),
   (key, empty) => !empty && /^[A-Za-z0-9._-]{1,40}$/.test(key),
@@ -103,6 +137,11 @@ export const upstream = section({
     .prefault({})
     .describe(
       'Headers set on every request to this upstream, as given. Their values are treated as credentials.',
+    ),
+  forward_headers: forwardHeaders
+    .exactOptional()
+    .describe(
+      'Headers of clients that are forwarded to this upstream, by name; a `*` at the end stands for any rest. Never credentials.',
     ),
   query: mapping(parameterName, hiddenText())
     .prefault({})
@@ -160,19 +199,35 @@ export const upstream = section({
     ),
 })
   .register(fieldMetadata, { extra: { oneOf: [{ required: ['base_url'] }, { required: ['builtin'] }] } })
-  .transform(({ base_url, builtin, api_key, auth, headers, query, members, body, proxy, tls, ...rest }) => {
-    const common = { ...rest, ...oneBody(members, body) };
-    return base_url === undefined
-      ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
-      : {
-          kind: 'http' as const,
-          base_url,
-          ...(api_key === undefined ? {} : { api_key }),
-          ...(auth === undefined ? {} : { auth }),
-          headers,
-          query,
-          ...(proxy === undefined ? {} : { proxy }),
-          ...(tls === undefined ? {} : { tls }),
-          ...common,
-        };
-  });
+  .transform(
+    ({
+      base_url,
+      builtin,
+      api_key,
+      auth,
+      headers,
+      forward_headers,
+      query,
+      members,
+      body,
+      proxy,
+      tls,
+      ...rest
+    }) => {
+      const common = { ...rest, ...oneBody(members, body) };
+      return base_url === undefined
+        ? { kind: 'builtin' as const, builtin: builtin ?? ('echo' as const), ...common }
+        : {
+            kind: 'http' as const,
+            base_url,
+            ...(api_key === undefined ? {} : { api_key }),
+            ...(auth === undefined ? {} : { auth }),
+            headers,
+            ...(forward_headers === undefined ? {} : { forward_headers }),
+            query,
+            ...(proxy === undefined ? {} : { proxy }),
+            ...(tls === undefined ? {} : { tls }),
+            ...common,
+          };
+    },
+  );

@@ -71,7 +71,7 @@ export class Attempt implements Sink, Source, Contender {
    */
   run(body: Buffer | BodySource, fresh: boolean, searchMs = Number.POSITIVE_INFINITY): Promise<AttemptEnd> {
     const { exchange, endpoint, contentType, facts } = this.#request;
-    const { upstream } = this.#target;
+    const { upstream, forwarded } = this.#target;
     try {
       upstream.acquire();
     } catch (error) {
@@ -87,9 +87,9 @@ export class Attempt implements Sink, Source, Contender {
       this.#deadlines = new AttemptDeadlines(timeouts, this.#onDeadline, undefined, searchMs);
       this.#span = beginSpan(this.#request, this.#target, this.#observer.onBegin());
       const accept = facts.stream ? 'text/event-stream' : (endpoint.accept ?? 'application/json');
-      const [requestId, client] = [exchange.id, exchange.request.headers];
-      const call = { endpoint, body, contentType, requestId, client, accept, fresh, trace: this.#span };
-      this.#call = upstream.send(call, this);
+      const [requestId, client, trace] = [exchange.id, exchange.request.headers, this.#span];
+      const about = { requestId, client, forwarded, trace };
+      this.#call = upstream.send({ endpoint, body, contentType, accept, fresh, ...about }, this);
     });
   }
 

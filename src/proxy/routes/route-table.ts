@@ -7,7 +7,8 @@ import { type EndpointName, offered } from '../../config/schema/endpoint-names.t
 import { type Timeouts, timeoutsOf } from '../../config/schema/timeouts.ts';
 import { GatewayError } from '../../errors.ts';
 import { maskKeys } from '../../telemetry/log/key-mask.ts';
-import type { Upstream } from '../../upstream/upstream.ts';
+import { ForwardedHeaders } from '../../upstream/http/forwarded-headers.ts';
+import { forwardedTo, type Upstream } from '../../upstream/upstream.ts';
 import type { TokenPrice } from '../../usage/records/token-price.ts';
 import { TargetEdits } from './target-edits.ts';
 import { WatchedMembers } from './watched-members.ts';
@@ -22,6 +23,8 @@ export interface Target {
   readonly priority: number;
   /** Set where the model or the target overrides the upstream's. */
   readonly timeouts?: Timeouts;
+  /** Client headers that are forwarded, where the target has more than its upstream. */
+  readonly forwarded?: ForwardedHeaders;
   /** Of its tokens. Default: the model has no price. */
   readonly price?: TokenPrice;
   /** Changes of request bodies. Default: none. */
@@ -63,6 +66,8 @@ export class RouteTable {
   readonly #patterns: Pattern[] = [];
   /** Request members that some rule names, of any route; undefined for none. */
   readonly watched: WatchedMembers | undefined;
+  /** Client headers that are forwarded to some upstream. */
+  readonly forwarded: ForwardedHeaders;
   readonly #tiers: DynamicConfig['tiers'];
   readonly #upstreams: ReadonlyMap<string, Upstream>;
 
@@ -78,6 +83,11 @@ export class RouteTable {
     this.#tiers = tiers;
     this.#upstreams = upstreams;
     const allRules: BodyRule[] = [];
+    const targets = Object.values(models).flatMap((model) => model.targets);
+    const configs = [...Array.from(upstreams.values(), ({ config }) => config), ...targets];
+    this.forwarded = new ForwardedHeaders(
+      configs.flatMap((each) => ('forward_headers' in each ? (each.forward_headers ?? []) : [])),
+    );
     for (const [name, model] of Object.entries(models)) {
       const rules = model.targets.map((target) =>
         mergeRules(upstreams.get(target.upstream)?.config.body, model.body, target.body),
@@ -95,7 +105,8 @@ export class RouteTable {
         ...rejectedBy(rules.flat()),
         watched: WatchedMembers.of(rules.flat()),
         targets: model.targets
-          .map(({ upstream: key, timeouts: own, body: _, price = model.price, ...target }, index) => {
+          .map(({ upstream: key, timeouts: own, body: _, price = model.price, ...given }, index) => {
+            const { forward_headers: more, ...target } = given;
             const upstream = upstreams.get(key);
             if (upstream === undefined)
               throw new GatewayError('internal_error', `no upstream is named ${key}`);
@@ -108,6 +119,7 @@ export class RouteTable {
               upstream,
               ...(timeouts === common ? {} : { timeouts }),
               ...(price === undefined ? {} : { price }),
+              ...(more === undefined ? {} : { forwarded: forwardedTo(upstream.config, more) }),
               ...(edits === undefined ? {} : { edits }),
             };
           })

@@ -1,0 +1,68 @@
+// Headers of clients that are forwarded to one upstream: a fixed allow-list and the names of the configuration.
+import { forwardFault } from '../../config/schema/upstream-schema.ts';
+import { connectionNames } from './header-names.ts';
+
+/** Upstreams need these, and they carry no credential or address. */
+export const ALWAYS_FORWARDED = ['openai-beta', 'x-client-request-id'] as const;
+/** Passed on unchanged where this process does not trace; otherwise replaced by its own span. */
+export const FORWARDED_TRACE = ['traceparent', 'tracestate'] as const;
+/** The gateway's keys. */
+const KEY = /[0-9a-f]{32}/g;
+const PLAIN_NAME = /^[a-z0-9-]+$/;
+
+export type ClientHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
+export class ForwardedHeaders {
+  readonly #names: readonly string[];
+  /** Beginnings of names, without the `*`. */
+  readonly #prefixes: readonly string[];
+  /** The upstream's own headers, which clients cannot replace. */
+  readonly #own: ReadonlySet<string>;
+
+  /**
+   * @param configured names in lower case; a `*` at the end stands for any rest
+   * @param own headers that the configuration sets
+   */
+  constructor(configured: readonly string[] = [], own: Iterable<string> = []) {
+    this.#own = new Set(Array.from(own, (name) => name.toLowerCase()));
+    this.#names = configured.filter((name) => !name.endsWith('*'));
+    this.#prefixes = configured.flatMap((name) => (name.endsWith('*') ? [name.slice(0, -1)] : []));
+  }
+
+  /** Whether the configuration names this header. @param name in lower case */
+  includes(name: string): boolean {
+    return this.#names.includes(name) || this.#matches(name);
+  }
+
+  /**
+   * Copies the forwarded headers of a client, except hop-by-hop ones and those that hold its key.
+   * @param keepsTrace whether the trace context of the client is forwarded too
+   */
+  copy(client: ClientHeaders, to: Record<string, string>, keepsTrace = false): void {
+    const hopByHop = connectionNames(client);
+    const copy = (name: string, isConfigured: boolean): void => {
+      const value = client[name];
+      if (typeof value !== 'string' || hopByHop?.has(name) === true) return;
+      if (!isConfigured || !(this.#own.has(name) || holdsKeyOf(client, value))) to[name] = value;
+    };
+    for (const name of ALWAYS_FORWARDED) copy(name, false);
+    if (keepsTrace) for (const name of FORWARDED_TRACE) copy(name, false);
+    for (const name of this.#names) copy(name, true);
+    if (this.#prefixes.length === 0) return;
+    for (const name in client) if (this.#matches(name)) copy(name, true);
+  }
+
+  #matches(name: string): boolean {
+    return (
+      this.#prefixes.some((prefix) => name.startsWith(prefix)) &&
+      PLAIN_NAME.test(name) &&
+      forwardFault(name) === undefined
+    );
+  }
+}
+
+/** Whether a value contains the key that the client authenticates with, in a header or as a subprotocol of a session. */
+function holdsKeyOf(client: ClientHeaders, value: string): boolean {
+  const given = `${client['authorization']} ${client['sec-websocket-protocol']}`;
+  return given.match(KEY)?.some((key) => value.includes(key)) === true;
+}
