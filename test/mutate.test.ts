@@ -132,8 +132,8 @@ test('killed, survived, timed out, does not compile; a test that fails anyway is
     under: 'src',
     count: 100,
     seed: 1,
-    steps: () => [{ unchanged: ['run'] }],
-    slackMs: 1000,
+    steps: () => [{ args: ['run'], single: ['run'], isTimed: true }],
+    slackMs: 8000,
     print: (line) => lines.push(line),
   });
   expect(counts).toEqual({ killed: 1, survived: 2, 'timed out': 1, 'does not compile': 2 });
@@ -154,8 +154,8 @@ test('nothing is counted where the unchanged code does not compile, or its run f
   ] as const) {
     await using folder = await tempDir();
     await fixture(folder.path, { ...FIXTURE, [name]: text });
-    const steps = () => [{ unchanged: ['run'] }];
-    const options = { root: folder.path, under: 'src/room/killed.ts', count: 1, seed: 1, slackMs: 1000 };
+    const steps = () => [{ args: ['run'], single: ['run'], isTimed: true }];
+    const options = { root: folder.path, under: 'src/room/killed.ts', count: 1, seed: 1, slackMs: 8000 };
     await mutate({ ...options, steps, print: () => {} }).catch((error: unknown) => reasons.push(error));
   }
   expect(reasons.map(String)).toEqual([
