@@ -11,7 +11,7 @@ import { startUpstream, type Upstream } from './subjects/direct.ts';
 import { type GatewaySubject, startGateway } from './subjects/gateway.ts';
 import { nginxProgram, startNginx } from './subjects/nginx.ts';
 import { startLiteLlm, startPortkey } from './subjects/peers.ts';
-import type { Subject } from './subjects/subject.ts';
+import type { Subject, SubjectName } from './subjects/subject.ts';
 
 /** Requests, or streams, under way at once, where a scenario does not say otherwise. */
 export const CONCURRENCY = 64;
@@ -50,8 +50,8 @@ export function tell(text: string): void {
 }
 
 export interface BenchOptions extends Lengths {
-  /** Compares Node with nothing on, too. Default: no. */
-  readonly bare?: boolean;
+  /** Those that are compared of Node with nothing on, by name. Default: none. */
+  readonly bare?: readonly SubjectName[];
   /** Compares other gateways, too. */
   readonly peer: boolean;
   readonly warmUpRequests?: number;
@@ -86,7 +86,7 @@ export async function withBench<Result>(
       files: MANY_FILES,
       ...ports,
     });
-    const bare = options.bare === true ? await startBare(processes, upstream.port) : [];
+    const bare = await startBare(processes, upstream.port, options.bare ?? []);
     const peers: Subject[] = [];
     if (options.peer) {
       tell('Installing the peer.');

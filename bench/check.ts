@@ -72,7 +72,13 @@ export async function checkRatios(
   baseline: Baseline | undefined,
   { signal }: { readonly signal?: AbortSignal } = {},
 ): Promise<Check> {
-  const options = { rounds: ROUNDS, seconds: 1, peer: false, bare: true, warmUpRequests: WARM_UP_REQUESTS };
+  const options = {
+    rounds: ROUNDS,
+    seconds: 1,
+    peer: false,
+    bare: [REFERENCE],
+    warmUpRequests: WARM_UP_REQUESTS,
+  };
   const ratios = await withBench({ ...options, ...(signal && { signal }) }, async (bench) => {
     const checked: Checked[] = [];
     // What the warm-up left to do, compiling and the ledger's writing, is not the next round's.
@@ -102,8 +108,7 @@ async function checkOne(bench: Bench, kind: Kind, recorded: number | undefined):
 }
 
 async function ratioOf({ processes, rounds, gateway, bare }: Bench, kind: Kind): Promise<Figure> {
-  const reference = bare.filter(({ name }) => name === REFERENCE);
-  const results = await alternate(`${kind}s`, [...reference, gateway], rounds, (subject) =>
+  const results = await alternate(`${kind}s`, [...bare, gateway], rounds, (subject) =>
     kind === 'request'
       ? requestRound(processes, subject, REQUESTS)
       : streamRound(processes, subject, STREAMS),

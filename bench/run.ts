@@ -19,6 +19,7 @@ import type { Scenario } from './scenarios/scenario.ts';
 import { streamLatency } from './scenarios/stream-latency.ts';
 import { throughput } from './scenarios/throughput.ts';
 import { missing, type Section } from './section.ts';
+import { BARE_NAMES } from './subjects/bare.ts';
 import { nginxProgram } from './subjects/nginx.ts';
 import { targetsTable } from './targets.ts';
 
@@ -140,7 +141,7 @@ function chosen(only: string | undefined, long: boolean): readonly Scenario[] {
 }
 
 async function measure(options: BenchOptions, scenarios: readonly Scenario[]): Promise<Section[]> {
-  return withBench({ ...options, bare: true }, async (bench) => {
+  return withBench({ ...options, bare: BARE_NAMES }, async (bench) => {
     const sections: Section[] = [];
     for (const scenario of scenarios)
       sections.push(...(await attempt(bench, scenario, sections, options.signal)));

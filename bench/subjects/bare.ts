@@ -2,12 +2,26 @@
 import { fileURLToPath } from 'node:url';
 import { ALIAS, UPSTREAM_MODEL } from '../load/traffic.ts';
 import type { Processes } from '../processes.ts';
-import { CHAT, NO_HEADERS, type Subject } from './subject.ts';
+import { CHAT, NO_HEADERS, type Subject, type SubjectName } from './subject.ts';
 
 const SCRIPT = fileURLToPath(new URL('./bare-relay.ts', import.meta.url));
 
-/** @param upstream its port */
-export function startBare(processes: Processes, upstream: number): Promise<Subject[]> {
+const KINDS = [
+  ['sockets', 'Node, sockets'],
+  ['http-proxy-3', 'Node, http-proxy-3'],
+] as const;
+
+export const BARE_NAMES: readonly SubjectName[] = KINDS.map(([, name]) => name);
+
+/**
+ * @param upstream its port
+ * @param names those that are started, out of `BARE_NAMES`
+ */
+export function startBare(
+  processes: Processes,
+  upstream: number,
+  names: readonly SubjectName[] = BARE_NAMES,
+): Promise<Subject[]> {
   const start = async (kind: string, name: Subject['name']): Promise<Subject> => {
     const started = await processes.start(process.execPath, [SCRIPT, kind, `${upstream}`], {
       ready: /port (\d+)/,
@@ -22,5 +36,6 @@ export function startBare(processes: Processes, upstream: number): Promise<Subje
       stop: started.stop,
     };
   };
-  return Promise.all([start('sockets', 'Node, sockets'), start('http-proxy-3', 'Node, http-proxy-3')]);
+  const wanted = KINDS.filter(([, name]) => names.includes(name));
+  return Promise.all(wanted.map(([kind, name]) => start(kind, name)));
 }

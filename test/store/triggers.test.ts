@@ -2,6 +2,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { Client } from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { StoreAddress } from '../../src/config/schema/addresses.ts';
 import { openStore } from '../../src/store/open.ts';
 import { newHolder, newKey, prefix } from './samples.ts';
 import { POSTGRES_KIND, SQLITE_KIND, type StoreSource } from './stores.ts';
@@ -110,15 +111,25 @@ const KINDS = [
 
 describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
   let source: StoreSource;
+  /** All refusals are in one store, because none changes it. */
+  let shared: StoreAddress;
+  /** A connection of each test's own. */
   let shell: Shell;
 
   beforeAll(async () => {
     source = await kind.start();
+    shared = await filled();
   }, kind.timeout);
 
   afterAll(() => source[Symbol.asyncDispose]());
 
   beforeEach(async () => {
+    shell = await shellOf(shared);
+  });
+
+  afterEach(() => shell.close());
+
+  async function filled(): Promise<StoreAddress> {
     const address = await source.fresh();
     const store = await openStore(address);
     await store.addKey(newKey('aaaaaaaa'), newHolder(), null);
@@ -127,10 +138,8 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     await store.rotateKey({ prefix: prefix('bbbbbbbb') }, newKey('dddddddd'));
     await store.revokeKey(prefix('cccccccc'), null, '2030-01-01T00:00:00Z');
     await store.close();
-    shell = address.kind === 'sqlite' ? sqliteShell(address.path) : await postgresShell(address.url);
-  });
-
-  afterEach(() => shell.close());
+    return address;
+  }
 
   async function everything(): Promise<unknown[]> {
     const tables: unknown[] = [];
@@ -157,6 +166,8 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
   });
 
   test('allows what the store does: an insert and an end', async () => {
+    await shell.close();
+    shell = await shellOf(await filled());
     await shell.run(copy(NEW));
     await shell.run(
       `update keys set state = 'revoked', ended_at = '2030', version = 2 where prefix = 'eeeeeeee'`,
@@ -166,6 +177,10 @@ describe.each(KINDS)('$kind.name', ({ kind, refused }) => {
     ]);
   });
 });
+
+async function shellOf(address: StoreAddress): Promise<Shell> {
+  return address.kind === 'sqlite' ? sqliteShell(address.path) : await postgresShell(address.url);
+}
 
 function sqliteShell(path: string): Shell {
   const database = new DatabaseSync(path);
