@@ -22,7 +22,7 @@ import {
   type RunningReservationOptions,
 } from '../proxy/reservation/running-reservation.ts';
 import { type ConfigSnapshot, whileHeld } from '../proxy/routes/config-snapshot.ts';
-import { askAuthorized } from '../upstream/ask-authorized.ts';
+import { askAuthorized } from '../upstream/direct-request.ts';
 import { type Failure, judgeErrorResponse, memberOf, relayedHeaders } from '../upstream/error-outcome.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { itemsIn } from '../wire/created-objects.ts';

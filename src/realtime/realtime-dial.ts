@@ -1,16 +1,14 @@
 // One attempt to open a session at one target: the handshake, up to the 101 or a failure. realtime-session.ts owns the connection after
 // that. The gateway builds the request, so that no other header of the client is forwarded.
 import { createHash } from 'node:crypto';
-import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
-import { request as httpsRequest } from 'node:https';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { type Duplex, duplexPair } from 'node:stream';
-import { urlToHttpOptions } from 'node:url';
 import type { Timeouts } from '../config/schema/timeouts.ts';
 import { startDeadline } from '../deadline.ts';
 import { GatewayError } from '../errors.ts';
 import type { Exchange } from '../http/exchange/exchange.ts';
 import { withoutCredential } from '../proxy/answer/error-reader.ts';
-import { askAuthorized } from '../upstream/ask-authorized.ts';
+import { askAuthorized, directRequest } from '../upstream/direct-request.ts';
 import {
   certainBlame,
   type Failure,
@@ -22,7 +20,6 @@ import {
 } from '../upstream/error-outcome.ts';
 import type { ForwardedHeaders } from '../upstream/http/forwarded-headers.ts';
 import { wrapConnectionError } from '../upstream/http/http-transport.ts';
-import { TCP_KEEP_ALIVE_MS } from '../upstream/outbound/dialer.ts';
 import type { Upstream } from '../upstream/upstream.ts';
 import { EchoSession } from './realtime-echo.ts';
 
@@ -91,8 +88,7 @@ class Dial {
 
   begin(): void {
     const { exchange, upstream, timeouts, path, maxMs } = this.#order;
-    const { config } = upstream;
-    if (config.kind !== 'http') {
+    if (upstream.config.kind !== 'http') {
       this.#echo();
       return;
     }
@@ -104,31 +100,16 @@ class Dial {
       // No model runs before the answer, so the upstream is at fault unless the retry deadline shortened its time.
       this.#fail(ms <= maxMs ? { ...judged, blame: certainBlame(judged.error.code) } : judged);
     });
-    const url = new URL(config.base_url);
-    const options = {
-      ...urlToHttpOptions(url),
-      path,
-      headers: this.#handshake(),
-      agent: upstream.agent ?? false,
-    };
     try {
-      this.#request = url.protocol === 'https:' ? httpsRequest(options) : httpRequest(options);
-      this.#request
+      this.#request = directRequest(upstream, { method: 'GET', path, headers: this.#handshake() }, connect)
         .once('socket', (socket) => {
-          socket.setNoDelay(true).setKeepAlive(true, TCP_KEEP_ALIVE_MS);
-          // The agent of an upstream hands over connections that are ready.
           this.#hasConnected = !socket.connecting;
-          if (this.#hasConnected) return;
-          const stop = startDeadline(connect, () => this.#fail(unconnected(late('connect'))));
-          socket.once('close', stop).once('connect', () => {
-            stop();
-            this.#hasConnected = true;
-          });
+          socket.once('connect', () => (this.#hasConnected = true));
         })
         .once('upgrade', (response, socket, head) => this.#onUpgrade(response, socket, head))
         .once('response', (response) => this.#onResponse(response))
-        .on('error', (cause) => this.#onError(cause))
-        .end();
+        .on('error', (cause) => this.#onError(cause));
+      this.#request.end();
     } catch (error) {
       this.#onError(error);
     }
